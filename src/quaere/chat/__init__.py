@@ -1,0 +1,1 @@
+"""How a conversation is written down: messages to token ids, tags, tool calls, and the protocols. Pure: no model."""

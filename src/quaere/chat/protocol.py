@@ -1,0 +1,41 @@
+"""What a dialect is: how a task is put, how a turn is read, how the environment answers.
+
+A protocol is a small pure state machine with no model and no search engine in it. `read` sees only what the policy
+wrote in its own turn, so nothing a document says can become an action.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Sequence
+
+from quaere.chat.messages import Message
+from quaere.chat.tools import ToolSchema
+from quaere.records import Action, Failure, SearchResult, Task
+
+
+class Protocol(typing.Protocol):
+    """One dialect in one role.
+
+    `stop` are the strings that end a turn; `tools` are offered to the policy when the episode opens.
+    """
+
+    name: str
+    tools: tuple[ToolSchema, ...]
+    stop: tuple[str, ...]
+
+    def opening(self, task: Task) -> list[Message]:
+        """The messages the policy sees first."""
+        ...
+
+    def prefix(self, turn: int, is_last: bool) -> str:
+        """The words that open the policy's turn for it; "" leaves the turn to the policy. Never trained on."""
+        ...
+
+    def read(self, text: str) -> Action:
+        """The action in a turn the policy wrote; `Malformed` when there is none."""
+        ...
+
+    def reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
+        """What the environment says after an action that did not end the episode."""
+        ...

@@ -1,0 +1,283 @@
+"""The tool-call dialect of Dr. Zero: JSON calls in tags, results in tags, for solver and proposer.
+
+One turn of the solver:
+
+    <think>I need the builder.</think>
+    <tool_call>{"name": "search", "arguments": {"query_list": ["builder of the Halm bridge"]}}</tool_call>
+
+and its last:
+
+    <think>The passage names her.</think><answer>Orsolya Venn</answer>
+
+Thoughts are welcome and never required in order to read a turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quaere.chat.messages import Message, Part, Quoted
+from quaere.chat.tags import Block, find_blocks, has_unclosed
+from quaere.chat.tools import SEARCH, CallRefused, ToolSchema, read_call, read_queries
+from quaere.records import (
+    Action,
+    Answer,
+    Failure,
+    Malformed,
+    Passage,
+    Proposal,
+    ProposeTask,
+    Search,
+    SearchResult,
+    SolveTask,
+    Task,
+)
+
+TOOLS = (SEARCH,)
+STOP = ("</tool_call>", "</answer>")
+MAX_ANSWER_CHARS = 4000
+
+SOLVER_SYSTEM = """\
+You answer questions by searching a collection of documents. The documents are right, even where they differ from \
+what you remember.
+
+Each turn, think briefly inside <think> and </think>, then do exactly one of two things:
+- to search, write <tool_call>{"name": "search", "arguments": {"query_list": ["your query"]}}</tool_call>
+- to finish, write <answer>the answer alone, as short as possible</answer>
+
+What a search finds comes back between <tool_response> and </tool_response>. If it does not hold what you need, search \
+again with other words; if the question needs several facts, look them up one after another."""
+
+PROPOSER_SYSTEM = """\
+You write questions that test how well somebody can search a collection of documents.
+
+Each turn, think briefly inside <think> and </think>, then do exactly one of two things:
+- to search, write <tool_call>{"name": "search", "arguments": {"query_list": ["your query"]}}</tool_call>
+- to finish, write <question>your question</question> and right after it <answer>its answer</answer>
+
+What a search finds comes back between <tool_response> and </tool_response>."""
+
+PROPOSER_RULES_ONE = """\
+Write one question of 1 hop about the document below. Choose a person, place, thing or event it names, and ask for a \
+fact the document states about it. No search is needed.
+
+- The question can be understood without seeing the document.
+- The answer is one short string, stated in the document, with no other right answer.
+- The question does not contain the answer.
+
+Document:
+"""
+
+PROPOSER_RULES_MANY = """\
+Write one question of {hops} hops that starts from the document below. A hop is one step in a chain of facts:
+
+- Hop 1 is a person, place, thing or event named in the document.
+- Each further hop is a fact about the one before it, and you find it by searching. Search exactly {searches} \
+time{plural}: once for each hop after the first.
+- The fact that leads from hop 1 to hop 2 must not stand in the document itself.
+- No hop can be skipped: each needs the one before it.
+- The question names hop 1 only. It gives away no hop in between and does not contain the answer.
+- The answer is hop {hops}: one short string with no other right answer.
+
+Document:
+"""
+
+
+class ToolCallSolver:
+    """Answers a question with searches.
+
+    `guided` helps models too small to follow the protocol untrained: two worked examples open the episode, the first
+    turn is begun as a search and the last one as an answer. The policy still writes every query and every answer.
+
+        ToolCallSolver().read("<answer>Orsolya Venn</answer>") -> Answer(text="Orsolya Venn")
+        ToolCallSolver(guided=True).prefix(turn=3, is_last=True) -> "<answer>"
+    """
+
+    tools: tuple[ToolSchema, ...] = TOOLS
+    stop: tuple[str, ...] = STOP
+
+    def __init__(self, *, guided: bool = False) -> None:
+        self.guided = guided
+        self.name = "drzero-solver-guided" if guided else "drzero-solver"
+
+    def opening(self, task: Task) -> list[Message]:
+        """System prompt, worked examples if guided, then the question."""
+        if not isinstance(task, SolveTask):
+            raise TypeError(f"{self.name} solves questions; it got a {type(task).__name__}")
+        question = Message("user", ("Question:\n", Quoted(task.question.text)))
+        examples = worked_examples() if self.guided else []
+        return [Message("system", (SOLVER_SYSTEM,)), *examples, question]
+
+    def prefix(self, turn: int, is_last: bool) -> str:
+        """In a guided episode, open the first turn as a search and the last as an answer."""
+        if not self.guided:
+            return ""
+        if is_last:
+            return "<answer>"
+        return SEARCH_PREFIX if turn == 0 else ""
+
+    def read(self, text: str) -> Action:
+        """The first tool call or answer outside a thought."""
+        for block in find_blocks(text, ("think", "tool_call", "answer")):
+            if block.name == "tool_call":
+                return _read_search(block)
+            if block.name == "answer":
+                return _read_answer(block)
+        return _no_action(text)
+
+    def reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
+        """Passages, or what went wrong."""
+        return _reply(action, results, failure, "<answer>the answer</answer>")
+
+
+SEARCH_PREFIX = '<tool_call>{"name": "search", "arguments": {"query_list": ["'
+
+
+def worked_examples() -> list[Message]:
+    """Two short episodes on invented facts, as messages that open a guided episode."""
+    messages: list[Message] = []
+    for question, query, title, passage, answer in (
+        (
+            "Who painted the ceiling of the town hall in Ferrin?",
+            "painter of the ceiling of the Ferrin town hall",
+            "Ferrin town hall",
+            "The town hall of Ferrin was finished late. Marta Oleen painted its ceiling over three winters.",
+            "Marta Oleen",
+        ),
+        (
+            "What did the ferry Blue Heron carry?",
+            "cargo of the ferry Blue Heron",
+            "Blue Heron",
+            "The Blue Heron is a river ferry built of oak. For forty years she brought the mail across.",
+            "mail",
+        ),
+    ):
+        messages += [
+            Message("user", (f"Question:\n{question}",)),
+            Message("assistant", (f'{SEARCH_PREFIX}{query}"]}}}}</tool_call>',)),
+            Message("tool", (f"[1]\n{title}\n{passage}",)),
+            Message("assistant", (f"<answer>{answer}</answer>",)),
+        ]
+    return messages
+
+
+class ToolCallProposer:
+    """Writes a question and its answer, starting from a document.
+
+    ToolCallProposer().read("<question>Who?</question><answer>Venn</answer>") -> Proposal("Who?", "Venn")
+    """
+
+    name = "drzero-proposer"
+    tools: tuple[ToolSchema, ...] = TOOLS
+    stop: tuple[str, ...] = STOP
+
+    def prefix(self, turn: int, is_last: bool) -> str:
+        """The proposer writes its turns from the first token on."""
+        return ""
+
+    def opening(self, task: Task) -> list[Message]:
+        """System prompt, then the rules for this number of hops and the document with its title."""
+        if not isinstance(task, ProposeTask):
+            raise TypeError(f"{self.name} proposes questions; it got a {type(task).__name__}")
+        searches = task.hops - 1
+        rules = PROPOSER_RULES_ONE
+        if searches:
+            plural = "" if searches == 1 else "s"
+            rules = PROPOSER_RULES_MANY.format(hops=task.hops, searches=searches, plural=plural)
+        document = Quoted(titled(task.document))
+        return [Message("system", (PROPOSER_SYSTEM,)), Message("user", (rules, document))]
+
+    def read(self, text: str) -> Action:
+        """A tool call, or a question and its answer, whichever comes first."""
+        question: Block | None = None
+        for block in find_blocks(text, ("think", "tool_call", "question", "answer")):
+            if block.name == "tool_call":
+                return _read_search(block)
+            if block.name == "question" and question is None:
+                question = block
+            elif block.name == "answer":
+                return _read_proposal(question, block)
+        return _no_action(text)
+
+    def reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
+        """Passages, or what went wrong."""
+        return _reply(action, results, failure, "<question>your question</question><answer>its answer</answer>")
+
+
+def _read_search(block: Block) -> Action:
+    try:
+        return Search(queries=read_queries(read_call(block.content, TOOLS)))
+    except CallRefused as refusal:
+        return Malformed(reason=str(refusal))
+
+
+def _read_answer(block: Block) -> Action:
+    answer = block.content.strip()
+    if not answer:
+        return Malformed(reason="the answer is empty")
+    if len(answer) > MAX_ANSWER_CHARS:
+        return Malformed(reason="the answer is too long")
+    return Answer(text=answer)
+
+
+def _read_proposal(question: Block | None, answer: Block) -> Action:
+    if question is None:
+        return Malformed(reason="there is an answer but no question before it")
+    read = _read_answer(answer)
+    if not isinstance(read, Answer):
+        return read
+    text = question.content.strip()
+    if not text:
+        return Malformed(reason="the question is empty")
+    if len(text) > MAX_ANSWER_CHARS:
+        return Malformed(reason="the question is too long")
+    return Proposal(question=text, answer=read.text)
+
+
+def _no_action(text: str) -> Malformed:
+    for name in ("tool_call", "answer", "question"):
+        if has_unclosed(text, name):
+            return Malformed(reason=f"the {name} block is not closed")
+    return Malformed(reason="there is neither a tool call nor an answer")
+
+
+def _reply(action: Action, results: Sequence[SearchResult], failure: Failure | None, finish: str) -> Message:
+    if failure is not None and failure.boundary == "search":
+        return Message("tool", ("The search could not be carried out. Nothing was looked up; you may try again.",))
+    if failure is not None and failure.kind == "searches":
+        return Message("tool", (f"No searches are left. Finish with {finish}.",))
+    if isinstance(action, Search):
+        return Message("tool", format_results(results))
+    reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
+    call = '<tool_call>{"name": "search", "arguments": {"query_list": ["your query"]}}</tool_call>'
+    return Message("user", (f"That turn could not be used: {reason}. Write {call} to search, or {finish} to finish.",))
+
+
+def format_results(results: Sequence[SearchResult]) -> tuple[Part, ...]:
+    """Passages as numbered, titled paragraphs; several queries get a heading each.
+
+    format_results([SearchResult("q", (Hit(Passage(..., title="Halm", text="A bridge."), 1.0),))])
+    -> ("[1]\\n", Quoted("Halm\\nA bridge."))
+    """
+    parts: list[Part] = []
+    for number, result in enumerate(results, start=1):
+        if parts:
+            parts.append("\n\n")
+        if len(results) > 1:
+            # By number: what the policy wrote is never encoded again, not even as an echo.
+            parts.append(f"Results of query {number}:\n")
+        if not result.hits:
+            parts.append("No passage was found.")
+        for rank, hit in enumerate(result.hits, start=1):
+            if rank > 1:
+                parts.append("\n\n")
+            parts += [f"[{rank}]\n", Quoted(titled(hit.passage))]
+    return tuple(parts)
+
+
+def titled(passage: Passage) -> str:
+    """The passage under its title, if it has one.
+
+    titled(Passage(..., title="Halm", text="A bridge.")) -> "Halm\\nA bridge."
+    """
+    return f"{passage.title}\n{passage.text}" if passage.title else passage.text

@@ -1,0 +1,147 @@
+"""Tools a policy may call: their schemas, and reading a call out of what it wrote.
+
+read_call('{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}', (SEARCH,))
+-> ToolCall(name="search", arguments={"query_list": ["Halm bridge"]})
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+MAX_CALL_CHARS = 8192
+MAX_CALL_DEPTH = 8
+
+
+class ToolSchema(Struct, frozen=True):
+    """A tool as the policy is told about it; `parameters` is a JSON schema.
+
+    ToolSchema("search", "Search the documents.", {"type": "object", "properties": {...}, "required": [...]})
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """The form chat templates and endpoints take."""
+        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": function}
+
+
+class ToolCall(Struct, frozen=True):
+    """A call that is well formed and fits its tool's schema.
+
+    ToolCall(name="search", arguments={"query_list": ["Halm bridge"]})
+    """
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class CallRefused(Exception):
+    """The call cannot be carried out; the message is a few fixed words, safe to show to the policy."""
+
+
+MAX_QUERIES = 5
+MAX_QUERY_CHARS = 500
+
+SEARCH = ToolSchema(
+    name="search",
+    description="Look passages up in the document collection. Each query brings back its best passages.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "query_list": {
+                "type": "array",
+                "items": {"type": "string"},
+                "minItems": 1,
+                "maxItems": MAX_QUERIES,
+                "description": "One or more complete search queries.",
+            }
+        },
+        "required": ["query_list"],
+    },
+)
+
+
+def read_call(text: str, tools: Sequence[ToolSchema]) -> ToolCall:
+    """Read one tool call, bounded in size and depth, or raise `CallRefused` with the reason.
+
+    read_call('{"name": "serch", "arguments": {}}', (SEARCH,)) raises CallRefused("there is no tool of that name")
+    """
+    text = text.strip()
+    if len(text) > MAX_CALL_CHARS:
+        raise CallRefused("the tool call is too long")
+    if _nesting_depth(text) > MAX_CALL_DEPTH:
+        raise CallRefused("the tool call is nested too deeply")
+    try:
+        call = json.loads(text)
+    except (ValueError, RecursionError):
+        raise CallRefused("the tool call is not JSON") from None
+    if not isinstance(call, dict) or not isinstance(call.get("arguments"), dict):
+        raise CallRefused("the tool call needs a name and arguments")
+    tool = next((tool for tool in tools if tool.name == call.get("name")), None)
+    if tool is None:
+        raise CallRefused("there is no tool of that name")
+    return ToolCall(name=tool.name, arguments=call["arguments"])
+
+
+def read_queries(call: ToolCall) -> tuple[str, ...]:
+    """The queries of a search call, or `CallRefused`.
+
+    read_queries(ToolCall("search", {"query_list": [" Halm bridge "]})) -> ("Halm bridge",)
+    """
+    queries = call.arguments.get("query_list")
+    if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
+        raise CallRefused("query_list must be a list of strings")
+    stripped = tuple(query.strip() for query in queries)
+    if not stripped or not all(stripped):
+        raise CallRefused("query_list must hold at least one query, and no empty one")
+    if len(stripped) > MAX_QUERIES:
+        raise CallRefused(f"query_list may hold at most {MAX_QUERIES} queries")
+    if any(len(query) > MAX_QUERY_CHARS for query in stripped):
+        raise CallRefused(f"a query may have at most {MAX_QUERY_CHARS} characters")
+    if not all(map(is_text, stripped)):
+        raise CallRefused("a query holds half a character")
+    return stripped
+
+
+def is_text(text: str) -> bool:
+    """False for a string that JSON escapes can make but no encoding can write, such as one with half a surrogate pair.
+
+    is_text("Halm") -> True; is_text("\\ud800") -> False
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _nesting_depth(text: str) -> int:
+    """The deepest nesting of brackets outside strings, found without recursion.
+
+    _nesting_depth('{"a": [1, "[["]}') -> 2
+    """
+    depth = deepest = 0
+    in_string = escaped = False
+    for character in text:
+        if in_string:
+            if escaped:
+                escaped = False
+            elif character == "\\":
+                escaped = True
+            elif character == '"':
+                in_string = False
+        elif character == '"':
+            in_string = True
+        elif character in "{[":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in "}]":
+            depth -= 1
+    return deepest

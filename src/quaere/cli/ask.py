@@ -1,0 +1,270 @@
+"""`quaere ask`: a model answers by searching; every episode is stored.
+
+quaere ask "Who built the Halm bridge?" --index docs-index --model smollm2-135m
+quaere ask --questions world/questions.jsonl --limit 10 --index world-index
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quaere.errors import BadInput, SamplingFailed
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from quaere.records import Episode, Question
+    from quaere.rollout.policy import Policy
+    from quaere.runs import Run
+    from quaere.search.searcher import Searcher
+
+DEFAULT_MODEL = "smollm2-135m"
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `ask` to the command line."""
+    parser = commands.add_parser("ask", help="let a model answer questions by searching an index")
+    parser.add_argument("question", nargs="?", help="the question; or give --questions FILE")
+    parser.add_argument("--questions", type=Path, metavar="FILE", help="JSONL file of questions to answer, one a line")
+    parser.add_argument("--limit", type=int, metavar="N", help="answer only the first N questions of the file")
+    parser.add_argument("--index", required=True, metavar="DIR|URL", help="index directory, or URL of a search server")
+    parser.add_argument(
+        "--model",
+        default=DEFAULT_MODEL,
+        help=f"catalogue name, directory, hub id, or openai:MODEL@BASE_URL (default: {DEFAULT_MODEL})",
+    )
+    parser.add_argument(
+        "--guided",
+        action=argparse.BooleanOptionalAction,
+        help="open the first turn as a search and the last as an answer, for models too small to follow the protocol "
+        "(default: only for models of the catalogue that need it)",
+    )
+    limits = parser.add_argument_group("limits")
+    limits.add_argument("--max-turns", type=int, default=5, metavar="N", help="turns the model may take (default: 5)")
+    limits.add_argument("--topk", type=int, default=3, metavar="N", help="passages per search (default: 3)")
+    limits.add_argument("--turn-tokens", type=int, default=256, metavar="N", help="tokens per turn (default: 256)")
+    limits.add_argument("--sequence-tokens", type=int, default=4096, metavar="N", help="tokens in all (default: 4096)")
+    sampling = parser.add_argument_group("sampling")
+    sampling.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default)")
+    sampling.add_argument("--seed", type=int, default=0)
+    sampling.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    sampling.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto")
+    parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
+    parser.add_argument("--json", action="store_true", help="print JSON, one object per question")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Answer one question in full view, or many of a file with a table at the end."""
+    from quaere.search.searcher import open_searcher
+
+    questions = _questions(args)
+    _check_numbers(args)
+    searcher = open_searcher(args.index)
+    asyncio.run(_ask(args, questions, searcher))
+
+
+def _questions(args: argparse.Namespace) -> list[Question]:
+    from quaere.records import Question
+    from quaere.rollout.questions import read_questions
+
+    if (args.question is None) == (args.questions is None):
+        raise BadInput("give one question, or --questions FILE", hint='quaere ask "your question" --index DIR')
+    if args.questions is not None:
+        return read_questions(args.questions, args.limit)
+    if not args.question.strip():
+        raise BadInput("the question is empty", hint='quaere ask "your question" --index DIR')
+    return [Question(id="ask", text=args.question)]
+
+
+def _check_numbers(args: argparse.Namespace) -> None:
+    for name in ("max_turns", "topk", "turn_tokens", "sequence_tokens", "limit"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    if args.temperature < 0:
+        raise BadInput(f"--temperature must be 0 or more, not {args.temperature}")
+
+
+async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Searcher) -> None:
+    from rich.console import Console
+
+    from quaere.runs import Run, runs_root
+    from quaere.search.client import SearchClient
+
+    quiet = Console(stderr=True, highlight=False)
+    if isinstance(searcher, SearchClient):
+        await searcher.health()  # an unreachable server is said now, not after the model is loaded
+    quiet.print(f"loading {args.model}", style="dim", markup=False)
+    policy = _open_policy(args)
+    settings = {name: value for name, value in vars(args).items() if name not in ("run", "json", "runs", "questions")}
+    settings["questions"] = str(args.questions) if args.questions else None
+    try:
+        with Run.start(runs_root(args.runs), "ask", settings) as stored:
+            if len(questions) == 1 and args.question:
+                await _ask_one(args, questions[0], policy, searcher, stored)
+            else:
+                await _ask_many(args, questions, policy, searcher, stored, quiet)
+    finally:
+        await searcher.close()
+        await policy.stop()
+
+
+def _open_policy(args: argparse.Namespace) -> Policy:
+    from quaere.rollout.policy import open_policy
+
+    return open_policy(args.model, device=args.device, dtype=args.dtype)
+
+
+def _setting(args: argparse.Namespace) -> dict[str, Any]:
+    """What every episode of this call has in common."""
+    from quaere.policies.sampler import SamplingParams
+    from quaere.rollout.episode import Limits
+
+    limits = Limits(
+        max_turns=args.max_turns,
+        topk=args.topk,
+        turn_tokens=args.turn_tokens,
+        sequence_tokens=args.sequence_tokens,
+    )
+    return {"limits": limits, "params": SamplingParams(temperature=args.temperature), "seed": args.seed}
+
+
+def _protocol(args: argparse.Namespace) -> Any:
+    from quaere.chat.toolcall import ToolCallSolver
+    from quaere.policies.catalogue import CATALOGUE
+
+    guided = args.guided
+    if guided is None:
+        guided = args.model in CATALOGUE and CATALOGUE[args.model].needs_guide
+    return ToolCallSolver(guided=guided)
+
+
+async def _ask_one(
+    args: argparse.Namespace, question: Question, policy: Policy, searcher: Searcher, stored: Run
+) -> None:
+    """Show every turn as it happens, then the answer."""
+    from rich.console import Console
+
+    from quaere.cli.episode_view import render_end, render_turn
+    from quaere.records import SolveTask
+    from quaere.rollout.episode import run_episode
+
+    console = Console(highlight=False)
+    show = None if args.json else lambda turn: console.print(render_turn(turn))
+    episode = await run_episode(policy, _protocol(args), searcher, SolveTask(question), on_turn=show, **_setting(args))
+    stored.add_episode(episode)
+    if args.json:
+        _print_json(episode, stored)
+    else:
+        console.print(render_end(episode))
+        console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
+    if episode.end == "failed":
+        failure = episode.turns[-1].failure
+        raise SamplingFailed(failure.message if failure else "the model failed")
+
+
+async def _ask_many(
+    args: argparse.Namespace,
+    questions: list[Question],
+    policy: Policy,
+    searcher: Searcher,
+    stored: Run,
+    quiet: Console,
+) -> None:
+    """Answer a file of questions together, and compare with the answers it gives."""
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from quaere.records import SolveTask
+    from quaere.rollout.many import Job, run_many
+
+    jobs = [Job(_protocol(args), SolveTask(question)) for question in questions]
+    episodes: list[Episode] = []
+    done, left = (MofNCompleteColumn(), TimeElapsedColumn()), (TextColumn("left"), TimeRemainingColumn())
+    shown: dict[str, Any] = {"console": quiet, "disable": not sys.stderr.isatty(), "transient": True}
+    with Progress(TextColumn("answering"), *done, *left, **shown) as progress:
+        bar = progress.add_task("answering", total=len(jobs))
+        async for episode in run_many(policy, jobs, searcher, **_setting(args)):
+            stored.add_episode(episode, _scores(episode))
+            episodes.append(episode)
+            progress.advance(bar)
+            if args.json:
+                _print_json(episode, stored)
+    if not args.json:
+        _print_table(episodes, stored)
+    if all(episode.end == "failed" for episode in episodes):
+        failure = episodes[0].turns[-1].failure
+        raise SamplingFailed(failure.message if failure else "the model failed")
+
+
+def _scores(episode: Episode) -> dict[str, float]:
+    """Exact match and F1 against the accepted answers, if there are any."""
+    from quaere.records import Answer, SolveTask
+    from quaere.rewards.answers import exact_match_score, f1_score
+
+    if not isinstance(episode.task, SolveTask) or not episode.task.question.answers:
+        return {}
+    accepted = episode.task.question.answers
+    answer = episode.outcome.text if isinstance(episode.outcome, Answer) else ""
+    return {"answer/exact_match": exact_match_score(answer, accepted), "answer/f1": f1_score(answer, accepted)}
+
+
+def _print_json(episode: Episode, stored: Run) -> None:
+    import json
+
+    from quaere.records import Answer, SolveTask
+
+    assert isinstance(episode.task, SolveTask)
+    found = {
+        "question": episode.task.question.text,
+        "answer": episode.outcome.text if isinstance(episode.outcome, Answer) else None,
+        "end": episode.end,
+        "searches": [result.query for turn in episode.turns for result in turn.results],
+        "passages": [hit.passage.id for turn in episode.turns for result in turn.results for hit in result.hits],
+        "failures": [f"{turn.failure.boundary}: {turn.failure.message}" for turn in episode.turns if turn.failure],
+        "scores": _scores(episode),
+        "run": str(stored.path),
+        "episode": episode.id,
+    }
+    print(json.dumps(found))
+
+
+def _print_table(episodes: list[Episode], stored: Run) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from quaere.cli.episode_view import printable, trim
+    from quaere.records import Answer, SolveTask
+
+    console = Console(highlight=False)
+    table = Table("hops", "question", "answer", "expected", "right", "searches", box=None, pad_edge=False)
+    scores = [_scores(episode) for episode in episodes]
+    for episode, score in zip(episodes, scores, strict=True):
+        assert isinstance(episode.task, SolveTask)
+        question = episode.task.question
+        answer = episode.outcome.text if isinstance(episode.outcome, Answer) else f"({episode.end})"
+        right = "" if not score else ("yes" if score["answer/exact_match"] else "no")
+        cells = (
+            str(question.hops or ""),
+            trim(question.text, 70),
+            trim(answer, 30),
+            trim(question.answers[0], 30) if question.answers else "",
+            right,
+            str(episode.num_searches),
+        )
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    console.print(table)
+    marked = [score for score in scores if score]
+    num_answered = sum(episode.end == "answered" for episode in episodes)
+    line = f"{len(episodes)} questions, {num_answered} answered"
+    if marked:
+        exact = sum(score["answer/exact_match"] for score in marked)
+        f1 = sum(score["answer/f1"] for score in marked) / len(marked)
+        line += f", {exact:.0f} of {len(marked)} exactly right, mean F1 {f1:.2f}"
+    console.print(line, style="bold", markup=False)
+    console.print(f"quaere runs show {stored.path}", style="dim", markup=False)

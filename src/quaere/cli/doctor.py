@@ -1,0 +1,172 @@
+"""`quaere doctor`: is everything here that an episode needs?
+
+quaere doctor
+quaere doctor --model Qwen/Qwen2.5-0.5B-Instruct --index docs-index --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from quaere.errors import BadInput, QuaereError
+
+TESTED_PYTHONS = ((3, 11), (3, 12), (3, 13))
+WANTED_MEMORY_GIB = 4
+WANTED_DISK_GIB = 2
+
+
+class Check(Struct, frozen=True):
+    """One finding.
+
+    Check(name="memory", status="ok", detail="23 GiB, 21 GiB free")
+    """
+
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    detail: str
+    hint: str = ""
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `doctor` to the command line."""
+    parser = commands.add_parser("doctor", help="check this machine, a model's chat template, an index")
+    parser.add_argument("--model", help="also check this model's chat template (without downloading it)")
+    parser.add_argument("--index", metavar="DIR", help="also check this index")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print every check; exit code 2 if one failed."""
+    checks = [check() for check in (_python, _torch, _memory, _disk, _models, _extras)]
+    if args.model:
+        checks.append(_guarded("template", lambda: _template(args.model)))
+    if args.index:
+        checks.append(_guarded("index", lambda: _index(Path(args.index))))
+    if args.json:
+        import msgspec
+
+        print(msgspec.json.format(msgspec.json.encode(checks), indent=2).decode())
+    else:
+        _print(checks)
+    failed = [check.name for check in checks if check.status == "fail"]
+    if failed:
+        raise BadInput(f"not well: {', '.join(failed)}")
+
+
+def _print(checks: list[Check]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    marks = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "bold red")}
+    console = Console(highlight=False)
+    for check in checks:
+        console.print(Text.assemble(marks[check.status], f" {check.name:<10} {check.detail}"))
+        if check.hint:
+            console.print(Text(f"                try: {check.hint}", "dim"))
+
+
+def _guarded(name: str, check: Callable[[], Check]) -> Check:
+    """A check that raised one of our errors has failed, for that reason."""
+    try:
+        return check()
+    except QuaereError as error:
+        return Check(name, "fail", str(error), error.hint)
+
+
+def _python() -> Check:
+    tested = sys.version_info[:2] in TESTED_PYTHONS
+    detail = f"Python {platform.python_version()}" + ("" if tested else ", which Quaere is not tested with")
+    return Check("python", "ok" if tested else "warn", detail)
+
+
+def _torch() -> Check:
+    if importlib.util.find_spec("torch") is None:
+        return Check("torch", "fail", "torch is not installed", "pip install quaere")
+    import torch
+    import transformers
+
+    if torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(0)
+        device = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
+        if torch.cuda.device_count() > 1:
+            device += f" (one of {torch.cuda.device_count()}; the native engine uses one)"
+    else:
+        device = f"CPU, {torch.get_num_threads()} threads"
+    return Check("torch", "ok", f"torch {torch.__version__}, transformers {transformers.__version__}, {device}")
+
+
+def _memory() -> Check:
+    try:
+        page = os.sysconf("SC_PAGE_SIZE")
+        total, free = (os.sysconf(name) * page / 2**30 for name in ("SC_PHYS_PAGES", "SC_AVPHYS_PAGES"))
+    except (ValueError, OSError, AttributeError):
+        return Check("memory", "warn", "this system does not say how much memory it has")
+    enough = total >= WANTED_MEMORY_GIB
+    wanted = "" if enough else f"; {WANTED_MEMORY_GIB} GiB or more are wanted"
+    return Check("memory", "ok" if enough else "warn", f"{total:.0f} GiB, {free:.0f} GiB free{wanted}")
+
+
+def _disk() -> Check:
+    from quaere.policies.catalogue import models_directory
+
+    place = models_directory()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free / 2**30
+    if free >= WANTED_DISK_GIB:
+        return Check("disk", "ok", f"{free:.0f} GiB free for models")
+    return Check("disk", "warn", f"only {free:.1f} GiB free for models", "export QUAERE_CACHE=a roomier place")
+
+
+def _models() -> Check:
+    from quaere.policies.catalogue import CATALOGUE, find_pulled, models_directory
+
+    pulled = [entry.name for entry in CATALOGUE.values() if find_pulled(entry)]
+    if pulled:
+        return Check("models", "ok", f"{', '.join(pulled)} in {models_directory()}")
+    return Check("models", "warn", f"no model in {models_directory()}", f"quaere models pull {next(iter(CATALOGUE))}")
+
+
+def _extras() -> Check:
+    extras = {"dense": ("faiss", "sentence_transformers"), "pdf": ("pypdf",)}
+    here = [name for name, modules in extras.items() if all(importlib.util.find_spec(module) for module in modules)]
+    missing = [name for name in extras if name not in here]
+    detail = f"installed: {', '.join(here) or 'none'}" + (f"; not installed: {', '.join(missing)}" if missing else "")
+    return Check("extras", "ok", detail)
+
+
+def _template(model: str) -> Check:
+    """Derive the joints, which refuses templates that cannot be exact, and say what they are."""
+    from transformers import AutoTokenizer
+
+    from quaere.chat.rendering import Renderer
+    from quaere.policies.catalogue import resolve_model
+
+    renderer = Renderer(AutoTokenizer.from_pretrained(resolve_model(model, pull=False).path))
+    if not renderer.keeps_thoughts():
+        return Check("template", "fail", f"the chat template of {model} cuts thoughts out of earlier turns")
+    joint = renderer.joint("tool")
+    tools = "its own tool format" if renderer.speaks_tools else "tools described in the prompt"
+    ends = renderer.decode([joint.end_of_turn]) if joint.end_of_turn is not None else "nothing"
+    between = renderer.decode([*joint.closing]) + "..." + renderer.decode([*joint.opening])
+    return Check("template", "ok", f"{model}: {tools}; a turn ends with {ends!r}; between turns {between!r}")
+
+
+def _index(path: Path) -> Check:
+    from quaere.search.index import open_index
+
+    index = open_index(path)
+    manifest = index.manifest
+    size = f"{manifest.num_documents} documents, {manifest.num_passages} passages"
+    return Check("index", "ok", f"{path}: {manifest.settings.engine}, {size}, fingerprint {manifest.fingerprint[:16]}")

@@ -1,0 +1,204 @@
+"""An episode as a person reads it in a terminal. Pure: records in, something that rich can print out.
+
+    Console().print(render_episode(episode))
+    Console().print(render_turn(turn))        # while an episode is still going on
+
+Everything shown here was written by a model or found in a document, so none of it may act on the terminal: control
+characters are shown as pictures (`printable`), and all text goes into `rich.text.Text`, which knows no markup.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from quaere.chat.tags import find_blocks
+from quaere.records import (
+    Answer,
+    EndReason,
+    Episode,
+    Failure,
+    Malformed,
+    Proposal,
+    Search,
+    SearchResult,
+    SolveTask,
+    StopReason,
+    Turn,
+)
+
+_TRIM_CHARS = 240
+_BLOCK_STYLES = {"think": "dim italic", "tool_call": "cyan", "answer": "bold green", "question": "bold green"}
+_STOPS: dict[StopReason, str] = {
+    "end_of_turn": "ended its turn",
+    "stop_string": "stopped at a stop string",
+    "length": "ran out of tokens",
+    "failed": "failed",
+}
+_ENDS: dict[EndReason, str] = {
+    "answered": "answered",
+    "turn_limit": "no answer: the turn limit was reached",
+    "sequence_limit": "no answer: the token limit was reached",
+    "failed": "no answer: it failed",
+}
+# Control characters except newline and tab; the marks that reverse or hide the direction of text; lone surrogates.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
+)
+
+
+def printable(text: str) -> str:
+    r"""The text with everything that could act on a terminal made visible instead.
+
+    printable("\x1b[31mred\r\n") == "␛[31mred\n"
+    """
+    return _UNPRINTABLE.sub(lambda match: _picture(match.group()), text.replace("\r\n", "\n"))
+
+
+def trim(text: str, num_chars: int = _TRIM_CHARS) -> str:
+    """The text on one line, cut at a length.
+
+    trim("The Oss rises\\nin the north.", 13) == "The Oss rises …"
+    """
+    line = " ".join(text[: 4 * num_chars].split())
+    return line if len(line) <= num_chars and len(text) <= 4 * num_chars else line[:num_chars].rstrip() + " …"
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun.
+
+    count(1, "search") == "1 search"; count(2, "search") == "2 searches"
+    """
+    plural = "es" if noun.endswith("ch") else "s"
+    return f"{number} {noun if number == 1 else noun + plural}"
+
+
+def render_episode(episode: Episode, *, full: bool = False) -> Group:
+    """The whole episode: the task, every turn, and how it ended. `full` shows passages uncut, and every reply."""
+    parts: list[RenderableType] = [_render_task(episode)]
+    parts += [render_turn(turn, full=full) for turn in episode.turns]
+    parts.append(render_end(episode))
+    return Group(*parts)
+
+
+def render_turn(turn: Turn, *, full: bool = False) -> Group:
+    """One turn: what the model wrote, how it was read, what the search returned, what the environment replied."""
+    took = [count(turn.num_tokens, "token"), _STOPS[turn.stop_reason]]
+    took += [f"{name} {seconds:.1f} s" for name, seconds in _timings(turn) if seconds]
+    parts: list[RenderableType] = [Text(f"\nTurn {turn.index + 1}", style="bold") + Text(f"  {', '.join(took)}", "dim")]
+    parts.append(_indent(_style_model_text(turn.text)))
+    parts.append(_indent(_render_action(turn)))
+    parts += [_indent(_render_result(result, full=full)) for result in turn.results]
+    if turn.reply and (full or not turn.results):  # it mostly repeats the passages
+        reply = printable(turn.reply if full else trim(turn.reply))
+        parts.append(_indent(Text("environment: ", "dim") + Text(reply, "dim")))
+    if turn.failure:
+        parts.append(_indent(_render_failure(turn.failure)))
+    return Group(*parts)
+
+
+def render_end(episode: Episode) -> Group:
+    """How the episode ended: its answer or proposal, or why there is none."""
+    parts: list[RenderableType] = [Text()]
+    match episode.outcome:
+        case Answer(text):
+            parts.append(_line("Answer", text, "bold green"))
+        case Proposal(question, answer):
+            parts += [_line("Proposed question", question, "bold green"), _line("Its answer", answer, "bold green")]
+    ended = "proposed" if isinstance(episode.outcome, Proposal) else _ENDS[episode.end]
+    num_tokens = sum(len(segment.token_ids) for segment in episode.segments)
+    counts = [count(len(episode.turns), "turn"), count(episode.num_searches, "search"), count(num_tokens, "token")]
+    parts.append(Text(f"{ended} ({', '.join(counts)})", "dim" if episode.end == "answered" else "yellow"))
+    return Group(*parts)
+
+
+def render_tokens(episode: Episode) -> Table:
+    """The segments: who wrote them, how long they are, and how many of their tokens carry loss."""
+    table = Table("#", "origin", box=None, show_footer=True)
+    totals = [sum(len(s.token_ids) for s in episode.segments), sum(sum(s.loss_mask) for s in episode.segments)]
+    table.columns[1].footer = "all"
+    for name, total in zip(("tokens", "with loss"), totals, strict=True):
+        table.add_column(name, justify="right", footer=str(total))
+    table.add_column("mean log-prob", justify="right")
+    for number, segment in enumerate(episode.segments):
+        trained = [p for p, flag in zip(segment.logprobs, segment.loss_mask, strict=False) if flag]
+        mean = f"{sum(trained) / len(trained):.3f}" if trained else ""
+        table.add_row(str(number), segment.origin, str(len(segment.token_ids)), str(sum(segment.loss_mask)), mean)
+    return table
+
+
+# ----------------------------------------------------------------------------------------------------------- details
+
+
+def _render_task(episode: Episode) -> Group:
+    task = episode.task
+    if isinstance(task, SolveTask):
+        parts = [_line("Question", task.question.text, "bold")]
+        if task.question.answers:
+            parts.append(_line("Expected", " | ".join(task.question.answers), "dim"))
+    else:
+        parts = [_line(f"Propose a question of {count(task.hops, 'hop')} about", task.document.title, "bold")]
+    how = f"episode {episode.id}, {episode.protocol}, {episode.model}, seed {episode.seed}"
+    return Group(*parts, Text(printable(how), "dim"))
+
+
+def _render_action(turn: Turn) -> Text:
+    match turn.action:
+        case Search(queries):
+            return Text("→ searches: ", "cyan") + Text(printable("; ".join(queries)))
+        case Answer(text):
+            return Text("→ answers: ", "green") + Text(printable(text))
+        case Proposal(question, answer):
+            return Text("→ proposes: ", "green") + Text(printable(f"{question} -> {answer}"))
+        case Malformed(reason):
+            return Text("→ cannot be read: ", "yellow") + Text(printable(reason))
+
+
+def _render_result(result: SearchResult, *, full: bool) -> Group:
+    found = f"{count(len(result.hits), 'passage')} for " if result.hits else "nothing found for "
+    parts: list[RenderableType] = [Text(found, "dim") + Text(printable(result.query), "italic")]
+    for rank, hit in enumerate(result.hits, start=1):
+        passage = hit.passage
+        source = f"  {passage.doc_id} {passage.start}-{passage.end}, score {hit.score:.2f}"
+        head = Text(f"[{rank}] ", "dim") + Text(printable(passage.title), "bold") + Text(printable(source), "dim")
+        parts.append(head)
+        parts.append(_indent(Text(printable(passage.text if full else trim(passage.text)))))
+    return Group(*parts)
+
+
+def _render_failure(failure: Failure) -> Text:
+    said = printable(f"{failure.kind}: {failure.message}")
+    return Text(f"failed at the {failure.boundary}: ", "bold red") + Text(said, "red")
+
+
+def _style_model_text(text: str) -> Text:
+    """The model's words, with its thoughts, its tool calls and its answer in styles of their own."""
+    shown = printable(text.strip())
+    styled = Text(shown or "(wrote nothing)", "" if shown else "dim")
+    for block in find_blocks(shown, tuple(_BLOCK_STYLES)):
+        styled.stylize(_BLOCK_STYLES[block.name], block.start, block.end)
+    return styled
+
+
+def _line(label: str, value: str, style: str) -> Text:
+    return Text(f"{label}: ", "dim") + Text(printable(value), style)
+
+
+def _timings(turn: Turn) -> tuple[tuple[str, float], tuple[str, float]]:
+    return ("sampling", turn.sample_s), ("search", turn.search_s)
+
+
+def _indent(content: RenderableType) -> Padding:
+    return Padding(content, (0, 0, 0, 2), expand=False)
+
+
+def _picture(character: str) -> str:
+    """A visible stand-in: Unicode has pictures for the old control codes; the rest are written as their number."""
+    code = ord(character)
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "␡" if code == 0x7F else f"\\u{code:04x}"

@@ -1,0 +1,141 @@
+"""`quaere index`: make an index of a folder of documents."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from quaere.search.index import Index, IndexSettings
+
+_DESCRIPTION = """\
+Make an index of SOURCE: a folder of .md, .txt, .html and .pdf files, or a JSON Lines file (.jsonl, .jsonl.gz,
+.jsonl.zst) with {"id", "title", "text"} or {"id", "contents"} on each line.
+"""
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the sub-command."""
+    parser = commands.add_parser("index", help="make an index of a folder of documents", description=_DESCRIPTION)
+    parser.set_defaults(run=run)
+    parser.add_argument("source", type=Path, metavar="SOURCE", help="a folder, a document, or a JSON Lines file")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the index is written")
+    parser.add_argument("--engine", choices=("bm25", "dense", "hybrid"), default="bm25", help="default: bm25")
+    parser.add_argument("--force", action="store_true", help="replace the index that is there")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    passages = parser.add_argument_group("passages")
+    passages.add_argument(
+        "--chunk-words", type=int, dest="max_words", metavar="N", help="longest passage, in words (default: 120)"
+    )
+    passages.add_argument("--overlap-words", type=int, metavar="N", help="words shared by neighbours (default: 0)")
+    passages.add_argument(
+        "--row-words", type=int, metavar="N", help="JSON Lines rows this long stay whole (default: 300)"
+    )
+    words = parser.add_argument_group("word search (bm25, hybrid)")
+    words.add_argument("--k1", type=float, metavar="X", help="how soon repeated words stop counting (default: 1.2)")
+    words.add_argument("--b", type=float, metavar="X", help="how much length counts against a passage (default: 0.75)")
+    words.add_argument("--title-weight", type=int, metavar="N", help="how often the title counts (default: 2)")
+    dense = parser.add_argument_group("search by meaning (dense, hybrid)")
+    dense.add_argument("--embedder", metavar="M", help="sentence-transformers model (default: intfloat/e5-base-v2)")
+    dense.add_argument("--query-prefix", metavar="TEXT", help='put before every query (E5 models: "query: ")')
+    dense.add_argument("--passage-prefix", metavar="TEXT", help='put before every passage (E5 models: "passage: ")')
+    dense.add_argument("--ann", choices=("flat", "ivf", "hnsw"), help="how neighbours are found (default: flat, exact)")
+    dense.add_argument("--num-lists", type=int, metavar="N", help="ivf: clusters (default: by the number of passages)")
+    dense.add_argument("--num-probes", type=int, metavar="N", help="ivf: clusters searched (default: 16)")
+    dense.add_argument("--num-links", type=int, metavar="N", help="hnsw: links per passage (default: 32)")
+    dense.add_argument("--search-width", type=int, metavar="N", help="hnsw: candidates per search (default: 64)")
+    dense.add_argument("--batch-size", type=int, metavar="N", help="passages embedded at once (default: 64)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Build the index and say what is in it."""
+    from quaere.search.index import build_index
+
+    started = time.monotonic()
+    with _show_progress() as progress:
+        index = build_index(args.source, args.out, _settings(args), progress, force=args.force)
+    if args.json:
+        _print_json(index)
+    else:
+        _print_summary(index, time.monotonic() - started)
+
+
+def _settings(args: argparse.Namespace) -> IndexSettings:
+    """What was given on the command line; the rest is the settings' own defaults."""
+    from msgspec import convert
+
+    from quaere.search.bm25 import Bm25Settings
+    from quaere.search.chunking import ChunkSettings
+    from quaere.search.dense import DenseSettings
+    from quaere.search.index import IndexSettings
+
+    # The options are called like the fields they set; `convert` takes from `given` what a record has a field for.
+    given = {name: value for name, value in vars(args).items() if value is not None}
+    return IndexSettings(
+        engine=args.engine,
+        chunks=convert(given, ChunkSettings),
+        bm25=convert(given, Bm25Settings),
+        dense=convert(given, DenseSettings).with_known_prefixes(),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- what is printed
+
+
+@contextmanager
+def _show_progress() -> Iterator[Callable[[str, int, int | None], None] | None]:
+    """A progress line on a terminal; nothing when the output goes elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+        shown_at = 0.0
+
+        def progress(doing: str, done: int, total: int | None) -> None:
+            nonlocal shown_at
+            now = time.monotonic()
+            if now - shown_at > 0.1 or done in (0, total):
+                bar.update(task, description=doing, completed=done, total=total)
+                shown_at = now
+
+        yield progress
+
+
+def _print_summary(index: Index, seconds: float) -> None:
+    manifest, corpus = index.manifest, index.manifest.corpus
+    print(f"{index.path}: {manifest.num_passages} passages of {manifest.num_documents} documents, ", end="")
+    print(f"engine {manifest.settings.engine}, {seconds:.1f} s")
+    notes = [
+        ("left out, exact duplicates", corpus.num_duplicates),
+        ("left out, no text", corpus.num_empty),
+        ("left out, other kinds of file", _counts(corpus.ignored_suffixes)),
+        ("left out, not readable", corpus.num_unreadable),
+        *(("  " + reason.partition(": ")[0], reason.partition(": ")[2]) for reason in corpus.unreadable),
+        ("not in UTF-8, read as", _counts(corpus.other_encodings)),
+    ]
+    for note, value in notes:
+        if value:
+            print(f"  {note}: {value}")
+    print(f'next: quaere search "..." --index {index.path}')
+
+
+def _print_json(index: Index) -> None:
+    import msgspec
+
+    manifest = msgspec.to_builtins(index.manifest)
+    summary = {"index": str(index.path)} | {key: manifest[key] for key in manifest if key not in ("kind", "file_sizes")}
+    print(msgspec.json.encode(summary).decode())
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items())

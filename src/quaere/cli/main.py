@@ -1,0 +1,57 @@
+"""The command `quaere`. Importing it must stay cheap: no torch, no transformers until a command needs them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from quaere import __version__
+from quaere.errors import QuaereError
+
+COMMANDS = ("index", "search", "serve_search", "models", "ask", "runs", "doctor")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with every command in it."""
+    parser = argparse.ArgumentParser(
+        prog="quaere",
+        description="Ask your documents: index them, and let a language model answer by searching them.",
+        epilog="Start with: quaere index FOLDER --out INDEX && quaere ask 'your question' --index INDEX",
+    )
+    parser.add_argument("--version", action="version", version=f"quaere {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        import_module(f"quaere.cli.{name}").register(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; exit code 2 with one clear line when the input is at fault."""
+    # OpenMP threads that spin while they wait collapse when something else uses the cores. It must be set before torch
+    # is loaded, so it is set here.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    args = build_parser().parse_args(argv)
+    try:
+        args.run(args)
+    except QuaereError as error:
+        print(f"quaere: {error}", file=sys.stderr)
+        if error.hint:
+            print(f"  try: {error.hint}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has gone (`quaere runs show ... | head`).
+        sys.stderr.close()
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

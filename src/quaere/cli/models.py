@@ -1,0 +1,69 @@
+"""`quaere models`: which models are here, and how to get them.
+
+quaere models list
+quaere models pull smollm2-135m
+quaere models path smollm2-135m
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import msgspec
+
+from quaere.policies.catalogue import CATALOGUE, find_pulled, resolve_model
+
+_DEFAULT = next(iter(CATALOGUE))
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `models` with its actions to the command line."""
+    parser = commands.add_parser("models", help="list and pull models")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+
+    listing = actions.add_parser("list", help="the built-in catalogue and what of it has been pulled")
+    listing.set_defaults(run=run_list)
+
+    pull = actions.add_parser("pull", help="download a model, so that later commands need no network")
+    pull.set_defaults(run=run_pull)
+
+    path = actions.add_parser("path", help="print the directory of a model that has been pulled")
+    path.set_defaults(run=run_path)
+
+    for action in (pull, path):
+        named = "catalogue name, directory or hub id"
+        action.add_argument("name", nargs="?", default=_DEFAULT, metavar="NAME", help=f"{named} (default: {_DEFAULT})")
+    for action in (listing, pull, path):
+        action.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_list(args: argparse.Namespace) -> None:
+    """Print the catalogue, one model a line; a star marks those that are here."""
+    rows = []
+    for entry in CATALOGUE.values():
+        found = find_pulled(entry)
+        rows.append({**msgspec.to_builtins(entry), "path": str(found) if found else None})
+    if args.json:
+        print(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
+        return
+    for row in rows:
+        print(f"{'*' if row['path'] else ' '} {row['name']}  {row['summary']} ({row['licence']})")
+        print(f"    {row['note']}")
+        print(f"    {row['path'] or 'not pulled: quaere models pull ' + str(row['name'])}")
+    print("Any Hugging Face id or local directory is a model too.", file=sys.stderr)
+
+
+def run_pull(args: argparse.Namespace) -> None:
+    """Make sure a model is on this machine, and print where."""
+    _show(args, pull=True)
+
+
+def run_path(args: argparse.Namespace) -> None:
+    """Print where a model is; never downloads."""
+    _show(args, pull=False)
+
+
+def _show(args: argparse.Namespace, *, pull: bool) -> None:
+    model = resolve_model(args.name, pull=pull, report=lambda line: print(line, file=sys.stderr))
+    print(msgspec.json.encode(model).decode() if args.json else model.path)

@@ -1,0 +1,66 @@
+"""`quaere search`: look something up in an index."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from quaere.records import Hit
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the sub-command."""
+    parser = commands.add_parser("search", help="look something up in an index")
+    parser.set_defaults(run=run)
+    parser.add_argument("queries", nargs="+", metavar="QUERY", help='what to look for, in quotes: "halm bridge"')
+    parser.add_argument("--index", required=True, metavar="DIR|URL", help="an index, or the URL of a search server")
+    parser.add_argument("--topk", type=int, default=3, metavar="N", help="how many passages per query (default: 3)")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Search and print what was found."""
+    found = asyncio.run(_search(args.index, args.queries, args.topk))
+    if args.json:
+        _print_json(args.queries, found)
+    else:
+        _print_hits(args.queries, found)
+
+
+async def _search(where: str, queries: Sequence[str], topk: int) -> list[list[Hit]]:
+    from quaere.search.searcher import open_searcher
+
+    searcher = open_searcher(where)
+    try:
+        return await searcher.search(queries, topk)
+    finally:
+        await searcher.close()
+
+
+def _print_json(queries: Sequence[str], found: list[list[Hit]]) -> None:
+    import msgspec
+
+    results = [{"query": query, "hits": hits} for query, hits in zip(queries, found, strict=True)]
+    print(msgspec.json.encode(results).decode())
+
+
+def _print_hits(queries: Sequence[str], found: list[list[Hit]]) -> None:
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for query, hits in zip(queries, found, strict=True):
+        if len(queries) > 1:
+            console.print(Text(f"\n{query}", style="bold underline"))
+        if not hits:
+            console.print("nothing found")
+        for place, hit in enumerate(hits, start=1):
+            passage = hit.passage
+            heading = Text(f"{place}. {passage.title or passage.doc_id}", style="bold")
+            heading.append(f"  {passage.id}  score {hit.score:.4g}", style="not bold dim")
+            console.print(heading)
+            console.print(Padding(Text(passage.text), (0, 0, 1, 3), expand=False))

@@ -1,0 +1,1 @@
+"""Who writes: the sampler protocols, the model catalogue, and the engines behind them."""

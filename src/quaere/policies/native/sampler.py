@@ -1,0 +1,213 @@
+"""The asynchronous face of the native engine.
+
+One thread owns the model and steps the engine; coroutines hand it requests and wait for theirs to finish.
+
+    async with NativeSampler.load("smollm2-135m") as sampler:
+        sampler.open("e1")
+        sampled = await sampler.sample("e1", prompt_ids, SamplingParams(max_tokens=64))
+
+Two modes. `fast`: a request joins the batch as soon as it is made. `deterministic`: a batch starts only when every open
+session has made its request, and rows are ordered as their sessions were opened; so what a batch is made of never
+depends on how long a search took, and results repeat bit for bit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from quaere.errors import SamplingFailed
+from quaere.policies.native.engine import Engine, Request
+from quaere.policies.sampler import Sampled, SamplingParams
+
+Mode = Literal["fast", "deterministic"]
+
+
+class _Pending:
+    """A request on its way through the engine's thread, and the future its coroutine waits on."""
+
+    def __init__(self, session: str, request: Request) -> None:
+        self.session = session
+        self.request = request
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Sampled] = self.loop.create_future()
+
+    def settle(self, result: Sampled | Exception) -> None:
+        """Answer from the engine's thread."""
+
+        def set_result() -> None:
+            if self.future.done():
+                return
+            if isinstance(result, Exception):
+                self.future.set_exception(result)
+            else:
+                self.future.set_result(result)
+
+        # The loop may be gone when a program is interrupted; then nobody waits any more.
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(set_result)
+
+
+class NativeSampler:
+    """A `TokenSampler` over an `Engine`, in a thread of its own."""
+
+    def __init__(self, engine: Engine, *, name: str, mode: Mode = "fast", max_positions: int = 1 << 20) -> None:
+        self.name = name
+        self.lockstep = mode == "deterministic"
+        self.engine = engine
+        self.max_positions = max_positions
+        self._sessions: dict[str, int] = {}  # open sessions in the order they were opened, with their turns so far
+        self._inbox: list[_Pending] = []
+        self._jobs: list[Callable[[], None]] = []
+        self._in_flight: dict[str, _Pending] = {}
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    @classmethod
+    def load(
+        cls,
+        path: str,
+        decode: Callable[[Sequence[int]], str],
+        *,
+        name: str = "",
+        device: str = "cpu",
+        dtype: str = "float32",
+        mode: Mode = "fast",
+        max_rows: int = 32,
+    ) -> NativeSampler:
+        """Load a model from a directory or hub id. `decode` is the tokenizer's, for stop strings."""
+        from quaere.policies.native.bridge import load_model, max_positions
+
+        model = load_model(path, device, dtype)
+        engine = Engine(model, decode, max_rows=max_rows)
+        return cls(engine, name=name or path, mode=mode, max_positions=max_positions(model))
+
+    # ------------------------------------------------------------------------------------------- what coroutines call
+
+    def open(self, session: str) -> None:
+        """Announce a session."""
+        with self._wake:
+            self._sessions.setdefault(session, 0)
+
+    def close(self, session: str) -> None:
+        """End a session. In deterministic mode the others may have been waiting for it."""
+        with self._wake:
+            self._sessions.pop(session, None)
+            self._wake.notify()
+
+    async def sample(self, session: str, token_ids: Sequence[int], params: SamplingParams) -> Sampled:
+        """Sample a turn; requests of other coroutines are batched with it."""
+        room = self.max_positions - len(token_ids)
+        if room < params.max_tokens:
+            raise SamplingFailed(
+                f"{len(token_ids)} tokens and {params.max_tokens} new ones exceed the model's {self.max_positions}"
+            )
+        with self._wake:
+            turn = self._sessions[session] = self._sessions.get(session, 0) + 1
+            pending = _Pending(session, Request(f"{session}/{turn}", token_ids, params))
+            self._inbox.append(pending)
+            self._start()
+            self._wake.notify()
+        try:
+            return await pending.future
+        except asyncio.CancelledError:
+            pending.request.cancelled = True
+            raise
+
+    async def score(self, token_ids: Sequence[int]) -> list[float]:
+        """Log-probs of given tokens, computed between two steps in a pass of its own."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[float]] = loop.create_future()
+
+        def job() -> None:
+            try:
+                result = self.engine.score(token_ids)
+            except Exception as error:
+                loop.call_soon_threadsafe(future.set_exception, _sampling_failed(error))
+            else:
+                loop.call_soon_threadsafe(future.set_result, result)
+
+        with self._wake:
+            self._jobs.append(job)
+            self._start()
+            self._wake.notify()
+        return await future
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """End the thread after the step it is in. Waiting requests fail."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
+
+    # ------------------------------------------------------------------------------------------- the engine's thread
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="quaere-engine", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._stopping or self._jobs or self.engine.busy or self._ready())
+                if self._stopping:
+                    break
+                jobs, self._jobs = self._jobs, []
+                for pending in self._take_ready():
+                    self._in_flight[pending.request.key] = pending
+                    self.engine.add(pending.request)
+            for job in jobs:
+                job()
+            self._step()
+        for pending in [*self._in_flight.values(), *self._inbox]:
+            pending.settle(SamplingFailed("the engine was stopped"))
+
+    def _ready(self) -> bool:
+        """May what is in the inbox join the batch now?"""
+        if not self.lockstep or not self._inbox:
+            return bool(self._inbox)
+        waiting = {pending.session for pending in self._inbox}
+        return not self.engine.busy and all(session in waiting for session in self._sessions)
+
+    def _take_ready(self) -> list[_Pending]:
+        if not self._ready():
+            return []
+        taken, self._inbox = self._inbox, []
+        if self.lockstep:
+            order = {session: number for number, session in enumerate(self._sessions)}
+            taken.sort(key=lambda pending: order[pending.session])
+        return taken
+
+    def _step(self) -> None:
+        try:
+            done = self.engine.step()
+        except Exception as error:
+            # One bad step must not hang the coroutines that wait for it: fail what was in flight, and go on empty.
+            failure = _sampling_failed(error)
+            self.engine.reset()
+            for pending in self._in_flight.values():
+                pending.settle(failure)
+            self._in_flight.clear()
+            return
+        for request in done:
+            self._in_flight.pop(request.key).settle(request.sampled())
+        for key in [key for key, pending in self._in_flight.items() if pending.request.cancelled]:
+            del self._in_flight[key]
+
+
+def _sampling_failed(error: Exception) -> SamplingFailed:
+    failure = SamplingFailed(f"the model failed while sampling: {type(error).__name__}: {error}"[:300])
+    failure.__cause__ = error
+    return failure

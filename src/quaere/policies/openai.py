@@ -1,0 +1,303 @@
+"""A policy behind any server that speaks `POST {base_url}/chat/completions`.
+
+    endpoint = parse_endpoint("openai:qwen3-4b@http://localhost:8000/v1")
+    async with OpenAISampler(endpoint) as sampler:
+        reply = await sampler.reply([{"role": "user", "content": "Who built the Halm bridge?"}], SamplingParams())
+
+It gives text, not tokens, so it serves asking, judging and teaching, and is never trained on. The key is read from an
+environment variable at each request; it is neither stored nor shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from quaere.errors import BadInput, SamplingFailed
+from quaere.policies.sampler import ChatReply, SamplingParams
+from quaere.records import StopReason
+
+_SYNTAX = "openai:MODEL@BASE_URL, such as openai:qwen3-4b@http://localhost:8000/v1"
+_MAX_BYTES = 8 << 20
+_MAX_WAIT_S = 60.0
+_BUSY = (429, 503)
+
+
+class Endpoint(Struct, frozen=True):
+    """A model on a server.
+
+    Endpoint(model="qwen3-4b", base_url="http://localhost:8000/v1")
+    """
+
+    model: str
+    base_url: str
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """Read `openai:MODEL@BASE_URL`; the URL begins at the first `@http://` or `@https://`.
+
+    parse_endpoint("openai:qwen3-4b@http://localhost:8000/v1") == Endpoint("qwen3-4b", "http://localhost:8000/v1")
+    """
+    scheme, _, rest = text.partition(":")
+    starts = [at for at in (rest.find("@http://"), rest.find("@https://")) if at >= 0]
+    if scheme != "openai" or not starts:
+        raise BadInput(f"an endpoint is written {_SYNTAX}", hint=f"--model {_SYNTAX.rpartition(' ')[2]}")
+    model, base_url = rest[: min(starts)].strip(), rest[min(starts) + 1 :].strip().rstrip("/")
+    if not model:
+        raise BadInput(f"the endpoint names no model: it is written {_SYNTAX}")
+    try:
+        parts = urlsplit(base_url)
+        _ = parts.port  # raises for a port that is no number
+    except ValueError as error:
+        raise BadInput(f"the endpoint's URL cannot be read: {error}", hint=f"write it like {_SYNTAX}") from error
+    if not parts.hostname:
+        raise BadInput(f"the endpoint's URL has no host: it is written {_SYNTAX}")
+    if parts.username or parts.password:  # a run stores the URL, and must never store a secret
+        raise BadInput("the endpoint's URL holds a user or password", hint="export OPENAI_API_KEY=...")
+    if parts.query or parts.fragment:
+        raise BadInput(f"the endpoint's URL holds a ? or #: it is written {_SYNTAX}")
+    return Endpoint(model=model, base_url=base_url)
+
+
+class OpenAISampler:
+    """A `ChatSampler` over HTTP. `timeout_s` bounds a whole request, from connecting to the last byte.
+
+    A request that meets a busy server (429 or 503) is sent again at most `max_retries` times, and only where the
+    server says when to come back; `num_retries` counts them.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        key_env: str = "OPENAI_API_KEY",
+        timeout_s: float = 120.0,
+        max_retries: int = 0,
+    ) -> None:
+        self.name = f"openai:{endpoint.model}@{endpoint.base_url}"
+        self.endpoint = endpoint
+        self.num_retries = 0
+        self._key_env = key_env
+        self._timeout_s = timeout_s
+        self._max_retries = max_retries
+        self._client: httpx.AsyncClient | None = None
+
+    async def reply(self, messages: Sequence[Mapping[str, str]], params: SamplingParams) -> ChatReply:
+        """Write the next assistant message; whatever goes wrong is a `SamplingFailed` of one line."""
+        body = _request_body(self.endpoint.model, messages, params)
+        for attempt in range(self._max_retries + 1):
+            status, headers, content = await self._post(body)
+            wait_s = _retry_after(headers) if status in _BUSY else None
+            if wait_s is None or wait_s > _MAX_WAIT_S or attempt == self._max_retries:
+                break
+            self.num_retries += 1
+            await asyncio.sleep(wait_s)
+        if status != 200:
+            raise self._refused(status, content)
+        return _read_reply(content, params.stop, self.endpoint.base_url)
+
+    async def stop(self) -> None:
+        """Close the connections; the next request opens new ones."""
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def _post(self, body: dict[str, Any]) -> tuple[int, httpx.Headers, bytes]:
+        """One request; the answer is read only up to a bound."""
+        url = f"{self.endpoint.base_url}/chat/completions"
+        if self._client is None:
+            self._client = httpx.AsyncClient(timeout=None)
+        content = bytearray()
+        try:
+            async with (
+                asyncio.timeout(self._timeout_s),  # httpx's own limits are per read: a slow drip would never end
+                self._client.stream("POST", url, content=json.dumps(body), headers=self._headers()) as response,
+            ):
+                async for chunk in response.aiter_bytes():
+                    content += chunk
+                    if len(content) > _MAX_BYTES:
+                        raise SamplingFailed(f"the endpoint {url} answered with more than {_MAX_BYTES >> 20} MiB")
+                return response.status_code, response.headers, bytes(content)
+        except TimeoutError as error:
+            said = f"the endpoint {url} did not answer within {self._timeout_s:g} s"
+            raise SamplingFailed(said, hint="give it more time, or fewer tokens to write") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            reason = _one_line(str(error)) or type(error).__name__
+            hint = f"is the server running? try: curl {self.endpoint.base_url}/models"
+            raise SamplingFailed(f"the endpoint {url} cannot be reached: {reason}", hint=hint) from error
+
+    def _headers(self) -> dict[str, str]:
+        # No compression, so that the bound on the answer's length is a bound on what was sent.
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if key := self._key():
+            if not (key.isascii() and key.isprintable()):
+                raise SamplingFailed(f"the key in {self._key_env} holds characters that no key has")
+            headers["Authorization"] = f"Bearer {key}"
+        return headers
+
+    def _key(self) -> str:
+        return os.environ.get(self._key_env, "").strip()
+
+    def _refused(self, status: int, content: bytes) -> SamplingFailed:
+        """What the server's status means for the person; its own words follow, without the key should it repeat it."""
+        base_url, model = self.endpoint.base_url, self.endpoint.model
+        key = self._key()
+        said = _error_message(content.replace(key.encode(), b"***") if key else content)
+        detail = f": {said}" if said else ""
+        match status:
+            case 401 | 403:
+                given = "does not accept the key in" if key else "asks for a key in"
+                line, hint = f"the endpoint {base_url} {given} {self._key_env}", f"export {self._key_env}=..."
+            case 404:
+                line = f"the endpoint {base_url} has no model {model}, or its URL lacks a part such as /v1"
+                hint = f"curl {base_url}/models"
+            case 429:
+                line, hint = f"the endpoint {base_url} allows no more requests for now", "wait, then try again"
+            case _:
+                line, hint = f"the endpoint {base_url} answered with status {status}", ""
+        return SamplingFailed(line + detail, hint=hint)
+
+
+# -------------------------------------------------------------------------------------------------------- the protocol
+
+
+class _Message(Struct):
+    content: str | None = None
+
+
+class _Choice(Struct):
+    message: _Message
+    finish_reason: str | None = None
+    stop_reason: str | int | UnsetType | None = UNSET  # vLLM: the stop string or token that was met
+    matched_stop: str | int | UnsetType | None = UNSET  # SGLang's name for the same
+
+
+class _Usage(Struct):
+    completion_tokens: int = 0
+
+
+class _Completion(Struct):
+    choices: list[_Choice]
+    usage: _Usage | None = None
+
+
+def _request_body(model: str, messages: Sequence[Mapping[str, str]], params: SamplingParams) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [dict(message) for message in messages],
+        "max_tokens": params.max_tokens,
+        "temperature": params.temperature,
+        "top_p": params.top_p,
+        "seed": params.seed,
+    }
+    # Not every server knows these: they are sent only where they say something.
+    optional = {"stop": list(params.stop), "top_k": params.top_k, "stop_token_ids": list(params.stop_token_ids)}
+    return body | {name: value for name, value in optional.items() if value}
+
+
+def _read_reply(content: bytes, stop: Sequence[str], base_url: str) -> ChatReply:
+    try:
+        completion = msgspec.json.decode(content, type=_Completion)
+        choice = completion.choices[0]
+    except (msgspec.DecodeError, UnicodeDecodeError, IndexError) as error:
+        reason = "it has no choices" if isinstance(error, IndexError) else _one_line(str(error))
+        raise SamplingFailed(f"the endpoint {base_url} sent no readable completion: {reason}") from error
+    text = choice.message.content or ""
+    num_tokens = completion.usage.completion_tokens if completion.usage else 0
+    match choice.finish_reason:
+        case "length":
+            return ChatReply(text=text, stop_reason="length", num_tokens=num_tokens)
+        case "stop" | "stop_sequence" | "eos" | "eos_token" | "end_turn":
+            reported = choice.stop_reason if choice.stop_reason is not UNSET else choice.matched_stop
+            text, stop_reason = restore_stop(text, stop, reported)
+            return ChatReply(text=text, stop_reason=stop_reason, num_tokens=num_tokens)
+        case "content_filter":
+            raise SamplingFailed(f"the endpoint {base_url} withheld its reply (content filter)")
+        case other:
+            raise SamplingFailed(f"the endpoint {base_url} ended its reply for a reason unknown here: {other}")
+
+
+def restore_stop(
+    text: str, stop: Sequence[str], reported: str | int | UnsetType | None = UNSET
+) -> tuple[str, StopReason]:
+    """Put back the stop string that the server cut off, where it can be known which one it was.
+
+    Servers leave the stop string out of the text, but a protocol needs it: without `</tool_call>` a call is unclosed.
+
+    1. A server that reports what it stopped at is believed: a string of `stop` is put back; a token id or null means
+       that the model ended its turn.
+    2. Otherwise, a text that still ends with a stop string is left as it is.
+    3. Otherwise, a stop string that is a closing tag is put back where its opening tag stands unclosed; of several,
+       the one opened last.
+    4. Otherwise the model ended its turn.
+
+        restore_stop("<tool_call>{}", ("</tool_call>", "</answer>")) == ("<tool_call>{}</tool_call>", "stop_string")
+        restore_stop("Hello.", ("</answer>",)) == ("Hello.", "end_of_turn")
+    """
+    if isinstance(reported, str) and reported in stop:
+        return (text if text.endswith(reported) else text + reported), "stop_string"
+    if any(text.endswith(string) for string in stop if string):
+        return text, "stop_string"
+    if reported is None or isinstance(reported, int):
+        return text, "end_of_turn"
+    opened = {string: _unclosed_at(text, string) for string in stop}
+    last = max(opened, key=lambda string: opened[string], default="")
+    if opened.get(last, -1) >= 0:
+        return text + last, "stop_string"
+    return text, "end_of_turn"
+
+
+def _unclosed_at(text: str, closing: str) -> int:
+    """Where the opening tag that `closing` would close begins, or -1."""
+    if not (closing.startswith("</") and closing.endswith(">")):
+        return -1
+    at = text.rfind(f"<{closing[2:]}")
+    return at if at > text.rfind(closing) else -1
+
+
+def _retry_after(headers: httpx.Headers) -> float | None:
+    """How many seconds the server asks to wait: given as seconds or as a date; None where it says nothing readable."""
+    value = headers.get("retry-after", "").strip()
+    if value.isdecimal() and value.isascii():
+        return float(value)
+    try:
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
+def _error_message(content: bytes) -> str:
+    """The server's own words: `{"error": {"message": ...}}`, `{"message": ...}`, or the body as it is."""
+    try:
+        value = msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _one_line(content[:2000].decode(errors="replace"))
+    for key in ("error", "message", "detail"):
+        if isinstance(value, dict) and key in value:
+            value = value[key]
+    return _one_line(value) if isinstance(value, str) else ""
+
+
+def _one_line(text: str, num_chars: int = 200) -> str:
+    """At most this much of a text, on one line, without characters that could act on a terminal."""
+    line = "".join(character if character.isprintable() else " " for character in text[: 4 * num_chars])
+    return " ".join(line.split())[:num_chars]

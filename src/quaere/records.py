@@ -1,0 +1,233 @@
+"""What the data looks like. Imports nothing of Quaere; every other room speaks in these records.
+
+All records are frozen `msgspec` structs: cheap to make, comparable, and written to or read from JSON without code of
+their own. Each docstring shows a tiny literal instance.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+# ---------------------------------------------------------------------------------------------- facts and questions
+
+
+class Passage(Struct, frozen=True):
+    """A stretch of a source document, the unit that is indexed and returned by a search.
+
+    `text` is exactly `document[start:end]`, so evidence found in a passage can be traced to its source.
+
+        Passage(id="rivers.md#0", doc_id="rivers.md", title="The Oss", text="The Oss rises in ...", start=0, end=412)
+    """
+
+    id: str
+    doc_id: str
+    title: str
+    text: str
+    start: int
+    end: int
+
+
+class Hit(Struct, frozen=True):
+    """One search result.
+
+    Hit(passage=Passage(...), score=7.25)
+    """
+
+    passage: Passage
+    score: float
+
+
+class Evidence(Struct, frozen=True):
+    """A verbatim span of a document: `document[start:end] == text`.
+
+    Evidence(doc_id="w7-000012", start=118, end=163, text="Orsolya Venn was born in the town of Halmgate.")
+    """
+
+    doc_id: str
+    start: int
+    end: int
+    text: str
+
+
+class Question(Struct, frozen=True):
+    """A question with every accepted answer; `evidence` holds one span per hop where it is known.
+
+    Question(id="w7-q3", text="In which valley does ... rise?", answers=("Korrin", "Korrin Vale"), hops=2)
+    """
+
+    id: str
+    text: str
+    answers: tuple[str, ...] = ()
+    hops: int = 0
+    evidence: tuple[Evidence, ...] = ()
+
+
+# ------------------------------------------------------------------------------------------------- tasks and actions
+
+
+class SolveTask(Struct, frozen=True, tag="solve"):
+    """Answer this question.
+
+    SolveTask(question=Question(id="q1", text="Who built the Halm bridge?"))
+    """
+
+    question: Question
+
+    @property
+    def id(self) -> str:
+        """The question's id."""
+        return self.question.id
+
+
+class ProposeTask(Struct, frozen=True, tag="propose"):
+    """Write a question of `hops` hops that starts from this document.
+
+    ProposeTask(id="p1", document=Passage(...), hops=2)
+    """
+
+    id: str
+    document: Passage
+    hops: int
+
+
+Task = SolveTask | ProposeTask
+
+
+class Search(Struct, frozen=True, tag="search"):
+    """The policy asks the search engine.
+
+    Search(queries=("builder of the Halm bridge",))
+    """
+
+    queries: tuple[str, ...]
+
+
+class Answer(Struct, frozen=True, tag="answer"):
+    """The policy ends the episode with an answer.
+
+    Answer(text="Orsolya Venn")
+    """
+
+    text: str
+
+
+class Proposal(Struct, frozen=True, tag="proposal"):
+    """The proposer ends the episode with a question and its answer.
+
+    Proposal(question="Who built the bridge at Halmgate?", answer="Orsolya Venn")
+    """
+
+    question: str
+    answer: str
+
+
+class Malformed(Struct, frozen=True, tag="malformed"):
+    """The turn held no action the protocol can read; `reason` says why, in a few fixed words.
+
+    Malformed(reason="tool call is not JSON")
+    """
+
+    reason: str
+
+
+Action = Search | Answer | Proposal | Malformed
+
+# ---------------------------------------------------------------------------------------------------------- episodes
+
+Origin = Literal["prompt", "model", "environment"]
+StopReason = Literal["end_of_turn", "stop_string", "length", "failed"]
+Boundary = Literal["model", "protocol", "search", "limit"]
+EndReason = Literal["answered", "turn_limit", "sequence_limit", "failed"]
+
+
+class Segment(Struct, frozen=True):
+    """A run of tokens with one origin. The concatenated ids of an episode's segments are what the sampler saw.
+
+    Only tokens the model sampled carry loss; they alone have log-probs.
+
+        Segment(origin="model", token_ids=(1780, 29, 2), logprobs=(-0.1, -1.3, -0.02), loss_mask=(True, True, True))
+    """
+
+    origin: Origin
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    loss_mask: tuple[bool, ...]
+
+
+class Failure(Struct, frozen=True):
+    """Something that went wrong, kept as data with the boundary it came from.
+
+    Failure(boundary="search", kind="timeout", message="the retriever did not answer within 10 s")
+    """
+
+    boundary: Boundary
+    kind: str
+    message: str
+
+
+class SearchResult(Struct, frozen=True):
+    """What one query brought back, in rank order.
+
+    SearchResult(query="builder of the Halm bridge", hits=(Hit(...), Hit(...)))
+    """
+
+    query: str
+    hits: tuple[Hit, ...]
+
+
+class Turn(Struct, frozen=True):
+    """One turn: what the policy wrote, how it was read, and what the environment answered.
+
+    `failure` says what went wrong in it, if anything did: the policy failed, its turn could not be read, the search
+    could not be carried out, a limit was met.
+
+    Turn(index=0, text="<tool_call>...</tool_call>", action=Search(queries=("Halm bridge",)), stop_reason="stop_string",
+         results=(SearchResult(...),), reply="[1] The Halm bridge ...", num_tokens=23)
+    """
+
+    index: int
+    text: str
+    action: Action
+    stop_reason: StopReason
+    results: tuple[SearchResult, ...] = ()
+    reply: str = ""
+    failure: Failure | None = None
+    num_tokens: int = 0
+    sample_s: float = 0.0
+    search_s: float = 0.0
+
+
+class Episode(Struct, frozen=True):
+    """A whole episode: a policy wrote turns and the environment answered, until an answer or a limit.
+
+    Episode(id="ask-0", task=SolveTask(...), protocol="drzero-solver", model="smollm2-135m", seed=7,
+            segments=(Segment(origin="prompt", ...), Segment(origin="model", ...)), turns=(Turn(...),),
+            outcome=Answer(text="Orsolya Venn"), end="answered")
+    """
+
+    id: str
+    task: Task
+    protocol: str
+    model: str
+    seed: int
+    segments: tuple[Segment, ...]
+    turns: tuple[Turn, ...]
+    outcome: Answer | Proposal | None
+    end: EndReason
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Every token in order: what the sampler saw and sampled."""
+        return tuple(token for segment in self.segments for token in segment.token_ids)
+
+    @property
+    def loss_mask(self) -> tuple[bool, ...]:
+        """Per token of `token_ids`: did the model sample it?"""
+        return tuple(flag for segment in self.segments for flag in segment.loss_mask)
+
+    @property
+    def num_searches(self) -> int:
+        """How many queries were sent to the search engine and answered."""
+        return sum(len(turn.results) for turn in self.turns)

@@ -1,0 +1,1 @@
+"""Values in, numbers out: pure functions that score what a policy did."""

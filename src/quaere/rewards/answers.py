@@ -1,0 +1,44 @@
+"""Comparing answers: the one normaliser, exact match and token F1. Training and evaluation both use these."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Iterable
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalise_answer(text: str) -> str:
+    """Lower-case, without punctuation, articles and spare white space.
+
+    normalise_answer("The  Halm Bridge!") -> "halm bridge"
+    """
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match_score(answer: str, accepted: Iterable[str]) -> float:
+    """1 if the normalised answer equals any accepted one, else 0.
+
+    exact_match_score("the Halm bridge", ["Halm Bridge"]) -> 1.0
+    """
+    normalised = normalise_answer(answer)
+    return float(any(normalised == normalise_answer(other) for other in accepted))
+
+
+def f1_score(answer: str, accepted: Iterable[str]) -> float:
+    """Best token F1 of the normalised answer against any accepted one.
+
+    f1_score("Halm bridge", ["old Halm bridge"]) -> 0.8
+    """
+    return max((_token_f1(answer, other) for other in accepted), default=0.0)
+
+
+def _token_f1(answer: str, other: str) -> float:
+    ours, theirs = normalise_answer(answer).split(), normalise_answer(other).split()
+    shared = sum((Counter(ours) & Counter(theirs)).values())
+    if shared == 0:
+        return float(ours == theirs)
+    return 2 * shared / (len(ours) + len(theirs))

@@ -1,0 +1,202 @@
+"""The one idea: an episode is a coroutine over tokens.
+
+episode = await run_episode(policy, ToolCallSolver(), searcher, SolveTask(question), Limits(), seed=7)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from msgspec import Struct, structs
+
+from quaere.chat.protocol import Protocol
+from quaere.errors import SamplingFailed, SearchFailed
+from quaere.policies.sampler import SamplingParams
+from quaere.records import (
+    Answer,
+    Boundary,
+    EndReason,
+    Episode,
+    Failure,
+    Malformed,
+    Proposal,
+    Search,
+    SearchResult,
+    Task,
+    Turn,
+)
+from quaere.rollout.conversation import Conversation
+from quaere.rollout.policy import Policy
+from quaere.rollout.seeds import derive_seed
+from quaere.search.searcher import Searcher
+
+
+class Limits(Struct, frozen=True):
+    """How far an episode may go.
+
+    Limits(max_turns=5, turn_tokens=512, sequence_tokens=3072, tool_response_tokens=512, max_searches=8, topk=3)
+    """
+
+    max_turns: int = 5
+    turn_tokens: int = 512
+    sequence_tokens: int = 3072
+    tool_response_tokens: int = 512
+    max_searches: int = 8
+    topk: int = 3
+
+
+async def run_episode(
+    policy: Policy,
+    protocol: Protocol,
+    searcher: Searcher,
+    task: Task,
+    limits: Limits,
+    *,
+    episode_id: str = "",
+    seed: int = 0,
+    params: SamplingParams | None = None,
+    on_turn: Callable[[Turn], None] | None = None,
+) -> Episode:
+    """Let the policy work on the task until it answers or meets a limit.
+
+    What goes wrong on the way (a policy that fails, a search that fails, a turn that cannot be read) is recorded on its
+    turn, not raised. `params` gives temperature and the like; lengths and stops come from the limits and the protocol.
+    """
+    session = episode_id or task.id
+    policy.open(session)
+    try:
+        conversation = policy.begin(session, protocol, task)
+        play = _Play(conversation, protocol, searcher, limits, params or SamplingParams(), seed, on_turn)
+        end = await play.run()
+    finally:
+        policy.close(session)
+    return Episode(
+        id=session,
+        task=task,
+        protocol=protocol.name,
+        model=policy.name,
+        seed=seed,
+        segments=conversation.segments,
+        turns=tuple(play.turns),
+        outcome=play.outcome,
+        end=end,
+    )
+
+
+class _Play:
+    """An episode while it is being played."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        protocol: Protocol,
+        searcher: Searcher,
+        limits: Limits,
+        params: SamplingParams,
+        seed: int,
+        on_turn: Callable[[Turn], None] | None,
+    ) -> None:
+        self.conversation = conversation
+        self.protocol = protocol
+        self.searcher = searcher
+        self.limits = limits
+        self.params = params
+        self.seed = seed
+        self.on_turn = on_turn or (lambda turn: None)
+        self.turns: list[Turn] = []
+        self.outcome: Answer | Proposal | None = None
+
+    async def run(self) -> EndReason:
+        """Play turns until the end; says why it ended."""
+        for index in range(self.limits.max_turns):
+            is_last = index == self.limits.max_turns - 1
+            self.conversation.open_turn(self.protocol.prefix(index, is_last))
+            if self._room < 1:
+                return "sequence_limit"
+            turn = await self._write(index)
+            end = self._ended(turn, is_last)
+            if end is None:
+                turn, fits = await self._answer(turn)
+                end = None if fits else "sequence_limit"
+            elif end == "turn_limit":
+                turn = _failed(turn, "limit", "turns", "the last turn did not finish the task")
+            self.turns.append(turn)
+            self.on_turn(turn)
+            if end is not None:
+                return end
+        return "turn_limit"
+
+    @property
+    def _room(self) -> int:
+        return self.limits.sequence_tokens - self.conversation.num_tokens
+
+    async def _write(self, index: int) -> Turn:
+        """Let the policy write a turn, and read it."""
+        params = structs.replace(
+            self.params,
+            max_tokens=min(self.limits.turn_tokens, self._room),
+            stop=self.protocol.stop,
+            seed=derive_seed(self.seed, index),
+        )
+        started = time.perf_counter()
+        try:
+            written = await self.conversation.write(params)
+        except SamplingFailed as error:
+            failure = Failure("model", "sampling", str(error))
+            return Turn(index, "", Malformed("the policy wrote nothing"), "failed", failure=failure)
+        turn = Turn(
+            index=index,
+            text=written.text,
+            action=self.protocol.read(written.text),
+            stop_reason=written.stop_reason,
+            num_tokens=written.num_tokens,
+            sample_s=time.perf_counter() - started,
+        )
+        if isinstance(turn.action, Malformed):
+            if written.stop_reason == "length":
+                return _failed(turn, "limit", "turn_tokens", "the turn was cut off before it held an action")
+            return _failed(turn, "protocol", "malformed", turn.action.reason)
+        return turn
+
+    def _ended(self, turn: Turn, is_last: bool) -> EndReason | None:
+        if turn.stop_reason == "failed":
+            return "failed"
+        if isinstance(turn.action, Answer | Proposal):
+            self.outcome = turn.action
+            return "answered"
+        return "turn_limit" if is_last else None
+
+    async def _answer(self, turn: Turn) -> tuple[Turn, bool]:
+        """Carry the action out and put the environment's reply; False if the reply no longer fits."""
+        results: tuple[SearchResult, ...] = ()
+        if isinstance(turn.action, Search):
+            started = time.perf_counter()
+            try:
+                results = await self._search(turn.action)
+            except SearchFailed as error:
+                turn = _failed(turn, "search", error.kind, str(error))
+            except _NoSearchesLeft:
+                turn = _failed(turn, "limit", "searches", f"at most {self.limits.max_searches} searches are allowed")
+            turn = structs.replace(turn, search_s=time.perf_counter() - started)
+        message = self.protocol.reply(turn.action, results, turn.failure)
+        turn = structs.replace(turn, results=results, reply=message.text)
+        # One token of room must stay, or the policy could not write.
+        if self.conversation.answer(message, self.limits.tool_response_tokens, self._room - 1):
+            return turn, True
+        return _failed(turn, "limit", "sequence_tokens", "the reply does not fit into the sequence"), False
+
+    async def _search(self, action: Search) -> tuple[SearchResult, ...]:
+        used = sum(len(turn.results) for turn in self.turns)
+        if used + len(action.queries) > self.limits.max_searches:
+            raise _NoSearchesLeft
+        found = await self.searcher.search(action.queries, self.limits.topk)
+        return tuple(SearchResult(query, tuple(hits)) for query, hits in zip(action.queries, found, strict=True))
+
+
+class _NoSearchesLeft(Exception):
+    """The action asks for more searches than the episode has left."""
+
+
+def _failed(turn: Turn, boundary: Boundary, kind: str, message: str) -> Turn:
+    return structs.replace(turn, failure=Failure(boundary, kind, message))

@@ -1,0 +1,81 @@
+"""Many episodes at once over one batching policy.
+
+jobs = [Job(ToolCallSolver(), SolveTask(question)) for question in questions]
+async for episode in run_many(policy, jobs, searcher, Limits(), seed=7): ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from msgspec import Struct
+
+from quaere.chat.protocol import Protocol
+from quaere.policies.sampler import SamplingParams
+from quaere.records import Episode, Task
+from quaere.rollout.episode import Limits, run_episode
+from quaere.rollout.policy import Policy
+from quaere.rollout.seeds import derive_seed
+from quaere.search.searcher import Searcher
+
+
+class Job(Struct, frozen=True):
+    """An episode to be run.
+
+    Job(protocol=ToolCallSolver(), task=SolveTask(...), episode_id="q1-0")
+    """
+
+    protocol: Protocol
+    task: Task
+    episode_id: str = ""
+
+
+async def run_many(
+    policy: Policy,
+    jobs: Sequence[Job],
+    searcher: Searcher,
+    limits: Limits,
+    *,
+    seed: int = 0,
+    params: SamplingParams | None = None,
+    concurrency: int = 32,
+) -> AsyncIterator[Episode]:
+    """Run every job, at most `concurrency` at a time; episodes come out in the order of the jobs.
+
+    Each episode's seed derives from its number, so results do not depend on who finishes first. A policy in lockstep
+    gets its episodes in cohorts that begin together: which episodes share a batch is then a matter of their numbers.
+    """
+    names = [job.episode_id or job.task.id for job in jobs]
+    if len(set(names)) != len(names):
+        raise ValueError("episodes that run together need different ids")
+    gate = asyncio.Semaphore(concurrency)
+
+    async def run(number: int) -> Episode:
+        job = jobs[number]
+        async with gate:
+            return await run_episode(
+                policy,
+                job.protocol,
+                searcher,
+                job.task,
+                limits,
+                episode_id=names[number],
+                seed=derive_seed(seed, number),
+                params=params,
+            )
+
+    cohort = concurrency if policy.lockstep else max(1, len(jobs))
+    for first in range(0, len(jobs), cohort):
+        numbers = range(first, min(first + cohort, len(jobs)))
+        if policy.lockstep:
+            for number in numbers:
+                policy.open(names[number])
+        tasks = [asyncio.create_task(run(number)) for number in numbers]
+        try:
+            for task in tasks:
+                yield await task
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,127 @@
+"""Who takes part in an episode, and how to get one from what a person types after `--model`."""
+
+from __future__ import annotations
+
+from typing import Literal
+from typing import Protocol as Interface
+
+from quaere.chat.messages import as_chat
+from quaere.chat.protocol import Protocol
+from quaere.chat.rendering import Renderer, describe_tools
+from quaere.errors import BadInput
+from quaere.policies.sampler import ChatSampler, TokenSampler
+from quaere.records import Task
+from quaere.rollout.conversation import ChatConversation, Conversation, TokenConversation
+
+
+class Policy(Interface):
+    """Somebody who can take part in an episode."""
+
+    name: str
+    lockstep: bool
+
+    def open(self, session: str) -> None:
+        """Announce an episode that is about to begin; announcing it twice is once."""
+        ...
+
+    def close(self, session: str) -> None:
+        """The episode is over."""
+        ...
+
+    def begin(self, session: str, protocol: Protocol, task: Task) -> Conversation:
+        """Start an episode's conversation."""
+        ...
+
+    async def stop(self) -> None:
+        """Let go of threads, memory and connections."""
+        ...
+
+
+class TokenPolicy:
+    """A token sampler with its tokenizer's renderer. Only such a policy can be trained."""
+
+    def __init__(self, sampler: TokenSampler, renderer: Renderer) -> None:
+        self.name = sampler.name
+        self.lockstep = sampler.lockstep
+        self.sampler = sampler
+        self.renderer = renderer
+
+    def open(self, session: str) -> None:
+        """Open the sampler's session."""
+        self.sampler.open(session)
+
+    def close(self, session: str) -> None:
+        """Close the sampler's session."""
+        self.sampler.close(session)
+
+    def begin(self, session: str, protocol: Protocol, task: Task) -> TokenConversation:
+        """Render the opening."""
+        prompt = self.renderer.opening(protocol.opening(task), protocol.tools)
+        return TokenConversation(session, self.sampler, self.renderer, prompt)
+
+    async def stop(self) -> None:
+        """Stop the sampler."""
+        await self.sampler.stop()
+
+
+class ChatPolicy:
+    """A text endpoint: for asking, judging and teaching, never trained as if its text were the policy's own tokens."""
+
+    def __init__(self, sampler: ChatSampler) -> None:
+        self.name = sampler.name
+        self.lockstep = False
+        self.sampler = sampler
+
+    def open(self, session: str) -> None:
+        """Endpoints keep no sessions."""
+
+    def close(self, session: str) -> None:
+        """Endpoints keep no sessions."""
+
+    def begin(self, session: str, protocol: Protocol, task: Task) -> ChatConversation:
+        """Put the opening as chat messages, with the tools described in the system prompt."""
+        messages = [as_chat(message) for message in protocol.opening(task)]
+        if protocol.tools and messages and messages[0]["role"] == "system":
+            messages[0]["content"] += describe_tools(protocol.tools)
+        return ChatConversation(self.sampler, messages)
+
+    async def stop(self) -> None:
+        """Close the connection to the endpoint."""
+        await self.sampler.stop()
+
+
+def open_policy(
+    model: str,
+    *,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+    mode: Literal["fast", "deterministic"] = "fast",
+    max_rows: int = 32,
+) -> TokenPolicy | ChatPolicy:
+    """The policy a model name stands for.
+
+    open_policy("smollm2-135m")                         # the native engine
+    open_policy("openai:gpt-x@http://localhost:8001/v1")  # a text endpoint
+    """
+    from quaere.policies.openai import OpenAISampler, parse_endpoint
+
+    if model.startswith("openai:"):
+        return ChatPolicy(OpenAISampler(parse_endpoint(model)))
+    from quaere.policies.catalogue import resolve_model
+
+    path = str(resolve_model(model).path)
+    import torch
+    from transformers import AutoTokenizer
+
+    from quaere.policies.native.sampler import NativeSampler
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadInput("there is no CUDA device here", hint="quaere doctor")
+    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    renderer = Renderer(AutoTokenizer.from_pretrained(path))
+    # bfloat16 halves the memory a GPU must read; on most CPUs float32 is as fast and exact.
+    chosen_dtype = ("bfloat16" if chosen == "cuda" else "float32") if dtype == "auto" else dtype
+    sampler = NativeSampler.load(
+        path, renderer.decode, name=model, device=chosen, dtype=chosen_dtype, mode=mode, max_rows=max_rows
+    )
+    return TokenPolicy(sampler, renderer)

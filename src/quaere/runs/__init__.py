@@ -1,0 +1,11 @@
+"""The run directory and its store: what was run, every episode of it, and what was measured.
+
+with Run.start(runs_root(), "ask", {"model": "smollm2-135m"}) as run:
+    run.add_episode(episode, metrics={"seconds": 2.5})
+Run.open("runs/ask-20250301-101500").episode("ask-0")
+"""
+
+from quaere.runs.listing import RunSummary, find_run, list_runs, runs_root
+from quaere.runs.run import EpisodeRow, Metric, Run, RunInfo
+
+__all__ = ["EpisodeRow", "Metric", "Run", "RunInfo", "RunSummary", "find_run", "list_runs", "runs_root"]

@@ -1,0 +1,125 @@
+"""Episodes on disk: `episodes/00000.jsonl.zst`, `00001.jsonl.zst`, ..., each a row of complete zstd frames.
+
+A frame holds the lines of one append and can be decompressed without its neighbours, and a shard as a whole is an
+ordinary `.jsonl.zst` file (`zstd -dc` reads it). Where a frame lies is known only to the index in `run.db`: bytes
+that no index row points at are what a killed process left, and the next writer cuts them off.
+
+    writer = ShardWriter(Path("runs/ask-1/episodes"), ends={0: 5120})
+    writer.append([b'{"id":"ask-3",...}', b'{"id":"ask-4",...}']) == Frame(shard=0, offset=5120, length=874)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import zstandard
+from msgspec import Struct
+
+from quaere.errors import BadInput
+
+_LEVEL = 3
+_SHARD_BYTES = 64 << 20  # a new shard begins once the current one is this long
+
+
+class Frame(Struct, frozen=True):
+    """Where the lines of one append lie.
+
+    Frame(shard=0, offset=5120, length=874)
+    """
+
+    shard: int
+    offset: int
+    length: int
+
+
+def shard_path(directory: Path, shard: int) -> Path:
+    """The file of a shard.
+
+    shard_path(Path("episodes"), 3) == Path("episodes/00003.jsonl.zst")
+    """
+    return directory / f"{shard:05d}.jsonl.zst"
+
+
+def read_frame(directory: Path, frame: Frame) -> list[bytes]:
+    """The lines of one frame; a `BadInput` where the file no longer holds what the index says."""
+    path = shard_path(directory, frame.shard)
+    try:
+        with path.open("rb") as stream:
+            stream.seek(frame.offset)
+            compressed = stream.read(frame.length)
+        return zstandard.ZstdDecompressor().decompress(compressed).splitlines()
+    except (OSError, zstandard.ZstdError) as error:
+        where = f"{path} at byte {frame.offset}"
+        raise BadInput(f"the episodes in {where} are damaged: {error}", hint="restore the file from a copy") from error
+
+
+class ShardWriter:
+    """Appends frames. `ends` says where the indexed part of each shard ends; what lies beyond is cut off first."""
+
+    def __init__(self, directory: Path, ends: Mapping[int, int], *, shard_bytes: int = _SHARD_BYTES) -> None:
+        self._directory = directory
+        self._shard_bytes = shard_bytes
+        self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True, write_content_size=True)
+        self._shard = max(ends, default=0)
+        self._end = ends.get(self._shard, 0)
+        directory.mkdir(exist_ok=True)
+        self._cut_off(ends)
+        self._file = shard_path(directory, self._shard).open("ab")
+
+    def append(self, lines: Sequence[bytes]) -> Frame:
+        """Write the lines as one frame and wait until they are on disk. Nothing is kept of a write that fails."""
+        if self._end >= self._shard_bytes:
+            self._file.close()
+            self._shard, self._end = self._shard + 1, 0
+            self._file = shard_path(self._directory, self._shard).open("ab")
+        compressed = self._compressor.compress(b"".join(line + b"\n" for line in lines))
+        try:
+            self._file.write(compressed)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            if self._end == 0:
+                _sync_directory(self._directory)
+        except OSError:
+            self.discard()
+            raise
+        frame = Frame(shard=self._shard, offset=self._end, length=len(compressed))
+        self._end += len(compressed)
+        return frame
+
+    def discard(self, frame: Frame | None = None) -> None:
+        """Take back the frame just appended (or the torn rest of one), because it could not be indexed."""
+        if frame is not None:
+            self._end = frame.offset
+        path = shard_path(self._directory, self._shard)
+        with suppress(OSError):  # closing may try to flush what did not fit, and fail again
+            self._file.close()
+        os.truncate(path, self._end)
+        self._file = path.open("ab")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def _cut_off(self, ends: Mapping[int, int]) -> None:
+        for path in self._directory.glob("[0-9]*.jsonl.zst"):
+            end = ends.get(int(path.name.partition(".")[0]), 0)
+            if path.stat().st_size > end:
+                os.truncate(path, end)
+        for shard, end in ends.items():
+            path = shard_path(self._directory, shard)
+            size = path.stat().st_size if path.is_file() else 0
+            if size < end:
+                said = f"{path} holds {size} bytes where the index knows of {end}"
+                raise BadInput(f"{said}: episodes are lost", hint="restore the file from a copy")
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make a new file's name as durable as its bytes."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,120 @@
+"""Word search: BM25 as bm25s computes it, over the terms of `words.py`.
+
+The scores are bm25s's own, bit for bit; only the choice of the best is done here, so that equal scores come in the
+order of the passages and a passage that shares no term with the query is never a result.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from quaere.errors import BadInput
+from quaere.records import Passage
+from quaere.search.engine import Match, Progress
+from quaere.search.words import terms
+
+
+class Bm25Settings(Struct, frozen=True):
+    """The textbook constants, and how often the title counts beside the text.
+
+    Bm25Settings(k1=1.2, b=0.75, title_weight=2)
+    """
+
+    k1: float = 1.2
+    b: float = 0.75
+    title_weight: int = 2
+
+    def check(self) -> None:
+        """Refuse constants outside their range."""
+        if self.k1 < 0 or not 0 <= self.b <= 1:
+            raise BadInput(f"BM25 needs k1 >= 0 and b in 0..1, not k1={self.k1} b={self.b}")
+        if self.title_weight < 0:
+            raise BadInput(f"the title weight must be 0 or more, not {self.title_weight}")
+
+
+def passage_terms(passage: Passage, settings: Bm25Settings) -> list[str]:
+    """The terms a passage is found by: those of its title, `title_weight` times over, then those of its text."""
+    return terms(passage.title) * settings.title_weight + terms(passage.text)
+
+
+class Bm25Engine:
+    """Scores every passage for every query; the arrays are memory-mapped."""
+
+    def __init__(self, scorer: Any) -> None:
+        self._scorer = scorer
+
+    @staticmethod
+    def build(
+        passages: Iterable[Passage], num_passages: int, settings: Bm25Settings, folder: Path, progress: Progress
+    ) -> None:
+        """Write the engine's files into `folder`."""
+        import bm25s
+
+        numbers: defaultdict[str, int] = defaultdict()
+        numbers.default_factory = numbers.__len__  # a new term gets the next number
+        flat = array("i")
+        ends = array("q")
+        for done, passage in enumerate(passages, start=1):
+            flat.extend(map(numbers.__getitem__, passage_terms(passage, settings)))
+            ends.append(len(flat))
+            progress("reading words", done, num_passages)
+        if not numbers:
+            raise BadInput("the documents hold no word that could be searched for")
+        progress("scoring words", 0, None)
+        scorer = bm25s.BM25(k1=settings.k1, b=settings.b, method="lucene")
+        tokenized = bm25s.tokenization.Tokenized(ids=_TermLists(flat, ends), vocab=dict(numbers))
+        scorer.index(tokenized, create_empty_token=False, show_progress=False)
+        scorer.save(folder, show_progress=False)
+
+    @staticmethod
+    def open(folder: Path) -> Bm25Engine:
+        """Open what `build` wrote."""
+        import bm25s
+
+        scorer = bm25s.BM25.load(folder, mmap=True, show_progress=False)
+        # A plain view of the same mapped memory: slicing numpy's memmap class costs more than the slice is worth.
+        scorer.scores |= {name: np.asarray(scorer.scores[name]) for name in ("data", "indices", "indptr")}
+        return Bm25Engine(scorer)
+
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Match]]:
+        """The best passages for each query."""
+        return [self._search_one(query, topk) for query in queries]
+
+    def _search_one(self, query: str, topk: int) -> list[Match]:
+        known = self._scorer.get_tokens_ids(terms(query))
+        if not known:
+            return []
+        return _best(self._scorer.get_scores_from_ids(known), topk)
+
+
+def _best(scores: NDArray[np.float32], topk: int) -> list[Match]:
+    """The `topk` highest scores above zero; whoever ties with the last one is considered before the cut is made."""
+    least = np.partition(scores, -topk)[-topk] if topk < len(scores) else np.float32(0)
+    candidates = np.flatnonzero(scores >= least if least > 0 else scores > 0)
+    order = np.lexsort((candidates, -scores[candidates]))[:topk]
+    return [Match(int(number), float(scores[number])) for number in candidates[order]]
+
+
+class _TermLists:
+    """A list of lists of term numbers in 4 bytes a term, since Python's own lists would need ten times as much."""
+
+    def __init__(self, flat: array[int], ends: array[int]) -> None:
+        self._flat = flat
+        self._ends = ends
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        start = 0
+        for end in self._ends:
+            yield self._flat[start:end].tolist()
+            start = end

@@ -1,0 +1,142 @@
+"""The client of a search server: Quaere's own, or any that speaks the same `POST /retrieve`.
+
+async with SearchClient("http://127.0.0.1:8000") as client:
+    hits = (await client.search(["who built the Halm bridge?"], topk=3))[0]
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from ipaddress import ip_address
+from types import TracebackType
+
+import httpx
+import msgspec
+
+from quaere.errors import BadInput, SearchFailed
+from quaere.records import Hit, Passage
+from quaere.search.rows import split_contents
+from quaere.search.wire import Health, Reply, Request, WireDocument
+
+
+class SearchClient:
+    """Asks a server. Nothing is tried twice: what to do about a failure is for the caller to decide.
+
+    `timeout_s` bounds one request from its first byte to its last, `max_connections` how many run at once (others
+    wait), `max_response_bytes` how much is read of an answer.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = 30.0,
+        max_connections: int = 64,
+        max_response_bytes: int = 64 * 1024 * 1024,
+    ) -> None:
+        self.url = _server_url(url)
+        self._timeout_s = timeout_s
+        self._max_response_bytes = max_response_bytes
+        self._turns = asyncio.Semaphore(max_connections)
+        limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
+        # A server on this machine is never behind the proxy that the environment may name.
+        trust_env = not _is_loopback(httpx.URL(self.url).host)
+        self._http = httpx.AsyncClient(limits=limits, timeout=None, trust_env=trust_env)
+
+    async def __aenter__(self) -> SearchClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
+        """One list of hits per query, in the order of the queries."""
+        request = Request(queries=list(queries), topk=topk, return_scores=True)
+        answer = await self._ask("POST", "/retrieve", msgspec.json.encode(request))
+        try:
+            reply = msgspec.json.decode(answer, type=Reply)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._failure("broken", f"answered something else than search results ({error})") from error
+        if len(reply.result) != len(request.queries):
+            raise self._failure("broken", f"answered {len(reply.result)} of {len(request.queries)} queries")
+        return [[Hit(_passage(item.document), item.score) for item in items[:topk]] for items in reply.result]
+
+    async def health(self) -> Health:
+        """What the server says about itself and its index."""
+        answer = await self._ask("GET", "/health", b"")
+        try:
+            return msgspec.json.decode(answer, type=Health)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._failure("broken", f"answered something else than its health ({error})") from error
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def _ask(self, method: str, path: str, body: bytes) -> bytes:
+        try:
+            async with self._turns, asyncio.timeout(self._timeout_s):
+                headers = {"content-type": "application/json", "accept-encoding": "identity"}
+                async with self._http.stream(method, self.url + path, content=body, headers=headers) as response:
+                    answer = await self._read(response)
+        except TimeoutError:
+            raise self._failure("timeout", f"did not answer within {self._timeout_s:g} s") from None
+        except httpx.TransportError as error:
+            reason = str(error) or type(error).__name__
+            hint = f"quaere serve-search --index DIR --port {httpx.URL(self.url).port or 80}"
+            raise self._failure("unreachable", f"cannot be reached ({reason})", hint) from error
+        except httpx.RequestError as error:
+            raise self._failure("broken", f"answered what cannot be read ({error})") from error
+        self._check_status(response.status_code, answer)
+        return answer
+
+    async def _read(self, response: httpx.Response) -> bytes:
+        answer = bytearray()
+        async for chunk in response.aiter_bytes():
+            answer += chunk
+            if len(answer) > self._max_response_bytes:
+                raise self._failure("broken", f"answered more than {self._max_response_bytes} bytes")
+        return bytes(answer)
+
+    def _check_status(self, status: int, answer: bytes) -> None:
+        if status == httpx.codes.OK:
+            return
+        reason = " ".join(answer[:300].decode("utf-8", "replace").split())
+        if status in (httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE):
+            raise self._failure("overloaded", f"is overloaded ({status})")
+        if 400 <= status < 500:
+            raise self._failure("rejected", f"refused the request ({status}): {reason}")
+        raise self._failure("broken", f"failed ({status}): {reason}")
+
+    def _failure(self, kind: str, what: str, hint: str = "") -> SearchFailed:
+        return SearchFailed(f"the search server {self.url} {what}", kind=kind, hint=hint)
+
+
+def _passage(document: WireDocument) -> Passage:
+    """A passage out of what the wire carries; servers that send no offsets have one passage per document."""
+    title, text = split_contents(document.contents)
+    passage_id = str(document.id)
+    end = document.start + len(text) if document.end is None else document.end
+    doc_id = passage_id if document.doc_id is None else document.doc_id
+    return Passage(id=passage_id, doc_id=doc_id, title=title, text=text, start=document.start, end=end)
+
+
+def _server_url(url: str) -> str:
+    """The address without a trailing `/` or `/retrieve`, both of which people paste."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise BadInput(f"{url!r} is not a URL: {error}") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise BadInput(f"{url!r} is not the URL of a search server", hint="it looks like http://127.0.0.1:8000")
+    return url.rstrip("/").removesuffix("/retrieve").rstrip("/")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,161 @@
+"""A corpus: a folder of documents, one document, or JSON Lines, read as a stream of documents in a stable order.
+
+reader = CorpusReader(Path("docs"))
+for document in reader:
+    ...
+reader.report.num_duplicates
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct, field
+
+from quaere.errors import BadInput
+from quaere.search.files import FILE_SUFFIXES, Unreadable, read_file
+from quaere.search.rows import ROW_SUFFIXES, is_rows_file, read_rows
+
+_MAX_NAMED = 20  # how many left-out files a report names; the others are counted
+
+
+class Document(Struct, frozen=True):
+    """A source document. `kind` says whether it was a file of its own or a row of a JSON Lines file.
+
+    Document(id="rivers.md", title="The Oss", text="# The Oss ...", kind="file")
+    """
+
+    id: str
+    title: str
+    text: str
+    kind: Literal["file", "row"]
+
+
+class CorpusReport(Struct):
+    """What was met while reading, beside the documents themselves.
+
+    CorpusReport(num_documents=12, num_duplicates=1, unreadable=["scan.pdf: not a readable PDF (...)"])
+    """
+
+    num_documents: int = 0
+    num_duplicates: int = 0
+    num_empty: int = 0
+    num_unreadable: int = 0
+    unreadable: list[str] = field(default_factory=list)
+    ignored_suffixes: dict[str, int] = field(default_factory=dict)
+    other_encodings: dict[str, int] = field(default_factory=dict)
+
+
+class CorpusReader:
+    """Iterate it once for the documents; `report` then says what was left out and why.
+
+    Left out are exact duplicates (same title and text), empty documents, hidden files, files of other kinds, files
+    that hold no text, and the folder `leave_out`. Two documents with one id are refused.
+    """
+
+    def __init__(self, source: Path, leave_out: Path | None = None) -> None:
+        self.source = source
+        self.report = CorpusReport()
+        self._leave_out = leave_out.resolve() if leave_out else None
+
+    def __iter__(self) -> Iterator[Document]:
+        """Documents in the order of their paths, and within a file in the order of its lines."""
+        # Digests rather than texts: the memory needed is some hundred bytes a document, whatever its length.
+        seen_ids: set[bytes] = set()
+        seen_contents: set[bytes] = set()
+        for document, where in self._documents():
+            if not document.text.strip():
+                self.report.num_empty += 1
+                continue
+            content, identity = _digest(document.title, document.text), _digest(document.id)
+            if content in seen_contents:
+                self.report.num_duplicates += 1
+                continue
+            if identity in seen_ids:
+                raise BadInput(f"{where}: the id {document.id!r} was used before with another text")
+            seen_contents.add(content)
+            seen_ids.add(identity)
+            self.report.num_documents += 1
+            yield document
+        if not self.report.num_documents:
+            raise BadInput(f"no document with text in {self.source}", hint=_SUPPORTED)
+
+    def _documents(self) -> Iterator[tuple[Document, str]]:
+        for path in self._files():
+            if is_rows_file(path):
+                for row in read_rows(path):
+                    yield Document(id=row.id, title=row.title, text=row.text, kind="row"), f"{path}, line {row.line}"
+            else:
+                document = self._read_document(path)
+                if document:
+                    yield document, str(path)
+
+    def _read_document(self, path: Path) -> Document | None:
+        name = path.relative_to(self.source).as_posix() if path != self.source else path.name
+        try:
+            name.encode()  # a file name that is not text could not be stored as an id
+            content = read_file(path)
+        except UnicodeEncodeError:
+            self._leave_out_file(name.encode(errors="replace").decode(), "its name is not valid Unicode")
+            return None
+        except Unreadable as reason:
+            self._leave_out_file(name, str(reason))
+            return None
+        except OSError as error:
+            raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
+        if content.encoding not in ("utf-8", "pdf"):
+            counts = self.report.other_encodings
+            counts[content.encoding] = counts.get(content.encoding, 0) + 1
+        return Document(id=name, title=content.title, text=content.text, kind="file")
+
+    def _leave_out_file(self, name: str, reason: str) -> None:
+        self.report.num_unreadable += 1
+        if len(self.report.unreadable) < _MAX_NAMED:
+            self.report.unreadable.append(f"{name}: {reason}")
+
+    def _files(self) -> Iterator[Path]:
+        """The files to read, sorted by path."""
+        if not self.source.exists():
+            raise BadInput(f"there is no {self.source}", hint="name a folder of documents or a JSON Lines file")
+        if self.source.is_file():
+            if not _is_supported(self.source):
+                raise BadInput(f"{self.source} is not a kind of file that can be read", hint=_SUPPORTED)
+            return iter([self.source])
+        ignored: Counter[str] = Counter()
+        files: list[Path] = []
+        for folder, folders, names in os.walk(self.source):
+            folders[:] = [name for name in folders if self._is_wanted(Path(folder, name))]
+            for path in (Path(folder, name) for name in names if not name.startswith(".")):
+                if _is_supported(path):
+                    files.append(path)
+                else:
+                    ignored[path.suffix.lower() or path.name] += 1
+        self.report.ignored_suffixes = dict(ignored.most_common(_MAX_NAMED))
+        return iter(sorted(files, key=lambda path: path.parts))
+
+    def _is_wanted(self, folder: Path) -> bool:
+        return not folder.name.startswith(".") and folder.resolve() != self._leave_out
+
+
+_SUPPORTED = (
+    "files that can be read: " + " ".join(sorted(FILE_SUFFIXES) + list(ROW_SUFFIXES[:2])) + " (or .jsonl.gz ...)"
+)
+
+
+def _is_supported(path: Path) -> bool:
+    return path.suffix.lower() in FILE_SUFFIXES or is_rows_file(path)
+
+
+def _digest(*parts: str) -> bytes:
+    """16 bytes that stand for these strings; lengths go in, so that ("ab", "c") and ("a", "bc") differ."""
+    state = blake2b(digest_size=16)
+    for part in parts:
+        encoded = part.encode()
+        state.update(len(encoded).to_bytes(8, "little"))
+        state.update(encoded)
+    return state.digest()

@@ -1,0 +1,230 @@
+"""Search by meaning: sentence-transformers embeds passages and queries, FAISS finds the nearest.
+
+Vectors have length one, so a score is the cosine of query and passage, from -1 to 1.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from math import sqrt
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from quaere.errors import BadInput, ExtraMissing, ModelMissing
+from quaere.records import Passage
+from quaere.search.engine import Match, Progress, indexed_text, rank
+
+Ann = Literal["flat", "ivf", "hnsw"]
+Vectors = NDArray[np.float32]
+
+DEFAULT_EMBEDDER = "intfloat/e5-base-v2"
+_E5 = re.compile(r"(^|/)(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)*$")
+# Fetched beyond `topk`, so that equal scores at the cut are put in order before the cut is made.
+_SPARE = 16
+
+
+class DenseSettings(msgspec.Struct, frozen=True):
+    """Which embedder, what it wants before its texts, and how neighbours are found.
+
+    A prefix of None leaves it to the prompts the model itself carries. `num_lists=0` chooses by the number of
+    passages. More `num_probes` (ivf) or `search_width` (hnsw) find more and take longer; flat compares with all.
+
+        DenseSettings(embedder="intfloat/e5-base-v2", query_prefix="query: ", passage_prefix="passage: ", ann="flat")
+    """
+
+    embedder: str = DEFAULT_EMBEDDER
+    query_prefix: str | None = None
+    passage_prefix: str | None = None
+    ann: Ann = "flat"
+    num_lists: int = 0
+    num_probes: int = 16
+    num_links: int = 32
+    build_width: int = 200
+    search_width: int = 64
+    batch_size: int = 64
+
+    def check(self) -> None:
+        """Refuse sizes FAISS cannot build with."""
+        sizes = (self.num_probes, self.num_links, self.build_width, self.search_width, self.batch_size)
+        if self.num_lists < 0 or min(sizes) < 1 or self.num_links < 2:
+            raise BadInput("the sizes of a dense index must be positive (num_lists may be 0, num_links at least 2)")
+
+    def with_known_prefixes(self) -> DenseSettings:
+        """E5 models were trained with "query: " and "passage: " but do not say so in their files."""
+        if self.query_prefix is None and self.passage_prefix is None and _E5.search(self.embedder):
+            return msgspec.structs.replace(self, query_prefix="query: ", passage_prefix="passage: ")
+        return self
+
+
+class Embedder:
+    """Texts to vectors of length one. One call at a time: the tokenizer inside cannot be shared by threads."""
+
+    def __init__(self, settings: DenseSettings) -> None:
+        self._settings = settings
+        self._model = _load_model(settings.embedder)
+        self._lock = threading.Lock()
+
+    def embed_queries(self, queries: Sequence[str]) -> Vectors:
+        """One row per query."""
+        return self._embed(self._model.encode_query, queries, self._settings.query_prefix)
+
+    def embed_passages(self, passages: Sequence[Passage]) -> Vectors:
+        """One row per passage, made of its title and text."""
+        texts = [indexed_text(passage) for passage in passages]
+        return self._embed(self._model.encode_document, texts, self._settings.passage_prefix)
+
+    def _embed(self, encode: Any, texts: Sequence[str], prefix: str | None) -> Vectors:
+        with self._lock:
+            vectors = encode(
+                list(texts),
+                prompt=prefix,
+                batch_size=self._settings.batch_size,
+                normalize_embeddings=True,
+                convert_to_numpy=True,
+                show_progress_bar=False,
+            )
+        return np.ascontiguousarray(vectors, dtype=np.float32)
+
+
+class DenseEngine:
+    """Embeds the queries and asks FAISS for their nearest passages."""
+
+    def __init__(self, embedder: Embedder, neighbours: Any) -> None:
+        self._embedder = embedder
+        self._neighbours = neighbours
+
+    @staticmethod
+    def build(
+        passages: Iterable[Passage], num_passages: int, settings: DenseSettings, folder: Path, progress: Progress
+    ) -> None:
+        """Write the engine's files into `folder`."""
+        faiss = _import_faiss()
+        folder.mkdir(parents=True, exist_ok=True)
+        embedder = Embedder(settings)
+        scratch = folder / "vectors.tmp"  # on disk, since a large corpus's vectors do not fit into memory twice
+        try:
+            vectors = _embed_all(embedder, passages, num_passages, settings.batch_size, scratch, progress)
+            progress("linking neighbours", 0, None)
+            faiss.write_index(_build_neighbours(faiss, vectors, settings), str(folder / "neighbours.faiss"))
+            del vectors
+        finally:
+            scratch.unlink(missing_ok=True)
+
+    @staticmethod
+    def open(folder: Path, settings: DenseSettings) -> DenseEngine:
+        """Open what `build` wrote, and load the embedder."""
+        faiss = _import_faiss()
+        try:
+            neighbours = faiss.read_index(str(folder / "neighbours.faiss"))
+        except RuntimeError as error:
+            raise BadInput(f"{folder / 'neighbours.faiss'} is damaged") from error
+        if settings.ann == "ivf":
+            neighbours.nprobe = min(settings.num_probes, neighbours.nlist)
+        elif settings.ann == "hnsw":
+            neighbours.hnsw.efSearch = settings.search_width
+        embedder = Embedder(settings)
+        return DenseEngine(embedder, neighbours)
+
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Match]]:
+        """The best passages for each query."""
+        if not queries:
+            return []
+        vectors = self._embedder.embed_queries(queries)
+        if vectors.shape[1] != self._neighbours.d:
+            raise BadInput(f"the embedder makes vectors of {vectors.shape[1]}, the index holds {self._neighbours.d}")
+        depth = min(topk + _SPARE, self._neighbours.ntotal)
+        scores, numbers = self._neighbours.search(vectors, depth)
+        # FAISS fills up with -1 where it found fewer.
+        return [
+            rank([Match(int(n), float(s)) for n, s in zip(*row, strict=True) if n >= 0], topk)
+            for row in zip(numbers, scores, strict=True)
+        ]
+
+
+def _embed_all(
+    embedder: Embedder,
+    passages: Iterable[Passage],
+    num_passages: int,
+    batch_size: int,
+    scratch: Path,
+    progress: Progress,
+) -> Vectors:
+    done = 0
+    vectors: Vectors | None = None
+    for batch in _batches(passages, batch_size):
+        rows = embedder.embed_passages(batch)
+        if vectors is None:
+            vectors = np.memmap(scratch, dtype=np.float32, mode="w+", shape=(num_passages, rows.shape[1]))
+        vectors[done : done + len(batch)] = rows
+        done += len(batch)
+        progress("embedding", done, num_passages)
+    assert vectors is not None, "an index holds at least one passage"
+    return vectors
+
+
+def _build_neighbours(faiss: Any, vectors: Vectors, settings: DenseSettings) -> Any:
+    num_vectors, width = vectors.shape
+    match settings.ann:
+        case "flat":
+            index = faiss.IndexFlatIP(width)
+        case "hnsw":
+            index = faiss.IndexHNSWFlat(width, settings.num_links, faiss.METRIC_INNER_PRODUCT)
+            index.hnsw.efConstruction = settings.build_width
+        case "ivf":
+            # About 4 sqrt(n) lists, but at least 40 passages a list, or the clusters would be noise.
+            num_lists = settings.num_lists or max(1, min(round(4 * sqrt(num_vectors)), num_vectors // 40))
+            if num_lists > num_vectors:
+                raise BadInput(f"{num_lists} lists for {num_vectors} passages: use fewer, or --ann flat")
+            index = faiss.IndexIVFFlat(faiss.IndexFlatIP(width), width, num_lists, faiss.METRIC_INNER_PRODUCT)
+            index.train(_sample(vectors, 256 * num_lists))
+    for start in range(0, num_vectors, 65536):
+        index.add(np.ascontiguousarray(vectors[start : start + 65536]))
+    return index
+
+
+def _sample(vectors: Vectors, num_wanted: int) -> Vectors:
+    """As many rows as k-means makes use of, the same ones every time."""
+    if num_wanted >= len(vectors):
+        return np.ascontiguousarray(vectors)
+    chosen = np.random.default_rng(0).choice(len(vectors), num_wanted, replace=False)
+    return np.ascontiguousarray(vectors[np.sort(chosen)])
+
+
+def _batches(passages: Iterable[Passage], size: int) -> Iterator[list[Passage]]:
+    rest = iter(passages)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def _import_faiss() -> Any:
+    try:
+        import faiss
+    except ImportError:
+        raise _dense_missing("faiss") from None
+    return faiss
+
+
+def _load_model(embedder: str) -> Any:
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError:
+        raise _dense_missing("sentence-transformers") from None
+    try:
+        return SentenceTransformer(embedder)
+    except Exception as error:  # a hub that cannot be reached, a folder that is no model: many kinds, one meaning
+        reason = " ".join(str(error).split())[:200]
+        raise ModelMissing(
+            f"the embedder {embedder!r} cannot be loaded: {reason}",
+            hint="--embedder takes a sentence-transformers model of the Hugging Face hub or a folder",
+        ) from error
+
+
+def _dense_missing(package: str) -> ExtraMissing:
+    return ExtraMissing(f"dense search needs {package}", hint="pip install 'quaere[dense]'")

@@ -1,0 +1,308 @@
+"""An index: a directory that holds a corpus's passages, its documents and what the engine needs to search them.
+
+index = build_index(Path("docs"), Path("docs-index"), IndexSettings())
+index = open_index(Path("docs-index"))
+hits = index.search(["who built the Halm bridge?"], topk=3)[0]
+index.document(hits[0].passage.doc_id)[hits[0].passage.start : hits[0].passage.end] == hits[0].passage.text
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from quaere import __version__
+from quaere.errors import BadInput, IndexMissing
+from quaere.records import Hit, Passage
+from quaere.search.bm25 import Bm25Engine, Bm25Settings
+from quaere.search.chunking import ChunkSettings, cut
+from quaere.search.corpus import CorpusReader, CorpusReport
+from quaere.search.dense import DenseEngine, DenseSettings
+from quaere.search.engine import Engine, Progress
+from quaere.search.hybrid import HybridEngine
+from quaere.search.store import Store, StoreWriter
+
+FORMAT = 1
+_KIND = "quaere-index"
+_MANIFEST = "manifest.json"
+_LIBRARIES = ("bm25s", "numpy", "faiss-cpu", "sentence-transformers")
+
+EngineName = Literal["bm25", "dense", "hybrid"]
+
+
+class IndexSettings(msgspec.Struct, frozen=True):
+    """Everything that decides what an index of a given corpus holds.
+
+    IndexSettings(engine="bm25", chunks=ChunkSettings(max_words=120), bm25=Bm25Settings(k1=1.2))
+    """
+
+    engine: EngineName = "bm25"
+    chunks: ChunkSettings = ChunkSettings()
+    bm25: Bm25Settings = Bm25Settings()
+    dense: DenseSettings = DenseSettings()
+
+    @property
+    def engine_names(self) -> tuple[str, ...]:
+        """The engines that are built: hybrid is both."""
+        return ("bm25", "dense") if self.engine == "hybrid" else (self.engine,)
+
+    def check(self) -> None:
+        """Refuse what cannot be built."""
+        self.chunks.check()
+        self.bm25.check()
+        self.dense.check()
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What `manifest.json` says about an index. It is written last: without it there is no index.
+
+    Manifest(kind="quaere-index", format=1, fingerprint="5f2c...", num_documents=12, num_passages=31, ...)
+    """
+
+    kind: str
+    format: int
+    fingerprint: str
+    num_documents: int
+    num_passages: int
+    settings: IndexSettings
+    corpus: CorpusReport
+    versions: dict[str, str]
+    file_sizes: dict[str, int]
+
+
+class Index:
+    """An open index. Safe to share between threads; the engine is loaded at the first search."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._store = Store(path)
+        self._engine: Engine | None = None
+        self._engine_lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """How many passages there are."""
+        return len(self._store)
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal corpora and settings, different otherwise."""
+        return self.manifest.fingerprint
+
+    def passage(self, number: int) -> Passage:
+        """The passage of this number, from 0 to `len(index) - 1`."""
+        return self._store.passage(number)
+
+    def passages(self) -> Iterator[Passage]:
+        """Every passage in order."""
+        return self._store.passages()
+
+    def document(self, doc_id: str) -> str:
+        """The whole text of a document, which its passages' offsets point into."""
+        return self._store.document(doc_id)
+
+    def document_ids(self) -> Iterator[str]:
+        """The id of every document in order."""
+        return self._store.document_ids()
+
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
+        """For each query at most `topk` passages, best first."""
+        if topk < 1:
+            raise BadInput(f"topk must be at least 1, not {topk}")
+        found = self.engine.search(queries, topk)
+        return [[Hit(self.passage(match.number), match.score) for match in matches] for matches in found]
+
+    @property
+    def engine(self) -> Engine:
+        """The engine itself; loading an embedder takes seconds, so a server asks for it before it listens."""
+        with self._engine_lock:
+            if self._engine is None:
+                self._engine = _open_engine(self.path, self.manifest.settings)
+            return self._engine
+
+
+# ---------------------------------------------------------------------------------------------------------- building
+
+
+def build_index(
+    source: Path,
+    out: Path,
+    settings: IndexSettings | None = None,
+    progress: Progress | None = None,
+    force: bool = False,
+) -> Index:
+    """Read the corpus at `source` and write an index to `out`: all of it, or nothing.
+
+    The work is done under a temporary name beside `out` and renamed at the end. With `force`, an index that is there
+    already is replaced; a directory that is not an index is never touched.
+    """
+    settings = settings or IndexSettings()
+    settings.check()
+    _check_target(source, out, force)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        workplace = Path(tempfile.mkdtemp(prefix=f".{out.name}.building-", dir=out.parent))
+    except OSError as error:
+        raise BadInput(f"cannot write to {out.parent}: {error.strerror}") from error
+    try:
+        _write_index(source, out, workplace, settings, progress or _say_nothing)
+        _put_in_place(workplace, out)
+    except OSError as error:
+        raise BadInput(f"cannot write the index {out}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(workplace, ignore_errors=True)
+    return open_index(out)
+
+
+def _write_index(source: Path, out: Path, folder: Path, settings: IndexSettings, progress: Progress) -> None:
+    reader = CorpusReader(source, leave_out=out)
+    with StoreWriter(folder) as writer:
+        for document in reader:
+            writer.add(document, cut(document, settings.chunks))
+            progress("reading documents", writer.num_documents, None)
+    store = Store(folder)
+    if "bm25" in settings.engine_names:
+        Bm25Engine.build(store.passages(), len(store), settings.bm25, folder / "bm25", progress)
+    if "dense" in settings.engine_names:
+        DenseEngine.build(store.passages(), len(store), settings.dense, folder / "dense", progress)
+    manifest = Manifest(
+        kind=_KIND,
+        format=FORMAT,
+        fingerprint=_fingerprint(writer.content_digest, settings),
+        num_documents=writer.num_documents,
+        num_passages=writer.num_passages,
+        settings=settings,
+        corpus=reader.report,
+        versions=_versions(),
+        file_sizes=_file_sizes(folder),
+    )
+    (folder / _MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+
+
+def _fingerprint(content_digest: str, settings: IndexSettings) -> str:
+    """One digest of the corpus and of the settings that matter: those of engines not built do not."""
+    used: dict[str, object] = {"format": FORMAT, "engine": settings.engine, "chunks": settings.chunks}
+    used |= {name: getattr(settings, name) for name in settings.engine_names}
+    return sha256(content_digest.encode() + msgspec.json.encode(used, order="deterministic")).hexdigest()
+
+
+def _versions() -> dict[str, str]:
+    versions = {"quaere": __version__}
+    for library in _LIBRARIES:
+        try:
+            versions[library] = version(library)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def _file_sizes(folder: Path) -> dict[str, int]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
+
+
+def _check_target(source: Path, out: Path, force: bool) -> None:
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not _is_index(out):
+        raise BadInput(f"{out} exists and is not an index; it is left alone", hint="choose another --out")
+    if not force:
+        raise BadInput(f"there is an index at {out} already", hint="--force replaces it")
+    if source.resolve().is_relative_to(out.resolve()):
+        raise BadInput(f"the corpus {source} lies inside the index {out} it would replace", hint="choose another --out")
+
+
+def _is_index(path: Path) -> bool:
+    try:
+        return msgspec.json.decode((path / _MANIFEST).read_bytes(), type=_Label).kind == _KIND
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return False
+
+
+def _put_in_place(workplace: Path, out: Path) -> None:
+    """Make the finished index appear at once; what it replaces is moved aside first and deleted last."""
+    for path in [*workplace.rglob("*"), workplace]:
+        _flush_to_disk(path)
+    workplace.chmod(0o777 & ~_umask())  # mkdtemp made it private; an index is as open as the person's other files
+    replaced = out.exists() and any(out.iterdir())
+    aside = workplace.with_name(workplace.name.replace(".building-", ".replaced-"))
+    if replaced:
+        out.rename(aside)
+    workplace.rename(out)
+    _flush_to_disk(out.parent)
+    if replaced:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _flush_to_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _say_nothing(doing: str, done: int, total: int | None) -> None:
+    """The progress nobody looks at."""
+
+
+# ----------------------------------------------------------------------------------------------------------- opening
+
+
+class _Label(msgspec.Struct):
+    """The two fields every format of the manifest has."""
+
+    kind: str
+    format: int
+
+
+def open_index(path: Path) -> Index:
+    """Open an index, or say what is wrong with it and what to type."""
+    rebuild = f"quaere index FOLDER --out {path}"
+    try:
+        written = (path / _MANIFEST).read_bytes()
+    except OSError:
+        state = "is not an index (it has no manifest.json)" if path.exists() else "does not exist"
+        raise IndexMissing(f"{path} {state}", hint=rebuild) from None
+    try:
+        label = msgspec.json.decode(written, type=_Label)
+        if label.kind == _KIND and label.format > FORMAT:
+            message = f"{path} has format {label.format}, this Quaere ({__version__}) reads up to {FORMAT}"
+            raise BadInput(message, hint="pip install -U quaere")
+        manifest = msgspec.json.decode(written, type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}/{_MANIFEST} is damaged: {error}", hint=f"delete {path}, then {rebuild}") from error
+    if manifest.kind != _KIND:
+        raise IndexMissing(f"{path} is not an index (its manifest is of another program)", hint=rebuild)
+    for name, size in manifest.file_sizes.items():
+        file = path / name
+        if not file.is_file() or file.stat().st_size != size:
+            raise BadInput(f"the index {path} is damaged: {name} is missing or cut", hint=f"{rebuild} --force")
+    try:
+        return Index(path, manifest)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"the index {path} is damaged: {error}", hint=f"{rebuild} --force") from error
+
+
+def _open_engine(path: Path, settings: IndexSettings) -> Engine:
+    engines: list[Engine] = []
+    if "bm25" in settings.engine_names:
+        engines.append(Bm25Engine.open(path / "bm25"))
+    if "dense" in settings.engine_names:
+        engines.append(DenseEngine.open(path / "dense", settings.dense))
+    return engines[0] if len(engines) == 1 else HybridEngine(engines)

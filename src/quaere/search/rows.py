@@ -1,0 +1,133 @@
+"""JSON Lines as a corpus: one JSON object a line, plain or compressed.
+
+{"id": "7", "contents": "\"The Oss\"\nThe Oss rises near Halmgate."}
+{"id": "7", "title": "The Oss", "text": "The Oss rises near Halmgate."}
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import zlib
+from collections.abc import Iterator
+from io import BufferedIOBase, BufferedReader
+from pathlib import Path
+
+import msgspec
+
+from quaere.errors import BadInput
+
+_COMPRESSIONS = ("", ".gz", ".zst", ".bz2", ".xz")
+ROW_SUFFIXES = tuple(kind + packed for kind in (".jsonl", ".ndjson") for packed in _COMPRESSIONS)
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A document as one line of JSON Lines gives it.
+
+    Row(id="7", title="The Oss", text="The Oss rises near Halmgate.", line=12)
+    """
+
+    id: str
+    title: str
+    text: str
+    line: int
+
+
+class _Line(msgspec.Struct):
+    """The fields a line may have; anything else on it is ignored."""
+
+    id: str | int
+    title: str | None = None
+    text: str | None = None
+    contents: str | None = None
+
+
+def is_rows_file(path: Path) -> bool:
+    """Does the name say JSON Lines? `is_rows_file(Path("wiki.jsonl.gz"))` is true."""
+    return path.name.lower().endswith(ROW_SUFFIXES)
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """Stream the rows of a file; a line that is not a row is refused by its number."""
+    decoder = msgspec.json.Decoder(_Line)
+    try:
+        with _open(path) as lines:
+            for number, line in enumerate(lines, start=1):
+                if number == 1:
+                    line = line.removeprefix(b"\xef\xbb\xbf")
+                if line.strip():
+                    yield _read_row(decoder, line, path, number)
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, _zstd_error()) as error:
+        raise BadInput(f"{path} is damaged: its compressed data ends early or is not what the name says") from error
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def split_contents(contents: str) -> tuple[str, str]:
+    """Title and text of `contents`: the first line is the title, perhaps in double quotes.
+
+    Contents of a single line have no title.
+
+        >>> split_contents('"The Oss"\nThe Oss rises near Halmgate.')
+        ('The Oss', 'The Oss rises near Halmgate.')
+    """
+    first, newline, rest = contents.partition("\n")
+    if not newline:
+        return "", contents
+    title = first.strip()
+    if len(title) >= 2 and title[0] == title[-1] == '"':
+        title = title[1:-1]
+    return title, rest
+
+
+def join_contents(title: str, text: str) -> str:
+    """The inverse of `split_contents` for a title of one line: `join_contents("A", "b") == '"A"\nb'`."""
+    return f'"{title}"\n{text}'
+
+
+def _read_row(decoder: msgspec.json.Decoder[_Line], line: bytes, path: Path, number: int) -> Row:
+    where = f"{path}, line {number}"
+    try:
+        fields = decoder.decode(line)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"{where}: not a document: {error}", hint=_SHAPES) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{where}: not JSON: {error}", hint=_SHAPES) from error
+    if fields.text is not None:
+        title, text = fields.title or "", fields.text
+    elif fields.contents is not None:
+        title, text = split_contents(fields.contents)
+    else:
+        raise BadInput(f'{where}: no "text" and no "contents"', hint=_SHAPES)
+    if fields.id == "":
+        raise BadInput(f"{where}: the id is empty", hint=_SHAPES)
+    # Titles are one line everywhere, since the wire format puts the title on the first line.
+    return Row(id=str(fields.id), title=" ".join(title.split()), text=text, line=number)
+
+
+_SHAPES = 'each line should be {"id": ..., "title": ..., "text": ...} or {"id": ..., "contents": "TITLE\\nTEXT"}'
+
+
+def _open(path: Path) -> BufferedIOBase:
+    match path.suffix.lower():
+        case ".gz":
+            return gzip.open(path, "rb")
+        case ".bz2":
+            return bz2.open(path, "rb")
+        case ".xz":
+            return lzma.open(path, "rb")
+        case ".zst":
+            import zstandard
+
+            unpacked = zstandard.ZstdDecompressor().stream_reader(path.open("rb"), read_across_frames=True)
+            return BufferedReader(unpacked, buffer_size=1 << 20)
+        case _:
+            return path.open("rb")
+
+
+def _zstd_error() -> type[Exception]:
+    import zstandard
+
+    error: type[Exception] = zstandard.ZstdError
+    return error

@@ -1,0 +1,126 @@
+"""Who answers queries, as the rest of the program sees it: an index in this process, or a server.
+
+searcher = open_searcher("docs-index")            # or "http://127.0.0.1:8000"
+hits = (await searcher.search(["who built the Halm bridge?"], topk=3))[0]
+await searcher.close()
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol
+
+from quaere.errors import QuaereError, SearchFailed
+from quaere.records import Hit
+from quaere.search.client import SearchClient
+from quaere.search.index import Index, open_index
+
+_MAX_JOINED = 64  # queries put together in one call of the engine
+
+
+class Searcher(Protocol):
+    """For each query a list of hits, best first; a search that cannot be carried out raises `SearchFailed`."""
+
+    async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
+        """One list of hits per query, in the order of the queries."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of threads and connections."""
+        ...
+
+
+def open_searcher(where: str) -> Searcher:
+    """A searcher for an index directory or for the URL of a search server."""
+    if where.startswith(("http://", "https://")):
+        return SearchClient(where)
+    return LocalSearcher(open_index(Path(where)))
+
+
+class _Request:
+    """A search that waits for its turn."""
+
+    def __init__(self, queries: Sequence[str], topk: int) -> None:
+        self.queries = list(queries)
+        self.topk = topk
+        self.hits: asyncio.Future[list[list[Hit]]] = asyncio.get_running_loop().create_future()
+
+
+class LocalSearcher:
+    """Searches an index in threads, so that the event loop stays free.
+
+    At most `max_concurrent` calls of the engine run at once and at most `max_waiting` requests wait (None: any number);
+    beyond that a search fails as overloaded. With `join`, requests that wait are put together into one call, which
+    embedders gain from; without it what a call computes never depends on what else is being asked.
+    """
+
+    def __init__(
+        self, index: Index, *, max_concurrent: int = 2, max_waiting: int | None = None, join: bool = False
+    ) -> None:
+        self.index = index
+        self._max_waiting = max_waiting
+        self._join = join
+        self._waiting: deque[_Request] = deque()
+        self._num_idle = max_concurrent
+        self._threads = ThreadPoolExecutor(max_concurrent, thread_name_prefix="search")
+        self._calls: set[asyncio.Task[None]] = set()
+
+    async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
+        """One list of hits per query, in the order of the queries."""
+        if self._max_waiting is not None and len(self._waiting) >= self._max_waiting and not self._num_idle:
+            raise SearchFailed(f"{len(self._waiting)} searches are waiting already", kind="overloaded")
+        request = _Request(queries, topk)
+        self._waiting.append(request)
+        self._start_calls()
+        return await request.hits
+
+    async def close(self) -> None:
+        """Wait for the calls under way, then let go of the threads."""
+        while self._calls:
+            await asyncio.gather(*self._calls)
+        self._threads.shutdown()
+
+    def _start_calls(self) -> None:
+        while self._num_idle and self._waiting:
+            self._num_idle -= 1
+            call = asyncio.create_task(self._call_engine(self._take_requests()))
+            self._calls.add(call)  # the loop itself keeps only a weak reference
+            call.add_done_callback(self._calls.discard)
+
+    def _take_requests(self) -> list[_Request]:
+        taken = [self._waiting.popleft()]
+        num_queries = len(taken[0].queries)
+        while self._join and self._waiting and num_queries + len(self._waiting[0].queries) <= _MAX_JOINED:
+            taken.append(self._waiting.popleft())
+            num_queries += len(taken[-1].queries)
+        return taken
+
+    async def _call_engine(self, requests: list[_Request]) -> None:
+        wanted = [request for request in requests if not request.hits.done()]  # nobody waits for a cancelled one
+        queries = [query for request in wanted for query in request.queries]
+        topk = max((request.topk for request in wanted), default=1)
+        try:
+            loop = asyncio.get_running_loop()
+            found = iter(await loop.run_in_executor(self._threads, self.index.search, queries, topk))
+            for request in wanted:
+                hits = [next(found)[: request.topk] for _ in request.queries]
+                if not request.hits.done():
+                    request.hits.set_result(hits)
+        except Exception as error:
+            _fail(wanted, error)
+        finally:
+            self._num_idle += 1
+            self._start_calls()
+
+
+def _fail(requests: list[_Request], error: Exception) -> None:
+    """Hand the error to everyone who waits; what is not an error of ours is the engine's."""
+    if not isinstance(error, QuaereError):
+        error = SearchFailed(f"the search engine failed: {type(error).__name__}: {error}", kind="broken")
+    for request in requests:
+        if not request.hits.done():
+            request.hits.set_exception(error)

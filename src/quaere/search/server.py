@@ -1,0 +1,211 @@
+"""The search server: an index behind `POST /retrieve`, as Search-R1 and verl's search tool expect it.
+
+It says no before it falls over: requests are bounded in size, and beyond a bounded queue it answers 429.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from quaere import __version__
+from quaere.errors import BadInput, QuaereError, SearchFailed
+from quaere.records import Hit
+from quaere.search.index import Index
+from quaere.search.rows import join_contents
+from quaere.search.searcher import LocalSearcher
+from quaere.search.wire import DEFAULT_TOPK, Health, PlainReply, Reply, Request, ScoredDocument, WireDocument
+
+if TYPE_CHECKING:
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.requests import Request as HttpRequest
+    from starlette.responses import Response
+
+
+class ServerLimits(msgspec.Struct, frozen=True):
+    """How much a server takes on. Beyond `max_waiting` waiting requests it answers 429.
+
+    ServerLimits(max_concurrent=2, max_waiting=256, max_topk=100)
+    """
+
+    max_concurrent: int = 1
+    max_waiting: int = 256
+    max_topk: int = 100
+    max_queries: int = 512
+    max_query_chars: int = 8192
+    max_body_bytes: int = 4 * 1024 * 1024
+
+    def check(self) -> None:
+        """Refuse limits under which nothing could be answered."""
+        if self.max_waiting < 0 or min(msgspec.structs.astuple(self)[2:]) < 1 or self.max_concurrent < 1:
+            raise BadInput("the limits of a server must be at least 1 (max_waiting may be 0)")
+
+
+class _Refused(Exception):
+    """A request that is not answered, with the status and the one line that says why."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def make_app(index: Index, limits: ServerLimits | None = None) -> Starlette:
+    """The server as an ASGI application."""
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.routing import Route
+
+    limits = limits or ServerLimits()
+    limits.check()
+    searcher = LocalSearcher(
+        index,
+        max_concurrent=limits.max_concurrent,
+        max_waiting=limits.max_waiting,
+        join=True,
+    )
+
+    async def retrieve(http_request: HttpRequest) -> Response:
+        try:
+            request = _read_request(await _read_body(http_request, limits.max_body_bytes), limits)
+            found = await searcher.search(request.queries, request.topk or DEFAULT_TOPK)
+        except _Refused as refusal:
+            return _error(refusal.status, str(refusal))
+        except QuaereError as error:
+            overloaded = isinstance(error, SearchFailed) and error.kind == "overloaded"
+            return _error(429 if overloaded else 500, str(error))
+        return _json(_reply(found, request.return_scores))
+
+    async def health(http_request: HttpRequest) -> Response:
+        return _json(_health(index))
+
+    async def no_such_page(http_request: HttpRequest, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return _error(error.status_code, "there is POST /retrieve and GET /health")
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        await searcher.close()
+
+    routes = [Route("/retrieve", retrieve, methods=["POST"]), Route("/health", health, methods=["GET"])]
+    return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: no_such_page})
+
+
+# ---------------------------------------------------------------------------------------------- requests and replies
+
+
+async def _read_body(http_request: HttpRequest, max_bytes: int) -> bytes:
+    body = bytearray()
+    async for chunk in http_request.stream():
+        body += chunk
+        if len(body) > max_bytes:
+            raise _Refused(413, f"the request is larger than {max_bytes} bytes")
+    return bytes(body)
+
+
+def _read_request(body: bytes, limits: ServerLimits) -> Request:
+    try:
+        request = msgspec.json.decode(body, type=Request)
+    except msgspec.ValidationError as error:
+        raise _Refused(422, f"{error}; it should look like {_EXAMPLE}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _Refused(400, f"not JSON ({error}); it should look like {_EXAMPLE}") from error
+    if len(request.queries) > limits.max_queries:
+        raise _Refused(422, f"{len(request.queries)} queries; at most {limits.max_queries} are taken at once")
+    if any(len(query) > limits.max_query_chars for query in request.queries):
+        raise _Refused(422, f"a query is longer than {limits.max_query_chars} characters")
+    if request.topk is not None and not 1 <= request.topk <= limits.max_topk:
+        raise _Refused(422, f"topk must be 1 to {limits.max_topk}, not {request.topk}")
+    return request
+
+
+_EXAMPLE = '{"queries": ["..."], "topk": 3, "return_scores": true}'
+
+
+def _reply(found: list[list[Hit]], with_scores: bool) -> Reply | PlainReply:
+    if with_scores:
+        return Reply([[ScoredDocument(_wire_document(hit), hit.score) for hit in hits] for hits in found])
+    return PlainReply([[_wire_document(hit) for hit in hits] for hits in found])
+
+
+def _wire_document(hit: Hit) -> WireDocument:
+    passage = hit.passage
+    contents = join_contents(passage.title, passage.text)
+    return WireDocument(passage.id, contents, doc_id=passage.doc_id, start=passage.start, end=passage.end)
+
+
+def _health(index: Index) -> Health:
+    manifest = index.manifest
+    return Health(
+        status="ok",
+        version=__version__,
+        engine=manifest.settings.engine,
+        fingerprint=manifest.fingerprint,
+        num_documents=manifest.num_documents,
+        num_passages=manifest.num_passages,
+    )
+
+
+def _json(content: msgspec.Struct) -> Response:
+    from starlette.responses import Response
+
+    return Response(msgspec.json.encode(content), media_type="application/json")
+
+
+def _error(status: int, message: str) -> Response:
+    from starlette.responses import JSONResponse
+
+    headers = {"Retry-After": "1"} if status == 429 else None
+    return JSONResponse({"error": message}, status_code=status, headers=headers)
+
+
+# ----------------------------------------------------------------------------------------------------------- serving
+
+
+def serve(
+    index: Index,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    limits: ServerLimits | None = None,
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve until Ctrl-C. `on_ready` is told the URL once the socket is bound; port 0 takes any free one."""
+    server, listener = make_server(index, host, port, limits)
+    with listener:
+        if on_ready:
+            on_ready(f"http://{_address(listener)}")
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn has shut down in order by then
+            server.run(sockets=[listener])
+
+
+def make_server(
+    index: Index, host: str, port: int, limits: ServerLimits | None = None
+) -> tuple[uvicorn.Server, socket.socket]:
+    """A server and the socket it will listen on, bound already: a port in use is found out here."""
+    import uvicorn
+
+    app = make_app(index, limits)
+    index.engine  # noqa: B018 - loaded before the first request rather than during it
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol is named, or asyncio would not switch delayed sending off and every answer would wait for 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(2048)  # from here on clients may connect; they are answered once the loop runs
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = getattr(error, "strerror", None) or error
+        raise BadInput(f"cannot listen on {host} port {port}: {reason}", hint="--port 0 takes a free one") from error
+    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=10)
+    return uvicorn.Server(config), listener
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,162 @@
+"""Where an index keeps its documents and passages: one file of text, and arrays that say where everything lies.
+
+Everything is memory-mapped, so opening is instant and reading one passage touches one page, however large the corpus.
+
+    documents.bin     id, title and text of every document, one after another, in UTF-8
+    documents.npy     per document: where it begins, and how many bytes its id, title and text take
+    passages.npy      per passage: its document, its number there, and where it lies in characters and in bytes
+    identities.npy    per document: a digest of its id, sorted, and the document's number
+"""
+
+from __future__ import annotations
+
+import mmap
+from array import array
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b, sha256
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quaere.errors import BadInput
+from quaere.records import Passage
+from quaere.search.corpus import Document
+
+_DOCUMENT_FIELDS = 4  # begins_at, id_bytes, title_bytes, text_bytes
+_PASSAGE_FIELDS = 6  # document, number_there, start, end, start_byte, end_byte
+
+
+class StoreWriter:
+    """Appends documents with their passages; `finish` writes the arrays.
+
+    with StoreWriter(folder) as writer:
+        writer.add(document, cut(document, settings))
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._bytes = (folder / "documents.bin").open("wb")
+        self._documents = array("Q")
+        self._passages = array("Q")
+        self._digests = array("Q")
+        self._content = sha256()
+
+    def __enter__(self) -> StoreWriter:
+        return self
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        self._bytes.close()
+        if kind is None:
+            self._write_arrays()
+
+    @property
+    def content_digest(self) -> str:
+        """A digest of every document so far, in order: equal contents, equal digest."""
+        return self._content.hexdigest()
+
+    @property
+    def num_documents(self) -> int:
+        """How many documents were added."""
+        return len(self._digests)
+
+    @property
+    def num_passages(self) -> int:
+        """How many passages were added."""
+        return len(self._passages) // _PASSAGE_FIELDS
+
+    def add(self, document: Document, passages: Sequence[Passage]) -> None:
+        """Append a document and its passages."""
+        parts = [document.id.encode(), document.title.encode(), document.text.encode()]
+        lengths = [len(part) for part in parts]
+        self._content.update(array("Q", lengths).tobytes() + b"".join(parts))
+        byte_at = _byte_positions(document.text, passages)
+        for number, passage in enumerate(passages):
+            positions = (passage.start, passage.end, byte_at[passage.start], byte_at[passage.end])
+            self._passages.extend((self.num_documents, number, *positions))
+        self._documents.extend((self._bytes.tell(), *lengths))
+        self._digests.append(_id_digest(document.id))
+        self._bytes.writelines(parts)
+
+    def _write_arrays(self) -> None:
+        digests = np.array(self._digests, dtype=np.uint64)
+        order = np.argsort(digests, kind="stable")
+        np.save(self._folder / "identities.npy", np.stack([digests[order], order.astype(np.uint64)]))
+        documents = np.array(self._documents, dtype=np.uint64).reshape(-1, _DOCUMENT_FIELDS)
+        np.save(self._folder / "documents.npy", documents)
+        passages = np.array(self._passages, dtype=np.uint64).reshape(-1, _PASSAGE_FIELDS)
+        np.save(self._folder / "passages.npy", passages)
+
+
+class Store:
+    """Reads what a `StoreWriter` wrote; safe to share between threads."""
+
+    def __init__(self, folder: Path) -> None:
+        with (folder / "documents.bin").open("rb") as file:
+            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._documents = _map_array(folder / "documents.npy")
+        self._passages = _map_array(folder / "passages.npy")
+        self._digests, self._numbers = _map_array(folder / "identities.npy")
+
+    def __len__(self) -> int:
+        """How many passages there are."""
+        return len(self._passages)
+
+    def passage(self, number: int) -> Passage:
+        """The passage of this number, from 0 to `len(store) - 1`."""
+        if not 0 <= number < len(self):
+            raise IndexError(f"there is no passage {number}: the index holds {len(self)}")
+        document, there, start, end, start_byte, end_byte = self._passages[number].tolist()
+        doc_id, title, text_at, _ = self._read_document(document)
+        text = self._bytes[text_at + start_byte : text_at + end_byte].decode()
+        return Passage(id=f"{doc_id}#{there}", doc_id=doc_id, title=title, text=text, start=start, end=end)
+
+    def passages(self) -> Iterator[Passage]:
+        """Every passage in order."""
+        return (self.passage(number) for number in range(len(self)))
+
+    def document_ids(self) -> Iterator[str]:
+        """The id of every document in order."""
+        return (self._read_document(number)[0] for number in range(len(self._documents)))
+
+    def document(self, doc_id: str) -> str:
+        """The whole text of a document."""
+        digest = np.uint64(_id_digest(doc_id))
+        place = int(np.searchsorted(self._digests, digest))
+        # Ids that share a digest lie side by side; there is practically never a second one.
+        while place < len(self._digests) and self._digests[place] == digest:
+            found_id, _, text_at, end = self._read_document(int(self._numbers[place]))
+            if found_id == doc_id:
+                return self._bytes[text_at:end].decode()
+            place += 1
+        raise BadInput(f"there is no document {doc_id!r} in the index")
+
+    def _read_document(self, number: int) -> tuple[str, str, int, int]:
+        """Id, title, and where the text begins and ends."""
+        at, id_bytes, title_bytes, text_bytes = self._documents[number].tolist()
+        title_at = at + id_bytes
+        text_at = title_at + title_bytes
+        return self._bytes[at:title_at].decode(), self._bytes[title_at:text_at].decode(), text_at, text_at + text_bytes
+
+
+def _map_array(path: Path) -> NDArray[np.uint64]:
+    """A plain array over the mapped file: numpy's memmap class makes every small slice costly."""
+    return np.asarray(np.load(path, mmap_mode="r"))
+
+
+def _byte_positions(text: str, passages: Sequence[Passage]) -> dict[int, int]:
+    """Where the characters at which passages start and end lie in the UTF-8 bytes: `{0: 0, 4: 5}` for "café"."""
+    characters = sorted({position for passage in passages for position in (passage.start, passage.end)})
+    if text.isascii():
+        return {position: position for position in characters}
+    bytes_at: dict[int, int] = {}
+    last_character = last_byte = 0
+    for character in characters:
+        last_byte += len(text[last_character:character].encode())
+        bytes_at[character] = last_byte
+        last_character = character
+    return bytes_at
+
+
+def _id_digest(doc_id: str) -> int:
+    return int.from_bytes(blake2b(doc_id.encode(), digest_size=8).digest(), "little")

@@ -1,0 +1,80 @@
+"""What goes over the wire between a search server and its clients, the same as Search-R1's retriever and verl's tool.
+
+    POST /retrieve   {"queries": ["who built the Halm bridge?"], "topk": 3, "return_scores": true}
+    ->  {"result": [[{"document": {"id": "b.md#0", "contents": "\"Halm bridge\"\nThe ..."}, "score": 7.25}]]}
+
+With `return_scores` false the documents stand in the lists themselves. `doc_id`, `start` and `end` are ours: they say
+where the passage lies, and others ignore them.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+DEFAULT_TOPK = 3
+
+
+class Request(Struct):
+    """What is asked.
+
+    Request(queries=["who built the Halm bridge?"], topk=3, return_scores=True)
+    """
+
+    queries: list[str]
+    topk: int | None = None
+    return_scores: bool = False
+
+
+class WireDocument(Struct):
+    """A passage: the title in double quotes on the first line, the text below.
+
+    WireDocument(id="b.md#0", contents='"Halm bridge"\nThe ...', doc_id="b.md", start=0, end=211)
+    """
+
+    id: str | int
+    contents: str
+    doc_id: str | None = None
+    start: int = 0
+    end: int | None = None
+
+
+class ScoredDocument(Struct):
+    """A passage and its score.
+
+    ScoredDocument(document=WireDocument(...), score=7.25)
+    """
+
+    document: WireDocument
+    score: float
+
+
+class Reply(Struct):
+    """What is answered: per query its documents, best first.
+
+    Reply(result=[[ScoredDocument(...), ScoredDocument(...)]])
+    """
+
+    result: list[list[ScoredDocument]]
+
+
+class PlainReply(Struct):
+    """What is answered without scores.
+
+    PlainReply(result=[[WireDocument(...)]])
+    """
+
+    result: list[list[WireDocument]]
+
+
+class Health(Struct):
+    """What `GET /health` answers.
+
+    Health(status="ok", version="0.1.0", engine="bm25", fingerprint="5f2c...", num_documents=12, num_passages=31)
+    """
+
+    status: str
+    version: str
+    engine: str
+    fingerprint: str
+    num_documents: int
+    num_passages: int

@@ -1,0 +1,108 @@
+"""What counts as a word, in any script. Chunking counts words; BM25 matches terms.
+
+Most scripts put spaces between words. Chinese, Japanese, Thai, Lao, Khmer and Burmese do not, and Korean glues
+particles to its words; those are taken by character.
+
+    >>> count_words("The Oss rises near Halmgate.")
+    5
+    >>> terms("Café Zürich, 1905")
+    ['cafe', 'zurich', '1905']
+    >>> terms("東京都")
+    ['東', '京', '都', '東京', '京都']
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from itertools import chain, pairwise
+
+
+def _character_class(categories: str, *blocks: range) -> str:
+    """The characters of these blocks whose Unicode category begins so, as ranges for the inside of `[...]`."""
+    ranges: list[list[int]] = []
+    for code in (code for code in chain(*blocks) if unicodedata.category(chr(code))[0] in categories):
+        if ranges and ranges[-1][1] == code - 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    return "".join(f"\\U{first:08X}-\\U{last:08X}" for first, last in ranges)
+
+
+_UNSPACED = _character_class(
+    "LN",
+    range(0x0E00, 0x0F00),  # Thai, Lao
+    range(0x1000, 0x10A0),  # Burmese
+    range(0x1100, 0x1200),  # Hangul, letter by letter
+    range(0x1780, 0x1800),  # Khmer
+    range(0x3005, 0x3008),  # the signs that repeat a Chinese character, and zero
+    range(0x3040, 0x3200),  # Hiragana, Katakana, Hangul compatibility letters
+) + (
+    r"\u3400-\u4DBF\u4E00-\u9FFF\uF900-\uFAFF\U00020000-\U000323AF"  # Chinese characters
+    r"\uAC00-\uD7AF"  # Hangul
+    r"\uFF66-\uFFDC\U0001B000-\U0001B16F"  # Katakana and Hangul of half width, historic kana
+)
+# Marks belong to the letter before them. The standard library's \w leaves them out, which would break the words of
+# Hindi or Thai apart at every vowel sign. The blocks in between are Chinese characters and Hangul, which have none.
+_MARKS = _character_class(
+    "M", range(0x0300, 0x3100), range(0xA600, 0xAC00), range(0xFB00, 0xFF00), range(0x10000, 0x1F000)
+)
+
+# One "word" of a budget: two unspaced characters, or a run of up to 20 others (so that a blob without spaces still
+# costs, and may be cut, like text).
+_COUNTED = re.compile(rf"(?:[{_UNSPACED}][{_MARKS}]*){{1,2}}|[^\s{_UNSPACED}]{{1,20}}")
+
+# A run of unspaced characters, or a word of letters and digits.
+_MATCHED = re.compile(rf"[{_UNSPACED}][{_UNSPACED}{_MARKS}]*|[^\W_{_UNSPACED}]+(?:[{_MARKS}]+[^\W_{_UNSPACED}]*)*")
+_CHARACTER = re.compile(rf"[{_UNSPACED}][{_MARKS}]*")
+
+# Text that is ASCII only is most of many corpora and needs none of the above.
+_ASCII_COUNTED = re.compile(r"\S{1,20}")
+_ASCII_MATCHED = re.compile(r"[a-z0-9]+")
+
+# Accents of Latin, Greek and Cyrillic letters once they are written apart from the letter, the vowel points that
+# Hebrew and Arabic may leave out, and selectors of a variant of the same Chinese character.
+_ACCENTS = re.compile(
+    "[\ufe00-\ufe0f\U000e0100-\U000e01ef\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u065f\u0670]+"
+)
+
+
+def count_words(text: str) -> int:
+    """How many words a budget sees: `count_words("two words") == 2`, `count_words("東京都庁") == 2`."""
+    return len((_ASCII_COUNTED if text.isascii() else _COUNTED).findall(text))
+
+
+def word_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Where each counted word of `text[start:end]` lies: `word_spans("ab cd", 0, 5)` gives (0, 2), (3, 5)."""
+    return (match.span() for match in _COUNTED.finditer(text, start, end))
+
+
+def fold(text: str) -> str:
+    """Forget case, accents and compatibility forms: `fold("ÉCOLE Ⅷ ﬁn") == "ecole viii fin"`.
+
+    Only what is matched is folded, never what is stored.
+    """
+    if text.isascii():
+        return text.lower()
+    bare = _ACCENTS.sub("", unicodedata.normalize("NFKD", text))
+    return unicodedata.normalize("NFKC", bare.casefold())
+
+
+def terms(text: str) -> list[str]:
+    """The terms BM25 matches, in order: folded words; for unspaced scripts every character and every pair.
+
+    There are no stop words and there is no stemming: both are of one language, and neither helped (docs/search.md).
+    """
+    folded = fold(text)
+    if folded.isascii():
+        return _ASCII_MATCHED.findall(folded)
+    found: list[str] = []
+    for word in _MATCHED.findall(folded):
+        characters = [] if word.isascii() else _CHARACTER.findall(word)
+        if characters:
+            found += characters
+            found += [first + second for first, second in pairwise(characters)]
+        else:
+            found.append(word)
+    return found

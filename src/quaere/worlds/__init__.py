@@ -1,0 +1,8 @@
+"""Fictional encyclopedias with gold questions. See `generate_world` and `write_world`."""
+
+from quaere.worlds.graph import Entity, Fact
+from quaere.worlds.prose import Article, Support
+from quaere.worlds.questions import GoldQuestion, Hop
+from quaere.worlds.world import FAMILIES, World, generate_world
+
+__all__ = ["FAMILIES", "Article", "Entity", "Fact", "GoldQuestion", "Hop", "Support", "World", "generate_world"]

@@ -1,0 +1,1 @@
+BLOCKED: frozenset[str] = frozenset()

@@ -1,0 +1,102 @@
+"""Names out of small grammars: unique, pronounceable, and never a common English word by accident.
+
+A lexicon maps an entry to its possible forms, which may contain further entries:
+
+    {"root": ("{onset}{vowel}{coda}",), "town": ("^{root}gate",), ...}   # "^" makes the next letter a capital
+    "{town}" -> "Halmgate"
+"""
+
+from __future__ import annotations
+
+from quaere.worlds.blocked import BLOCKED
+from quaere.worlds.dice import Dice
+from quaere.worlds.schema import Family, Naming, split_slots
+
+_MAX_DRAWS = 200
+
+
+def strip_article(name: str) -> str:
+    """The name without a leading lower-case "the".
+
+    strip_article("the Oss") == "Oss"; strip_article("The Salt Ledger") == "The Salt Ledger"
+    """
+    return name[4:] if name.startswith("the ") else name
+
+
+def capitalise(text: str) -> str:
+    """First letter upper-case, the rest untouched.
+
+    capitalise("the Oss") == "The Oss"
+    """
+    return text[:1].upper() + text[1:]
+
+
+class NameMaker:
+    """Draws names for one world and remembers which are taken.
+
+    NameMaker(family, dice, num_people=40).unique("{town}") == "Halmgate"
+    """
+
+    def __init__(self, family: Family, dice: Dice, num_people: int) -> None:
+        self._family = family
+        self._dice = dice
+        self._taken: set[str] = set()  # asked for membership only, never iterated
+        self._pools: dict[str, tuple[str, ...]] = {}
+        for entry, people_per_form in family.pools.items():
+            forms = [self._draw(entry) for _ in range(max(12, num_people // people_per_form))]
+            self._pools[entry] = tuple(forms)
+
+    def expand(self, pattern: str) -> str:
+        """Fill every slot of the pattern from the lexicon.
+
+        expand("the {adj} {creature}") == "the Grey Petrel"
+        """
+        parts = split_slots(pattern)
+        text = "".join(part if position % 2 == 0 else self._entry(part) for position, part in enumerate(parts))
+        if "^" in text:
+            before, _, after = text.partition("^")
+            text = before + capitalise(after)
+        return text
+
+    def _entry(self, entry: str) -> str:
+        pool = self._pools.get(entry)
+        return self._dice.pick(pool) if pool else self._draw(entry)
+
+    def _draw(self, entry: str) -> str:
+        while True:
+            text = self.expand(self._dice.pick(self._family.lexicon[entry]))
+            if entry not in self._family.invented or text.lower() not in BLOCKED:
+                return text
+
+    def claim(self, name: str) -> bool:
+        """Take the name if nobody has it yet, whatever its capitals and articles."""
+        key = strip_article(name).lower().removeprefix("the ")
+        if key in self._taken:
+            return False
+        self._taken.add(key)
+        return True
+
+    def unique(self, patterns: tuple[str, ...]) -> str:
+        """A name nobody else has, after one of the patterns."""
+        for _ in range(_MAX_DRAWS):
+            name = self.expand(self._dice.pick(patterns))
+            if self.claim(name):
+                return name
+        raise AssertionError(f"the patterns {patterns} are exhausted")  # a family with too little room: our mistake
+
+    def try_unique(self, pattern: str) -> str | None:
+        """A name after this pattern, or None when the first draw is taken."""
+        name = self.expand(pattern)
+        return name if self.claim(name) else None
+
+
+def with_gender(naming: Naming, pronoun: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The name and alias patterns of a kind with `{given}` made a woman's or a man's.
+
+    with_gender(Naming(names=("{given} {surname}",), ...), "she")[0] == ("{given_she} {surname}",)
+    """
+    given = "{given_" + pronoun + "}"
+    names, aliases = (
+        tuple(pattern.replace("{given}", given) for pattern in patterns) for patterns in (naming.names, naming.aliases)
+    )
+    return names, aliases

@@ -1,0 +1,259 @@
+"""Gold questions: a walk of one to four facts, asked in one sentence, with the sentence that proves every step.
+
+A walk goes from a subject to its object ("the author of The Salt Ledger"), any number of times, and may end with one
+step against the arrow ("Which book is dedicated to ...?") where exactly one entity fits. So every step is proved by
+another article, and the answer is unique. The question names the first entity and none of the others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from quaere.errors import BadInput
+from quaere.records import Evidence, Question
+from quaere.worlds.dice import Dice
+from quaere.worlds.graph import Entity, Graph
+from quaere.worlds.names import capitalise, strip_article
+from quaere.worlds.prose import Article, write_article
+from quaere.worlds.schema import Relation, ends_in_slot
+
+MAX_HOPS = 4
+
+_MAX_TRIES = 4000
+_ALIAS_PERCENT = 20
+_INVERSE_PERCENT = 20
+
+
+class Hop(Struct, frozen=True):
+    """One step of a question: which entity to look up, what to look for, the sentence that says so, and what it says.
+
+    `mention` is how the entity is called where the searcher meets it: in the question, or in the evidence of the hop
+    before. `said` is the answer as the evidence writes it. With `inverse` the evidence is in the answer's own article.
+
+        Hop(entity="e7-000012", mention="the Grey Water", relation="source", inverse=False,
+            answer="Korrin Vale", answer_id="e7-000040", said="Korrin Vale", evidence=Evidence(...))
+    """
+
+    entity: str
+    mention: str
+    relation: str
+    inverse: bool
+    answer: str
+    answer_id: str | None
+    said: str
+    evidence: Evidence
+
+
+class GoldQuestion(Struct, frozen=True):
+    """A question whose chain of hops is known.
+
+    GoldQuestion(id="e7-q00003", text="In which valley does ... rise?", answers=("Korrin Vale",), chain=(Hop(...),))
+    """
+
+    id: str
+    text: str
+    answers: tuple[str, ...]
+    chain: tuple[Hop, ...]
+    family: str
+
+    @property
+    def hops(self) -> int:
+        """How many facts the answer takes."""
+        return len(self.chain)
+
+    @property
+    def gold_ids(self) -> tuple[str, ...]:
+        """The articles that prove it, in the order of the hops; all different."""
+        return tuple(hop.evidence.doc_id for hop in self.chain)
+
+    def to_question(self) -> Question:
+        """The record the rest of Quaere speaks in."""
+        evidence = tuple(hop.evidence for hop in self.chain)
+        return Question(self.id, self.text, self.answers, self.hops, evidence)
+
+
+class _Step(Struct):
+    """A step of a walk: from an entity by a relation to an entity, or to a literal (`target` None)."""
+
+    origin: int
+    relation: Relation
+    inverse: bool
+    target: int | None
+
+    @property
+    def witness(self) -> int:
+        """The entity whose article states the fact."""
+        return self.target if self.inverse and self.target is not None else self.origin
+
+
+def ask_questions(graph: Graph, seed: int, num: int, hops: Sequence[int]) -> Iterator[GoldQuestion]:
+    """`num` different questions whose numbers of hops go round `hops`.
+
+    list(ask_questions(graph, 7, 8, (1, 2, 3, 4)))[3].hops == 4
+    """
+    dice = Dice(seed, graph.family.name, "questions")
+    asked: set[str] = set()
+    for number in range(num):
+        num_hops = hops[number % len(hops)]
+        for _ in range(_MAX_TRIES):
+            question = _try_question(graph, seed, f"{graph.family.name[0]}{seed}-q{number:05d}", num_hops, dice)
+            if question is not None and question.text not in asked:
+                break
+        else:
+            raise BadInput(
+                f"this world has room for {number} different questions, not {num}",
+                hint=f"quaere world --questions {number}",
+            )
+        asked.add(question.text)
+        yield question
+
+
+def _try_question(graph: Graph, seed: int, name: str, num_hops: int, dice: Dice) -> GoldQuestion | None:
+    walk = _walk(graph, num_hops, dice)
+    if walk is None:
+        return None
+    articles = [write_article(graph, seed, step.witness) for step in walk]
+    start = graph.entities[walk[0].origin]
+    # Against the arrow only the witness's article can be found, so the name must be the one that it uses.
+    if walk[0].inverse:
+        mention = articles[0].support(walk[0].relation.name).mention
+    elif start.aliases and dice.chance(_ALIAS_PERCENT):
+        mention = dice.pick(start.aliases)
+    else:
+        mention = start.name
+    text = _word(walk, mention, dice)
+    answers = _answers(graph, walk[-1])
+    if _leaks(graph, walk, text, answers) or _has_shortcut(walk, articles, answers):
+        return None
+    return GoldQuestion(name, text, answers, _chain(graph, walk, articles, mention, answers), graph.family.name)
+
+
+# ---------------------------------------------------------------------------------------------------------- walking
+
+
+def _walk(graph: Graph, num_hops: int, dice: Dice) -> list[_Step] | None:
+    """A random walk that ends with a relation picked beforehand, so that every relation is asked about equally often."""
+    last = dice.pick(graph.family.relations)
+    inverse = bool(last.inverse_questions) and dice.chance(_INVERSE_PERCENT)
+    if num_hops == 1:  # no walk to it: start right there
+        kinds = _object_kinds(last) if inverse else last.subjects
+        here = dice.pick(graph.members[dice.pick(kinds)])
+    else:
+        here = dice.below(len(graph.entities))
+    steps: list[_Step] = []
+    seen = {here}
+    for _ in range(num_hops - 1):
+        onward = [relation for relation in graph.relations_of[graph.kind(here).name] if not relation.is_literal]
+        relation = dice.pick(onward)
+        target = graph.object_of(here, relation.name)
+        if target is None or target in seen or relation == last or any(step.relation == relation for step in steps):
+            return None
+        steps.append(_Step(here, relation, False, target))
+        seen.add(target)
+        here = target
+    end = _last_step(graph, here, last, inverse)
+    if end is None or end.target in seen:
+        return None
+    return [*steps, end]
+
+
+def _object_kinds(relation: Relation) -> tuple[str, ...]:
+    return relation.subjects if relation.objects == ("same",) else relation.objects
+
+
+def _last_step(graph: Graph, here: int, relation: Relation, inverse: bool) -> _Step | None:
+    if inverse:
+        if graph.kind(here).name not in _object_kinds(relation):
+            return None
+        subjects = graph.subjects_of(here, relation.name)
+        return _Step(here, relation, True, subjects[0]) if len(subjects) == 1 else None
+    if graph.kind(here).name not in relation.subjects or graph.fact(here, relation.name) is None:
+        return None
+    return _Step(here, relation, False, graph.object_of(here, relation.name))
+
+
+# ---------------------------------------------------------------------------------------------------------- wording
+
+
+def _word(walk: Sequence[_Step], mention: str, dice: Dice) -> str:
+    """One sentence for the whole walk: phrases nested from the first entity outwards, then the question itself.
+
+    "Which river flows through the town where the author of The Salt Ledger was born?"
+    """
+    inner, depth, is_flat = mention, 0, True
+    for step in walk[:-1]:
+        phrase = dice.pick(_nestable(step.relation.phrases, depth, is_flat))
+        inner, depth, is_flat = phrase.replace("{X}", inner), depth + 1, is_flat and ends_in_slot(phrase)
+    last = walk[-1]
+    forms = last.relation.inverse_questions if last.inverse else last.relation.questions
+    return capitalise(dice.pick(_nestable(forms, depth, is_flat)).replace("{X}", inner))
+
+
+def _nestable(templates: tuple[str, ...], depth: int, is_flat: bool) -> tuple[str, ...]:
+    """A long phrase in the middle of another is hard to read, so deep ones must come last."""
+    if depth == 0 or (depth == 1 and is_flat):
+        return templates
+    return tuple(template for template in templates if ends_in_slot(template))
+
+
+# --------------------------------------------------------------------------------------------------------- checking
+
+
+def _answers(graph: Graph, step: _Step) -> tuple[str, ...]:
+    if step.target is not None:
+        return graph.entities[step.target].answers
+    fact = graph.fact(step.origin, step.relation.name)
+    assert fact is not None
+    return graph.literal_answers(fact)
+
+
+def says(text: str, name: str) -> bool:
+    """Does the text contain the name as whole words, in any case?
+
+    says("Who built Halmgate-on-Oss?", "the Oss")
+    """
+    pattern = rf"(?<!\w){re.escape(strip_article(name))}(?!\w)"
+    return re.search(pattern, text, re.IGNORECASE) is not None
+
+
+def _leaks(graph: Graph, walk: Sequence[_Step], text: str, answers: tuple[str, ...]) -> bool:
+    """Would the question name a middle entity or its own answer?"""
+    middle = [_names(graph.entities[step.origin]) for step in walk[1:]]
+    return any(says(text, name) for names in (*middle, answers) for name in names)
+
+
+def _names(entity: Entity) -> tuple[str, ...]:
+    return (entity.name, *entity.also, *entity.aliases)
+
+
+def _has_shortcut(walk: Sequence[_Step], articles: Sequence[Article], answers: tuple[str, ...]) -> bool:
+    """Is an answer that is an entity mentioned by chance before the last hop?"""
+    if walk[-1].target is None:
+        return False
+    return any(says(article.text, answer) for article in articles[:-1] for answer in answers)
+
+
+def _chain(
+    graph: Graph, walk: Sequence[_Step], articles: Sequence[Article], mention: str, answers: tuple[str, ...]
+) -> tuple[Hop, ...]:
+    chain = []
+    for step, article in zip(walk, articles, strict=True):
+        support = article.support(step.relation.name)
+        target = graph.entities[step.target] if step.target is not None else None
+        chain.append(
+            Hop(
+                entity=graph.entities[step.origin].id,
+                mention=mention,
+                relation=step.relation.name,
+                inverse=step.inverse,
+                answer=target.title if target else answers[0],
+                answer_id=target.id if target else None,
+                said=target.title if target and step.inverse else support.mention,
+                evidence=support.evidence,
+            )
+        )
+        mention = support.mention
+    return tuple(chain)

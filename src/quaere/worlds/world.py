@@ -1,0 +1,91 @@
+"""A world: a seeded fictional encyclopedia. Nobody can have memorised it, so what is measured on it is search.
+
+    world = generate_world(seed=7, num_articles=500)
+    for article in world.articles(): ...            # streamed: no text is kept
+    for question in world.questions(100): ...       # one to four hops, each with its proof
+    world.facts_of(world.entities[12])              # the graph behind them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from quaere.errors import BadInput
+from quaere.worlds.evaluation import EVALUATION
+from quaere.worlds.graph import Entity, Fact, Graph
+from quaere.worlds.prose import Article, write_article
+from quaere.worlds.questions import MAX_HOPS, GoldQuestion, ask_questions
+from quaere.worlds.schema import Family
+from quaere.worlds.warmup import WARMUP
+
+FamilyName = Literal["evaluation", "warmup"]
+
+FAMILIES: dict[str, Family] = {"evaluation": EVALUATION, "warmup": WARMUP}
+MIN_ARTICLES = 200
+MAX_ARTICLES = 100_000
+MAX_DEFAULT_QUESTIONS = 1000
+
+
+class World:
+    """One encyclopedia and the fact graph behind it. Everything it gives is a function of seed, size and family.
+
+    World("evaluation", seed=7, num_articles=500).article(world.entities[12]).title == "River Oss"
+    """
+
+    def __init__(self, family: FamilyName, seed: int, num_articles: int) -> None:
+        self.family = FAMILIES[family]
+        self.seed = seed
+        self.graph = Graph(self.family, seed, num_articles)
+
+    @property
+    def entities(self) -> Sequence[Entity]:
+        """What the articles are about, in the order of their ids."""
+        return self.graph.entities
+
+    def entity(self, entity_id: str) -> Entity:
+        """The entity with this id, which is also the id of its article."""
+        return self.graph.entities[int(entity_id.rpartition("-")[2])]
+
+    def facts(self) -> Iterator[Fact]:
+        """Every fact; each is stated in the article of its subject and nowhere else."""
+        return self.graph.facts()
+
+    def facts_of(self, entity: Entity) -> tuple[Fact, ...]:
+        """What is true of this entity."""
+        return self.graph.facts_of(entity.index)
+
+    def article(self, entity: Entity) -> Article:
+        """The article about this entity, with the span of every fact."""
+        return write_article(self.graph, self.seed, entity.index)
+
+    def articles(self) -> Iterator[Article]:
+        """All articles, written one at a time."""
+        return map(self.article, self.graph.entities)
+
+    def questions(self, num: int | None = None, hops: Sequence[int] = (1, 2, 3, 4)) -> Iterator[GoldQuestion]:
+        """Gold questions, their numbers of hops going round `hops`; by default one per article, up to a thousand."""
+        if num is None:
+            num = min(len(self.entities), MAX_DEFAULT_QUESTIONS)
+        if num < 0:
+            raise BadInput(f"the number of questions must be 0 or more, not {num}")
+        if not hops or not all(1 <= hop <= MAX_HOPS for hop in hops):
+            raise BadInput(f"hops must lie between 1 and {MAX_HOPS}, not {list(hops)}")
+        return ask_questions(self.graph, self.seed, num, hops)
+
+
+def generate_world(seed: int, num_articles: int, family: FamilyName = "evaluation") -> World:
+    """A world of this size; the same arguments give the same bytes everywhere.
+
+    generate_world(7, 500).entities[12].title == "River Oss"
+    """
+    if family not in FAMILIES:
+        raise BadInput(f"there is no family {family!r}; the families are {' and '.join(FAMILIES)}")
+    if not MIN_ARTICLES <= num_articles <= MAX_ARTICLES:
+        raise BadInput(
+            f"a world has {MIN_ARTICLES} to {MAX_ARTICLES} articles, not {num_articles}",
+            hint=f"quaere world --articles {min(max(num_articles, MIN_ARTICLES), MAX_ARTICLES)}",
+        )
+    if seed < 0:
+        raise BadInput(f"the seed must be 0 or more, not {seed}")
+    return World(family, seed, num_articles)

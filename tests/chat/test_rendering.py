@@ -1,0 +1,141 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tiny
+from quaere.chat.messages import Message, Quoted
+from quaere.chat.plaintext import PlainEncoder
+from quaere.chat.rendering import Renderer
+from quaere.chat.tools import SEARCH
+from quaere.errors import TemplateRefused
+
+SYSTEM = Message("system", ("You search.",))
+
+
+def ask(text):
+    return [SYSTEM, Message("user", ("Question:\n", Quoted(text)))]
+
+
+def by_template(tokenizer, turns, renderer):
+    """The whole conversation as the template itself renders and the tokenizer itself encodes it."""
+    text = renderer._render(turns, (SEARCH,))
+    return text, tokenizer.encode(text, add_special_tokens=False)
+
+
+def test_an_opening_of_harmless_text_is_what_the_template_says(tokenizer):
+    renderer = Renderer(tokenizer)
+    text, ids = by_template(tokenizer, [("system", "You search."), ("user", "Question:\nWho built it?")], renderer)
+    opening = renderer.opening(ask("Who built it?"), (SEARCH,))
+    assert renderer.decode(opening) == text
+    assert opening == ids
+
+
+def test_a_conversation_grows_into_what_the_template_says(tokenizer):
+    renderer = Renderer(tokenizer)
+    end = renderer._joints["tool"].end_of_turn
+    ids = renderer.opening(ask("Who built it?"), (SEARCH,))
+    for answer in ("first", "second"):
+        turn = [*tokenizer.encode(answer, add_special_tokens=False), end]
+        # Where the template writes a space before the end of the turn, the model does not: see the brackets style.
+        ids += turn
+        ids += renderer.reply(Message("tool", (Quoted("a result"),)), turn[-1])
+    role, result = ("tool", "a result") if renderer.speaks_tools else ("user", renderer._wrap("tool", "a result"))
+    turns = [("system", "You search."), ("user", "Question:\nWho built it?")]
+    for answer in ("first", "second"):
+        turns += [("assistant", answer), (role, result)]
+    text, _ = by_template(tokenizer, turns, renderer)
+    assert renderer.decode(ids).replace(" ", "") == text.replace(" ", "")
+
+
+def test_who_writes_the_end_of_a_turn(tokenizer):
+    renderer = Renderer(tokenizer)
+    joint = renderer._joints["user"]
+    reply = Message("user", (Quoted("go on"),))
+    sampled_end = renderer.reply(reply, joint.end_of_turn)
+    cut_off = renderer.reply(reply, tokenizer.encode("x")[0])
+    assert cut_off[: len(joint.closing)] == list(joint.closing)
+    missing = joint.closing.index(joint.end_of_turn) + 1
+    assert cut_off[missing:] == sampled_end
+    assert joint.end_of_turn in renderer.stop_token_ids
+
+
+def test_only_templates_that_speak_the_dialect_get_tools():
+    assert {name: Renderer(tiny.tokenizer(name)).speaks_tools for name in tiny.TEMPLATES} == {
+        "chatml": False,
+        "qwen": True,
+        "gemma": False,
+        "brackets": False,
+    }
+
+
+def test_every_template_shows_the_tool_once(tokenizer):
+    renderer = Renderer(tokenizer)
+    text = renderer.decode(renderer.opening(ask("Who?"), (SEARCH,)))
+    assert text.count('"name": "search"') == 1
+    assert text.count("You search.") == 1
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [(tiny.DROPS_HISTORY, "drops or repeats"), (tiny.COUNTS_TURNS, "rewrites earlier turns"), ("", "no chat template")],
+)
+def test_templates_that_cannot_be_exact_are_refused(template, words):
+    with pytest.raises(TemplateRefused, match=words):
+        Renderer(tiny.tokenizer(template))
+
+
+def test_a_reply_is_cut_inside_and_never_around(tokenizer):
+    renderer = Renderer(tokenizer)
+    joint = renderer._joints["tool"]
+    long = Message("tool", (Quoted("word " * 500),))
+    ids = renderer.reply(long, None, max_tokens=10)
+    assert len(ids) == len(joint.closing) + 10 + len(joint.opening)
+    assert ids[-len(joint.opening) :] == list(joint.opening)
+
+
+# ------------------------------------------------------------------------------------------------ untrusted text
+
+
+def test_added_tokens_in_quoted_text_are_plain(tokenizer):
+    renderer = Renderer(tokenizer)
+    hostile = " and ".join([*tiny.SPECIAL, *tiny.ADDED])
+    ids = renderer.encode_parts((Quoted(hostile),))
+    assert set(ids).isdisjoint(tokenizer.added_tokens_decoder)
+    assert renderer.decode(ids) == hostile
+    ours = renderer.encode_parts((hostile,))
+    assert set(tokenizer.added_tokens_decoder) <= set(ours)
+
+
+def test_quoted_text_adds_no_control_token_to_an_opening(tokenizer):
+    renderer = Renderer(tokenizer)
+    added = set(tokenizer.added_tokens_decoder)
+    harmless = [token for token in renderer.opening(ask("x"), (SEARCH,)) if token in added]
+    hostile = [token for token in renderer.opening(ask("<|im_end|>" * 9 + "</s>"), (SEARCH,)) if token in added]
+    assert harmless == hostile
+
+
+ENCODER = PlainEncoder(tiny.tokenizer())
+CONTROL = set(tiny.tokenizer().added_tokens_decoder)
+hostile_text = st.lists(st.sampled_from([*tiny.SPECIAL, *tiny.ADDED, "<", "|", "é", "漢", "\n"]) | st.text(max_size=5))
+
+
+@given(hostile_text.map("".join))
+def test_plain_encoding_is_faithful_and_free_of_control_tokens(text):
+    ids = ENCODER.encode(text)
+    assert CONTROL.isdisjoint(ids)
+    assert tiny.tokenizer().decode(ids) == text.encode("utf-8", "replace").decode()
+
+
+def test_a_control_string_that_is_also_an_ordinary_piece_is_split():
+    """A vocabulary may hold `<s>` as a piece of its own; without added tokens it would still come out whole."""
+    from tokenizers import AddedToken, Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = [("<unk>", 0.0), ("<s>", -0.5), ("<", -3.0), ("s", -3.0), (">", -3.0), ("a", -3.0), ("s>", -2.0)]
+    built = Tokenizer(models.Unigram(vocabulary, unk_id=0))
+    built.add_special_tokens([AddedToken("<s>", special=True), AddedToken("<unk>", special=True)])
+    made = PreTrainedTokenizerFast(tokenizer_object=built, bos_token="<s>", unk_token="<unk>")
+    assert made.encode("a<s>a") == [5, 1, 5]
+    assert built.encode("a<s>a").ids == [5, 1, 5]
+    assert PlainEncoder(made).encode("a<s>a<s>") == [5, 2, 6, 5, 2, 6]
+    assert PlainEncoder(made).encode("ü") == [0]

@@ -1,0 +1,122 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quaere.chat.messages import Quoted
+from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver, format_results
+from quaere.records import (
+    Answer,
+    Failure,
+    Hit,
+    Malformed,
+    Proposal,
+    ProposeTask,
+    Question,
+    Search,
+    SearchResult,
+    SolveTask,
+)
+from tiny import passage
+
+CALL = '<tool_call>{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("<think>who?</think>\n" + CALL, Search(("Halm bridge",))),
+        ("<answer> Venn </answer>", Answer("Venn")),
+        ("no thought <answer>Venn</answer> trailing", Answer("Venn")),
+        ("<think>maybe <answer>Wrong</answer></think><answer>Venn</answer>", Answer("Venn")),
+        (CALL + "<answer>Venn</answer>", Search(("Halm bridge",))),
+        ("<think>never closed <answer>Venn</answer>", Answer("Venn")),
+        ("<answer></answer>", Malformed("the answer is empty")),
+        ("<answer>" + "x" * 4001 + "</answer>", Malformed("the answer is too long")),
+        ("<answer>Venn", Malformed("the answer block is not closed")),
+        ('<tool_call>{"name"', Malformed("the tool_call block is not closed")),
+        ("I do not know.", Malformed("there is neither a tool call nor an answer")),
+        ("", Malformed("there is neither a tool call nor an answer")),
+        ("<tool_call>search Halm</tool_call>", Malformed("the tool call is not JSON")),
+    ],
+)
+def test_solver_reads(text, action):
+    assert ToolCallSolver().read(text) == action
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        (CALL, Search(("Halm bridge",))),
+        ("<question>Who?</question><answer>Venn</answer>", Proposal("Who?", "Venn")),
+        ("<question>Who?</question>\n<think>so</think>\n<answer>Venn</answer>", Proposal("Who?", "Venn")),
+        ("<question>A?</question><question>B?</question><answer>x</answer>", Proposal("A?", "x")),
+        ("<answer>Venn</answer>", Malformed("there is an answer but no question before it")),
+        ("<question> </question><answer>Venn</answer>", Malformed("the question is empty")),
+        ("<question>Who?</question><answer></answer>", Malformed("the answer is empty")),
+        ("<question>Who?</question>", Malformed("there is neither a tool call nor an answer")),
+        ("<question>Who?", Malformed("the question block is not closed")),
+    ],
+)
+def test_proposer_reads(text, action):
+    assert ToolCallProposer().read(text) == action
+
+
+def test_questions_documents_and_passages_are_quoted():
+    question = ToolCallSolver().opening(SolveTask(Question("q", "Who <|im_end|>?")))[-1]
+    assert Quoted("Who <|im_end|>?") in question.parts
+    document = ToolCallProposer().opening(ProposeTask("p", passage("</tool_response>"), 3))[-1]
+    assert Quoted("Halm\n</tool_response>") in document.parts
+    parts = format_results([SearchResult("q", (Hit(passage("<answer>"), 1.0),))])
+    assert Quoted("Halm\n<answer>") in parts
+
+
+@pytest.mark.parametrize(
+    ("hops", "words"), [(1, "No search is needed"), (2, "exactly 1 time:"), (4, "exactly 3 times:")]
+)
+def test_the_proposer_is_told_how_often_to_search(hops, words):
+    assert words in ToolCallProposer().opening(ProposeTask("p", passage("x"), hops))[-1].text
+
+
+def test_replies_say_what_happened():
+    solver = ToolCallSolver()
+    search = Search(("a", "b"))
+    found = [SearchResult("a", (Hit(passage("A bridge."), 1.0),)), SearchResult("b", ())]
+    reply = solver.reply(search, found, None)
+    assert reply.role == "tool"
+    assert "A bridge." in reply.text and "No passage was found" in reply.text and "query 2" in reply.text
+    assert "could not be carried out" in solver.reply(search, (), Failure("search", "timeout", "x")).text
+    assert "No searches are left" in solver.reply(search, (), Failure("limit", "searches", "x")).text
+    wrong = solver.reply(Malformed("the answer is empty"), (), Failure("protocol", "malformed", "the answer is empty"))
+    assert wrong.role == "user" and "the answer is empty" in wrong.text
+
+
+def test_a_guided_episode_opens_its_first_turn_as_a_search_and_its_last_as_an_answer():
+    solver = ToolCallSolver(guided=True)
+    assert [solver.prefix(turn, turn == 3) for turn in range(4)][1:] == ["", "", "<answer>"]
+    assert solver.read(solver.prefix(0, False) + 'Halm bridge"]}}</tool_call>') == Search(("Halm bridge",))
+    assert solver.prefix(0, True) == "<answer>"
+    examples = solver.opening(SolveTask(Question("q", "Who?")))[1:-1]
+    calls = [solver.read(message.text) for message in examples if message.role == "assistant"]
+    assert [type(action) for action in calls] == [Search, Answer, Search, Answer]
+
+
+def test_roles_refuse_each_others_tasks():
+    with pytest.raises(TypeError):
+        ToolCallSolver().opening(ProposeTask("p", passage("x"), 1))
+    with pytest.raises(TypeError):
+        ToolCallProposer().opening(SolveTask(Question("q", "Who?")))
+
+
+fragments = st.sampled_from(
+    ["<think>", "</think>", "<answer>", "</answer>", "<tool_call>", "</tool_call>", "<question>", "</question>",
+     '{"name": "search", "arguments": {"query_list": ["', '"]}}', "{", "[", "\\", "\x00", "Venn", "\ud800", " "]
+)  # fmt: skip
+
+
+@given(st.lists(fragments | st.text(max_size=8), max_size=30).map("".join))
+def test_any_turn_is_read_without_a_crash(text):
+    for protocol in (ToolCallSolver(), ToolCallProposer()):
+        action = protocol.read(text)
+        assert isinstance(action, Search | Answer | Proposal | Malformed)
+        if isinstance(action, Search | Malformed):
+            assert protocol.reply(action, (), None).text

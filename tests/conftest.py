@@ -1,0 +1,22 @@
+import os
+
+# Before torch is loaded: see quaere.cli.main.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+# No test may depend on the hub.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import pytest
+from hypothesis import settings
+
+import tiny
+
+settings.register_profile("quaere", deadline=None)
+settings.load_profile("quaere")
+
+
+@pytest.fixture(params=tiny.TEMPLATES)
+def tokenizer(request):
+    """A small tokenizer with each of the chat templates in turn."""
+    return tiny.tokenizer(request.param)

@@ -1,0 +1,197 @@
+"""The engine against plain transformers, on tiny models of several families."""
+
+import random
+
+import pytest
+import torch
+from msgspec import structs
+
+import tiny
+from quaere.policies.native.bridge import use_packed_attention
+from quaere.policies.native.engine import Engine, Request
+from quaere.policies.sampler import SamplingParams
+
+FAMILIES = {
+    "llama": {},
+    "qwen2": {},
+    "qwen3": {},
+    "mistral": {"sliding_window": 7},
+    "gemma2": {"sliding_window": 7, "query_pre_attn_scalar": 8},
+    "gemma3": {"sliding_window": 7, "query_pre_attn_scalar": 8},
+    "gpt2": {},
+}
+TOKENIZER = tiny.tokenizer()
+
+
+def make_engine(family="llama", **options):
+    model = use_packed_attention(tiny.model(family, **FAMILIES[family]))
+    return Engine(model, TOKENIZER.decode, **options)
+
+
+def prompts(count, seed=0, longest=60):
+    draw = random.Random(seed)
+    return [[draw.randrange(400) for _ in range(draw.randint(1, longest))] for _ in range(count)]
+
+
+def run(engine, requests, arrive=lambda step: True):
+    """Step until all is done; `arrive(step)` says whether the next request may be added before that step."""
+    waiting, done, step = list(requests), {}, 0
+    while waiting or engine.busy:
+        while waiting and arrive(step):
+            engine.add(waiting.pop(0))
+            if step:
+                break
+        for request in engine.step():
+            done[request.key] = request.sampled()
+        step += 1
+    return [done[request.key] for request in requests]
+
+
+def reference_logprobs(family, ids):
+    """Plain transformers: one row, one full forward pass, its own attention."""
+    model = tiny.model(family, **FAMILIES[family])
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        return torch.log_softmax(model(torch.tensor([ids])).logits[0].float(), -1)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_ragged_batches_agree_with_a_plain_forward_pass(family):
+    engine = make_engine(family, max_rows=5, max_step_tokens=33)
+    requests = [
+        Request(str(n), prompt, SamplingParams(max_tokens=3 + n % 9, temperature=n % 2, seed=n))
+        for n, prompt in enumerate(prompts(12))
+    ]
+    for request, sampled in zip(requests, run(engine, requests), strict=True):
+        prompt = request.tokens[: request.num_prompt]
+        rows = reference_logprobs(family, [*prompt, *sampled.token_ids])[len(prompt) - 1 : -1]
+        expected = rows.gather(1, torch.tensor(sampled.token_ids)[:, None])[:, 0]
+        torch.testing.assert_close(torch.tensor(sampled.logprobs), expected, atol=1e-4, rtol=0)
+        if request.params.temperature == 0:
+            assert rows.argmax(-1).tolist() == list(sampled.token_ids)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_scores_agree_with_a_plain_forward_pass(family):
+    ids = prompts(1, seed=3, longest=90)[0] + [5] * 30
+    expected = reference_logprobs(family, ids)[:-1].gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
+    for step_tokens in (7, 2048):
+        scores = make_engine(family, max_step_tokens=step_tokens).score(ids)
+        assert scores[0] == 0
+        torch.testing.assert_close(torch.tensor(scores[1:]), expected, atol=1e-4, rtol=0)
+    assert make_engine(family).score([7]) == [0.0]
+
+
+def test_batched_and_one_at_a_time_give_the_same_tokens():
+    def requests():
+        return [
+            Request(
+                str(n), prompt, SamplingParams(max_tokens=20, temperature=n % 3 / 2, top_k=n % 4 * 5, top_p=0.9, seed=n)
+            )
+            for n, prompt in enumerate(prompts(24, seed=1))
+        ]
+
+    together = run(make_engine(max_rows=24), requests())
+    alone = [run(make_engine(max_rows=1), [request])[0] for request in requests()]
+    assert [sampled.token_ids for sampled in together] == [sampled.token_ids for sampled in alone]
+
+
+def test_requests_join_and_leave_in_mid_decode():
+    engine = make_engine(max_rows=3)
+    steps = []
+    engine.observe = steps.append
+    lengths = [12, 4, 9, 6, 5, 8]
+    requests = [Request(f"r{n}", [1, 2, 3, n], SamplingParams(max_tokens=length)) for n, length in enumerate(lengths)]
+    sampled = run(engine, requests, arrive=lambda step: step % 3 == 0)
+    assert [len(one.token_ids) for one in sampled] == lengths
+    present = [{key for key, _ in step} for step in steps]
+    joined_late = [n for n in range(1, len(steps)) if present[n] - present[n - 1] and present[n] & present[n - 1]]
+    left_early = [n for n in range(1, len(steps)) if present[n - 1] - present[n] and present[n] & present[n - 1]]
+    assert joined_late
+    assert left_early
+    # A prompt joined in the same forward pass in which another row decoded one token.
+    assert any({1, 4} <= {length for _, length in step} for step in steps)
+    assert max(map(len, present)) == 3
+
+
+def test_a_long_prompt_does_not_stall_the_rows_that_decode():
+    engine = make_engine(max_rows=2, max_step_tokens=16)
+    steps = []
+    engine.observe = steps.append
+    short = Request("short", [1, 2], SamplingParams(max_tokens=30))
+    long = Request("long", [3] * 100, SamplingParams(max_tokens=2))
+    run(engine, [short, long])
+    chunks = [dict(step) for step in steps if dict(step).get("long", 0) > 1]
+    assert len(chunks) >= 6
+    assert all(sum(step.values()) <= 16 for step in chunks)
+    assert all(step.get("short") for step in chunks[1:])
+
+
+def test_slots_stay_dense_whoever_leaves():
+    engine = make_engine(max_rows=8)
+    draw = random.Random(5)
+    requests = [Request(str(n), [n, 7], SamplingParams(max_tokens=draw.randint(1, 15), seed=n)) for n in range(40)]
+    expected = [
+        run(make_engine(max_rows=1), [Request(request.key, [int(request.key), 7], request.params)])[0].token_ids
+        for request in requests
+    ]
+    assert [sampled.token_ids for sampled in run(engine, requests)] == expected
+    assert not engine.rows
+
+
+def test_a_cancelled_request_leaves_and_the_others_go_on():
+    engine = make_engine(max_rows=3)
+    kept, dropped, queued = (Request(name, [1, 2, 3], SamplingParams(max_tokens=10)) for name in "abc")
+    for request in (dropped, kept):
+        engine.add(request)
+    engine.step()
+    dropped.cancelled = queued.cancelled = True
+    engine.add(queued)
+    done = []
+    while engine.busy:
+        done += engine.step()
+    assert [request.key for request in done] == ["a"]
+
+
+def test_stop_token_ends_the_turn_and_is_kept():
+    free = run(make_engine(), [Request("x", [1, 2, 3], SamplingParams(max_tokens=8, temperature=0))])[0]
+    stop = free.token_ids[3]
+    sampled = run(
+        make_engine(), [Request("x", [1, 2, 3], SamplingParams(max_tokens=8, temperature=0, stop_token_ids=(stop,)))]
+    )[0]
+    assert sampled.stop_reason == "end_of_turn"
+    assert sampled.token_ids == free.token_ids[: free.token_ids.index(stop) + 1]
+
+
+class Spelling:
+    """A decoder whose tokens spell what the test wants."""
+
+    def __init__(self, pieces):
+        self.pieces = pieces
+
+    def __call__(self, ids):
+        return b"".join(self.pieces[token] for token in ids).decode("utf-8", "replace")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "stop", "length"),
+    [
+        ([b"<ans", b"wer", b">\n and more", b"x"], "<answer>", 3),  # ends inside a token
+        ([b"a", b"</answer>", b"b", b"c"], "</answer>", 2),  # a token of its own
+        ([b"\xe6\xbc", b"\xa2\xe5", b"\xad\x97!", b"x"], "漢字", 3),  # characters cut by tokens
+        ([b"a", b"b", b"c", b"d"], "zz", 4),  # never
+    ],
+)
+def test_stop_strings(pieces, stop, length):
+    params = SamplingParams(max_tokens=4, temperature=9.0, seed=3)
+    free = run(make_engine(), [Request("x", [1, 2], params)])[0].token_ids
+    assert len(set(free)) == 4
+    engine = make_engine()
+    engine.decode = Spelling(dict(zip(free, pieces, strict=True)))
+    sampled = run(engine, [Request("x", [1, 2], structs.replace(params, stop=(stop,)))])[0]
+    assert sampled.token_ids == free[:length]
+    assert sampled.stop_reason == ("length" if length == 4 and stop == "zz" else "stop_string")
+
+
+def test_max_tokens_is_a_length_stop():
+    assert run(make_engine(), [Request("x", [1], SamplingParams(max_tokens=3))])[0].stop_reason == "length"

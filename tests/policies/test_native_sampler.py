@@ -1,0 +1,128 @@
+"""The asynchronous face: many coroutines, one engine; the two modes; failures."""
+
+import asyncio
+import random
+
+import pytest
+
+import tiny
+from quaere.errors import SamplingFailed
+from quaere.policies.native.bridge import use_packed_attention
+from quaere.policies.native.engine import Engine
+from quaere.policies.native.sampler import NativeSampler
+from quaere.policies.sampler import SamplingParams
+
+TOKENIZER = tiny.tokenizer()
+
+
+def make_sampler(mode="fast", max_rows=8, **options):
+    engine = Engine(use_packed_attention(tiny.model()), TOKENIZER.decode, max_rows=max_rows)
+    return NativeSampler(engine, name="tiny", mode=mode, **options)
+
+
+async def test_many_coroutines_share_batches_and_get_their_own_tokens():
+    params = [SamplingParams(max_tokens=4 + n % 5, seed=n) for n in range(20)]
+    async with make_sampler() as alone:
+        expected = [await alone.sample(f"s{n}", [n, 7, 7], params[n]) for n in range(20)]
+    async with make_sampler() as sampler:
+        steps = []
+        sampler.engine.observe = steps.append
+        found = await asyncio.gather(*(sampler.sample(f"s{n}", [n, 7, 7], params[n]) for n in range(20)))
+    assert [one.token_ids for one in found] == [one.token_ids for one in expected]
+    assert max(map(len, steps)) == 8
+
+
+async def play(mode, pauses):
+    """Three turns of six sessions, each turn after a pause of its own; every bit of every log-prob."""
+    async with make_sampler(mode) as sampler:
+        batches = []
+        sampler.engine.observe = batches.append
+
+        async def session(number):
+            name, context, heard = f"s{number}", [number, 3, 5], []
+            for turn in range(3):
+                await asyncio.sleep(pauses[number][turn])
+                params = SamplingParams(max_tokens=3 + (number + turn) % 4, seed=100 * number + turn)
+                sampled = await sampler.sample(name, context, params)
+                context += [*sampled.token_ids, 9, 9]
+                heard.append(sampled)
+            sampler.close(name)
+            return heard
+
+        for number in range(6):
+            sampler.open(f"s{number}")
+        return await asyncio.gather(*map(session, range(6))), [sorted(batch) for batch in batches]
+
+
+async def test_in_deterministic_mode_latency_changes_no_bit():
+    still = await play("deterministic", [[0] * 3] * 6)
+    for seed in range(3):
+        draw = random.Random(seed)
+        shaken = await play("deterministic", [[draw.uniform(0, 0.02) for _ in range(3)] for _ in range(6)])
+        assert shaken == still
+
+
+async def test_in_fast_mode_latency_changes_batches_but_no_token():
+    still, batches = await play("fast", [[0] * 3] * 6)
+    staggered, other_batches = await play("fast", [[0.03 * number] * 3 for number in range(6)])
+    assert [[one.token_ids for one in heard] for heard in staggered] == [
+        [one.token_ids for one in heard] for heard in still
+    ]
+    assert batches != other_batches
+
+
+async def test_lockstep_waits_for_every_open_session():
+    async with make_sampler("deterministic") as sampler:
+        sampler.open("early")
+        sampler.open("late")
+        early = asyncio.create_task(sampler.sample("early", [1, 2], SamplingParams(max_tokens=2)))
+        await asyncio.sleep(0.05)
+        assert not early.done()
+        sampler.close("late")
+        assert len((await early).token_ids) == 2
+
+
+async def test_a_cancelled_coroutine_frees_its_row():
+    async with make_sampler() as sampler:
+        endless = asyncio.create_task(sampler.sample("a", [1], SamplingParams(max_tokens=3000)))
+        await asyncio.sleep(0.05)
+        endless.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await endless
+        assert len((await sampler.sample("b", [1], SamplingParams(max_tokens=3))).token_ids) == 3
+        assert not sampler.engine.busy
+
+
+async def test_a_failing_step_fails_its_requests_and_the_next_ones_work():
+    async with make_sampler() as sampler:
+        with pytest.raises(SamplingFailed, match="failed while sampling"):
+            await sampler.sample("a", [10**6], SamplingParams(max_tokens=3))
+        assert len((await sampler.sample("a", [1], SamplingParams(max_tokens=3))).token_ids) == 3
+        with pytest.raises(SamplingFailed):
+            await sampler.score([1, 10**6])
+
+
+async def test_a_context_that_is_too_long_is_refused_with_the_numbers():
+    async with make_sampler(max_positions=100) as sampler:
+        with pytest.raises(SamplingFailed, match="90 tokens and 20 new ones exceed the model's 100"):
+            await sampler.sample("a", [1] * 90, SamplingParams(max_tokens=20))
+
+
+async def test_scores_are_the_log_probs_that_were_sampled():
+    async with make_sampler() as sampler:
+        sampled, other = await asyncio.gather(
+            sampler.sample("a", [1, 2, 3], SamplingParams(max_tokens=12, seed=4)), sampler.score([5, 6, 7])
+        )
+        scores = await sampler.score([1, 2, 3, *sampled.token_ids])
+    assert scores[3:] == pytest.approx(sampled.logprobs, abs=1e-5)
+    assert len(other) == 3
+
+
+async def test_stopping_fails_what_waits():
+    sampler = make_sampler("deterministic")
+    sampler.open("never")
+    waiting = asyncio.create_task(sampler.sample("a", [1], SamplingParams(max_tokens=3)))
+    await asyncio.sleep(0.02)
+    await sampler.stop()
+    with pytest.raises(SamplingFailed, match="stopped"):
+        await waiting

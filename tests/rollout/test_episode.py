@@ -1,0 +1,177 @@
+"""One episode: the loop, its limits, and what is recorded when things go wrong."""
+
+import pytest
+
+import tiny
+from quaere.chat.rendering import Renderer
+from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
+from quaere.errors import SamplingFailed, SearchFailed
+from quaere.policies.sampler import ChatReply
+from quaere.policies.scripted import ScriptedSampler
+from quaere.records import Answer, Malformed, Proposal, ProposeTask, Question, Search, SolveTask
+from quaere.rollout.episode import Limits, run_episode
+from quaere.rollout.policy import ChatPolicy, TokenPolicy
+
+TASK = SolveTask(Question("q1", "Who built the Halm bridge?", ("Orsolya Venn",)))
+CALL = '<tool_call>{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}</tool_call>'
+TWO = '<tool_call>{"name": "search", "arguments": {"query_list": ["a", "b"]}}</tool_call>'
+ANSWER = "<answer>Orsolya Venn</answer>"
+
+
+async def play(script, template="chatml", searcher=None, protocol=None, task=TASK, limits=None, **options):
+    tokenizer = tiny.tokenizer(template)
+    sampler = ScriptedSampler(tokenizer, {task.id: script})
+    policy = TokenPolicy(sampler, Renderer(tokenizer))
+    episode = await run_episode(
+        policy, protocol or ToolCallSolver(), searcher or tiny.ListSearcher(), task, limits or Limits(), **options
+    )
+    assert not sampler.sessions  # whatever happens, the session is closed
+    return episode, sampler
+
+
+def failures(episode):
+    return [(turn.failure.boundary, turn.failure.kind) if turn.failure else None for turn in episode.turns]
+
+
+async def test_search_then_answer():
+    heard = []
+    episode, _ = await play(["<think>who?</think>" + CALL, ANSWER], on_turn=heard.append, seed=5)
+    assert episode.outcome == Answer("Orsolya Venn")
+    assert episode.end == "answered"
+    assert [turn.action for turn in episode.turns] == [Search(("Halm bridge",)), Answer("Orsolya Venn")]
+    assert episode.turns[0].results[0].hits[0].passage.text == "Orsolya Venn built the Halm bridge."
+    assert "Orsolya Venn built" in episode.turns[0].reply
+    assert tuple(heard) == episode.turns
+    assert [segment.origin for segment in episode.segments] == ["prompt", "model", "environment", "model"]
+    assert episode.num_searches == 1
+    assert failures(episode) == [None, None]
+
+
+async def test_a_proposal_ends_the_proposers_episode():
+    task = ProposeTask("p1", tiny.passage("The Oss rises at Korrin."), 2)
+    script = [CALL, "<question>Where?</question><answer>Korrin</answer>"]
+    episode, _ = await play(script, protocol=ToolCallProposer(), task=task)
+    assert episode.outcome == Proposal("Where?", "Korrin")
+
+
+async def test_a_malformed_turn_gets_a_message_and_another_try():
+    episode, _ = await play(["dunno", "<tool_call>{</tool_call>", ANSWER])
+    assert episode.outcome == Answer("Orsolya Venn")
+    assert failures(episode) == [("protocol", "malformed"), ("protocol", "malformed"), None]
+    assert "not JSON" in episode.turns[1].reply
+
+
+async def test_the_last_turn_is_the_last():
+    searcher = tiny.ListSearcher()
+    episode, _ = await play([CALL] * 3, limits=Limits(max_turns=3), searcher=searcher)
+    assert (episode.end, episode.outcome, len(episode.turns)) == ("turn_limit", None, 3)
+    assert failures(episode) == [None, None, ("limit", "turns")]
+    assert len(searcher.queries) == 2  # the last search could help nobody
+    assert episode.segments[-1].origin == "model"
+
+
+async def test_searches_are_counted_by_query():
+    episode, _ = await play([TWO, TWO, CALL, ANSWER], limits=Limits(max_searches=3))
+    assert failures(episode) == [None, ("limit", "searches"), None, None]
+    assert "No searches are left" in episode.turns[1].reply
+    assert episode.num_searches == 3
+
+
+async def test_a_turn_that_is_cut_off_is_recorded_as_such():
+    episode, _ = await play(["<think>" + "x" * 400, ANSWER], limits=Limits(turn_tokens=30))
+    assert failures(episode)[0] == ("limit", "turn_tokens")
+    assert episode.turns[0].stop_reason == "length"
+    assert len(episode.segments[1].token_ids) == 30
+
+
+async def test_a_sequence_never_exceeds_its_limit():
+    for room in range(330, 420, 7):
+        episode, _ = await play([CALL] * 5, limits=Limits(sequence_tokens=room, turn_tokens=60))
+        assert len(episode.token_ids) <= room or not episode.turns
+        assert episode.end == "sequence_limit"
+        assert episode.segments[-1].origin == ("model" if episode.turns else "prompt")
+
+
+async def test_an_opening_without_room_ends_at_once():
+    episode, sampler = await play([ANSWER], limits=Limits(sequence_tokens=20))
+    assert (episode.end, episode.turns, sampler.seen) == ("sequence_limit", (), {})
+
+
+async def test_tool_responses_are_cut_in_tokens():
+    searcher = tiny.ListSearcher(["word " * 900])
+    episode, _ = await play([CALL, ANSWER], searcher=searcher, limits=Limits(tool_response_tokens=40))
+    reply = episode.segments[2].token_ids
+    assert 40 < len(reply) < 80
+    assert tiny.tokenizer().decode(reply).endswith("</tool_response><|im_end|>\n<|im_start|>assistant\n")
+
+
+class BrokenSearcher:
+    async def search(self, queries, topk):
+        raise SearchFailed("the retriever did not answer within 1 s", kind="timeout")
+
+
+async def test_a_failed_search_is_not_an_empty_result():
+    episode, _ = await play([CALL, ANSWER], searcher=BrokenSearcher())
+    assert failures(episode) == [("search", "timeout"), None]
+    assert episode.turns[0].results == ()
+    assert "could not be carried out" in episode.turns[0].reply
+    assert episode.num_searches == 0
+
+
+async def test_a_failing_policy_ends_the_episode_with_its_cause():
+    episode, _ = await play([CALL, SamplingFailed("out of memory")])
+    assert (episode.end, episode.outcome) == ("failed", None)
+    assert failures(episode) == [None, ("model", "sampling")]
+    assert episode.turns[1].failure.message == "out of memory"
+
+
+async def test_what_is_not_our_error_is_raised_and_the_session_closed():
+    tokenizer = tiny.tokenizer()
+    sampler = ScriptedSampler(tokenizer, {"q1": [ZeroDivisionError()]})
+    with pytest.raises(ZeroDivisionError):
+        await run_episode(
+            TokenPolicy(sampler, Renderer(tokenizer)), ToolCallSolver(), tiny.ListSearcher(), TASK, Limits()
+        )
+    assert not sampler.sessions
+
+
+async def test_a_guided_turn_is_read_with_its_opening_and_only_the_rest_carries_loss():
+    tokenizer = tiny.tokenizer()
+    script = ['Halm bridge"]}}</tool_call>', "hm", "Orsolya Venn</answer>"]
+    episode, _ = await play(script, protocol=ToolCallSolver(guided=True), limits=Limits(max_turns=3))
+    assert episode.outcome == Answer("Orsolya Venn")
+    assert episode.turns[0].action == Search(("Halm bridge",))
+    texts = [(segment.origin, tokenizer.decode(segment.token_ids)) for segment in episode.segments]
+    assert texts[1] == ("environment", '<tool_call>{"name": "search", "arguments": {"query_list": ["')
+    assert texts[2] == ("model", 'Halm bridge"]}}</tool_call>')
+    assert not any(episode.segments[1].loss_mask)
+
+
+class TextEndpoint:
+    name = "endpoint"
+
+    def __init__(self, replies):
+        self.replies = list(replies)
+        self.heard = []
+
+    async def reply(self, messages, params):
+        self.heard.append([dict(message) for message in messages])
+        return ChatReply(self.replies.pop(0), "end_of_turn", 5)
+
+
+async def test_a_text_endpoint_plays_the_same_episode_without_tokens():
+    endpoint = TextEndpoint([CALL, "hm", ANSWER])
+    episode = await run_episode(ChatPolicy(endpoint), ToolCallSolver(), tiny.ListSearcher(), TASK, Limits())
+    assert episode.outcome == Answer("Orsolya Venn")
+    assert episode.segments == ()
+    assert isinstance(episode.turns[1].action, Malformed)
+    assert [message["role"] for message in endpoint.heard[-1]] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+    ]
+    assert '"search"' in endpoint.heard[0][0]["content"]
+    assert "<tool_response>" in endpoint.heard[1][3]["content"]

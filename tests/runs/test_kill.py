@@ -1,0 +1,58 @@
+"""A writer is killed at any moment: what it had finished stays, what it had begun is gone, and writing goes on."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from quaere.runs import Run
+
+WRITER = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from conftest import build_episode
+from quaere.runs import Run
+
+with Run.open(sys.argv[1], write=True) as run:
+    number, _ = run.count_episodes()
+    while True:
+        batch = [build_episode(f"ask-{number + i}", text=f"{number + i} " * 3000) for i in range(1 + number % 3)]
+        run.add_episodes(batch, [{"number": float(number)}] * len(batch))
+        number += len(batch)
+        run.log_metrics(number, {"episodes": number})
+        print(number, flush=True)  # everything below this number was promised
+"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_killing_the_writer_loses_only_what_was_in_flight(tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    Run.create(tmp_path / "r", "test").close()
+    promised = 0
+    for _ in range(4):
+        command = [sys.executable, "-c", WRITER, str(tmp_path / "r"), str(Path(__file__).parent)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            said = [int(writer.stdout.readline())]  # wait until it is at work
+            time.sleep(dice.uniform(0, 0.15))
+            os.kill(writer.pid, signal.SIGKILL)
+            said += [int(line) for line in writer.stdout if line.endswith("\n")]
+        assert said[0] > promised  # it went on where the last one was cut off
+        promised = said[-1]
+        with Run.open(tmp_path / "r") as run:
+            episodes = list(run.episodes())
+            assert len(episodes) >= promised
+            assert [episode.id for episode in episodes] == [f"ask-{n}" for n in range(len(episodes))]
+            for number in dice.sample(range(len(episodes)), 3):
+                (hit,) = run.episode(f"ask-{number}").turns[0].results[0].hits
+                assert hit.passage.text == f"{number} " * 3000
+            assert run.metrics("episodes")[-1].value >= promised
+    with Run.open(tmp_path / "r", write=True) as run:  # the dead writer's lock holds nobody up
+        assert run.count_episodes()[0] >= promised

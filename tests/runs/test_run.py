@@ -1,0 +1,355 @@
+"""The store: what goes in comes out, by id and in order; one process writes, others read."""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from quaere.errors import BadInput
+from quaere.records import (
+    Answer,
+    Boundary,
+    EndReason,
+    Episode,
+    Evidence,
+    Failure,
+    Hit,
+    Malformed,
+    Origin,
+    Passage,
+    Proposal,
+    ProposeTask,
+    Question,
+    Search,
+    SearchResult,
+    Segment,
+    SolveTask,
+    StopReason,
+    Turn,
+)
+from quaere.runs import Metric, Run, find_run, list_runs, runs_root
+from quaere.runs.shards import Frame, ShardWriter, read_frame
+
+MakeEpisode = Callable[..., Episode]
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+real = st.floats(allow_nan=False, allow_infinity=False)
+whole = st.integers(-(2**63), 2**64 - 1)
+
+
+def few(values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(values, max_size=2).map(tuple)
+
+
+passages = st.builds(Passage, text, text, text, text, whole, whole)
+questions = st.builds(Question, text, text, few(text), whole, few(st.builds(Evidence, text, whole, whole, text)))
+tasks = st.builds(SolveTask, questions) | st.builds(ProposeTask, text, passages, whole)
+proposals = st.builds(Proposal, text, text)
+answers = st.builds(Answer, text)
+actions = st.builds(Search, few(text)) | answers | proposals | st.builds(Malformed, text)
+results = st.builds(SearchResult, text, few(st.builds(Hit, passages, real)))
+failures = st.builds(Failure, st.sampled_from(get_args(Boundary)), text, text)
+stops = st.sampled_from(get_args(StopReason))
+turns = st.builds(Turn, whole, text, actions, stops, few(results), text, st.none() | failures, whole, real, real)
+segments = st.builds(Segment, st.sampled_from(get_args(Origin)), few(whole), few(real), few(st.booleans()))
+ends = st.sampled_from(get_args(EndReason))
+any_episode = st.builds(
+    Episode, text, tasks, text, text, whole, few(segments), few(turns), st.none() | answers | proposals, ends
+)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(any_episode, max_size=3, unique_by=lambda episode: episode.id), st.booleans())
+def test_any_episode_comes_back_the_same(tmp_path: Path, episodes: list[Episode], together: bool) -> None:
+    with Run.start(tmp_path, "test") as run:
+        if together:
+            run.add_episodes(episodes)
+        else:
+            for episode in episodes:
+                run.add_episode(episode)
+        assert list(run.episodes()) == episodes
+    with Run.open(run.path) as run:
+        assert [run.episode(episode.id) for episode in reversed(episodes)] == episodes[::-1]
+        assert [row.id for row in run.index()] == [episode.id for episode in episodes]
+
+
+def test_a_run_says_what_it_is(tmp_path: Path) -> None:
+    with Run.create(tmp_path / "ask-1", "ask", {"model": "tiny", "limits": {"max_turns": 3}}):
+        pass
+    info = Run.open(tmp_path / "ask-1").info
+    assert (info.id, info.kind) == ("ask-1", "ask")
+    assert info.settings == {"model": "tiny", "limits": {"max_turns": 3}}
+    assert info.created.endswith("+00:00")
+    assert info.version
+
+
+def test_the_index_knows_the_episode_without_reading_it(tmp_path: Path, make_episode: MakeEpisode) -> None:
+    with Run.create(tmp_path / "r", "ask") as run:
+        run.add_episode(make_episode("a"), metrics={"seconds": 2.5, "odd": math.nan})
+        (row,) = run.index()
+    assert (row.number, row.id, row.task_id, row.question) == (1, "a", "q1", "Who built the Halm bridge?")
+    assert (row.answer, row.num_turns, row.num_searches, row.num_tokens) == ("Orsolya Venn", 2, 1, 5)
+    assert row.metrics["seconds"] == 2.5
+    assert math.isnan(row.metrics["odd"])
+
+
+def test_filters_narrow_the_list(tmp_path: Path, make_episode: MakeEpisode) -> None:
+    with Run.create(tmp_path / "r", "ask") as run:
+        run.add_episodes(
+            [
+                make_episode("a"),
+                make_episode("b", end="turn_limit", outcome=None),
+                make_episode("c", protocol="tags"),
+                make_episode("d", end="failed", outcome=None, protocol="tags"),
+            ]
+        )
+        assert [row.id for row in run.index(answered=True)] == ["a", "c"]
+        assert [row.id for row in run.index(answered=False)] == ["b", "d"]
+        assert [row.id for row in run.index(end="failed")] == ["d"]
+        assert [episode.id for episode in run.episodes(protocol="tags", answered=True)] == ["c"]
+        assert run.count_episodes() == (4, 2)
+
+
+def test_metrics_are_kept_by_step(tmp_path: Path) -> None:
+    with Run.create(tmp_path / "r", "train") as run:
+        run.log_metrics(2, {"reward/mean": 0.5})
+        run.log_metrics(1, {"reward/mean": 0.25, "loss/policy": math.nan, "grad/norm": math.inf})
+        run.log_metrics(2, {"reward/mean": 0.75})
+    with Run.open(tmp_path / "r") as run:
+        assert run.metrics("reward/mean") == [Metric(step=1, value=0.25), Metric(step=2, value=0.75)]
+        assert math.isnan(run.metrics("loss/policy")[0].value)
+        assert run.metrics("grad/norm") == [Metric(step=1, value=math.inf)]
+        assert run.metric_names() == ["grad/norm", "loss/policy", "reward/mean"]
+        assert run.metrics("nothing") == []
+
+
+def test_shards_are_ordinary_zstd_files_that_roll_over(tmp_path: Path) -> None:
+    writer = ShardWriter(tmp_path / "episodes", {}, shard_bytes=40)
+    frames = [writer.append([b'{"n":%d}' % n, b"{}"]) for n in range(6)]
+    writer.close()
+    assert {frame.shard for frame in frames} == {0, 1, 2}
+    assert [read_frame(tmp_path / "episodes", frame)[0] for frame in frames] == [b'{"n":%d}' % n for n in range(6)]
+    lines = b""
+    for path in sorted((tmp_path / "episodes").iterdir()):
+        with zstandard.open(path, "rb") as stream:
+            lines += stream.read()
+    assert lines.count(b"\n") == 12
+
+
+# -------------------------------------------------------------------------------------------------- what is refused
+
+
+def test_an_episode_id_is_taken_once(tmp_path: Path, make_episode: MakeEpisode) -> None:
+    with Run.create(tmp_path / "r", "ask") as run:
+        run.add_episode(make_episode("a"))
+        for batch in ([make_episode("a")], [make_episode("b"), make_episode("b")]):
+            with pytest.raises(BadInput, match="already holds an episode"):
+                run.add_episodes(batch)
+        assert [episode.id for episode in run.episodes()] == ["a"]
+
+
+@pytest.mark.parametrize("broken", [{"segments": (Segment("model", (1,), (math.nan,), (True,)),)}, {"model": "\ud800"}])
+def test_what_could_not_be_read_back_is_not_stored(
+    tmp_path: Path, make_episode: MakeEpisode, broken: dict[str, object]
+) -> None:
+    with Run.create(tmp_path / "r", "ask") as run:
+        with pytest.raises(BadInput, match="episode a cannot be stored"):
+            run.add_episodes([make_episode("fine"), make_episode("a", **broken)])
+        assert run.count_episodes() == (0, 0)
+
+
+def test_an_unknown_episode_names_the_nearest(tmp_path: Path, make_episode: MakeEpisode) -> None:
+    with Run.create(tmp_path / "r", "ask") as run:
+        run.add_episode(make_episode("ask-10"))
+        with pytest.raises(BadInput, match=r"^run r has no episode ask-1O$") as caught:
+            run.episode("ask-1O")
+    assert caught.value.hint == "did you mean ask-10? see: quaere runs show r"
+
+
+def test_a_run_is_not_created_over_something_else(tmp_path: Path) -> None:
+    Run.create(tmp_path / "r", "ask").close()
+    with pytest.raises(BadInput, match=r"cannot create the run directory .*: it exists already"):
+        Run.create(tmp_path / "r", "ask")
+    assert [path.name for path in tmp_path.iterdir()] == ["r"]
+
+
+def test_started_runs_never_share_a_name(tmp_path: Path) -> None:
+    names = []
+    for _ in range(3):
+        with Run.start(tmp_path, "ask") as run:
+            names.append(run.path.name)
+            assert run.info.id == run.path.name
+    assert len(set(names)) == 3
+
+
+def test_a_reader_cannot_write(tmp_path: Path, make_episode: MakeEpisode) -> None:
+    Run.create(tmp_path / "r", "ask").close()
+    with Run.open(tmp_path / "r") as run:
+        with pytest.raises(BadInput, match="open for reading only"):
+            run.add_episode(make_episode())
+        with pytest.raises(BadInput, match="open for reading only"):
+            run.log_metrics(1, {"a": 1.0})
+
+
+def test_one_process_writes_while_others_read(tmp_path: Path, make_episode: MakeEpisode) -> None:
+    with Run.create(tmp_path / "r", "ask") as writer, Run.open(tmp_path / "r") as reader:
+        with pytest.raises(BadInput, match=f"run r is being written by process {os.getpid()}"):
+            Run.open(tmp_path / "r", write=True)
+        program = "import sys; from quaere.runs import Run; Run.open(sys.argv[1], write=True)"
+        done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "r")], capture_output=True, check=False)
+        assert b"is being written by process" in done.stderr
+        for number in range(3):
+            writer.add_episode(make_episode(f"ask-{number}"))
+            assert reader.count_episodes() == (number + 1, number + 1)
+            assert reader.episode(f"ask-{number}") == make_episode(f"ask-{number}")
+    with Run.open(tmp_path / "r", write=True) as run:
+        run.add_episode(make_episode("later"))
+
+
+def test_a_run_in_a_folder_that_nobody_can_write_is_readable(tmp_path: Path, make_episode: MakeEpisode) -> None:
+    with Run.create(tmp_path / "r", "ask") as run:
+        run.add_episode(make_episode("a"))
+    os.chmod(tmp_path / "r", stat.S_IRUSR | stat.S_IXUSR)
+    try:
+        with Run.open(tmp_path / "r") as run:
+            assert run.episode("a").id == "a"
+    finally:
+        os.chmod(tmp_path / "r", stat.S_IRWXU)
+
+
+# ---------------------------------------------------------------------------------------------------- torn and damaged
+
+
+def test_bytes_that_no_row_points_at_are_cut_off(tmp_path: Path, make_episode: MakeEpisode) -> None:
+    with Run.create(tmp_path / "r", "ask") as run:
+        run.add_episode(make_episode("a"))
+    shard = tmp_path / "r" / "episodes" / "00000.jsonl.zst"
+    indexed = shard.stat().st_size
+    with shard.open("ab") as stream:
+        stream.write(b"half a frame")
+    (tmp_path / "r" / "episodes" / "00001.jsonl.zst").write_bytes(b"a shard that was never indexed")
+    with Run.open(tmp_path / "r") as run:
+        assert run.episode("a") == make_episode("a")
+        assert shard.stat().st_size > indexed  # readers touch nothing
+    with Run.open(tmp_path / "r", write=True) as run:
+        assert shard.stat().st_size == indexed
+        assert (tmp_path / "r" / "episodes" / "00001.jsonl.zst").stat().st_size == 0
+        run.add_episode(make_episode("b"))
+        assert [episode.id for episode in run.episodes()] == ["a", "b"]
+
+
+def test_a_row_that_cannot_be_committed_leaves_no_frame(tmp_path: Path, make_episode: MakeEpisode) -> None:
+    with Run.create(tmp_path / "r", "ask") as run:
+        run.add_episode(make_episode("a"))
+        shard = tmp_path / "r" / "episodes" / "00000.jsonl.zst"
+        size = shard.stat().st_size
+        with sqlite3.connect(tmp_path / "r" / "run.db") as other:
+            other.execute("CREATE TRIGGER refuse BEFORE INSERT ON episodes BEGIN SELECT RAISE(ABORT, 'no room'); END")
+        with pytest.raises(BadInput, match=r"cannot write to the run .*: no room"):
+            run.add_episode(make_episode("b"))
+        assert shard.stat().st_size == size
+        with sqlite3.connect(tmp_path / "r" / "run.db") as other:
+            other.execute("DROP TRIGGER refuse")
+        run.add_episode(make_episode("b"))
+        assert [episode.id for episode in run.episodes()] == ["a", "b"]
+
+
+def test_a_full_disk_leaves_no_torn_frame(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource", reason="limits on file size exist on POSIX only")
+    writer = ShardWriter(tmp_path / "episodes", {})
+    first = writer.append([b"{}"])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (first.length + 1000, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            writer.append([os.urandom(50_000).hex().encode()])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    second = writer.append([b"[]"])
+    writer.close()
+    assert second.offset == first.length
+    assert [read_frame(tmp_path / "episodes", frame) for frame in (first, second)] == [[b"{}"], [b"[]"]]
+
+
+def test_a_damaged_shard_is_named(tmp_path: Path, make_episode: MakeEpisode) -> None:
+    with Run.create(tmp_path / "r", "ask") as run:
+        run.add_episode(make_episode("a"))
+        run.add_episode(make_episode("b"))
+    shard = tmp_path / "r" / "episodes" / "00000.jsonl.zst"
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 4] ^= 0xFF
+    shard.write_bytes(content)
+    with Run.open(tmp_path / "r") as run:
+        with pytest.raises(BadInput, match=r"00000\.jsonl\.zst at byte 0 are damaged"):
+            run.episode("a")
+        assert run.episode("b") == make_episode("b")  # its frame is whole
+    shard.write_bytes(content[:-5])
+    with pytest.raises(BadInput, match="episodes are lost"):
+        Run.open(tmp_path / "r", write=True)
+
+
+def test_frames_beyond_the_file_are_damage_not_nonsense(tmp_path: Path) -> None:
+    (tmp_path / "00000.jsonl.zst").write_bytes(b"")
+    with pytest.raises(BadInput, match="damaged"):
+        read_frame(tmp_path, Frame(shard=0, offset=10, length=10))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(None, "is not a run directory"), (b"not a database" * 100, "cannot be read")]
+)
+def test_a_directory_that_is_no_run_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "run.db").write_bytes(content)
+    with pytest.raises(BadInput, match=message):
+        Run.open(tmp_path)
+
+
+def test_a_run_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    Run.create(tmp_path / "r", "ask").close()
+    with sqlite3.connect(tmp_path / "r" / "run.db") as database:
+        database.execute("PRAGMA user_version = 99")
+    with pytest.raises(BadInput, match="has schema 99; this quaere reads 1") as caught:
+        Run.open(tmp_path / "r")
+    assert caught.value.hint == "pip install -U quaere"
+
+
+# ------------------------------------------------------------------------------------------------------- many runs
+
+
+def test_runs_are_listed_and_found(tmp_path: Path, make_episode: MakeEpisode, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list_runs(tmp_path / "nowhere") == []
+    with Run.create(tmp_path / "ask-1", "ask") as run:
+        run.add_episodes([make_episode("a"), make_episode("b", end="failed", outcome=None)])
+        (summary,) = list_runs(tmp_path)  # while it is being written
+    assert (summary.id, summary.kind, summary.num_episodes, summary.num_answered) == ("ask-1", "ask", 2, 1)
+    assert summary.num_bytes > 0
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "run.db").write_bytes(b"x" * 200)
+    (tmp_path / "notes").mkdir()
+    listed = {summary.id: summary for summary in list_runs(tmp_path)}
+    assert set(listed) == {"ask-1", "broken"}
+    assert "cannot be read" in listed["broken"].problem
+
+    assert find_run(tmp_path, "ask-1") == tmp_path / "ask-1"
+    assert find_run(Path("elsewhere"), str(tmp_path / "ask-1")) == tmp_path / "ask-1"
+    with pytest.raises(BadInput, match=r"^no run ask-l in ") as caught:
+        find_run(tmp_path, "ask-l")
+    assert caught.value.hint == "did you mean ask-1? see: quaere runs list"
+
+    monkeypatch.delenv("QUAERE_RUNS", raising=False)
+    assert runs_root() == Path("runs")
+    monkeypatch.setenv("QUAERE_RUNS", "/srv/runs")
+    assert runs_root() == Path("/srv/runs")
+    assert runs_root("mine") == Path("mine")
