@@ -3,8 +3,8 @@
     find_blocks("<think>hm</think><answer>42</answer>", ("think", "answer"))
     -> [Block(name="think", content="hm", start=0, end=17), Block(name="answer", content="42", start=17, end=36)]
 
-The scan is linear in the length of the text whatever the text is: every tag is looked at once, and the next closing
-tag of each name is known before any opening tag asks for it.
+The scan is linear in the length of the text whatever the text is: a search for a closing tag either finds it, and the
+scan goes on behind it, or it does not, and then that name is never looked for again.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Block(Struct, frozen=True):
 
 
 @lru_cache(maxsize=64)
-def _tag_pattern(names: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("<(/?)(" + "|".join(map(re.escape, names)) + ")>")
+def _opening_pattern(names: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("<(" + "|".join(map(re.escape, names)) + ")>")
 
 
 def find_blocks(text: str, names: Sequence[str]) -> list[Block]:
@@ -42,33 +42,21 @@ def find_blocks(text: str, names: Sequence[str]) -> list[Block]:
         find_blocks("<think><answer>1</answer></think><answer>2</answer>", ("think", "answer"))[1].content -> "2"
         find_blocks("<think>unclosed <answer>2</answer>", ("think", "answer"))[0].content -> "2"
     """
-    tags = list(_tag_pattern(tuple(names)).finditer(text))
-    next_close = _next_closing_tags(tags)
     blocks: list[Block] = []
-    index = 0
-    while index < len(tags):
-        close = next_close[index]
-        if close is None:
-            index += 1
+    closable = tuple(names)
+    position = 0
+    while closable:
+        opening = _opening_pattern(closable).search(text, position)
+        if opening is None:
+            break
+        name = opening.group(1)
+        end = text.find(f"</{name}>", opening.end())
+        if end < 0:
+            closable = tuple(other for other in closable if other != name)
             continue
-        opening, closing = tags[index], tags[close]
-        content = text[opening.end() : closing.start()]
-        blocks.append(Block(opening.group(2), content, opening.start(), closing.end()))
-        index = close + 1
+        position = end + len(name) + 3
+        blocks.append(Block(name, text[opening.end() : end], opening.start(), position))
     return blocks
-
-
-def _next_closing_tags(tags: list[re.Match[str]]) -> list[int | None]:
-    """For each opening tag, the number of the next closing tag with its name; None for the others."""
-    nearest: dict[str, int] = {}
-    result: list[int | None] = [None] * len(tags)
-    for index in range(len(tags) - 1, -1, -1):
-        slash, name = tags[index].group(1), tags[index].group(2)
-        if slash:
-            nearest[name] = index
-        else:
-            result[index] = nearest.get(name)
-    return result
 
 
 def has_unclosed(text: str, name: str) -> bool:

@@ -33,7 +33,7 @@ class ServerLimits(msgspec.Struct, frozen=True):
     ServerLimits(max_concurrent=2, max_waiting=256, max_topk=100)
     """
 
-    max_concurrent: int = 1
+    max_concurrent: int = 2
     max_waiting: int = 256
     max_topk: int = 100
     max_queries: int = 512

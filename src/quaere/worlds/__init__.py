@@ -4,5 +4,18 @@ from quaere.worlds.graph import Entity, Fact
 from quaere.worlds.prose import Article, Support
 from quaere.worlds.questions import GoldQuestion, Hop
 from quaere.worlds.world import FAMILIES, World, generate_world
+from quaere.worlds.writing import Manifest, write_world
 
-__all__ = ["FAMILIES", "Article", "Entity", "Fact", "GoldQuestion", "Hop", "Support", "World", "generate_world"]
+__all__ = [
+    "FAMILIES",
+    "Article",
+    "Entity",
+    "Fact",
+    "GoldQuestion",
+    "Hop",
+    "Manifest",
+    "Support",
+    "World",
+    "generate_world",
+    "write_world",
+]

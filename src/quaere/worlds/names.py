@@ -8,9 +8,9 @@ A lexicon maps an entry to its possible forms, which may contain further entries
 
 from __future__ import annotations
 
-from quaere.worlds.blocked import BLOCKED
+from quaere.worlds.blocked import BLOCKED, RUDE
 from quaere.worlds.dice import Dice
-from quaere.worlds.schema import Family, Naming, split_slots
+from quaere.worlds.schema import Family, split_slots
 
 _MAX_DRAWS = 200
 
@@ -29,6 +29,15 @@ def capitalise(text: str) -> str:
     capitalise("the Oss") == "The Oss"
     """
     return text[:1].upper() + text[1:]
+
+
+def is_inventable(word: str) -> bool:
+    """Can this be an invented word: neither a common English one nor a rude one?
+
+    is_inventable("halm"), not is_inventable("Hand")
+    """
+    word = word.lower().removeprefix("^")
+    return word not in BLOCKED and not any(syllables in word for syllables in RUDE)
 
 
 class NameMaker:
@@ -65,7 +74,7 @@ class NameMaker:
     def _draw(self, entry: str) -> str:
         while True:
             text = self.expand(self._dice.pick(self._family.lexicon[entry]))
-            if entry not in self._family.invented or text.lower() not in BLOCKED:
+            if entry not in self._family.invented or is_inventable(text):
                 return text
 
     def claim(self, name: str) -> bool:
@@ -88,15 +97,3 @@ class NameMaker:
         """A name after this pattern, or None when the first draw is taken."""
         name = self.expand(pattern)
         return name if self.claim(name) else None
-
-
-def with_gender(naming: Naming, pronoun: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The name and alias patterns of a kind with `{given}` made a woman's or a man's.
-
-    with_gender(Naming(names=("{given} {surname}",), ...), "she")[0] == ("{given_she} {surname}",)
-    """
-    given = "{given_" + pronoun + "}"
-    names, aliases = (
-        tuple(pattern.replace("{given}", given) for pattern in patterns) for patterns in (naming.names, naming.aliases)
-    )
-    return names, aliases

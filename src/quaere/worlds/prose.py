@@ -15,19 +15,23 @@ from quaere.records import Evidence
 from quaere.worlds.dice import Dice
 from quaere.worlds.graph import Entity, Fact, Graph, number_text
 from quaere.worlds.names import capitalise
-from quaere.worlds.schema import Kind, split_forms, split_slots
+from quaere.worlds.outline import Sentence, draw_outline
+from quaere.worlds.schema import split_slots
 
 MIN_WORDS = 80
 MAX_WORDS = 200
 
-_TARGET_WORDS = (88, 165)
-_JOINED_MAX_WORDS = 30
+_OBJECT_ALIAS_PERCENT = 60
+_OTHER_ALIAS_PERCENT = 25
+_PRONOUN_PERCENT = 55
 _NEIGHBOURS = 12
+_FRESH_DRAWS = 12
 _PRONOUNS = {
     "it": {"he": "it", "him": "it", "his": "its", "himself": "itself"},
     "she": {"he": "she", "him": "her", "his": "her", "himself": "herself"},
     "he": {"he": "he", "him": "him", "his": "his", "himself": "himself"},
 }
+_SUBJECT_SLOTS = frozenset({"S", "S's", "Name", *_PRONOUNS["it"]})
 
 
 class Support(Struct, frozen=True):
@@ -57,105 +61,18 @@ class Article(Struct, frozen=True):
         return next(support for support in self.supports if support.relation == relation)
 
 
-class _Sentence(Struct):
-    """A sentence to be written: its template, and the fact it states, if any."""
-
-    template: str
-    fact: Fact | None = None
-    alias: str = ""
-    is_spare: bool = False  # carries no fact and no alias, so it may be dropped
-    opens_paragraph: bool = False
-    joins_previous: bool = False
-
-
 def write_article(graph: Graph, seed: int, index: int) -> Article:
     """The article about one entity.
 
     write_article(graph, 7, 12).title == "River Oss"
     """
-    plan = _plan(graph, index, Dice(seed, graph.family.name, "plan", index))
+    outline = draw_outline(graph, index, Dice(seed, graph.family.name, "outline", index))
     while True:
-        article = _Writer(graph, seed, index).write(plan)
-        num_words = len(article.text.split())
-        spares = [position for position, sentence in enumerate(plan) if sentence.is_spare]
-        if num_words <= MAX_WORDS or not spares:
+        article = _Writer(graph, Dice(seed, graph.family.name, "article", index), index).write(outline)
+        spares = [position for position, sentence in enumerate(outline) if position and sentence.is_spare]
+        if len(article.text.split()) <= MAX_WORDS or not spares:
             return article
-        del plan[spares[-1]]  # too long: do without the last embellishment
-
-
-def _plan(graph: Graph, index: int, dice: Dice) -> list[_Sentence]:
-    """Choose the sentences and their order: an opening, then facts, aliases and embellishments mixed."""
-    kind, entity = graph.kind(index), graph.entities[index]
-    aliases = list(entity.aliases)
-    appositive = aliases.pop(0) if aliases and dice.chance(40) else ""
-    openings = [opening for opening in kind.openings if "{Name}" in opening] if appositive else kind.openings
-    opening = _Sentence(choose_form(dice.pick(openings), dice), alias=appositive)
-    body = [
-        _Sentence(choose_form(dice.pick(graph.relations[fact.relation].sentences), dice), fact)
-        for fact in graph.facts_of(index)
-    ]
-    dice.shuffle(body)
-    for sentence, before in zip(body[1:], body, strict=False):
-        fits = len((before.template + " " + sentence.template).split()) <= _JOINED_MAX_WORDS
-        same_topic = _is_about_subject(before.template) and _is_about_subject(sentence.template)
-        if fits and same_topic and ";" not in before.template and not before.joins_previous and dice.chance(45):
-            sentence.joins_previous = True
-    alias_templates = list(kind.alias_sentences)
-    dice.shuffle(alias_templates)
-    for alias, template in zip(aliases, alias_templates, strict=False):
-        _insert(body, _Sentence(choose_form(template, dice), alias=alias), dice)
-    _embellish(kind, opening, body, dice)
-    plan = [opening, *body]
-    if len(plan) > 5 and dice.chance(60):
-        breaks = [at for at in range(3, len(plan) - 1) if not plan[at].joins_previous]
-        if breaks:
-            plan[dice.pick(breaks)].opens_paragraph = True
-    return plan
-
-
-def _embellish(kind: Kind, opening: _Sentence, body: list[_Sentence], dice: Dice) -> None:
-    """Add sentences that carry no question facts until the article has the length that came up."""
-    asides, colour = list(kind.asides), list(kind.colour)
-    dice.shuffle(asides)
-    dice.shuffle(colour)
-    target = dice.between(*_TARGET_WORDS)
-    num_words = sum(_estimate(sentence.template) for sentence in (opening, *body))
-    num_added = 0
-    while num_words < target or num_added < 2:
-        source = asides if asides and (num_added == 0 or dice.chance(45)) else colour
-        if not source:
-            break
-        template = choose_form(source.pop(), dice)
-        _insert(body, _Sentence(template, is_spare=True), dice)
-        num_words += _estimate(template)
-        num_added += 1
-
-
-def choose_form(template: str, dice: Dice) -> str:
-    """Settle every alternative of a template.
-
-    choose_form("{S} was [a|an only] child.", dice) == "{S} was an only child."
-    """
-    parts = split_forms(template)
-    if len(parts) == 1:
-        return template
-    return "".join(part if at % 2 == 0 else dice.pick(part.split("|")) for at, part in enumerate(parts))
-
-
-def _is_about_subject(template: str) -> bool:
-    """Does the sentence begin with its subject, so that "it" in the next one is understood?"""
-    return template.startswith(("{S}", "{S's}", "{Name}"))
-
-
-def _estimate(template: str) -> int:
-    """Roughly how many words the sentence will have; a name has about one more than its slot."""
-    return len(template.split()) + template.count("{other") + template.count("{O")
-
-
-def _insert(body: list[_Sentence], sentence: _Sentence, dice: Dice) -> None:
-    """Put the sentence anywhere, except between two that will be joined."""
-    places = [at for at in range(len(body) + 1) if at == len(body) or not body[at].joins_previous]
-    body.insert(dice.pick(places), sentence)
+        del outline[spares[-1]]  # too long: do without the last embellishment
 
 
 def with_article(text: str) -> str:
@@ -164,169 +81,154 @@ def with_article(text: str) -> str:
     with_article("old donkey") == "an old donkey"; with_article("one-eyed dog") == "a one-eyed dog"
     """
     sounds_open = text[0].lower() in "aeiou" and not text.lower().startswith(("one", "uni", "use", "eu"))
-    return ("an " if sounds_open else "a ") + text
+    return f"an {text}" if sounds_open else f"a {text}"
 
 
 class _Writer:
-    """Turns a plan into text, keeping track of who was mentioned last."""
+    """Writes one article, keeping track of whom a pronoun would be taken for."""
 
-    def __init__(self, graph: Graph, seed: int, index: int) -> None:
+    def __init__(self, graph: Graph, dice: Dice, index: int) -> None:
         self.graph = graph
+        self.dice = dice
         self.entity = graph.entities[index]
         self.kind = graph.kind(index)
-        self.dice = Dice(seed, graph.family.name, "article", index)
         facts = graph.facts_of(index)
-        self.used = {index, *(fact.object for fact in facts if fact.object is not None)}
-        self.taken_words = {fact.value for fact in facts if fact.object is None}
-        self.rivals_before = False  # did the sentence before mention somebody a pronoun could be taken for?
-        self.rivals_now = False
-        self.called = "name"  # how the subject was last called: "name", "noun", or "" for a pronoun
-        self.topic_kept = False  # did the sentence before begin with the subject?
-        self.mention = ""
+        self.mentioned = {index, *(fact.object for fact in facts if fact.object is not None)}
+        self.literals = frozenset(fact.value for fact in facts if fact.object is None)
+        self.mentions: dict[str, str] = {}  # how the object of each relation was called
+        self.has_rival = False  # did the sentence before name somebody a pronoun could be taken for?
+        self.is_understood = False  # did the sentence before begin with the subject?
+        self.last_called = "name"  # "name", "noun", or "" for a pronoun
 
-    def write(self, plan: list[_Sentence]) -> Article:
-        pieces: list[str] = []
+    def write(self, outline: list[Sentence]) -> Article:
+        text = ""
         spans: list[tuple[int, int]] = []
-        mentions: list[str] = []
-        length = 0
-        for position, sentence in enumerate(plan):
-            self.rivals_before, self.rivals_now = self.rivals_now, False
-            text = self._sentence(sentence, is_first=position == 0)
-            self.topic_kept = _is_about_subject(sentence.template)
-            mentions.append(self.mention)
-            if sentence.joins_previous:
-                link = self.dice.pick((", and ", "; ", ", and "))
-                pieces[-1] = pieces[-1][:-1] + link + text
-                length += len(link) + len(text) - 1
-                spans[-1] = (spans[-1][0], length)
-            else:
-                gap = "" if position == 0 else "\n\n" if sentence.opens_paragraph else " "
-                pieces.append(gap + text)
-                length += len(gap) + len(text)
-                spans.append((length - len(text), length))
-            if sentence.joins_previous:
-                spans.append(spans[-1])
-        whole = "".join(pieces)
-        return Article(self.entity.id, self.entity.title, whole, self._supports(plan, whole, spans, mentions))
-
-    def _supports(
-        self, plan: list[_Sentence], whole: str, spans: list[tuple[int, int]], mentions: list[str]
-    ) -> tuple[Support, ...]:
+        for sentence in outline:
+            if text:
+                text += "\n\n" if sentence.opens_paragraph else " "
+            start = len(text)
+            text += self._visible(sentence, is_first=not spans)
+            spans.append((start, len(text)))
         supports = []
-        for position, sentence in enumerate(plan):
-            if sentence.fact is None:
-                continue
-            # A sentence that the next one joined has grown; all of it is the evidence.
-            joined = position + 1 < len(plan) and plan[position + 1].joins_previous
-            start, end = spans[position + 1] if joined else spans[position]
-            evidence = Evidence(self.entity.id, start, end, whole[start:end])
-            supports.append(Support(sentence.fact.relation, mentions[position], evidence))
-        return tuple(supports)
+        for sentence, (start, end) in zip(outline, spans, strict=True):
+            for part in (sentence, sentence.tail):
+                if part and part.fact:
+                    evidence = Evidence(self.entity.id, start, end, text[start:end])
+                    supports.append(Support(part.fact.relation, self.mentions[part.fact.relation], evidence))
+        return Article(self.entity.id, self.entity.title, text, tuple(supports))
 
-    # ------------------------------------------------------------------------------------------------ sentences
+    def _visible(self, sentence: Sentence, is_first: bool) -> str:
+        """The sentence with the one joined to it."""
+        must_name = is_first or sentence.opens_paragraph or self.has_rival
+        self.has_rival = False
+        text = capitalise(self._fill(sentence, "full" if is_first else "name" if must_name else "free"))
+        if sentence.tail:
+            link = self.dice.pick((", and ", ", and ", "; "))
+            text = text[:-1] + link + self._fill(sentence.tail, "pronoun")
+        self.is_understood = sentence.begins_with_subject
+        return text
 
-    def _sentence(self, sentence: _Sentence, is_first: bool) -> str:
+    def _fill(self, sentence: Sentence, style: str) -> str:
+        """Fill the slots; `style` says how the subject is first called, after that by pronoun."""
         parts = list(split_slots(sentence.template))
-        must_name = is_first or sentence.opens_paragraph or self.rivals_before
-        referred = False
-        words: set[str] = set(self.taken_words)
+        used = set(self.literals)
         for at in range(1, len(parts), 2):
             slot = parts[at]
-            if slot in ("S", "S's", "Name") or slot in _PRONOUNS["it"]:
-                style = "pronoun" if referred or sentence.joins_previous else "name" if must_name else "free"
-                parts[at] = self._subject(slot, style, is_first)
+            if slot in _SUBJECT_SLOTS:
+                parts[at] = self._subject(slot, style)
                 if slot == "Name" and sentence.alias:
                     parts[at] += self.dice.pick(self.graph.family.also_called).replace("{A}", sentence.alias)
-                referred = True
+                style = "pronoun"
             elif slot == "A":
                 parts[at] = sentence.alias
             else:
-                parts[at] = self._filling(slot, sentence.fact, words)
-        text = "".join(parts)
-        return text if sentence.joins_previous else capitalise(text)
+                parts[at] = self._filling(slot, sentence.fact, used)
+        return "".join(parts)
 
-    def _subject(self, slot: str, style: str, is_first: bool) -> str:
-        entity, is_person = self.entity, self.kind.pronoun == "person"
-        forms = _PRONOUNS[entity.pronoun]
-        if slot in forms:  # a pronoun, unless the reader could take it for somebody else
-            if style != "name" or not is_person:
-                return forms[slot]
-            return entity.short + ("'s" if slot == "his" else "")
-        if style == "pronoun":
-            return forms["his" if slot == "S's" else "he"]
-        name = entity.short if is_person and not is_first else entity.name
+    # -------------------------------------------------------------------------------------------------- subject
+
+    def _subject(self, slot: str, style: str) -> str:
+        forms, is_person = _PRONOUNS[self.entity.pronoun], self.kind.pronoun == "person"
+        is_possessive = slot in ("S's", "his")
+        pronoun = forms[slot] if slot in forms else forms["his" if is_possessive else "he"]
         if style == "free":
-            understood = is_person or self.topic_kept or slot == "S's"
-            if understood and self.dice.chance(55 if self.called else 85):
-                self.called = ""
-                return forms["his" if slot == "S's" else "he"]
-            by_noun = self.called != "noun" and self.dice.chance(50)
-            self.called = "noun" if by_noun else "name"
-            name = f"the {self.kind.noun}" if by_noun else name
-        if slot != "S's":
+            style = "pronoun" if slot in forms else self._draw_style(is_person or is_possessive)
+        if style == "pronoun" or (slot in forms and not is_person):
+            return pronoun
+        if style == "noun":
+            name = f"the {self.kind.noun}"
+        else:
+            name = self.entity.short if style == "name" else self.entity.name
+        if not is_possessive:
             return name
         return f"{name}'s" if len(name.split()) < 4 and not name.endswith("s") else f"the {self.kind.noun}'s"
 
-    def _filling(self, slot: str, fact: Fact | None, words: set[str]) -> str:
-        """What a slot other than the subject becomes."""
+    def _draw_style(self, is_clear: bool) -> str:
+        """How to call the subject where any way is possible: seldom the same way twice in a row."""
+        if (is_clear or self.is_understood) and self.dice.chance(_PRONOUN_PERCENT if self.last_called else 85):
+            self.last_called = ""
+            return "pronoun"
+        self.last_called = "noun" if self.last_called != "noun" and self.dice.chance(50) else "name"
+        return self.last_called
+
+    # ---------------------------------------------------------------------------------------------- other slots
+
+    def _filling(self, slot: str, fact: Fact | None, used: set[str]) -> str:
         if slot.startswith("other:"):
             return self._other(slot[6:])
-        wants_article = slot.startswith("a:")
-        slot = slot.removeprefix("a:")
-        if slot in ("O", "O's"):
-            assert fact is not None
-            text = self.mention = self._object(fact)
-            text += "'s" if slot == "O's" else ""
-        elif slot == "noun":
-            text = self.kind.noun
-        elif slot == "later":
-            text = str(self.entity.year + self.dice.between(*self.kind.later))
-        elif slot == "small":
-            text = self._fresh(words, lambda: number_text(self.dice.between(2, 12)))
-        elif slot == "times":
-            text = self._fresh(words, lambda: number_text(self.dice.between(2, 9)))
-            text = "twice" if text == "two" else f"{text} times"
-        elif slot == "big":
-            text = self._fresh(words, lambda: number_text(self.dice.between(13, 480)))
-        else:
-            text = self._fresh(words, lambda: self.dice.pick(self.graph.family.lexicon[slot]))
-        if wants_article:
-            return with_article(text)
-        return text
+        if slot.startswith("a:"):
+            return with_article(self._filling(slot[2:], fact, used))
+        if slot == "O":
+            assert fact is not None  # only sentences that state a fact have this slot
+            self.mentions[fact.relation] = text = self._object(fact)
+            return text
+        if slot == "noun":
+            return self.kind.noun
+        if slot == "later":
+            return str(self.entity.year + self.dice.between(*self.kind.later))
+        if slot == "times":
+            number = self.dice.between(2, 9)
+            return "twice" if number == 2 else f"{number_text(number)} times"
+        if slot in ("small", "big"):
+            low, high = (2, 12) if slot == "small" else (13, 480)
+            return self._fresh(used, lambda: number_text(self.dice.between(low, high)))
+        return self._fresh(used, lambda: self.dice.pick(self.graph.family.lexicon[slot]))
 
-    def _fresh(self, words: set[str], draw: Callable[[], str]) -> str:
+    def _fresh(self, used: set[str], draw: Callable[[], str]) -> str:
         """A word that neither a fact of the article nor this sentence uses already."""
-        for _ in range(12):
-            text = draw()
-            if text not in words:
+        text = draw()
+        for _ in range(_FRESH_DRAWS):
+            if text not in used:
                 break
-        words.add(text)
+            text = draw()
+        used.add(text)
         return text
 
     def _object(self, fact: Fact) -> str:
         if fact.object is None:
             return fact.value
-        return self._call(self.graph.entities[fact.object], alias_percent=60)
+        return self._call(self.graph.entities[fact.object], _OBJECT_ALIAS_PERCENT)
 
     def _other(self, group: str) -> str:
-        """Another entity, not one the facts are about; among people and their works, somebody of the time."""
+        """Another entity, not one the facts are about; among people and their works, one of the same time."""
         kinds = self.graph.family.groups.get(group, (group,))
         years, candidates = self.graph.by_year(kinds)
         low, high = 0, len(candidates) - 1
         if not self.kind.timeless and not self.graph.kinds[kinds[0]].timeless:
-            middle = bisect_left(years, self.entity.year)
-            low, high = max(0, min(middle, high) - _NEIGHBOURS), min(high, middle + _NEIGHBOURS)
-        for _ in range(12):
-            index = candidates[self.dice.between(low, high)]
-            if index not in self.used:
+            middle = min(high, bisect_left(years, self.entity.year))
+            low, high = max(0, middle - _NEIGHBOURS), min(high, middle + _NEIGHBOURS)
+        index = candidates[self.dice.between(low, high)]
+        for _ in range(_FRESH_DRAWS):
+            if index not in self.mentioned:
                 break
-        self.used.add(index)
-        return self._call(self.graph.entities[index], alias_percent=25)
+            index = candidates[self.dice.between(low, high)]
+        self.mentioned.add(index)
+        return self._call(self.graph.entities[index], _OTHER_ALIAS_PERCENT)
 
     def _call(self, entity: Entity, alias_percent: int) -> str:
         """One of the entity's names."""
-        if entity.kind == self.entity.kind or (entity.pronoun == self.entity.pronoun and entity.pronoun != "it"):
-            self.rivals_now = True
+        same_pronoun = entity.pronoun == self.entity.pronoun and entity.pronoun != "it"
+        self.has_rival = self.has_rival or same_pronoun or entity.kind == self.entity.kind
         if entity.aliases and self.dice.chance(alias_percent):
             return self.dice.pick(entity.aliases)
         return self.dice.pick((entity.name, *entity.also))

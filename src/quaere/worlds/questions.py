@@ -15,7 +15,7 @@ from msgspec import Struct
 from quaere.errors import BadInput
 from quaere.records import Evidence, Question
 from quaere.worlds.dice import Dice
-from quaere.worlds.graph import Entity, Graph
+from quaere.worlds.graph import Graph
 from quaere.worlds.names import capitalise, strip_article
 from quaere.worlds.prose import Article, write_article
 from quaere.worlds.schema import Relation, ends_in_slot
@@ -25,6 +25,7 @@ MAX_HOPS = 4
 _MAX_TRIES = 4000
 _ALIAS_PERCENT = 20
 _INVERSE_PERCENT = 20
+_EMBEDDED_MAX_WORDS = 6
 
 
 class Hop(Struct, frozen=True):
@@ -135,12 +136,12 @@ def _try_question(graph: Graph, seed: int, name: str, num_hops: int, dice: Dice)
 
 
 def _walk(graph: Graph, num_hops: int, dice: Dice) -> list[_Step] | None:
-    """A random walk that ends with a relation picked beforehand, so that every relation is asked about equally often."""
+    """A random walk that ends with a relation picked beforehand, so that none is asked about much more than others."""
     last = dice.pick(graph.family.relations)
     inverse = bool(last.inverse_questions) and dice.chance(_INVERSE_PERCENT)
-    if num_hops == 1:  # no walk to it: start right there
-        kinds = _object_kinds(last) if inverse else last.subjects
-        here = dice.pick(graph.members[dice.pick(kinds)])
+    if num_hops == 1:  # nothing leads there: start on the spot
+        kind = dice.pick(last.subjects)
+        here = dice.pick(graph.members[dice.pick(last.object_kinds(kind)) if inverse else kind])
     else:
         here = dice.below(len(graph.entities))
     steps: list[_Step] = []
@@ -160,14 +161,8 @@ def _walk(graph: Graph, num_hops: int, dice: Dice) -> list[_Step] | None:
     return [*steps, end]
 
 
-def _object_kinds(relation: Relation) -> tuple[str, ...]:
-    return relation.subjects if relation.objects == ("same",) else relation.objects
-
-
 def _last_step(graph: Graph, here: int, relation: Relation, inverse: bool) -> _Step | None:
     if inverse:
-        if graph.kind(here).name not in _object_kinds(relation):
-            return None
         subjects = graph.subjects_of(here, relation.name)
         return _Step(here, relation, True, subjects[0]) if len(subjects) == 1 else None
     if graph.kind(here).name not in relation.subjects or graph.fact(here, relation.name) is None:
@@ -183,18 +178,18 @@ def _word(walk: Sequence[_Step], mention: str, dice: Dice) -> str:
 
     "Which river flows through the town where the author of The Salt Ledger was born?"
     """
-    inner, depth, is_flat = mention, 0, True
+    inner, can_embed = mention, True
     for step in walk[:-1]:
-        phrase = dice.pick(_nestable(step.relation.phrases, depth, is_flat))
-        inner, depth, is_flat = phrase.replace("{X}", inner), depth + 1, is_flat and ends_in_slot(phrase)
+        phrase = dice.pick(_nestable(step.relation.phrases, inner, can_embed))
+        inner, can_embed = phrase.replace("{X}", inner), can_embed and ends_in_slot(phrase)
     last = walk[-1]
     forms = last.relation.inverse_questions if last.inverse else last.relation.questions
-    return capitalise(dice.pick(_nestable(forms, depth, is_flat)).replace("{X}", inner))
+    return capitalise(dice.pick(_nestable(forms, inner, can_embed)).replace("{X}", inner))
 
 
-def _nestable(templates: tuple[str, ...], depth: int, is_flat: bool) -> tuple[str, ...]:
-    """A long phrase in the middle of another is hard to read, so deep ones must come last."""
-    if depth == 0 or (depth == 1 and is_flat):
+def _nestable(templates: tuple[str, ...], inner: str, can_embed: bool) -> tuple[str, ...]:
+    """A long phrase in the middle of another is hard to read, so such a one must come last."""
+    if can_embed and len(inner.split()) <= _EMBEDDED_MAX_WORDS:
         return templates
     return tuple(template for template in templates if ends_in_slot(template))
 
@@ -206,8 +201,8 @@ def _answers(graph: Graph, step: _Step) -> tuple[str, ...]:
     if step.target is not None:
         return graph.entities[step.target].answers
     fact = graph.fact(step.origin, step.relation.name)
-    assert fact is not None
-    return graph.literal_answers(fact)
+    assert fact is not None  # the walk has just taken this step
+    return graph.answers(fact)
 
 
 def says(text: str, name: str) -> bool:
@@ -221,12 +216,8 @@ def says(text: str, name: str) -> bool:
 
 def _leaks(graph: Graph, walk: Sequence[_Step], text: str, answers: tuple[str, ...]) -> bool:
     """Would the question name a middle entity or its own answer?"""
-    middle = [_names(graph.entities[step.origin]) for step in walk[1:]]
+    middle = [graph.entities[step.origin].names for step in walk[1:]]
     return any(says(text, name) for names in (*middle, answers) for name in names)
-
-
-def _names(entity: Entity) -> tuple[str, ...]:
-    return (entity.name, *entity.also, *entity.aliases)
 
 
 def _has_shortcut(walk: Sequence[_Step], articles: Sequence[Article], answers: tuple[str, ...]) -> bool:

@@ -13,7 +13,7 @@ Slots of a sentence:
 
     {S} {S's}          the subject: its name, a pronoun or "the bridge", whichever reads well at that point
     {he} {him} {his}   the subject's pronoun
-    {O} {O's} {a:O}    the object of the fact ("a:" puts the right "a" or "an" before it)
+    {O} {a:O}          the object of the fact ("a:" puts the right "a" or "an" before it)
     {other:town}       another entity, of no importance: it makes the sentence carry several names
     {trade} {a:trade}  an entry of the family's lexicon
     {later}            a year after the subject's own; {small} a number in words, {times} how often; {big} in digits
@@ -28,7 +28,7 @@ Slots of phrases and questions: `{X}` is a name or another phrase. Those that en
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache
 
 from msgspec import Struct
 
@@ -102,6 +102,10 @@ class Relation(Struct, frozen=True):
         """Is the object a word, number or year rather than an entity?"""
         return not self.objects
 
+    def object_kinds(self, subject_kind: str) -> tuple[str, ...]:
+        """The kinds that the object of such a subject may be of."""
+        return (subject_kind,) if self.objects == SAME else self.objects
+
 
 class Family(Struct, frozen=True):
     """Everything that makes one family of worlds.
@@ -119,7 +123,7 @@ class Family(Struct, frozen=True):
     also_called: tuple[str, ...]  # ", also called {A},"
 
 
-@lru_cache(maxsize=None)
+@cache
 def split_forms(template: str) -> tuple[str, ...]:
     """Fixed text at even positions, alternatives at odd ones.
 
@@ -128,13 +132,26 @@ def split_forms(template: str) -> tuple[str, ...]:
     return tuple(_FORMS.split(template))
 
 
-@lru_cache(maxsize=None)
+@cache
 def split_slots(template: str) -> tuple[str, ...]:
     """Literal text at even positions, slots at odd ones.
 
     split_slots("{S} spans {O}.") == ("", "S", " spans ", "O", ".")
     """
     return tuple(_SLOT.split(template))
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The entries of a list written as one line.
+
+    words("spring summer") == ("spring", "summer")
+    """
+    return tuple(text.split())
+
+
+def lines(text: str) -> tuple[str, ...]:
+    """The entries of a list written one to a line, for those of several words."""
+    return tuple(line.strip() for line in text.strip().splitlines())
 
 
 def ends_in_slot(template: str) -> bool:

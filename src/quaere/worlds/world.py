@@ -1,9 +1,9 @@
 """A world: a seeded fictional encyclopedia. Nobody can have memorised it, so what is measured on it is search.
 
-    world = generate_world(seed=7, num_articles=500)
-    for article in world.articles(): ...            # streamed: no text is kept
-    for question in world.questions(100): ...       # one to four hops, each with its proof
-    world.facts_of(world.entities[12])              # the graph behind them
+world = generate_world(seed=7, num_articles=500)
+for article in world.articles(): ...            # streamed: no text is kept
+for question in world.questions(100): ...       # one to four hops, each with its proof
+world.facts_of(world.entities[12])              # the graph behind them
 """
 
 from __future__ import annotations

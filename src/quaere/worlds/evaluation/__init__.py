@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from quaere.worlds.evaluation import people, places, things
+from quaere.worlds.evaluation import arts, buildings, country, feasts, people, trades
 from quaere.worlds.evaluation.lexicon import LEXICON
 from quaere.worlds.schema import Family
 
+_TABLES = (people, country, buildings, trades, arts, feasts)
+
 EVALUATION = Family(
     name="evaluation",
-    kinds=people.KINDS + places.KINDS + things.KINDS,
-    relations=people.RELATIONS + places.RELATIONS + things.RELATIONS,
+    kinds=tuple(kind for table in _TABLES for kind in table.KINDS),
+    relations=tuple(relation for table in _TABLES for relation in table.RELATIONS),
     groups={"people": people.PEOPLE},
     lexicon=LEXICON,
     invented=("root", "river", "valley", "surname", "given_she", "given_he", "sound", "food"),

@@ -104,6 +104,7 @@ def _person(name: str, noun: str, share: int, colour: tuple[str, ...]) -> Kind:
         years=(1120, 1560),
         later=(24, 58),
         pronoun="person",
+        min_facts=4,
     )
 
 
@@ -178,7 +179,7 @@ RELATIONS = (
         percent=90,
         sentences=(
             "{S} was born in {O}, the {nth} child of {a:trade}.",
-            "{S} first saw daylight in {O}, above {a:trade}'s shop, and moved with the family to {other:town} soon after.",
+            "{S} first saw daylight in {O}, above {a:trade}'s shop, and was carried to {other:town} soon after.",
             "{S} came into the world at {O} during {a:weather} {season}.",
             "The parish book of {O} records {his} arrival, though {he} grew up largely in {other:town}.",
             "{S's} cradle stood in {O}, whatever the people of {other:town} may claim.",

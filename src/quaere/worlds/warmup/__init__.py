@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from quaere.worlds.schema import Family
-from quaere.worlds.warmup import people, places, things
+from quaere.worlds.warmup import gardens, islands, people, press, sky, stage
 from quaere.worlds.warmup.lexicon import LEXICON
+
+_TABLES = (people, islands, gardens, stage, press, sky)
 
 WARMUP = Family(
     name="warmup",
-    kinds=people.KINDS + places.KINDS + things.KINDS,
-    relations=people.RELATIONS + places.RELATIONS + things.RELATIONS,
+    kinds=tuple(kind for table in _TABLES for kind in table.KINDS),
+    relations=tuple(relation for table in _TABLES for relation in table.RELATIONS),
     groups={"people": people.PEOPLE},
     lexicon=LEXICON,
     invented=("island", "old_island", "saint", "surname", "given_she", "given_he"),

@@ -2,46 +2,40 @@
 
 from __future__ import annotations
 
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-def _lines(text: str) -> tuple[str, ...]:
-    return tuple(line.strip() for line in text.strip().splitlines())
-
+from quaere.worlds.schema import lines, words
 
 NAMES: dict[str, tuple[str, ...]] = {
-    "con": _words("b c d f g l m n p r s t v z sc tr"),
-    "vow": _words("a e i o u a o"),
+    "con": words("b c d f g l m n p r s t v z sc tr"),
+    "vow": words("a e i o u a o"),
     "pair": ("{con}{vow}{con}{vow}",),
-    "island_end": _words("ra ssa nti lope ndo mia rquo leth vessa nai"),
+    "island_end": words("ra ssa nti lope ndo mia rquo leth vessa nai"),
     "island": ("^{pair}{island_end}",),
     "old_island": ("^{pair}polis", "^{pair}nesos", "^{pair}mundi"),
     "saint": ("^{pair}rius", "^{pair}lia", "^{pair}sius"),
-    "first": _words("Alo Bene Cali Dori Elu Fara Gine Hilo Iva Jalo Leni Maro Nilo Oru Pali Rena Sole Tavi Umo Vale"),
+    "first": words("Alo Bene Cali Dori Elu Fara Gine Hilo Iva Jalo Leni Maro Nilo Oru Pali Rena Sole Tavi Umo Vale"),
     "given_she": ("{first}{con}{vow}{she_end}",),
     "given_he": ("{first}{con}{vow}{he_end}",),
-    "she_end": _words("ssa nda tta vine lise mena rith"),
-    "he_end": _words("ro nzo sto vio lmo dio rco"),
-    "surname_end": _words("vano rello ssini dotti mare lunga ppo nzetti quin rossa"),
+    "she_end": words("ssa nda tta vine lise mena rith"),
+    "he_end": words("ro nzo sto vio lmo dio rco"),
+    "surname_end": words("vano rello ssini dotti mare lunga ppo nzetti quin rossa"),
     "surname": ("^{pair}{surname_end}",),
-    "heading": _words(
+    "heading": words(
         "Azure Bold Coral Crested Daring Dusky Elder Ember Eastern Fabled Fair Feral Foaming Frosted Gallant Golden "
         "Graceful Great High Hushed Jaded Jolly Kindly Lilac Lofty Lone Merry Misty Moonlit Noble Opal Painted Pearl "
         "Placid Proud Purple Regal Rosy Royal Ruby Sable Sacred Sapphire Serene Shining Sleepless Stern Stormy Summer "
         "Sunlit Tawny Tender Thorny Topaz Upper Verdant Vivid Weary Whispering Young"
     ),
-    "figure": _words(
-        "Admiral Baroness Beggar Bride Cardinal Clown Cobbler Countess Dauphin Dowager Duellist Emperor Falconer Gambler "
-        "Ghost Giant Gondolier Governess Hermit Highwayman Huntress Jester Juggler Magistrate Marquis Miller Minstrel "
-        "Nightwatch Nun Oracle Orphan Page Pasha Pirate Princess Puppeteer Queen Regent Shepherd Siren Soothsayer Squire "
-        "Stowaway Sultan Swordsman Tailor Tinker Tutor Usurer Valet Viceroy Vintner Wanderer Warden Weathercock Widower"
+    "figure": words(
+        "Admiral Baroness Beggar Bride Cardinal Clown Cobbler Countess Dauphin Dowager Duellist Emperor Falconer "
+        "Gambler Ghost Giant Gondolier Governess Hermit Highwayman Huntress Jester Juggler Magistrate Marquis Miller "
+        "Minstrel Nightwatch Nun Oracle Orphan Page Pasha Pirate Princess Puppeteer Queen Regent Shepherd Siren "
+        "Soothsayer Squire Stowaway Sultan Swordsman Tailor Tinker Tutor Usurer Valet Viceroy Vintner Wanderer Warden "
+        "Weathercock Widower"
     ),
-    "paper": _words("Courier Gazette Herald Examiner Sentinel Chronicle Observer Dispatch Mercury Register"),
-    "wares": _words("Pepper Coral Sponge Cotton Indigo Sugar Amber Cork Silk Nutmeg Camphor Ebony"),
-    "flower": _words("Jasmine Camellia Oleander Magnolia Wisteria Hibiscus Gardenia Mimosa Orchid Peony Lotus Myrtle"),
-    "style": _lines(
+    "paper": words("Courier Gazette Herald Examiner Sentinel Chronicle Observer Dispatch Mercury Register"),
+    "wares": words("Pepper Coral Sponge Cotton Indigo Sugar Amber Cork Silk Nutmeg Camphor Ebony"),
+    "flower": words("Jasmine Camellia Oleander Magnolia Wisteria Hibiscus Gardenia Mimosa Orchid Peony Lotus Myrtle"),
+    "style": lines(
         """
         the Bearded
         the Deaf
@@ -56,7 +50,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 
 VALUES: dict[str, tuple[str, ...]] = {
-    "hat": _lines(
+    "hat": lines(
         """
         straw boater
         tricorne
@@ -68,22 +62,22 @@ VALUES: dict[str, tuple[str, ...]] = {
         sombrero
         """
     ),
-    "export": _words("sponges coral raisins pumice tobacco almonds sardines capers saltpetre vanilla"),
-    "fuel": _words("kerosene whale-oil colza paraffin acetylene charcoal pitch"),
-    "mineral": _words("sulphur copper cobalt nickel mercury zinc cinnabar silver graphite alum"),
-    "device": _words("dolphin parrot octopus tortoise crescent trident pineapple seahorse comet lobster"),
-    "fabric": _words("velvet brocade damask calico sailcloth taffeta corduroy muslin"),
-    "metal": _words("bronze pewter lead iron copper gunmetal steel"),
-    "tree": _words("cypress fig tamarind cedar palm lemon olive eucalyptus mulberry carob"),
-    "drink": _words("mead anisette cider absinthe perry elderberry-wine gin kummel"),
+    "export": words("sponges coral raisins pumice tobacco almonds sardines capers saltpetre vanilla"),
+    "fuel": words("kerosene whale-oil colza paraffin acetylene charcoal pitch"),
+    "mineral": words("sulphur copper cobalt nickel mercury zinc cinnabar silver graphite alum"),
+    "device": words("dolphin parrot octopus tortoise crescent trident pineapple seahorse comet lobster"),
+    "fabric": words("velvet brocade damask calico sailcloth taffeta corduroy muslin"),
+    "metal": words("bronze pewter lead iron copper gunmetal steel"),
+    "tree": words("cypress fig tamarind cedar palm lemon olive eucalyptus mulberry carob"),
+    "drink": words("mead anisette cider absinthe perry elderberry-wine gin kummel"),
 }
 
 PHRASES: dict[str, tuple[str, ...]] = {
-    "manner": _words(
+    "manner": words(
         "theatrical vain tireless courteous secretive gloomy reckless methodical superstitious talkative pious moody "
         "long-winded punctual charming"
     ),
-    "crowd": _lines(
+    "crowd": lines(
         """
         the harbour coffee houses
         more than one drawing room
@@ -92,9 +86,9 @@ PHRASES: dict[str, tuple[str, ...]] = {
         ferry passengers
         """
     ),
-    "relative": _words("uncle godmother stepfather grandmother brother-in-law half-sister great-aunt"),
-    "weekend": _words("picnics regattas card-parties masquerades auctions lectures duels"),
-    "hobby": _lines(
+    "relative": words("uncle godmother stepfather grandmother brother-in-law half-sister great-aunt"),
+    "weekend": words("picnics regattas card-parties masquerades auctions lectures duels"),
+    "hobby": lines(
         """
         pressing seaweed
         breeding canaries
@@ -104,7 +98,7 @@ PHRASES: dict[str, tuple[str, ...]] = {
         flying kites
         """
     ),
-    "gift": _lines(
+    "gift": lines(
         """
         a snuffbox
         a stuffed pelican
@@ -114,8 +108,8 @@ PHRASES: dict[str, tuple[str, ...]] = {
         a silk umbrella
         """
     ),
-    "ailment": _words("gout sunstroke toothache malaria rheumatism lumbago insomnia"),
-    "gale": _lines(
+    "ailment": words("gout sunstroke toothache malaria rheumatism lumbago insomnia"),
+    "gale": lines(
         """
         hurricane
         earthquake
@@ -125,11 +119,11 @@ PHRASES: dict[str, tuple[str, ...]] = {
         eruption
         """
     ),
-    "terrain": _words("rocky palm-fringed volcanic low-lying wooded sun-bleached barren lagoon-bound scrubby chalky"),
-    "beast": _words("goats tortoises flamingos pelicans geckos donkeys fruit-bats cormorants"),
-    "edifice_adj": _words("grand domed cramped gilded draughty crumbling whitewashed elegant lopsided echoing"),
-    "gadget": _words("chandelier barometer telescope weathervane sundial pendulum music-box"),
-    "rumour": _lines(
+    "terrain": words("rocky palm-fringed volcanic low-lying wooded sun-bleached barren lagoon-bound scrubby chalky"),
+    "beast": words("goats tortoises flamingos pelicans geckos donkeys fruit-bats cormorants"),
+    "edifice_adj": words("grand domed cramped gilded draughty crumbling whitewashed elegant lopsided echoing"),
+    "gadget": words("chandelier barometer telescope weathervane sundial pendulum music-box"),
+    "rumour": lines(
         """
         a hidden staircase
         a smuggler's tunnel
@@ -139,7 +133,7 @@ PHRASES: dict[str, tuple[str, ...]] = {
         a secret marriage
         """
     ),
-    "hour": _lines(
+    "hour": lines(
         """
         at noon
         at low tide
@@ -149,7 +143,15 @@ PHRASES: dict[str, tuple[str, ...]] = {
         at the turn of the tide
         """
     ),
-    "crop_noise": _words("lemons melons figs pomegranates oranges dates"),
+    "crop_noise": words("lemons melons figs pomegranates oranges dates"),
 }
 
 LEXICON: dict[str, tuple[str, ...]] = {**NAMES, **VALUES, **PHRASES}
+
+PLACE_ALIAS_SENTENCES = (
+    "Pilots' handbooks prefer {A}.",
+    "[Fishermen|Smugglers] use another word, {A}.",
+    "Postcards say {A}.",
+    "Before the last census it was officially {A}.",
+    "A second name, {A}, is just as common.",
+)

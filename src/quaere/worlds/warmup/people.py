@@ -106,6 +106,7 @@ def _person(name: str, share: int, colour: tuple[str, ...]) -> Kind:
         years=(1640, 1800),
         later=(24, 55),
         pronoun="person",
+        min_facts=4,
     )
 
 
@@ -199,7 +200,7 @@ RELATIONS = (
         gap=(-8, 45),
         sentences=(
             "Bills were settled, year after year, by {O}.",
-            "The purse behind {him} was that of {O}, [a distant cousin|a fellow card player], and never that of {other:people}.",
+            "The purse behind {him} was that of {O}, [a cousin|a rival in love], and never that of {other:people}.",
             "Without the ducats of {O} {he} would have gone hungry.",
             "{O} advanced the money for everything {he} attempted.",
             "A pension from {O} arrived each quarter, [late but in full|in small coin].",

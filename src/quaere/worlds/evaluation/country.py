@@ -1,16 +1,9 @@
-"""The places of the evaluation family: towns, rivers, valleys, bridges and schools."""
+"""The country of the evaluation family: towns, rivers and valleys."""
 
 from __future__ import annotations
 
+from quaere.worlds.evaluation.lexicon import PLACE_ALIAS_SENTENCES
 from quaere.worlds.schema import Kind, Naming, Relation
-
-_PLACE_ALIAS = (
-    "Older maps print the name as {A}.",
-    "People who live nearby still say {A}.",
-    "In tax rolls and lawsuits it goes by {A}.",
-    "Carters know it better as {A}.",
-    "The form {A} is found on milestones and means the same place.",
-)
 
 KINDS = (
     Kind(
@@ -31,7 +24,7 @@ KINDS = (
             "Travellers who come upon {S} for the first time usually remark on its {view}.",
             "{Name} is a town of {big} chimneys, as its children are taught to count.",
             "There is little to hurry for in {S}, {a:place_adj} town that wakes late and shuts early.",
-            "{Name} has been described as {a:place_adj} town with [a high|a low|a settled|an old-fashioned] opinion of itself.",
+            "{Name} is {a:place_adj} town with [a high|a low|a settled|an old-fashioned] opinion of itself.",
         ),
         colour=(
             "The {bird} that nest under its eaves are counted every {season}.",
@@ -57,7 +50,7 @@ KINDS = (
             "Wagons bound for {other:valley} stop here to change horses.",
             "A rumour that {other:ship} lies buried under the marketplace has never been tested.",
         ),
-        alias_sentences=_PLACE_ALIAS,
+        alias_sentences=PLACE_ALIAS_SENTENCES,
     ),
     Kind(
         "river",
@@ -101,7 +94,7 @@ KINDS = (
             "Boatmen compare it with {other:river}, never to its advantage.",
             "A chapter of {other:book} mentions it in passing.",
         ),
-        alias_sentences=_PLACE_ALIAS,
+        alias_sentences=PLACE_ALIAS_SENTENCES,
     ),
     Kind(
         "valley",
@@ -141,89 +134,7 @@ KINDS = (
             "It is a day's walk to {other:town} and a day and a half to {other:town}.",
             "A shepherd's verse about {other:people} has {small} stanzas, few of them polite.",
         ),
-        alias_sentences=_PLACE_ALIAS,
-    ),
-    Kind(
-        "bridge",
-        "bridge",
-        share=6,
-        naming=Naming(
-            names=("{town} Bridge", "the {river} Span", "the {adj} {object} Bridge", "the {surname} Arch"),
-            namesakes=("Old {x}", "Lower {x}", "Little {x}"),
-            aliases=("the {adj} Crossing", "the {adj} {creature} Crossing", "the {adj} Causey", "{surname}'s Crossing"),
-        ),
-        openings=(
-            "{Name} is {a:bridge_adj} bridge that hums in a high wind.",
-            "{Name} is a bridge wide enough for {small} sheep or one cart.",
-            "Generations of carters have cursed {S}, a bridge with a steep crown and low walls.",
-            "{Name} is a bridge of modest height and great age.",
-            "A lantern burns at both ends of {S}, {a:bridge_adj} bridge on an old cattle road.",
-        ),
-        colour=(
-            "The parapet was raised by {small} feet in {later}, after a drowning.",
-            "Cattle refuse to cross it in {weather} weather.",
-            "{S's} keystone bears a face that has lost its nose.",
-            "The {calamity} of {later} damaged one pier, which still leans.",
-            "Weddings may not cross it after noon.",
-            "{S} was closed for {small} months in {later} and nobody remembers why.",
-            "{bird} nest beneath it in [spring|early summer].",
-            "Lovers scratch their initials on the upstream side.",
-            "A load of more than {big} stone has been forbidden since {later}.",
-            "Horses are led across it, never ridden.",
-        ),
-        asides=(
-            "{other:people} made a drawing of it in {later}.",
-            "{S} is often compared with {other:bridge}, which is longer and uglier.",
-            "A beggar who claimed to be {other:people} lived under it for {small} years.",
-            "The road it serves runs from {other:town} to {other:town}.",
-            "A fragment of {other:ship} is wedged between its stones.",
-            "Verses from {other:book} are cut into a bench nearby.",
-        ),
-        alias_sentences=_PLACE_ALIAS,
-    ),
-    Kind(
-        "school",
-        "school",
-        share=6,
-        naming=Naming(
-            names=("{surname} School", "{town} Academy", "the School of the {adj} {object}", "{surname} College"),
-            namesakes=("Lower {x}", "New {x}", "Little {x}"),
-            aliases=("the {adj} Bench", "the {adj} {object} House", "{surname} House", "the {surname} Desk"),
-        ),
-        openings=(
-            "{Name} is a school with {big} pupils and one good stove.",
-            "{Name} is {a:school_adj} school known for cold dormitories and warm friendships.",
-            "Grammar before breakfast is still the custom at {S}, {a:school_adj} school.",
-            "{Name} is a school where Latin is shouted rather than spoken.",
-            "Parents send their children to {S}, {a:school_adj} school, for want of anything stricter.",
-        ),
-        colour=(
-            "{S's} library holds {big} volumes and {oddity}.",
-            "The roof was last mended in {later}.",
-            "Pupils are allowed home {times} a year.",
-            "A strike over porridge in {later} lasted {small} days.",
-            "The bell is cracked and is rung all the same.",
-            "Every pupil plants a tree on arrival, and most of them die.",
-            "Fees were raised in {later} and have not been lowered since.",
-            "{S's} masters are {temper} and badly paid.",
-            "The dormitory ceilings are painted {colour}, to discourage daydreaming.",
-            "Football is forbidden within {big} paces of the windows.",
-        ),
-        asides=(
-            "A prize for handwriting is named after {other:people}.",
-            "{S} plays an annual match against {other:school} and usually loses.",
-            "The attic contains a chest of papers left by {other:people}.",
-            "In {later} {other:people} gave a speech there that nobody could hear.",
-            "Older pupils are taken each {season} to see {other:bridge}.",
-            "Copies of {other:book} were confiscated there in {later}.",
-            "An oar from {other:ship} hangs over the refectory door.",
-        ),
-        alias_sentences=(
-            "Former pupils speak of it as {A}.",
-            "Everyone in the neighbourhood calls it {A}.",
-            "Bills are made out to {A}.",
-            "On its old seal the name is {A}.",
-        ),
+        alias_sentences=PLACE_ALIAS_SENTENCES,
     ),
 )
 
@@ -232,7 +143,7 @@ RELATIONS = (
         "town_river",
         ("town",),
         objects=("river",),
-        percent=85,
+        percent=93,
         sentences=(
             "{O} divides the town in two, and floods the poorer half.",
             "{S's} quays are on {O}, although the older maps draw {other:river} in its place.",
@@ -256,7 +167,7 @@ RELATIONS = (
         "town_hall",
         ("town",),
         objects=("mason",),
-        percent=65,
+        percent=73,
         sentences=(
             "The council meets in a tall hall put up by {O}.",
             "{S's} town hall, with {small} windows and no two alike, is the work of {O}.",
@@ -283,12 +194,12 @@ RELATIONS = (
         "charter",
         ("town",),
         objects=("town",),
-        percent=55,
+        percent=63,
         gap=(8, 400),
         sentences=(
             "{S's} charter was copied word for word from that of {O}, spelling mistakes included.",
             "When privileges were granted, the clerk simply borrowed the text used for {O}.",
-            "{S's} laws are those of {O}, with the name scratched out, and not those of {other:town} as is sometimes said.",
+            "{S's} laws are those of {O}, with the name scratched out, and never were those of {other:town}.",
             "The founding document repeats the one issued to {O}, down to the date of the pig market.",
             "Anyone who has read the privileges of {O} has read its own.",
         ),
@@ -307,7 +218,7 @@ RELATIONS = (
         "market_day",
         ("town",),
         words="weekday",
-        percent=60,
+        percent=68,
         sentences=(
             "Stalls go up every {O}, and the cattle sales that used to follow on {weekday} have been given up.",
             "On {O} the square belongs to the hens, the cheeses and the pickpockets.",
@@ -321,10 +232,28 @@ RELATIONS = (
         ),
     ),
     Relation(
+        "households",
+        ("town",),
+        number=(140, 990),
+        unit="households",
+        percent=58,
+        sentences=(
+            "The last count found {O} households and {small} empty ones.",
+            "Smoke rises from the hearths of {O} households, not counting the almshouses.",
+            "Hearth tax is paid by {O} households, [most of them late|after much knocking].",
+            "{S} is made up of {O} households, {small} of which claim to be the oldest.",
+        ),
+        questions=(
+            "How many households are there in {X}?",
+            "What is the number of households in {X}?",
+            "How many households make up {X}?",
+        ),
+    ),
+    Relation(
         "source",
         ("river",),
         objects=("valley",),
-        percent=90,
+        percent=95,
         sentences=(
             "{S} rises in {O}, from a spring that a hat could cover.",
             "{S's} first trickle leaves the ground in {O}, on the far side from {other:valley}.",
@@ -347,7 +276,7 @@ RELATIONS = (
         "mouth",
         ("river",),
         objects=("river",),
-        percent=65,
+        percent=73,
         acyclic=True,
         sentences=(
             "After many windings it gives itself up to {O}.",
@@ -370,7 +299,7 @@ RELATIONS = (
         "charted",
         ("river",),
         objects=("captain",),
-        percent=65,
+        percent=73,
         sentences=(
             "{O} was the first to put it on paper, bend by bend, from an open boat.",
             "{S's} earliest reliable chart was drawn by {O}, who had meant to go elsewhere.",
@@ -394,7 +323,7 @@ RELATIONS = (
         ("river",),
         number=(14, 190),
         unit="leagues",
-        percent=55,
+        percent=63,
         sentences=(
             "From spring to mouth it measures {O} leagues, of which {small} are navigable.",
             "A boat that follows every bend will travel {O} leagues.",
@@ -411,7 +340,7 @@ RELATIONS = (
         "grazing",
         ("valley",),
         objects=("guild",),
-        percent=75,
+        percent=83,
         sentences=(
             "The right to graze its slopes is held by {O}.",
             "Every sheep on the upper pastures pays a penny to {O}, which bought out {other:guild}.",
@@ -433,7 +362,7 @@ RELATIONS = (
         "boundary",
         ("valley",),
         objects=("mason",),
-        percent=60,
+        percent=68,
         sentences=(
             "The boundary stones, {big} in all, were set by {O}.",
             "{O} was hired to mark its limits and left a stone at every bend.",
@@ -459,7 +388,7 @@ RELATIONS = (
         "crop",
         ("valley",),
         words="crop",
-        percent=60,
+        percent=68,
         sentences=(
             "{S's} fields are given over to {O}, since {crop} never did well there.",
             "What the valley sells is {O}, carried out by mule.",
@@ -473,177 +402,29 @@ RELATIONS = (
         ),
     ),
     Relation(
-        "spans",
-        ("bridge",),
-        objects=("river",),
-        percent=90,
+        "valley_school",
+        ("valley",),
+        objects=("school",),
+        percent=73,
         sentences=(
-            "{S} carries the road over {O}.",
-            "Beneath it runs {O}, at its noisiest in {season}.",
-            "Before it stood there, anyone who wished to get over {O} had to swim or pay.",
-            "A ford across {O} had to be abandoned before work could start, like the one on {other:river}.",
+            "Farm children who can spell are sent over the pass to {O}.",
+            "A purse left by a miser pays for one pupil a year at {O}, [chosen by lot|usually the miller's].",
+            "{S's} sharper children are claimed by {O}, and its duller ones by {other:school}.",
+            "By old custom {O} takes in whoever is born here and can count to {big}.",
         ),
         phrases=(
-            "the river that {X} crosses",
-            "the river beneath {X}",
-            "the river crossed by {X}",
+            "the school to which the children of {X} are sent",
+            "the school that takes in the children of {X}",
+            "the school for the children of {X}",
         ),
         questions=(
-            "Which river does {X} cross?",
-            "Which river runs beneath {X}?",
-            "Which river is crossed by {X}?",
+            "To which school are the children of {X} sent?",
+            "Which school takes in the children of {X}?",
+            "Which school accepts pupils from {X}?",
         ),
-    ),
-    Relation(
-        "bridge_builder",
-        ("bridge",),
-        objects=("mason",),
-        percent=100,
-        age=(25, 60),
-        sentences=(
-            "{O} laid the first stone and lived to see the last.",
-            "{S} was raised by {O} in {small} summers, against the advice of {other:people}.",
-            "The contract went to {O}, who finished late and {big} marks over the estimate.",
-            "{S} stands as {O} left it, apart from the railings.",
-            "The mark of {O} is cut under the middle arch.",
-        ),
-        phrases=("the builder of {X}", "the mason who built {X}", "the person who raised {X}"),
-        questions=("Who built {X}?", "Who was the builder of {X}?", "Which mason raised {X}?"),
-        inverse_questions=("Which bridge was built by {X}?", "Which bridge is the work of {X}?"),
-    ),
-    Relation(
-        "toll",
-        ("bridge",),
-        objects=("guild",),
-        percent=60,
-        sentences=(
-            "A penny is taken from every cart by {O}.",
-            "{S's} tolls have gone to {O} ever since {other:guild} gave up the lease.",
-            "The gatekeeper is paid by {O} and wears its badge.",
-            "Whoever crosses with wheels pays {O}, and whoever crosses with geese pays double.",
-        ),
-        phrases=(
-            "the guild that collects the tolls on {X}",
-            "the guild that takes tolls from users of {X}",
-            "the guild paid by those who cross {X}",
-        ),
-        questions=(
-            "Which guild collects the tolls on {X}?",
-            "Which guild takes the toll money of {X}?",
-            "Which guild must be paid in order to cross {X}?",
-        ),
-    ),
-    Relation(
-        "arches",
-        ("bridge",),
-        number=(3, 19),
-        unit="arches",
-        percent=55,
-        sentences=(
-            "{S} goes over in {O} arches, although the first plan showed {small}.",
-            "Counting from the mill side there are {O} arches, {small} of them patched.",
-            "{S's} {O} arches are of unequal width.",
-            "Swimmers dare one another to pass under all {O} arches in one breath.",
-        ),
-        questions=(
-            "How many arches are there in {X}?",
-            "What is the number of arches of {X}?",
-            "How many arches support {X}?",
-        ),
-    ),
-    Relation(
-        "stone",
-        ("bridge",),
-        words="stone",
-        percent=45,
-        sentences=(
-            "{S} was made of {O}, since the {stone} that had been ordered never came.",
-            "The blocks are {O}, cut by eye and set almost without mortar.",
-            "{small} barges of {O} went into it, and a little {stone} for the railings.",
-            "Rain brings out the colour of the {O}, which was quarried for something grander.",
-        ),
-        questions=(
-            "Of what stone is {X} made?",
-            "What was the building material of {X}?",
-            "Which stone was used to build {X}?",
-        ),
-    ),
-    Relation(
-        "school_town",
-        ("school",),
-        objects=("town",),
-        percent=85,
-        sentences=(
-            "{S} occupies a row of former stables in {O}.",
-            "{S's} windows look out over the roofs of {O}.",
-            "An offer of land in {other:town} was refused, and the school stayed in {O}.",
-            "The townspeople of {O} complain of the noise, and of the fees.",
-        ),
-        phrases=(
-            "the town where {X} is found",
-            "the town that houses {X}",
-            "the home town of {X}",
-        ),
-        questions=(
-            "In which town is {X} found?",
-            "Which town houses {X}?",
-            "Which town is home to {X}?",
-        ),
-    ),
-    Relation(
-        "school_founder",
-        ("school",),
-        objects=("writer", "mason", "captain", "luthier"),
-        percent=100,
-        age=(28, 64),
-        sentences=(
-            "{O} opened it with {small} pupils and a borrowed blackboard.",
-            "{S} came into being when {O} gave up a house and a fortune for the purpose.",
-            "The first headship was held by {O}, out of whose savings the place was set up.",
-            "{S} exists because {O} lost a wager to {other:people}.",
-            "{O} started it in a barn and put the rules on the door.",
-        ),
-        phrases=("the founder of {X}", "the person who founded {X}", "the one who established {X}"),
-        questions=("Who founded {X}?", "Who was the founder of {X}?", "Who established {X}?"),
-        inverse_questions=("Which school was founded by {X}?", "Which school owes its existence to {X}?"),
-    ),
-    Relation(
-        "school_song",
-        ("school",),
-        objects=("writer",),
-        percent=55,
-        sentences=(
-            "The words of its song, {small} verses of them, are by {O}.",
-            "At prize-giving everyone sings a text that {O} scribbled on a menu.",
-            "{S's} anthem was rhymed by {O}, after {other:people} had declined politely.",
-            "{O}, asked for a few lines, delivered the verses that are bawled there to this day.",
-        ),
-        phrases=(
-            "the author of the school song of {X}",
-            "the writer of the words sung at {X}",
-            "the person who wrote the song of {X}",
-        ),
-        questions=(
-            "Who wrote the words of the school song of {X}?",
-            "Who is the author of the song sung at {X}?",
-            "Which writer supplied the school song of {X}?",
-        ),
-    ),
-    Relation(
-        "gown",
-        ("school",),
-        words="colour",
-        percent=60,
-        sentences=(
-            "Pupils wear {O} gowns, and the masters {colour} ones.",
-            "A pupil can be recognised at a distance by the {O} gown, which is never washed.",
-            "Cloth for the gowns is dyed {O}, as {colour} was found to show the ink.",
-            "The rule book requires a gown of {O} cloth, [long enough to trip over|with deep pockets].",
-        ),
-        questions=(
-            "What colour are the gowns worn at {X}?",
-            "What is the gown colour of {X}?",
-            "What colour of gown do pupils wear at {X}?",
+        inverse_questions=(
+            "Which valley sends its children to {X}?",
+            "The children of which valley are sent to {X}?",
         ),
     ),
 )

@@ -1,0 +1,61 @@
+"""`quaere world`: write a fictional encyclopedia with gold questions."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the sub-command `world`."""
+    parser = commands.add_parser(
+        "world",
+        help="write a fictional encyclopedia with gold questions",
+        description="Write a seeded fictional encyclopedia: corpus.jsonl, questions.jsonl and world.json. "
+        "The same arguments give the same bytes everywhere.",
+    )
+    parser.add_argument("--seed", type=int, default=7, help="which world (default: 7)")
+    parser.add_argument("--articles", type=int, default=500, help="200 to 100000 (default: 500)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to, new or empty")
+    parser.add_argument(
+        "--family",
+        choices=("evaluation", "warmup"),
+        default="evaluation",
+        help="which kinds, relations and wordings; the two families share none (default: evaluation)",
+    )
+    parser.add_argument(
+        "--questions", type=int, metavar="N", help="how many gold questions (default: one per article, up to 1000)"
+    )
+    parser.add_argument("--force", action="store_true", help="replace the world in a folder that is not empty")
+    parser.add_argument("--json", action="store_true", help="print world.json instead of a summary")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Generate and write the world that the arguments describe."""
+    import msgspec
+
+    from quaere.worlds import generate_world, write_world
+    from quaere.worlds.writing import check_destination
+
+    check_destination(args.out, args.force)  # before the work, not after
+    world = generate_world(args.seed, args.articles, args.family)
+    show = _show if sys.stderr.isatty() else None
+    manifest = write_world(world, args.out, args.questions, args.force, show)
+    if show:
+        print("\r\x1b[K", end="", file=sys.stderr)
+    if args.json:
+        print(msgspec.json.format(msgspec.json.encode(manifest)).decode())
+        return 0
+    hops = ", ".join(
+        f"{num} of {hops} hop{'s' * (hops != '1')}" for hops, num in manifest.num_questions_by_hops.items()
+    )
+    print(f"{args.out}: {manifest.num_articles} articles, {manifest.num_facts} facts (seed {manifest.seed})")
+    print(f"{manifest.num_questions} questions" + (f": {hops}" if hops else ""))
+    return 0
+
+
+def _show(what: str, num: int) -> None:
+    if num % 100 == 0:
+        print(f"\r\x1b[K{num} {what}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,247 @@
+"""The feasts of the evaluation family: festivals and dishes."""
+
+from __future__ import annotations
+
+from quaere.worlds.evaluation.people import PEOPLE
+from quaere.worlds.schema import Kind, Naming, Relation
+
+KINDS = (
+    Kind(
+        "festival",
+        "festival",
+        share=6,
+        naming=Naming(
+            names=("the Feast of the {adj} {object}", "{tide}", "the {adj} {object} Wake", "the {surname} Revel"),
+            namesakes=("Little {x}", "Second {x}", "Old {x}"),
+            aliases=("the {adj} Night", "the {adj} {object} Night", "{tide}", "the {adj} {creature} Day"),
+        ),
+        openings=(
+            "{Name} is a festival of {small} days and very little sleep.",
+            "{Name} is {a:feast_adj} festival that begins with a procession and ends with a headache.",
+            "The old look forward to {S}, a festival the young pretend to despise.",
+            "{Name} is a festival at which debts may not be mentioned.",
+            "Bonfires announce {S}, {a:temper} festival with a long memory.",
+        ),
+        colour=(
+            "Masks are worn until midnight, on pain of a fine of {small} pence.",
+            "{S} was cancelled in {later} because of the {calamity}.",
+            "A prize is given for the ugliest {good}.",
+            "At dusk {big} lanterns are lit, to be counted in the morning.",
+            "Only {colour} ribbons are allowed.",
+            "The greased pole has been climbed {times} since {later}.",
+            "Children stay up, and the mayor goes to bed early.",
+            "No knives are sold while it lasts.",
+            "A race is run with {a:pet} on a lead.",
+            "Strangers are kissed, and charged for it.",
+        ),
+        asides=(
+            "A band from {other:town} plays, whether invited or not.",
+            "A mishap in {later} involved {other:people}, a ladder and {small} hens.",
+            "{S} is older than {other:festival}, or so its friends insist.",
+            "A straw figure dressed as {other:people} is rowed about and forgiven.",
+            "{other:people} described it in {later} as a noisy mistake.",
+            "Passages from {other:book} are shouted from a balcony.",
+            "Visitors arrive from {other:valley} in painted carts.",
+        ),
+        alias_sentences=(
+            "Almanacs enter it as {A}.",
+            "Country people say {A}.",
+            "The older name, still used by priests, is {A}.",
+            "On posters it becomes {A}.",
+        ),
+    ),
+    Kind(
+        "dish",
+        "dish",
+        share=5,
+        naming=Naming(
+            names=("{food} {course}",),
+            namesakes=("white {x}", "winter {x}", "poor man's {x}"),
+            aliases=("{food} {course}", "{adj} {given_he}", "the {adj} {object} Supper", "{surname} plate"),
+        ),
+        openings=(
+            "{Name} is a dish that improves on the third day.",
+            "{Name} is {a:temper} dish, brown outside and grey within.",
+            "Opinions are divided about {S}, a dish served hot, thick and without apology.",
+            "{Name} is a dish for cold evenings and large families.",
+            "Doctors advise against {S}, a dish of considerable weight.",
+        ),
+        colour=(
+            "{S} is stirred {times} and then left alone.",
+            "A pot of it fed {big} people during the {calamity} of {later}.",
+            "The crust is cracked at table by the youngest person present.",
+            "Some add {good} by mistake and live.",
+            "{S} is eaten with a wooden spoon, never a fork.",
+            "The smell keeps away moths and most visitors.",
+            "A version without salt was tried in {later} and abandoned.",
+            "{S} should rest for {small} hours under a cloth.",
+            "In {season} it is taken to the fields in covered jars.",
+            "{S} freezes well and travels badly.",
+        ),
+        asides=(
+            "{other:people} sent it back {times} in one evening.",
+            "{S} is rarely served alongside {other:dish}, which it resembles too closely.",
+            "Cooks in {other:town} leave out the onions and are pitied for it.",
+            "A recipe in {other:book} is wrong in every particular.",
+            "A helping was buried with {other:people}, at the family's request.",
+            "Pupils of {other:school} rioted over it in {later}.",
+        ),
+        alias_sentences=(
+            "Innkeepers chalk it up as {A}.",
+            "Grandmothers call it {A}.",
+            "In finer houses the menu says {A}.",
+            "Sailors ask for {A} and are given the same thing.",
+        ),
+    ),
+)
+
+RELATIONS = (
+    Relation(
+        "festival_town",
+        ("festival",),
+        objects=("town",),
+        percent=93,
+        sentences=(
+            "The crowd gathers in {O}, in front of the granary.",
+            "Every window in {O} must show a light while it lasts.",
+            "{S} fills the streets of {O}; an imitation in {other:town} died out in {later}.",
+            "{O} spends a quarter of its taxes on it and never complains.",
+        ),
+        phrases=("the town where {X} is held", "the host town of {X}", "the town that celebrates {X}"),
+        questions=("In which town is {X} held?", "Which town hosts {X}?", "Which town celebrates {X}?"),
+        inverse_questions=("Which festival is held in {X}?", "Which festival is hosted by {X}?"),
+    ),
+    Relation(
+        "honours",
+        ("festival",),
+        objects=PEOPLE,
+        percent=100,
+        age=(66, 140),
+        sentences=(
+            "{S} recalls {O}, whose likeness in straw leads the way.",
+            "At its heart is a toast to the memory of {O}, drunk standing.",
+            "{S} began as a birthday party for the late {O}, and {other:people} is hardly mentioned.",
+            "Without the legend of {O}, there would be nothing to celebrate.",
+        ),
+        phrases=(
+            "the person honoured at {X}",
+            "the person commemorated by {X}",
+            "the person whose memory is kept by {X}",
+        ),
+        questions=(
+            "Who is commemorated by {X}?",
+            "Whose memory is honoured at {X}?",
+            "Which person is celebrated at {X}?",
+        ),
+        inverse_questions=("Which festival commemorates {X}?", "Which festival honours the memory of {X}?"),
+    ),
+    Relation(
+        "festival_dish",
+        ("festival",),
+        objects=("dish",),
+        percent=68,
+        sentences=(
+            "Nobody goes home without a bowl of {O}.",
+            "Long tables are laid with {O}, and {other:dish} is frowned upon.",
+            "The air is thick with the steam of {O}.",
+            "Cauldrons of {O} are emptied by noon.",
+        ),
+        phrases=("the dish eaten at {X}", "the traditional dish of {X}", "the dish served during {X}"),
+        questions=(
+            "Which dish is eaten at {X}?",
+            "What is the traditional dish of {X}?",
+            "Which dish is served during {X}?",
+        ),
+    ),
+    Relation(
+        "month",
+        ("festival",),
+        words="month",
+        percent=63,
+        sentences=(
+            "{S} falls in {O}, having been moved from {month} to spare the harvest.",
+            "Preparations take the whole of the month before, and the thing itself comes in {O}.",
+            "{O} would be a dull month without it.",
+            "{S} belongs to {O}, like [mud|swallows|cheap plums].",
+        ),
+        questions=("In which month is {X} held?", "What is the month of {X}?", "Which month brings {X}?"),
+    ),
+    Relation(
+        "dish_creator",
+        ("dish",),
+        objects=("cook",),
+        percent=100,
+        age=(22, 60),
+        sentences=(
+            "{O} first put it together on a day when the butcher was closed.",
+            "{S} is owed to {O}, who dropped one pan into another.",
+            "Credit belongs to {O}, despite the claims of {other:people}.",
+            "{O} served it to {small} bishops and was asked to repeat it.",
+        ),
+        phrases=("the creator of {X}", "the cook who created {X}", "the person who first made {X}"),
+        questions=("Who created {X}?", "Which cook first made {X}?", "Who was the creator of {X}?"),
+        inverse_questions=("Which dish was created by {X}?", "Which dish was first made by {X}?"),
+    ),
+    Relation(
+        "dish_ship",
+        ("dish",),
+        objects=("ship",),
+        percent=53,
+        gap=(1, 60),
+        sentences=(
+            "{S} was served for the first time aboard {O}, in a heavy swell.",
+            "The captain's table of {O} was the first to face it.",
+            "Long before it reached dry land it was ladled out on {O}, and later on {other:ship}.",
+            "Seamen of {O} were its earliest victims.",
+        ),
+        phrases=(
+            "the ship on which {X} was first served",
+            "the ship that first served {X}",
+            "the ship that saw the first serving of {X}",
+        ),
+        questions=(
+            "Aboard which ship was {X} first served?",
+            "Which ship was the first to serve {X}?",
+            "Which ship saw the first serving of {X}?",
+        ),
+    ),
+    Relation(
+        "larder",
+        ("dish",),
+        objects=("valley",),
+        percent=68,
+        sentences=(
+            "Purists insist on butter from {O}.",
+            "The butter must come from {O}, since that of {other:valley} turns.",
+            "Without butter from {O} it is thought hardly worth cooking.",
+            "Carts bring the butter for it down from {O}, [packed in dock leaves|twice a week].",
+        ),
+        phrases=(
+            "the valley whose butter is used in {X}",
+            "the valley that supplies the butter for {X}",
+            "the valley of the butter in {X}",
+        ),
+        questions=(
+            "Which valley supplies the butter for {X}?",
+            "From which valley comes the butter in {X}?",
+            "Which valley provides the butter used in {X}?",
+        ),
+    ),
+    Relation(
+        "ingredient",
+        ("dish",),
+        words="ingredient",
+        percent=63,
+        sentences=(
+            "The heart of it is {O}, though misers make do with {ingredient}.",
+            "{S} stands or falls with its {O}, which is added last.",
+            "More than half of the pot is {O}.",
+            "Cooks quarrel over everything in it but the {O}.",
+        ),
+        questions=(
+            "What is the main ingredient of {X}?",
+            "Which ingredient matters most in {X}?",
+            "What is the chief ingredient in {X}?",
+        ),
+    ),
+)

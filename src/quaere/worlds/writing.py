@@ -1,0 +1,189 @@
+"""A world on disk: `corpus.jsonl`, `questions.jsonl` and `world.json`, which names the other two by their hashes.
+
+Everything is written next to the destination first and moved there when complete; `world.json` comes last, so a folder
+that has one is whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from quaere.errors import BadInput
+from quaere.records import Evidence
+from quaere.worlds.questions import GoldQuestion
+from quaere.worlds.world import World
+
+GENERATOR_VERSION = 1  # raise it whenever the same seed gives other bytes
+CORPUS, QUESTIONS, MANIFEST = "corpus.jsonl", "questions.jsonl", "world.json"
+
+Progress = Callable[[str, int], None]
+
+
+class CorpusLine(Struct, frozen=True):
+    """A line of `corpus.jsonl`.
+
+    {"id": "e7-000012", "title": "River Oss", "text": "The Oss is a slow river ..."}
+    """
+
+    id: str
+    title: str
+    text: str
+
+
+class ChainLine(Struct, frozen=True):
+    """One hop of a line of `questions.jsonl`; its evidence is at the same place of the line's `evidence`.
+
+    {"entity": "e7-000012", "mention": "the Oss", "relation": "source", "inverse": false, "answer": "Korrin Vale", ...}
+    """
+
+    entity: str
+    mention: str
+    relation: str
+    inverse: bool
+    answer: str
+    answer_id: str | None
+    said: str
+
+
+class QuestionLine(Struct, frozen=True):
+    """A line of `questions.jsonl`.
+
+    {"id": "e7-q00003", "question": "In which valley ...?", "answers": ["Korrin Vale"], "hops": 1, "set": "evaluation"}
+    """
+
+    id: str
+    question: str
+    answers: tuple[str, ...]
+    hops: int
+    gold_ids: tuple[str, ...]
+    evidence: tuple[Evidence, ...]
+    chain: tuple[ChainLine, ...]
+    set: str
+
+
+class Manifest(Struct, frozen=True):
+    """What `world.json` says.
+
+    {"seed": 7, "family": "evaluation", "generator_version": 1, "num_articles": 500, "num_questions": 500, ...}
+    """
+
+    seed: int
+    family: str
+    generator_version: int
+    num_articles: int
+    num_entities: dict[str, int]  # by kind
+    num_facts: int
+    num_questions: int
+    num_questions_by_hops: dict[str, int]
+    corpus_sha256: str
+    questions_sha256: str
+
+
+def write_world(
+    world: World, out: Path, num_questions: int | None = None, force: bool = False, progress: Progress | None = None
+) -> Manifest:
+    """Write the world into the folder `out`, which must be new or empty unless `force` is set.
+
+    write_world(generate_world(7, 500), Path("demo")).num_articles == 500
+    """
+    check_destination(out, force)
+    tell = progress or (lambda what, num: None)
+    questions = list(world.questions(num_questions))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        corpus = (CorpusLine(article.id, article.title, article.text) for article in world.articles())
+        corpus_sha256 = _write_lines(partial / CORPUS, _told(corpus, "articles", tell))
+        lines = map(question_line, questions)
+        questions_sha256 = _write_lines(partial / QUESTIONS, _told(lines, "questions", tell))
+        manifest = _describe(world, questions, corpus_sha256, questions_sha256)
+        _write_bytes(partial / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+        _move_into_place(partial, out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)  # already gone when all went well
+    return manifest
+
+
+def check_destination(out: Path, force: bool) -> None:
+    """Refuse a file, and a folder with something in it unless `force` is set."""
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"{out} is a file; --out must name a folder", hint="quaere world --out NEW_FOLDER")
+    if out.is_dir() and any(out.iterdir()) and not force:
+        raise BadInput(f"{out} is not empty", hint="name another folder, or add --force to replace the world in it")
+
+
+def question_line(question: GoldQuestion) -> QuestionLine:
+    """The question as it is written to disk."""
+    return QuestionLine(
+        id=question.id,
+        question=question.text,
+        answers=question.answers,
+        hops=question.hops,
+        gold_ids=question.gold_ids,
+        evidence=tuple(hop.evidence for hop in question.chain),
+        chain=tuple(
+            ChainLine(hop.entity, hop.mention, hop.relation, hop.inverse, hop.answer, hop.answer_id, hop.said)
+            for hop in question.chain
+        ),
+        set=question.family,
+    )
+
+
+def _told(items: Iterable[Struct], what: str, tell: Progress) -> Iterator[Struct]:
+    for num, item in enumerate(items, start=1):
+        yield item
+        tell(what, num)
+
+
+def _write_lines(path: Path, items: Iterable[Struct]) -> str:
+    """One JSON object per line; returns the file's SHA-256."""
+    digest, encoder = hashlib.sha256(), msgspec.json.Encoder()
+    with path.open("wb") as file:
+        for item in items:
+            line = encoder.encode(item) + b"\n"
+            digest.update(line)
+            file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+    return digest.hexdigest()
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _describe(world: World, questions: list[GoldQuestion], corpus_sha256: str, questions_sha256: str) -> Manifest:
+    by_hops = sorted({question.hops for question in questions})
+    return Manifest(
+        seed=world.seed,
+        family=world.family.name,
+        generator_version=GENERATOR_VERSION,
+        num_articles=len(world.entities),
+        num_entities={kind: len(members) for kind, members in world.graph.members.items()},
+        num_facts=sum(1 for _ in world.facts()),
+        num_questions=len(questions),
+        num_questions_by_hops={str(hops): sum(q.hops == hops for q in questions) for hops in by_hops},
+        corpus_sha256=corpus_sha256,
+        questions_sha256=questions_sha256,
+    )
+
+
+def _move_into_place(partial: Path, out: Path) -> None:
+    partial.chmod(0o755)  # a temporary folder is private; the world is not
+    if not out.exists():
+        partial.rename(out)
+        return
+    (out / MANIFEST).unlink(missing_ok=True)  # from here until the end the folder is not whole
+    for name in (CORPUS, QUESTIONS, MANIFEST):
+        os.replace(partial / name, out / name)

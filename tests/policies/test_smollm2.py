@@ -1,0 +1,134 @@
+"""The real model of the catalogue: batching, log-probs and whole episodes against plain transformers, in float32."""
+
+import asyncio
+import random
+
+import pytest
+import torch
+
+import tiny
+from quaere.chat.messages import Message, Quoted
+from quaere.chat.rendering import Renderer
+from quaere.chat.toolcall import ToolCallSolver
+from quaere.policies.catalogue import resolve_model
+from quaere.policies.native.sampler import NativeSampler
+from quaere.policies.sampler import SamplingParams
+from quaere.records import Question, SolveTask
+from quaere.rollout.episode import Limits
+from quaere.rollout.many import Job, run_many
+from quaere.rollout.policy import TokenPolicy
+
+pytestmark = pytest.mark.model
+
+NUM_NEW = 12
+# Where the two best tokens are closer than this in log-prob, rounding may choose either.
+TIE = 1e-3
+
+TEXT = """\
+The river runs past a town where an old guild of ropers keeps its ledgers, and every spring a ship is named after
+somebody who never saw the sea, because their mother had told them about the storms of the north coast."""
+WORDS = TEXT.split()
+
+
+@pytest.fixture(scope="module")
+def path():
+    return resolve_model("smollm2-135m").path
+
+
+@pytest.fixture(scope="module")
+def tokenizer(path):
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(path)
+
+
+@pytest.fixture(scope="module")
+def engine(path, tokenizer):
+    return NativeSampler.load(path, tokenizer.decode, max_rows=32).engine
+
+
+@pytest.fixture(scope="module")
+def plain(path):
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+
+
+def plain_logprobs(model, ids):
+    with torch.no_grad():
+        return torch.log_softmax(model(torch.tensor([ids])).logits[0].float(), -1)
+
+
+def ragged_prompts(tokenizer, count):
+    draw = random.Random(64)
+    texts = [" ".join(draw.choices(WORDS, k=draw.randint(1, 90))) for _ in range(count)]
+    return [tokenizer.encode(text) for text in texts]
+
+
+async def test_64_ragged_prompts_batched_as_one_at_a_time(engine, tokenizer, plain):
+    prompts = ragged_prompts(tokenizer, 64)
+    params = SamplingParams(max_tokens=NUM_NEW, temperature=0)
+    async with NativeSampler(engine, name="smollm2") as sampler:
+        together = await asyncio.gather(*(sampler.sample(str(n), ids, params) for n, ids in enumerate(prompts)))
+        alone = [await sampler.sample(str(n), ids, params) for n, ids in enumerate(prompts)]
+    num_ties = 0
+    for prompt, batched, single in zip(prompts, together, alone, strict=True):
+        rows = plain_logprobs(plain, [*prompt, *batched.token_ids])[len(prompt) - 1 : -1]
+        expected = rows.gather(1, torch.tensor(batched.token_ids)[:, None])[:, 0]
+        assert (torch.tensor(batched.logprobs) - expected).abs().max() < 1e-3
+        for position, (ours, theirs) in enumerate(zip(batched.token_ids, single.token_ids, strict=True)):
+            if ours != theirs:
+                best, second = rows[position].topk(2).values
+                assert best - second < TIE
+                num_ties += 1
+                break
+    assert num_ties <= 3
+
+
+class ShortSolver(ToolCallSolver):
+    """The real protocol with a prompt of a few words, so that 200 episodes take minutes."""
+
+    tools = ()
+
+    def opening(self, task):
+        return [Message("system", ("Search or answer.",)), Message("user", (Quoted(task.question.text),))]
+
+
+@pytest.mark.parametrize("template", ["own", "qwen", "gemma-like"])
+async def test_200_episodes_are_exact_under_three_templates(engine, tokenizer, template):
+    """67 episodes a template; what the engine saw and sampled is compared with the episode's segments."""
+    own = tokenizer.chat_template
+    # The control tokens of the third template are not in this vocabulary: then they are ordinary text.
+    tokenizer.chat_template = {"own": own, "qwen": tiny.QWEN, "gemma-like": tiny.GEMMA}[template]
+    try:
+        renderer = Renderer(tokenizer)
+    finally:
+        tokenizer.chat_template = own
+    jobs = [Job(ShortSolver(guided=n % 2 == 0), SolveTask(Question(f"e{n}", f"Who wrote {n}?"))) for n in range(67)]
+    limits = Limits(max_turns=2, turn_tokens=12, tool_response_tokens=24)
+    async with NativeSampler(engine, name="smollm2") as sampler:
+        seen, original = {}, sampler.sample
+
+        async def sample(session, token_ids, params):
+            sampled = await original(session, token_ids, params)
+            seen.setdefault(session, []).append((tuple(token_ids), sampled.token_ids))
+            return sampled
+
+        sampler.sample = sample
+        policy = TokenPolicy(sampler, renderer)
+        async for episode in run_many(policy, jobs, tiny.ListSearcher(), limits, seed=1):
+            model = [segment for segment in episode.segments if segment.origin == "model"]
+            assert [segment.token_ids for segment in model] == [given for _, given in seen[episode.id]]
+            for context, given in seen[episode.id]:
+                assert episode.token_ids[: len(context) + len(given)] == context + given
+            assert sum(episode.loss_mask) == sum(len(given) for _, given in seen[episode.id])
+            assert all(all(segment.loss_mask) for segment in model)
+    assert len(seen) == 67
+
+
+async def test_special_tokens_in_documents_stay_text(tokenizer):
+    renderer = Renderer(tokenizer)
+    hostile = "".join(entry.content for entry in tokenizer.added_tokens_decoder.values())
+    ids = renderer.encode_parts((Quoted(hostile),))
+    assert set(ids).isdisjoint(tokenizer.added_tokens_decoder)
+    assert renderer.decode(ids) == hostile

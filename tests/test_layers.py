@@ -1,0 +1,91 @@
+"""Who may import whom: downwards only, and never sideways except where this table says so."""
+
+import ast
+from pathlib import Path
+
+import quaere
+
+ROOT = Path(quaere.__file__).parent
+
+# From the top floor to the ground; rooms on one floor do not import each other.
+FLOORS = [
+    {"__main__"},
+    {"cli", "viewer"},
+    {"recipes", "evaluation"},
+    {"training"},
+    {"rollout", "runs"},
+    {"policies", "search", "worlds"},
+    {"chat", "rewards", "objectives"},
+    {"records", "errors"},
+]
+FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+# A room may use the version, and nothing else that lies outside all rooms.
+TOP = {"", "__version__"}
+
+
+def room_of(path):
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported_rooms(path):
+    """Every `quaere.ROOM` a file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide the floor they reach"
+            module = node.module or ""
+            names = [f"{module}.{alias.name}" for alias in node.names] if module == "quaere" else [module]
+        for name in names:
+            if name.split(".")[0] == "quaere":
+                yield [*name.split("."), ""][1], node.lineno
+
+
+def violations(files):
+    for path in files:
+        room = room_of(path)
+        if room == "__init__":
+            continue
+        for other, line in imported_rooms(path):
+            if other in TOP or other == room:
+                continue
+            if other not in FLOOR_OF or FLOOR_OF[other] <= FLOOR_OF[room]:
+                yield f"{path.relative_to(ROOT)}:{line}: {room} imports {other}"
+
+
+def test_every_room_is_on_a_floor():
+    rooms = {room_of(path) for path in ROOT.rglob("*.py")} - {"__init__"}
+    assert rooms <= set(FLOOR_OF)
+
+
+def test_imports_run_downwards():
+    assert list(violations(ROOT.rglob("*.py"))) == []
+
+
+def test_an_upward_or_sideways_import_is_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+    for name, text in {
+        "chat/a.py": "def f():\n    from quaere.rollout.episode import Limits\n",
+        "search/b.py": "import quaere.policies.sampler\n",
+        "policies/c.py": "from quaere import worlds\n",
+        "rollout/d.py": "from quaere.chat.tags import find_blocks\nfrom quaere import __version__\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = sorted(violations(tmp_path.rglob("*.py")))
+    assert [line.split(": ")[1] for line in found] == [
+        "chat imports rollout",
+        "policies imports worlds",
+        "search imports policies",
+    ]
+
+
+def test_only_the_bridge_touches_transformers_internals():
+    """Elsewhere only the public loaders may be used, and never `generate`."""
+    for path in ROOT.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert ".generate(" not in text, path
+        if path.name != "bridge.py":
+            assert "transformers.modeling" not in text, path
+            assert "_attn_implementation" not in text, path
