@@ -11,7 +11,11 @@ DEMO ?= demo
 # ------------------------------------------------------------------------------------------------------- what to type
 
 demo: setup model  ## a real model answers ten questions about a fictional encyclopedia by searching it
-	@$(BIN)/python scripts/demo.py --out $(DEMO)
+	$(BIN)/quaere world --seed 7 --articles 500 --out $(DEMO)/world --force
+	$(BIN)/quaere index $(DEMO)/world/corpus.jsonl --out $(DEMO)/index --force
+	$(BIN)/quaere ask --questions $(DEMO)/world/questions.jsonl --limit 10 --show --max-turns 3 \
+		--index $(DEMO)/index --runs $(DEMO)/runs
+	@echo "Ask it something yourself: $(BIN)/quaere ask 'your question' --index $(DEMO)/index"
 
 test: setup model  ## the whole test suite, slow and GPU tests excepted
 	$(BIN)/python -m pytest -q
@@ -23,8 +27,8 @@ check: setup model lint types  ## everything a change must pass: style, types, l
 	$(BIN)/python -m pytest -q
 
 lint: setup
-	$(BIN)/ruff check src tests benchmarks scripts
-	$(BIN)/ruff format --check src tests benchmarks scripts
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
 
 types: setup
 	$(BIN)/mypy
@@ -39,7 +43,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
 		{ echo "this Python has no pip; install it first (Debian: apt install python3-venv)"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dense,dev,pdf]'
 	@touch $(STAMP)
 
 model: setup

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from quaere.search.bm25 import passage_terms
+from quaere.search.corpus import CorpusReader
 from quaere.search.dense import DenseSettings
 from quaere.search.index import Index, IndexSettings, build_index
 from quaere.search.words import fold, terms
@@ -72,6 +73,7 @@ def main() -> None:
     parser.add_argument("--embedder", default=DenseSettings().embedder)
     parser.add_argument("--ann", choices=("flat", "ivf", "hnsw"), default="flat")
     parser.add_argument("--passages", type=int, default=100_000, help="size of the large corpus; 0 leaves it out")
+    parser.add_argument("--sample", type=int, default=0, help="only N questions of each set and ten documents for each")
     parser.add_argument("--seconds", type=float, default=5.0, help="how long each speed is measured")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
@@ -80,6 +82,9 @@ def main() -> None:
     with gzip.open(args.questions, "rb") as lines:
         questions = [msgspec.json.decode(line, type=Question) for line in lines]
     with tempfile.TemporaryDirectory() as scratch:
+        if args.sample:
+            questions = [question for group in by_set(questions).values() for question in group[: args.sample]]
+            args.corpus = write_sample(args.corpus, questions, Path(scratch) / "sample.jsonl")
         report = measure(args, settings, questions, Path(scratch))
     print(json.dumps(report, indent=2) if args.json else as_tables(report))
 
@@ -113,8 +118,7 @@ def build(corpus: Path, out: Path, settings: IndexSettings) -> tuple[Index, floa
 
 def recall(index: Index, questions: list[Question]) -> dict[str, dict[str, float | int | None]]:
     table: dict[str, dict[str, float | int | None]] = {}
-    for name in sorted({question.set for question in questions}):
-        chosen = [question for question in questions if question.set == name]
+    for name, chosen in by_set(questions).items():
         found = index.search([question.question for question in chosen], topk=10)
         gold: dict[int, list[float]] = {3: [], 10: []}
         answered = []
@@ -132,6 +136,11 @@ def recall(index: Index, questions: list[Question]) -> dict[str, dict[str, float
             "answer_at_3": percent(answered),
         }
     return table
+
+
+def by_set(questions: list[Question]) -> dict[str, list[Question]]:
+    names = sorted({question.set for question in questions})
+    return {name: [question for question in questions if question.set == name] for name in names}
 
 
 def percent(values: Sequence[float]) -> float | None:
@@ -214,7 +223,17 @@ def http_client(address: tuple[str, int]) -> Callable[[str], object]:
     return ask
 
 
-# ------------------------------------------------------------------------------------------------------ large corpus
+# ------------------------------------------------------------------------------------------------------ made corpora
+
+
+def write_sample(corpus: Path, questions: list[Question], out: Path) -> Path:
+    """The gold documents of these questions and ten others for each: small enough for an embedder on a laptop."""
+    documents = {document.id: document for document in CorpusReader(corpus)}
+    gold = {doc_id for question in questions for doc_id in question.gold_ids}
+    others = random.Random(0).sample(sorted(documents.keys() - gold), 10 * len(questions))
+    rows = [documents[doc_id] for doc_id in sorted(gold | set(others)) if doc_id in documents]
+    out.write_text("\n".join(json.dumps({"id": row.id, "title": row.title, "text": row.text}) for row in rows))
+    return out
 
 
 def write_large_corpus(index: Index, num_passages: int, out: Path) -> None:

@@ -77,6 +77,7 @@ class Library:
         texts = [f"{article.title}\n{article.text}" for article in articles]
         self.engine.index(bm25s.tokenize(texts, stopwords="en", show_progress=False), show_progress=False)
         self.titles = {normal(article.title): article for article in articles}
+        self.resolved: dict[str, Article] = {}
 
     def search(self, query: str, top: int = TOP) -> list[Article]:
         tokens = bm25s.tokenize([query], stopwords="en", show_progress=False)
@@ -96,10 +97,11 @@ class Library:
 
     def page_of(self, name: str) -> Article:
         """The page of that title, else the best page that contains the name."""
-        if page := self.titles.get(normal(name)):
+        if page := self.titles.get(normal(name)) or self.resolved.get(name):
             return page
         pages = self.search(name, 5)
-        return next((page for page in pages if name.lower() in page.text.lower()), pages[0])
+        self.resolved[name] = next((page for page in pages if name.lower() in page.text.lower()), pages[0])
+        return self.resolved[name]
 
 
 def names_in(library: Library, sentence: str, known: str) -> list[str]:
@@ -189,7 +191,7 @@ def iterated(num_rounds: int) -> Script:
 
 
 class Reader:
-    """The careful one: takes the question apart from the inside out, and at every step follows a name of the right type.
+    """The careful one: takes the question apart from the inside out and follows, step by step, a name of the right type.
 
     "Which river flows through | the town where | the author of | The Salt Ledger ...": from the page of The Salt Ledger
     to a person named there, to a town named on that person's page, to a river named on the town's page. The type of a
@@ -224,7 +226,7 @@ class Reader:
 
 
 def cut_name(library: Library, question: str) -> tuple[str, str]:
-    """The question without the name it starts from, and that name: the longest title, else the longest run of capitals."""
+    """The question without the name it starts from, and that name: the longest title, else the longest capitals."""
     tokens = question.split()
     for length in range(min(8, len(tokens) - 1), 0, -1):
         for at in range(len(tokens) - length, 0, -1):
@@ -237,7 +239,7 @@ def cut_name(library: Library, question: str) -> tuple[str, str]:
 
 
 def wanted_type(library: Library, piece: str) -> str:
-    """The type of page a piece of the question leads to: its first noun that is one; "person" for who and for agents."""
+    """The type of page a piece of the question leads to: its first noun that is one, or "person"."""
     for token in re.findall(r"\w+", piece.lower()):
         if stem(token) in library.types:
             return stem(token)

@@ -48,6 +48,11 @@ Each turn, think briefly inside <think> and </think>, then do exactly one of two
 What a search finds comes back between <tool_response> and </tool_response>. If it does not hold what you need, search \
 again with other words; if the question needs several facts, look them up one after another."""
 
+# Short, because every further word costs a small model more than it helps.
+GUIDED_SYSTEM = """\
+You answer questions by searching documents. To search, write <tool_call>{"name": "search", "arguments": \
+{"query_list": ["your query"]}}</tool_call> and to finish, write <answer>the answer alone</answer>."""
+
 PROPOSER_SYSTEM = """\
 You write questions that test how well somebody can search a collection of documents.
 
@@ -86,27 +91,28 @@ Document:
 class ToolCallSolver:
     """Answers a question with searches.
 
-    `guided` helps models too small to follow the protocol untrained: two worked examples open the episode, the first
-    turn is begun as a search and the last one as an answer. The policy still writes every query and every answer.
+    `guided` helps models too small to follow the protocol untrained: a shorter prompt, two worked examples, the first
+    turn begun as a search and the last one as an answer. The policy still writes every query and every answer.
 
         ToolCallSolver().read("<answer>Orsolya Venn</answer>") -> Answer(text="Orsolya Venn")
         ToolCallSolver(guided=True).prefix(turn=3, is_last=True) -> "<answer>"
     """
 
-    tools: tuple[ToolSchema, ...] = TOOLS
     stop: tuple[str, ...] = STOP
 
     def __init__(self, *, guided: bool = False) -> None:
         self.guided = guided
         self.name = "drzero-solver-guided" if guided else "drzero-solver"
+        self.tools: tuple[ToolSchema, ...] = () if guided else TOOLS
 
     def opening(self, task: Task) -> list[Message]:
         """System prompt, worked examples if guided, then the question."""
         if not isinstance(task, SolveTask):
             raise TypeError(f"{self.name} solves questions; it got a {type(task).__name__}")
         question = Message("user", ("Question:\n", Quoted(task.question.text)))
-        examples = worked_examples() if self.guided else []
-        return [Message("system", (SOLVER_SYSTEM,)), *examples, question]
+        if self.guided:
+            return [Message("system", (GUIDED_SYSTEM,)), *worked_examples(), question]
+        return [Message("system", (SOLVER_SYSTEM,)), question]
 
     def prefix(self, turn: int, is_last: bool) -> str:
         """In a guided episode, open the first turn as a search and the last as an answer."""
@@ -139,14 +145,14 @@ def worked_examples() -> list[Message]:
     for question, query, title, passage, answer in (
         (
             "Who painted the ceiling of the town hall in Ferrin?",
-            "painter of the ceiling of the Ferrin town hall",
+            "Ferrin town hall ceiling painted by",
             "Ferrin town hall",
             "The town hall of Ferrin was finished late. Marta Oleen painted its ceiling over three winters.",
             "Marta Oleen",
         ),
         (
             "What did the ferry Blue Heron carry?",
-            "cargo of the ferry Blue Heron",
+            "Blue Heron ferry carried",
             "Blue Heron",
             "The Blue Heron is a river ferry built of oak. For forty years she brought the mail across.",
             "mail",

@@ -54,6 +54,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     sampling.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     sampling.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto")
     parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
+    parser.add_argument("--show", action="store_true", help="with --questions: also print the first episode in full")
     parser.add_argument("--json", action="store_true", help="print JSON, one object per question")
     parser.set_defaults(run=run)
 
@@ -101,7 +102,8 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
         await searcher.health()  # an unreachable server is said now, not after the model is loaded
     quiet.print(f"loading {args.model}", style="dim", markup=False)
     policy = _open_policy(args)
-    settings = {name: value for name, value in vars(args).items() if name not in ("run", "json", "runs", "questions")}
+    hidden = ("run", "runs", "json", "show", "questions")
+    settings = {name: value for name, value in vars(args).items() if name not in hidden}
     settings["questions"] = str(args.questions) if args.questions else None
     try:
         with Run.start(runs_root(args.runs), "ask", settings) as stored:
@@ -195,7 +197,7 @@ async def _ask_many(
             if args.json:
                 _print_json(episode, stored)
     if not args.json:
-        _print_table(episodes, stored)
+        _print_table(episodes, stored, show_first=args.show)
     if all(episode.end == "failed" for episode in episodes):
         failure = episodes[0].turns[-1].failure
         raise SamplingFailed(failure.message if failure else "the model failed")
@@ -233,15 +235,18 @@ def _print_json(episode: Episode, stored: Run) -> None:
     print(json.dumps(found))
 
 
-def _print_table(episodes: list[Episode], stored: Run) -> None:
+def _print_table(episodes: list[Episode], stored: Run, *, show_first: bool) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from quaere.cli.episode_view import printable, trim
+    from quaere.cli.episode_view import printable, render_episode, trim
     from quaere.records import Answer, SolveTask
 
     console = Console(highlight=False)
+    if show_first:
+        console.print(render_episode(episodes[0]))
+        console.print()
     table = Table("hops", "question", "answer", "expected", "right", "searches", box=None, pad_edge=False)
     scores = [_scores(episode) for episode in episodes]
     for episode, score in zip(episodes, scores, strict=True):

@@ -11,7 +11,7 @@ from importlib import import_module
 from quaere import __version__
 from quaere.errors import QuaereError
 
-COMMANDS = ("index", "search", "serve_search", "models", "ask", "runs", "doctor")
+COMMANDS = ("index", "search", "serve_search", "world", "models", "ask", "runs", "doctor")
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from math import sqrt
 from pathlib import Path
@@ -217,13 +218,28 @@ def _load_model(embedder: str) -> Any:
     except ImportError:
         raise _dense_missing("sentence-transformers") from None
     try:
-        return SentenceTransformer(embedder)
+        with _quiet_loading():
+            return SentenceTransformer(embedder)
     except Exception as error:  # a hub that cannot be reached, a folder that is no model: many kinds, one meaning
         reason = " ".join(str(error).split())[:200]
         raise ModelMissing(
             f"the embedder {embedder!r} cannot be loaded: {reason}",
             hint="--embedder takes a sentence-transformers model of the Hugging Face hub or a folder",
         ) from error
+
+
+@contextmanager
+def _quiet_loading() -> Iterator[None]:
+    """Keep transformers from drawing a bar of its own into whatever the program prints."""
+    from transformers.utils import logging
+
+    was_on = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_on:
+            logging.enable_progress_bar()
 
 
 def _dense_missing(package: str) -> ExtraMissing:

@@ -11,8 +11,9 @@ import gzip
 import lzma
 import zlib
 from collections.abc import Iterator
-from io import BufferedIOBase, BufferedReader
+from io import BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -118,12 +119,50 @@ def _open(path: Path) -> BufferedIOBase:
         case ".xz":
             return lzma.open(path, "rb")
         case ".zst":
-            import zstandard
-
-            unpacked = zstandard.ZstdDecompressor().stream_reader(path.open("rb"), read_across_frames=True)
-            return BufferedReader(unpacked, buffer_size=1 << 20)
+            return BufferedReader(_ZstdFile(path), buffer_size=1 << 20)
         case _:
             return path.open("rb")
+
+
+class _ZstdFile(RawIOBase):
+    """Unpacks zstandard frames one after another. The library's own reader takes a file cut short for a whole one."""
+
+    def __init__(self, path: Path) -> None:
+        import zstandard
+
+        self._file = path.open("rb")
+        self._library = zstandard.ZstdDecompressor()
+        self._frame: Any = None  # the frame under way; None between frames
+        self._packed = b""
+        self._unpacked = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._unpacked and self._unpack_more():
+            pass
+        count = min(len(buffer), len(self._unpacked))
+        buffer[:count] = self._unpacked[:count]
+        self._unpacked = self._unpacked[count:]
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def _unpack_more(self) -> bool:
+        """Unpack the next stretch; false at the end of the file."""
+        self._packed = self._packed or self._file.read(1 << 16)
+        if not self._packed:
+            if self._frame is not None:
+                raise EOFError
+            return False
+        self._frame = self._frame or self._library.decompressobj()
+        self._unpacked = memoryview(self._frame.decompress(self._packed))
+        self._packed = self._frame.unused_data
+        self._frame = None if self._frame.eof else self._frame
+        return True
 
 
 def _zstd_error() -> type[Exception]:

@@ -40,7 +40,8 @@ class Entity(Struct, frozen=True):
     @property
     def answers(self) -> tuple[str, ...]:
         """Every accepted way to name it, the title first."""
-        return tuple(dict.fromkeys((self.title, strip_article(self.name), *map(strip_article, self.aliases))))
+        forms = (self.title, strip_article(self.name), *map(strip_article, self.aliases))
+        return tuple({form.lower(): form for form in reversed(forms)}.values())[::-1]
 
 
 class Fact(Struct, frozen=True):

@@ -8,6 +8,8 @@ A lexicon maps an entry to its possible forms, which may contain further entries
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from quaere.worlds.blocked import BLOCKED, RUDE
 from quaere.worlds.dice import Dice
 from quaere.worlds.schema import Family, split_slots
@@ -78,9 +80,10 @@ class NameMaker:
                 return text
 
     def claim(self, name: str) -> bool:
-        """Take the name if nobody has it yet, whatever its capitals and articles."""
+        """Take the name if nobody has it yet, whatever its capitals and articles, and it does not stutter."""
         key = strip_article(name).lower().removeprefix("the ")
-        if key in self._taken:
+        tokens = key.split()
+        if key in self._taken or any(one == two for one, two in pairwise(tokens)):  # "the Second Second Nail Wake"
             return False
         self._taken.add(key)
         return True

@@ -95,6 +95,7 @@ class _Writer:
         facts = graph.facts_of(index)
         self.mentioned = {index, *(fact.object for fact in facts if fact.object is not None)}
         self.literals = frozenset(fact.value for fact in facts if fact.object is None)
+        self.used_words = set(self.literals)
         self.mentions: dict[str, str] = {}  # how the object of each relation was called
         self.has_rival = False  # did the sentence before name somebody a pronoun could be taken for?
         self.is_understood = False  # did the sentence before begin with the subject?
@@ -131,7 +132,7 @@ class _Writer:
     def _fill(self, sentence: Sentence, style: str) -> str:
         """Fill the slots; `style` says how the subject is first called, after that by pronoun."""
         parts = list(split_slots(sentence.template))
-        used = set(self.literals)
+        used_numbers = set(self.literals)
         for at in range(1, len(parts), 2):
             slot = parts[at]
             if slot in _SUBJECT_SLOTS:
@@ -142,7 +143,7 @@ class _Writer:
             elif slot == "A":
                 parts[at] = sentence.alias
             else:
-                parts[at] = self._filling(slot, sentence.fact, used)
+                parts[at] = self._filling(slot, sentence.fact, used_numbers)
         return "".join(parts)
 
     # -------------------------------------------------------------------------------------------------- subject
@@ -173,11 +174,11 @@ class _Writer:
 
     # ---------------------------------------------------------------------------------------------- other slots
 
-    def _filling(self, slot: str, fact: Fact | None, used: set[str]) -> str:
+    def _filling(self, slot: str, fact: Fact | None, used_numbers: set[str]) -> str:
         if slot.startswith("other:"):
             return self._other(slot[6:])
         if slot.startswith("a:"):
-            return with_article(self._filling(slot[2:], fact, used))
+            return with_article(self._filling(slot[2:], fact, used_numbers))
         if slot == "O":
             assert fact is not None  # only sentences that state a fact have this slot
             self.mentions[fact.relation] = text = self._object(fact)
@@ -191,11 +192,11 @@ class _Writer:
             return "twice" if number == 2 else f"{number_text(number)} times"
         if slot in ("small", "big"):
             low, high = (2, 12) if slot == "small" else (13, 480)
-            return self._fresh(used, lambda: number_text(self.dice.between(low, high)))
-        return self._fresh(used, lambda: self.dice.pick(self.graph.family.lexicon[slot]))
+            return self._fresh(used_numbers, lambda: number_text(self.dice.between(low, high)))
+        return self._fresh(self.used_words, lambda: self.dice.pick(self.graph.family.lexicon[slot]))
 
     def _fresh(self, used: set[str], draw: Callable[[], str]) -> str:
-        """A word that neither a fact of the article nor this sentence uses already."""
+        """A word or number that is not used already, as far as there are others."""
         text = draw()
         for _ in range(_FRESH_DRAWS):
             if text not in used:

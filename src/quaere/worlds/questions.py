@@ -96,26 +96,30 @@ def ask_questions(graph: Graph, seed: int, num: int, hops: Sequence[int]) -> Ite
     list(ask_questions(graph, 7, 8, (1, 2, 3, 4)))[3].hops == 4
     """
     dice = Dice(seed, graph.family.name, "questions")
-    asked: set[str] = set()
+    asked: set[tuple[int | str, ...]] = set()
     for number in range(num):
-        num_hops = hops[number % len(hops)]
+        name = f"{graph.family.name[0]}{seed}-q{number:05d}"
         for _ in range(_MAX_TRIES):
-            question = _try_question(graph, seed, f"{graph.family.name[0]}{seed}-q{number:05d}", num_hops, dice)
-            if question is not None and question.text not in asked:
+            walk = _walk(graph, hops[number % len(hops)], dice)
+            if walk is None or (path := _path(walk)) in asked:
+                continue
+            asked.add(path)  # also when nothing comes of it, so as not to try it again
+            question = _try_question(graph, seed, name, walk, dice)
+            if question is not None:
+                yield question
                 break
         else:
             raise BadInput(
                 f"this world has room for {number} different questions, not {num}",
                 hint=f"quaere world --questions {number}",
             )
-        asked.add(question.text)
-        yield question
 
 
-def _try_question(graph: Graph, seed: int, name: str, num_hops: int, dice: Dice) -> GoldQuestion | None:
-    walk = _walk(graph, num_hops, dice)
-    if walk is None:
-        return None
+def _path(walk: Sequence[_Step]) -> tuple[int | str, ...]:
+    return (walk[0].origin, walk[-1].inverse, *(step.relation.name for step in walk))
+
+
+def _try_question(graph: Graph, seed: int, name: str, walk: Sequence[_Step], dice: Dice) -> GoldQuestion | None:
     articles = [write_article(graph, seed, step.witness) for step in walk]
     start = graph.entities[walk[0].origin]
     # Against the arrow only the witness's article can be found, so the name must be the one that it uses.

@@ -26,7 +26,7 @@ KINDS = (
             "The parapet was raised by {small} feet in {later}, after a drowning.",
             "Cattle refuse to cross it in {weather} weather.",
             "{S's} keystone bears a face that has lost its nose.",
-            "The {calamity} of {later} damaged one pier, which still leans.",
+            "The [flood|landslip|drifting ice] of {later} damaged one pier, which still leans.",
             "Weddings may not cross it after noon.",
             "{S} was closed for {small} months in {later} and nobody remembers why.",
             "{bird} nest beneath it in [spring|early summer].",

@@ -28,7 +28,7 @@ KINDS = (
         ),
         colour=(
             "The {bird} that nest under its eaves are counted every {season}.",
-            "After the {calamity} of {later} the lower streets had to be raised by {small} steps.",
+            "After the [flood|mudslide|long rain] of {later} the lower streets had to be raised by {small} steps.",
             "{S's} {good} and {good} are sold as far as the coast.",
             "The lanes were paved in {later}, all but one.",
             "No house may be painted {colour}, under a rule that nobody can explain.",
@@ -75,7 +75,7 @@ KINDS = (
         colour=(
             "{S's} {fish} are small but plentiful.",
             "{S} froze from bank to bank in {later}, and fairs were held on the ice.",
-            "The {calamity} of {later} moved its bed by {big} paces.",
+            "The [flood|landslip|storm] of {later} moved its bed by {big} paces.",
             "Washing is done on the flat stones, usually on the same day every week.",
             "{bird} follow it upstream in {season}.",
             "Barges of up to {big} tons can use it in a good {season}.",

@@ -201,5 +201,5 @@ PLACE_ALIAS_SENTENCES = (
     "People who live nearby still say {A}.",
     "In tax rolls and lawsuits it goes by {A}.",
     "Carters know it better as {A}.",
-    "The form {A} is found on milestones and means the same place.",
+    "Milestones have {A}, which means the same place.",
 )

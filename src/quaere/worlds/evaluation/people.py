@@ -124,7 +124,7 @@ KINDS = (
         "shipwright",
         6,
         (
-            "{S} chose every plank in person and sent back {small} out of ten.",
+            "{S} chose every plank in person and sent back [six|seven|eight|nine] out of ten.",
             "A slipway collapsed under {him} in {later}, without loss of life.",
             "{S} trusted the adze more than any drawing.",
         ),

@@ -78,7 +78,7 @@ KINDS = (
             "{S} lost {small} anchors in as many years.",
             "Rats left her in {later}, which was remarked upon.",
             "Under full sail she could outrun a trotting horse.",
-            "{S's} last voyage, in {later}, was also her shortest.",
+            "{S's} last voyage was also her [shortest|wettest|best].",
         ),
         asides=(
             "{S} was once mistaken for {other:ship} in fog and fired upon.",

@@ -144,7 +144,7 @@ RELATIONS = (
         sentences=(
             "{S's} governor has never lived there and rules by letter out of {O}.",
             "Taxes are counted on {O}, to which the island has answered since {later}.",
-            "Judges are sent over from {O}, [when the sea allows|once a year], and policemen from {other:island}.",
+            "Judges sail over from {O}, [when the sea allows|once a year], and policemen from {other:island}.",
             "For all official purposes it is an appendage of {O}.",
         ),
         phrases=(
@@ -320,7 +320,7 @@ RELATIONS = (
             "The lamp was kindled in {O}, and dimmed for repairs in {later}.",
             "{S's} maiden flash startled gulls in {O}.",
             "Wrecks on the reef stopped in {O}, once it was working.",
-            "A brass plate says {O}, the date of the earliest flame.",
+            "A brass plate says {O}, when the earliest flame burned.",
         ),
         questions=("When was the lamp kindled at {X}?", "Since when have ships been guided by {X}?"),
     ),

@@ -150,7 +150,7 @@ LEXICON: dict[str, tuple[str, ...]] = {**NAMES, **VALUES, **PHRASES}
 
 PLACE_ALIAS_SENTENCES = (
     "Pilots' handbooks prefer {A}.",
-    "[Fishermen|Smugglers] use another word, {A}.",
+    "[Fishermen|Smugglers] use another name, {A}.",
     "Postcards say {A}.",
     "Before the last census it was officially {A}.",
     "A second name, {A}, is just as common.",

@@ -78,7 +78,7 @@ KINDS = (
             "A libel suit in {later} was won by apologising.",
             "{S's} chess problem has no solution.",
             "Printers are paid in {crop_noise} during Lent.",
-            "{S} exposed {rumour} in {later} and withdrew the story.",
+            "{S} ran a story about {rumour} in {later} and took it back.",
             "Advertisements for cures of {ailment} fill the back.",
             "Boys shout its headlines {hour}.",
         ),

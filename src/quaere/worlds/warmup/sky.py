@@ -46,6 +46,7 @@ KINDS = (
         "comet",
         "comet",
         share=5,
+        later=(0, 1),
         naming=Naming(
             names=("Comet {surname}", "the {heading} {figure} Comet", "the Comet of {saint}"),
             namesakes=("the False {x}", "the Second {x}", "the Faint {x}"),

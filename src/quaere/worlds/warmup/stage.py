@@ -105,7 +105,7 @@ RELATIONS = (
         sentences=(
             "{S's} roof, without a single pillar, was calculated by {O}.",
             "{O} was architect, plumber and earliest spectator.",
-            "The horseshoe plan came off the slide rule of {O}, and the draughts to {other:people}.",
+            "The horseshoe plan came off the slide rule of {O}, and the draughts are blamed on {other:people}.",
             "Workmen still curse {O}, who wanted the stage to revolve.",
         ),
         phrases=("the architect of {X}", "the engineer who drew up the plans for {X}"),
@@ -243,7 +243,7 @@ RELATIONS = (
             "{S's} leading role is a thinly veiled likeness of {O}.",
             "Everyone recognised {O} in the title part, except {other:people}.",
             "{O} sued, on finding every private habit sung aloud.",
-            "{O} provided the model for its hero, [unwillingly|for a fee].",
+            "{O} lent some features to its hero, [unwillingly|for a fee].",
         ),
         phrases=("the real person portrayed in {X}", "the person satirised in {X}"),
         questions=(

@@ -1,0 +1,108 @@
+"""`quaere index`, `search` and `serve-search` as a person types them."""
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from quaere.cli import index as index_command
+from quaere.cli import search as search_command
+from quaere.cli import serve_search as serve_command
+from quaere.errors import BadInput, SearchFailed
+from quaere.search.index import open_index
+
+
+def quaere(*words):
+    parser = argparse.ArgumentParser()
+    commands = parser.add_subparsers(required=True)
+    for command in (index_command, search_command, serve_command):
+        command.register(commands)
+    args = parser.parse_args([str(word) for word in words])
+    args.run(args)
+
+
+def test_index_and_search(folder, tmp_path, capsys):
+    (folder / "old.txt").write_bytes("vieux château".encode("cp1252"))
+    (folder / "picture.png").write_bytes(b"")
+    (folder / "bad.txt").write_bytes(b"\0")
+    quaere("index", folder, "--out", tmp_path / "index")
+    summary = capsys.readouterr().out
+    assert "4 passages of 4 documents, engine bm25" in summary
+    assert "left out, other kinds of file: .png 1" in summary
+    assert "bad.txt: holds NUL bytes" in summary
+    assert "windows-1252 1" in summary
+    quaere("search", "Halm bridge", "xyzzy", "--index", tmp_path / "index")
+    shown = capsys.readouterr().out
+    assert "1. The Oss  rivers.md#0" in shown
+    assert "Orsolya Venn" in shown
+    assert "nothing found" in shown
+
+
+def test_search_as_json(shared_index, capsys):
+    quaere("search", "Halm bridge", "--index", shared_index.path, "--json", "--topk", 1)
+    (result,) = json.loads(capsys.readouterr().out)
+    assert result["query"] == "Halm bridge"
+    assert [hit["passage"]["id"] for hit in result["hits"]] == ["rivers.md#0"]
+
+
+def test_search_at_a_server(url, capsys):
+    quaere("search", "東京", "--index", url, "--json")
+    assert "tokyo.txt#0" in capsys.readouterr().out
+    with pytest.raises(SearchFailed):
+        quaere("search", "x", "--index", f"{url}/nowhere")
+
+
+def test_every_option_reaches_the_settings(folder, tmp_path, capsys):
+    options = "--chunk-words 7 --overlap-words 2 --row-words 9 --k1 0.9 --b 0.4 --title-weight 3 --json --force"
+    dense = "--embedder e5-small --ann ivf --num-lists 5 --num-probes 2 --num-links 8 --search-width 9 --batch-size 3"
+    quaere("index", folder, "--out", tmp_path / "index", *options.split(), *dense.split(), "--query-prefix", "Q: ")
+    printed = json.loads(capsys.readouterr().out)
+    settings = open_index(tmp_path / "index").manifest.settings
+    assert printed["num_passages"] == len(open_index(tmp_path / "index")) > 3
+    assert (settings.chunks.max_words, settings.chunks.overlap_words, settings.chunks.row_words) == (7, 2, 9)
+    assert (settings.bm25.k1, settings.bm25.b, settings.bm25.title_weight) == (0.9, 0.4, 3)
+    given = settings.dense
+    assert (given.embedder, given.ann, given.query_prefix, given.passage_prefix) == ("e5-small", "ivf", "Q: ", None)
+    assert (given.num_lists, given.num_probes, given.num_links, given.search_width, given.batch_size) == (5, 2, 8, 9, 3)
+
+
+def test_bad_values_are_refused(folder, tmp_path):
+    with pytest.raises(BadInput):
+        quaere("index", folder, "--out", tmp_path / "index", "--chunk-words", 0)
+    with pytest.raises(BadInput):
+        quaere("index", tmp_path / "nowhere", "--out", tmp_path / "index")
+
+
+def test_help_is_light():
+    code = (
+        "import sys; from quaere.cli import index, search, serve_search;"
+        "heavy = 'torch transformers faiss bm25s numpy httpx starlette uvicorn'.split();"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_serve_search_until_ctrl_c(shared_index, capsys):
+    command = [sys.executable, "-m", "quaere", "serve-search", "--index", str(shared_index.path), "--port", "0"]
+    server = subprocess.Popen([*command, "--max-concurrent", "1"], stderr=subprocess.PIPE, text=True)
+    try:
+        line = server.stderr.readline()
+        assert "serving 3 passages (bm25) at http://127.0.0.1:" in line
+        address = line.split(" at ")[1].split("/retrieve")[0]
+        quaere("search", "Halm bridge", "--index", address, "--json")
+        assert "rivers.md#0" in capsys.readouterr().out
+        port = address.rsplit(":", 1)[1]
+        second = subprocess.run([*command[:-1], port], capture_output=True, text=True, timeout=60)
+        assert second.returncode == 2
+        assert second.stderr.count("\n") == 2
+        assert f"port {port}" in second.stderr
+        server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=20) == 0
+        assert server.stderr.read() == ""
+    finally:
+        server.kill()
+        server.wait()
+        server.stderr.close()

@@ -1,0 +1,140 @@
+"""Articles read well, keep their length, and state every fact where they say they do."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quaere.worlds import World, generate_world
+from quaere.worlds.dice import Dice
+from quaere.worlds.outline import choose_form
+from quaere.worlds.prose import MAX_WORDS, MIN_WORDS, with_article
+
+FAMILIES = ("evaluation", "warmup")
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def world(request: pytest.FixtureRequest) -> World:
+    return generate_world(21, 1500, request.param)
+
+
+def test_articles_have_80_to_200_words(world: World) -> None:
+    lengths = [len(article.text.split()) for article in world.articles()]
+    assert min(lengths) >= MIN_WORDS == 80
+    assert max(lengths) <= MAX_WORDS == 200
+    assert max(lengths) - min(lengths) > 60  # and they vary
+
+
+def test_every_fact_is_stated_once_in_its_span(world: World) -> None:
+    for entity in world.entities:
+        article = world.article(entity)
+        facts = {fact.relation: fact for fact in world.facts_of(entity)}
+        assert sorted(support.relation for support in article.supports) == sorted(facts)
+        for support in article.supports:
+            evidence = support.evidence
+            assert evidence.doc_id == article.id == entity.id
+            assert article.text[evidence.start : evidence.end] == evidence.text
+            assert support.mention.lower() in evidence.text.lower()
+            assert evidence.text[0].isupper()
+            assert evidence.text.endswith(".")
+            named = facts[support.relation].object
+            expected = world.entities[named].names if named is not None else (facts[support.relation].value,)
+            assert support.mention in expected
+
+
+def test_aliases_are_listed_in_the_entity_s_own_article(world: World) -> None:
+    num_aliases = 0
+    for entity in world.entities:
+        text = world.article(entity).text.lower()
+        for alias in entity.aliases:
+            assert alias.lower() in text
+            num_aliases += 1
+    assert num_aliases > len(world.entities) / 3
+
+
+def test_some_objects_are_called_by_an_alias(world: World) -> None:
+    titles = {name for entity in world.entities for name in (entity.name, *entity.also)}
+    mentions = [support.mention for article in world.articles() for support in article.supports]
+    aliases = {alias for entity in world.entities for alias in entity.aliases}
+    num_by_alias = sum(mention in aliases for mention in mentions)
+    assert num_by_alias > sum(mention in titles for mention in mentions) / 10
+
+
+def test_prose_is_clean(world: World) -> None:
+    article_an = re.compile(r"\b[Aa] (?!one\b|one-|uni|use|eu)[aeiou]|\b[Aa]n (?!hour)[^aeiouAEIOU]")
+    broken = re.compile(r"[{}\[\]|^_]|  | [.,;?]|\.\.|,,|,\.|\bthe the\b|\ba a\b|'s's|\b(\w+) \1\b", re.IGNORECASE)
+    for article in world.articles():
+        assert not article_an.search(article.text), article_an.search(article.text)
+        assert not broken.search(article.text), broken.search(article.text)
+        for sentence in re.split(r"(?<=\.)\s+", article.text):
+            assert re.match(r"[A-Z]", sentence) or re.match(r"(?:[A-Z]\. )*[A-Z]", sentence), sentence
+        assert article.text.count("(") == article.text.count(")")
+
+
+def test_pronouns_agree(world: World) -> None:
+    for entity in world.entities:
+        text = world.article(entity).text
+        if entity.pronoun == "she":
+            assert not re.search(r"\b(?:he|him|his|himself)\b", text, re.IGNORECASE), text
+        elif entity.pronoun == "he":
+            assert not re.search(r"\b(?:she|her|herself)\b", text, re.IGNORECASE), text
+
+
+def test_articles_of_a_kind_are_not_one_skeleton(world: World) -> None:
+    kind = world.family.kinds[0].name
+    articles = [world.article(entity) for entity in world.entities if entity.kind == kind]
+    openings = {re.sub(r"[A-Z]\w+|\d+", "", article.text.split(".")[0]) for article in articles}
+    orders = {tuple(support.relation for support in article.supports) for article in articles}
+    assert len(openings) > 20
+    assert len(orders) > len(articles) / 3
+
+
+def test_years_are_coherent(world: World) -> None:
+    for fact in world.facts():
+        relation = world.graph.relations[fact.relation]
+        window = relation.age or relation.gap
+        if fact.object is not None and window:
+            age = world.entities[fact.subject].year - world.entities[fact.object].year
+            assert window[0] <= age <= window[1]
+        if relation.year:
+            assert fact.value == str(world.entities[fact.subject].year)
+
+
+def test_acyclic_relations_never_lead_back(world: World) -> None:
+    relations = [relation for relation in world.family.relations if relation.acyclic]
+    assert relations
+    for relation in relations:
+        for start in range(len(world.entities)):
+            seen, here = set(), world.graph.object_of(start, relation.name)
+            while here is not None:
+                assert here not in seen
+                seen.add(here)
+                here = world.graph.object_of(here, relation.name)
+
+
+def test_an_article_does_not_depend_on_the_others(world: World) -> None:
+    streamed = list(world.articles())
+    assert streamed[::-1] == [world.article(entity) for entity in reversed(world.entities)]
+
+
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 2**40), num_articles=st.integers(200, 320), family=st.sampled_from(FAMILIES))
+def test_any_small_world_keeps_its_bounds_and_spans(seed: int, num_articles: int, family: str) -> None:
+    world = generate_world(seed, num_articles, family)
+    articles = list(world.articles())
+    assert len(articles) == num_articles
+    assert len({article.title for article in articles}) == num_articles
+    for article in articles:
+        assert MIN_WORDS <= len(article.text.split()) <= MAX_WORDS
+        for support in article.supports:
+            assert article.text[support.evidence.start : support.evidence.end] == support.evidence.text
+
+
+def test_small_change() -> None:
+    assert with_article("old donkey") == "an old donkey"
+    assert with_article("one-eyed dog") == "a one-eyed dog"
+    assert choose_form("{S} was [an only] child.", Dice(1)) == "{S} was an only child."
+    assert {choose_form("[a|b]", Dice(number)) for number in range(20)} == {"a", "b"}
