@@ -51,7 +51,7 @@ def draw_outline(graph: Graph, index: int, dice: Dice) -> list[Sentence]:
     dice.shuffle(templates)
     for alias, template in zip(aliases, templates, strict=False):
         _insert(body, Sentence(choose_form(template, dice), alias=alias), dice)
-    _embellish(kind, [opening, *body], body, dice)
+    _embellish(kind, [opening, *body], body, _object_groups(graph, index), dice)
     outline = [opening, *body]
     if len(outline) > 5 and dice.chance(_PARAGRAPH_PERCENT):
         outline[dice.between(3, len(outline) - 2)].opens_paragraph = True
@@ -88,11 +88,22 @@ def _can_join(first: Sentence, second: Sentence) -> bool:
     return is_short and is_plain and first.begins_with_subject and second.begins_with_subject
 
 
-def _embellish(kind: Kind, written: list[Sentence], body: list[Sentence], dice: Dice) -> None:
-    """Add sentences that carry no question facts, at least two, until the length that came up is reached."""
+def _object_groups(graph: Graph, index: int) -> tuple[str, ...]:
+    """What the objects of the facts are, as `{other:...}` would say it."""
+    kinds = {graph.entities[fact.object].kind for fact in graph.facts_of(index) if fact.object is not None}
+    groups = [group for group, members in graph.family.groups.items() if not kinds.isdisjoint(members)]
+    return (*sorted(kinds), *groups)
+
+
+def _embellish(kind: Kind, written: list[Sentence], body: list[Sentence], groups: tuple[str, ...], dice: Dice) -> None:
+    """Add sentences that carry no question facts, at least two, until the length that came up is reached.
+
+    Asides that name something of the same kind as a fact's object come first, so that the kind alone is no clue.
+    """
     asides, colour = list(kind.asides), list(kind.colour)
     dice.shuffle(asides)
     dice.shuffle(colour)
+    asides.sort(key=lambda aside: any(f"{{other:{group}}}" in aside for group in groups))
     target = dice.between(*_TARGET_WORDS)
     num_words, num_added = sum(map(_count_words, written)), 0
     while (num_words < target or num_added < 2) and (asides or colour):

@@ -205,7 +205,7 @@ RELATIONS = (
         sentences=(
             "{O} made the first one out of a broken cradle.",
             "{S} was thought up by {O}, who wanted something louder than {other:instrument}.",
-            "The idea came to {O} during a sermon.",
+            "The idea came to {O} during a sermon by {other:people}.",
             "The oldest one known bears the label of {O}, and a price.",
             "{O} [whittled|glued together] the prototype during {a:weather} {season}.",
         ),
@@ -261,9 +261,9 @@ RELATIONS = (
         percent=63,
         sentences=(
             "{S} has {O} strings, of which a beginner uses [one|two].",
-            "There are {O} strings in all, tuned in pairs by the brave.",
+            "Of the {small} or more pegs usually supplied, {O} hold gut and the rest are for show.",
             "The first one made had {small} strings; {O} strings are now the rule.",
-            "A player has {O} strings to keep in order and two hands to do it with.",
+            "A player has {O} lengths of gut to keep in order and, as a rule, {small} fingers to spare.",
         ),
         questions=(
             "How many strings are there on {X}?",

@@ -40,6 +40,7 @@ KINDS = (
             "A beggar who claimed to be {other:people} lived under it for {small} years.",
             "The road it serves runs from {other:town} to {other:town}.",
             "A fragment of {other:ship} is wedged between its stones.",
+            "A twin was to be thrown over {other:river}, but nobody would pay.",
             "Verses from {other:book} are cut into a bench nearby.",
         ),
         alias_sentences=PLACE_ALIAS_SENTENCES,
@@ -97,8 +98,8 @@ RELATIONS = (
         objects=("river",),
         percent=95,
         sentences=(
-            "{S} carries the road over {O}.",
-            "Beneath it runs {O}, at its noisiest in {season}.",
+            "{S} carries the road from {other:town} over {O}.",
+            "Beneath it runs {O}, which is [noisier|browner|colder] than {other:river}.",
             "Before it stood there, anyone who wished to get over {O} had to swim or pay.",
             "A ford across {O} had to be abandoned before work could start, like the one on {other:river}.",
         ),
@@ -159,10 +160,10 @@ RELATIONS = (
         unit="arches",
         percent=63,
         sentences=(
-            "{S} goes over in {O} arches, although the first plan showed {small}.",
+            "{S} strides across in {O} leaps of stone, although the first plan showed {small}.",
             "Counting from the mill side there are {O} arches, [one|two] of them patched.",
             "{S's} {O} arches are of unequal width.",
-            "Swimmers dare one another to pass under all {O} arches in one breath.",
+            "Swimmers dare one another to pass under all {O} vaults in {small} breaths.",
         ),
         questions=(
             "How many arches are there in {X}?",
@@ -179,7 +180,7 @@ RELATIONS = (
             "{S} was made of {O}, since the {stone} that had been ordered never came.",
             "The blocks are {O}, cut by eye and set almost without mortar.",
             "{small} barges of {O} went into it, and a little {stone} for the railings.",
-            "Rain brings out the colour of the {O}, which was quarried for something grander.",
+            "Rain darkens the {O}, and leaves the {stone} of the lamp posts alone.",
         ),
         questions=(
             "Of what stone is {X} made?",
@@ -272,9 +273,9 @@ RELATIONS = (
         percent=68,
         sentences=(
             "Pupils wear {O} gowns, and the masters {colour} ones.",
-            "A pupil can be recognised at a distance by the {O} gown, which is never washed.",
+            "Against {colour} brick the {O} gowns of the pupils can be made out from afar.",
             "Cloth for the gowns is dyed {O}, as {colour} was found to show the ink.",
-            "The rule book requires a gown of {O} cloth, [long enough to trip over|with deep pockets].",
+            "The rule book requires a gown of {O} cloth, with {colour} pockets.",
         ),
         questions=(
             "What colour are the gowns worn at {X}?",

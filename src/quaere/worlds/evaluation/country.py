@@ -48,6 +48,7 @@ KINDS = (
             "{other:people} passed through in {later} and complained about the beds.",
             "Children skip to a rhyme about {other:people} and {other:people}, neither of whom ever lived there.",
             "Wagons bound for {other:valley} stop here to change horses.",
+            "In dry years drinking water is carted from {other:river}.",
             "A rumour that {other:ship} lies buried under the marketplace has never been tested.",
         ),
         alias_sentences=PLACE_ALIAS_SENTENCES,
@@ -149,8 +150,8 @@ RELATIONS = (
             "{S's} quays are on {O}, although the older maps draw {other:river} in its place.",
             "The water that turns its mills is that of {O}.",
             "From the square, steps go down to {O}, where boats from {other:town} tie up.",
-            "Every street ends, sooner or later, at {O}.",
-            "{S} owes its damp cellars to {O}.",
+            "Every street ends, sooner or later, at {O}, though the drains lead to {other:river}.",
+            "{S} owes its dry mills to {other:river} and its damp cellars to {O}.",
         ),
         phrases=(
             "the river that flows through {X}",
@@ -221,7 +222,7 @@ RELATIONS = (
         percent=68,
         sentences=(
             "Stalls go up every {O}, and the cattle sales that used to follow on {weekday} have been given up.",
-            "On {O} the square belongs to the hens, the cheeses and the pickpockets.",
+            "On {O} the square belongs to the hens, on {weekday} to the sweepers.",
             "Farmers come in on {O}; on {weekday} they stay at home and count.",
             "The weekly market is a {O} affair, moved there from {weekday} in {later}.",
         ),
@@ -239,8 +240,8 @@ RELATIONS = (
         percent=58,
         sentences=(
             "The last count found {O} households and {small} empty ones.",
-            "Smoke rises from the hearths of {O} households, not counting the almshouses.",
-            "Hearth tax is paid by {O} households, [most of them late|after much knocking].",
+            "Smoke rises from {O} hearths, not counting the {small} of the almshouses.",
+            "Window tax is due from {O} front doors, [and {big} windows are bricked up|after much knocking].",
             "{S} is made up of {O} households, {small} of which claim to be the oldest.",
         ),
         questions=(

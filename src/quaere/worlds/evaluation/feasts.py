@@ -42,6 +42,7 @@ KINDS = (
             "{other:people} described it in {later} as a noisy mistake.",
             "Passages from {other:book} are shouted from a balcony.",
             "Visitors arrive from {other:valley} in painted carts.",
+            "Pedlars who try to sell {other:dish} are chased away.",
         ),
         alias_sentences=(
             "Almanacs enter it as {A}.",
@@ -102,8 +103,8 @@ RELATIONS = (
         objects=("town",),
         percent=93,
         sentences=(
-            "The crowd gathers in {O}, in front of the granary.",
-            "Every window in {O} must show a light while it lasts.",
+            "The crowd, half of it from {other:town}, gathers in {O}.",
+            "People walk from {other:town} to {O}, where every window must show a light while it lasts.",
             "{S} fills the streets of {O}; an imitation in {other:town} died out in {later}.",
             "{O} spends a quarter of its taxes on it and never complains.",
         ),
@@ -141,9 +142,9 @@ RELATIONS = (
         objects=("dish",),
         percent=68,
         sentences=(
-            "Nobody goes home without a bowl of {O}.",
+            "Nobody goes home without a bowl of {O}, however full of {other:dish}.",
             "Long tables are laid with {O}, and {other:dish} is frowned upon.",
-            "The air is thick with the steam of {O}.",
+            "Where there used to be {other:dish}, the air is now thick with the steam of {O}.",
             "Cauldrons of {O} are emptied by noon.",
         ),
         phrases=("the dish eaten at {X}", "the traditional dish of {X}", "the dish served during {X}"),
@@ -161,8 +162,8 @@ RELATIONS = (
         sentences=(
             "{S} falls in {O}, having been moved from {month} to spare the harvest.",
             "Preparations take the whole of the month before, and the thing itself comes in {O}.",
-            "{O} would be a dull month without it.",
-            "{S} belongs to {O}, like [mud|swallows|cheap plums].",
+            "After {month} people begin to count the days, for {O} would be dull without it.",
+            "{S} belongs to {O}, as sneezing belongs to {month}.",
         ),
         questions=("In which month is {X} held?", "What is the month of {X}?", "Which month brings {X}?"),
     ),
@@ -174,7 +175,7 @@ RELATIONS = (
         age=(22, 60),
         sentences=(
             "{O} first put it together on a day when the butcher was closed.",
-            "{S} is owed to {O}, who dropped one pan into another.",
+            "{S} is owed to {O}, who, startled by {other:people}, dropped one pan into another.",
             "Credit belongs to {O}, despite the claims of {other:people}.",
             "{O} served it to {small} bishops and was asked to repeat it.",
         ),

@@ -247,7 +247,7 @@ RELATIONS = (
             "{S} paid dues to {O} for the rest of {his} life.",
             "{S} wore the badge of {O} and was fined {times} for losing it.",
             "In {later} {he} was sworn in by {O}, after {other:guild} had turned {him} down.",
-            "{S} carried a candle for {O} in every procession.",
+            "{S} carried a candle for {O} in every procession, and made faces at {other:guild}.",
             "The mastership papers were granted in {later} by {O}.",
             "{S} had little time for {other:guild} and swore loyalty to {O} instead.",
         ),
@@ -292,7 +292,7 @@ RELATIONS = (
         sentences=(
             "{S} asked for {O} every birthday and on most other days as well.",
             "Nothing pleased {him} at table as much as {O}, and nothing less than {other:dish}.",
-            "{S} would walk {small} miles for a plate of {O}.",
+            "{S} would walk {small} miles for {O}, past any number of plates of {other:dish}.",
             "A doctor forbade {him} {O} in {later}, with no effect at all.",
             "{S} detested {other:dish} but could not leave {O} alone.",
         ),

@@ -41,6 +41,7 @@ KINDS = (
             "{S} subscribed to {other:book} and regretted the expense.",
             "Timber from {other:ship} was made into its benches.",
             "A portrait of {other:people} hangs above the stairs, unsigned.",
+            "{S} lends its trestles to {other:festival} and counts them afterwards.",
             "{S's} barge sank in {other:river} in {later}.",
         ),
         alias_sentences=(
@@ -147,8 +148,8 @@ RELATIONS = (
         objects=("festival",),
         percent=63,
         sentences=(
-            "{S's} members down tools for {O} and for nothing else.",
-            "New masters are sworn on {O}, once the beer has been paid for.",
+            "{S's} members work through {other:festival} but down tools for {O}.",
+            "New masters used to be sworn at {other:festival} and now are sworn at {O}.",
             "Of all the feasts, it marches only at {O}, leaving {other:festival} to its rivals.",
             "{S} hangs out its banner for {O} and keeps it furled on every other day.",
         ),
@@ -187,7 +188,7 @@ RELATIONS = (
         percent=100,
         age=(24, 60),
         sentences=(
-            "{S's} lines were laid down by {O}, on the floor of a chapel.",
+            "{S's} lines, copied by {other:people}, were laid down by {O} on the floor of a chapel.",
             "{S} left the yard of {O} with her paint still wet.",
             "{O} gave {small} years and a thumb to her construction.",
             "{S's} keel came out of the yard of {O}, who had underbid {other:people}.",

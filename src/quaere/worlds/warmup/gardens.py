@@ -120,6 +120,7 @@ KINDS = (
             "{other:people} tied a goat to it in {later}.",
             "A poem in {other:newspaper} addresses it as a friend.",
             "{S's} plinth had been meant for {other:theatre}.",
+            "A plaster cast of its hand lies in {other:garden}.",
         ),
         alias_sentences=(
             "Nannies call it {A}.",
@@ -196,9 +197,9 @@ RELATIONS = (
         percent=58,
         sentences=(
             "There are {O} monks in residence, {small} under a vow of silence.",
-            "Soup is ladled out for {O} monks.",
+            "Soup is ladled out for {O} brothers and {small} guests.",
             "Of the beds in the dormitory, {O} are slept in by monks and {small} by cats.",
-            "The roll call takes an hour, since {O} monks answer slowly.",
+            "The roll call takes {small} minutes, since {O} cowls answer slowly.",
         ),
         questions=("How many monks inhabit {X}?", "How many monks belong to {X}?"),
     ),
@@ -280,7 +281,7 @@ RELATIONS = (
             "An avenue of {O} trees leads to the water, {tree} having failed.",
             "{S's} pride is one {O} tree older than the harbour.",
             "Gardeners there swear by the {O} tree and curse the {tree}.",
-            "Beneath the oldest {O} tree lovers carve dates, [some of them true|mostly wrong].",
+            "Lovers carve dates into the oldest {O} tree and names into the {tree}.",
         ),
         questions=(
             "What species of tree is the pride of {X}?",
@@ -294,7 +295,7 @@ RELATIONS = (
         percent=100,
         age=(22, 60),
         sentences=(
-            "{O} modelled it from memory.",
+            "{O} modelled it from memory, {other:people} having refused to sit.",
             "The signature of {O} is hidden behind the knee.",
             "{S} left the studio of {O} in {small} pieces, and {other:people} paid the carriage.",
             "{O} gave it {small} months and a second-hand sword.",
@@ -332,7 +333,7 @@ RELATIONS = (
         percent=73,
         sentences=(
             "{S} stands among the flower beds of {O}.",
-            "Visitors to {O} rub its toe for luck.",
+            "Visitors on their way from {other:garden} to {O} rub its toe for luck.",
             "{S} was wheeled into {O} one night, {other:garden} having refused delivery.",
             "Sparrows from all over {O} gather on its hat.",
         ),
@@ -350,8 +351,8 @@ RELATIONS = (
         percent=68,
         sentences=(
             "{S} is of {O}, hollow, over a frame of {metal}.",
-            "Melted spoons supplied the {O} for it.",
-            "Under the paint it is {O} from head to heel.",
+            "Melted spoons supplied the {O} for it, and {a:metal} gate the pedestal.",
+            "Under paint the colour of {metal} it is {O} from head to heel.",
             "A scratch on the heel shows {O}, not the {metal} on the invoice.",
         ),
         questions=(

@@ -88,6 +88,7 @@ KINDS = (
             "Smoke from {other:mine} dims it in calm weather.",
             "An engraving by {other:people} shows it on the wrong rock.",
             "{S's} spare lens was lent to {other:observatory} and never seen again.",
+            "Keepers' families live on {other:island} and signal with bedsheets.",
         ),
         alias_sentences=PLACE_ALIAS_SENTENCES,
     ),
@@ -244,7 +245,7 @@ RELATIONS = (
         percent=93,
         sentences=(
             "{S's} rock belongs to {O}, although the keepers shop on {other:island}.",
-            "{S} guards the southern cape of {O}.",
+            "{S} guards the southern cape of {O} from rocks that belong to {other:island}.",
             "Supplies are hauled up from a cove on {O}.",
             "Ships bound for {O} look for its flash, [two short and one long|a wink every minute].",
         ),
@@ -287,8 +288,8 @@ RELATIONS = (
         sentences=(
             "A spiral of {O} steps leads to the lamp, past {small} bunks.",
             "The keeper's knees know all {O} steps of it.",
-            "Count {O} steps and you are beside the lens.",
-            "Visitors give up, on average, halfway up the {O} steps.",
+            "Count {O} treads and {small} landings and you are beside the lens.",
+            "Visitors give up, on average, {big} short of the {O} stairs.",
         ),
         questions=(
             "How many steps must one climb in {X}?",

@@ -88,6 +88,7 @@ _ASIDES = (
     "Crossing to {other:island} in {later}, {he} was sick on the shoes of {other:people}.",
     "{S} left {other:people} {big} ducats and {other:people} a riddle.",
     "The bells of {other:abbey} reminded {him} of debts.",
+    "A quarrel with {other:company} over {gift} lasted from {later} to the end.",
     "For the carnival of {later} {he} dressed as {other:people}, and was believed.",
     "A rumour linking {him} with {other:people} came from a barber on {other:island}.",
 )
@@ -267,10 +268,10 @@ RELATIONS = (
         gap=(-17, 300),
         sentences=(
             "{S's} first wages came from {O}, [for copying invoices|for sweeping the counting house].",
-            "A clerk's stool at {O} was where {his} working days started.",
+            "A clerk's stool at {O}, bought second-hand from {other:company}, was where {his} working days started.",
             "At fifteen {he} was carrying parcels for {O}; {other:company} had judged {him} too small.",
             "{O} took {him} on as the lowest of its clerks.",
-            "{S} stuck labels for {O} until the eyesight protested.",
+            "{S} stuck labels for {O} at the age when others played, and despised {other:company}.",
         ),
         phrases=("the company that first employed {X}", "the first employer of {X}"),
         questions=(

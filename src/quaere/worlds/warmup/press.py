@@ -209,7 +209,7 @@ RELATIONS = (
         objects=("island",),
         percent=88,
         sentences=(
-            "{S's} presses shake a cellar on {O}.",
+            "{S's} presses, brought over from {other:island}, shake a cellar on {O}.",
             "{S} is set in type on {O}, [by candle|by twins], from gossip gathered on {other:island}.",
             "The editors drink in the harbour of {O}.",
             "Paper for it is unloaded on {O} every other week.",

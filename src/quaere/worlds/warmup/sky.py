@@ -39,6 +39,8 @@ KINDS = (
             "Lantern light from {other:theatre} spoils the western sky.",
             "{S's} spare dome roofs a chapel of {other:abbey}.",
             "A bust of {other:people} serves as a hat stand.",
+            "Mules are hired from {other:island}, where they are meeker.",
+            "{other:company} made it a present of a barometer and then sent the bill.",
         ),
         alias_sentences=PLACE_ALIAS_SENTENCES,
     ),
@@ -71,6 +73,7 @@ KINDS = (
         ),
         asides=(
             "{other:people} refused to look at it.",
+            "The staff of {other:observatory} slept through its arrival.",
             "{S} was mistaken for the lamp of {other:lighthouse} in {later}.",
             "{S's} path crosses that of {other:comet} on paper.",
             "An aria of {other:opera} begs it to go away.",
@@ -93,7 +96,7 @@ RELATIONS = (
         objects=("island",),
         percent=93,
         sentences=(
-            "{S} occupies the driest ridge of {O}.",
+            "{S} occupies the driest ridge of {O}, in sight of {other:island}.",
             "Astronomers reach it by mule from the landing stage of {O}.",
             "The clear air of {O} decided the matter, {other:island} being too hazy.",
             "Fishermen off {O} steer by its white dome.",
@@ -149,7 +152,7 @@ RELATIONS = (
             "The oil for its lamps is paid for by {O}, in return for tide tables.",
             "{O} meets the running costs, [grumbling|in exchange for a star], since {other:company} withdrew.",
             "{S's} budget is a line in the ledgers of {O}.",
-            "Each spring {O} sends a cheque and an inspector.",
+            "Each spring {O} sends a cheque, and {other:company} its regrets.",
         ),
         phrases=("the company that funds {X}", "the company that meets the running costs of {X}"),
         questions=(
@@ -186,7 +189,7 @@ RELATIONS = (
             "The telescope of {O} was pointing the right way at the right moment.",
             "Confirmation came from {O}, {other:observatory} being fogbound.",
             "{S's} orbit was computed at {O}, on the back of a menu.",
-            "At {O} it was followed for {small} weeks with the big telescope.",
+            "At {O} it was followed for {small} weeks, and at {other:observatory} not at all.",
         ),
         phrases=("the observatory that confirmed {X}", "the observatory that computed the orbit of {X}"),
         questions=(
@@ -220,7 +223,7 @@ RELATIONS = (
             "Prayers against it are still said at {O}.",
             "The monks of {O} keep a fast whenever it is due, though {other:abbey} does not.",
             "{O} rings its bells backwards at its approach.",
-            "Novices at {O} are taught a litany about it.",
+            "Novices at {O} are taught a litany about it, and those at {other:abbey} a joke.",
         ),
         phrases=("the abbey that prays against {X}", "the abbey alarmed by {X}"),
         questions=(

@@ -122,7 +122,7 @@ RELATIONS = (
         percent=93,
         sentences=(
             "{S's} portico faces the harbour of {O}.",
-            "Nobody on {O} lives more than a mile from its box office.",
+            "Nobody on {O} lives far from its box office, and rowers come from {other:island}.",
             "Touring troupes must cross to {O} with their scenery, [usually soaked|on a raft].",
             "When the show is sold out, half of {O} stands in the street to listen.",
         ),
@@ -278,7 +278,7 @@ RELATIONS = (
         sentences=(
             "{S} falls into {O} acts, the last of them in darkness.",
             "Patience is needed for its {O} acts.",
-            "Singers are paid for {O} acts and rehearse half.",
+            "Once the overture is over the curtain must come down {O} times, with {small} encores, before anyone goes home.",
             "Supper is served after the longest of the {O} acts.",
         ),
         questions=("How many acts divide {X}?", "Into how many acts falls {X}?"),

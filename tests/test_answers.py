@@ -1,0 +1,45 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quaere.rewards.answers import exact_match_score, f1_score, normalise_answer
+
+
+@pytest.mark.parametrize(
+    ("text", "normal"),
+    [
+        ("The  Halm Bridge!", "halm bridge"),
+        ("An apple a day", "apple day"),
+        ("theatre", "theatre"),
+        ("U.S.A.", "usa"),
+        ("  ", ""),
+        ("Čelik—most", "čelik—most"),
+    ],
+)
+def test_normaliser(text, normal):
+    assert normalise_answer(text) == normal
+
+
+def test_exact_match_takes_any_alias():
+    assert exact_match_score("the Halm bridge", ["Oss", "Halm Bridge."]) == 1
+    assert exact_match_score("Halm", ["Halm Bridge"]) == 0
+    assert exact_match_score("x", []) == 0
+
+
+def test_f1_by_hand():
+    # Two shared tokens; 2 of ours, 3 of theirs: 2 * 2 / 5.
+    assert f1_score("Halm bridge", ["old Halm bridge"]) == pytest.approx(0.8)
+    # A repeated token counts as often as both have it: 1 shared, 3 and 1 tokens: 2 / 4.
+    assert f1_score("oss oss oss", ["oss"]) == pytest.approx(0.5)
+    assert f1_score("x", ["y", "x z"]) == pytest.approx(2 / 3)
+    assert f1_score("the", ["a"]) == 1
+    assert f1_score("x", ["the"]) == 0
+
+
+@given(st.text(max_size=30), st.lists(st.text(max_size=30), max_size=3))
+def test_scores_are_bounded_and_exact_match_implies_full_f1(answer, accepted):
+    exact, f1 = exact_match_score(answer, accepted), f1_score(answer, accepted)
+    assert exact in (0, 1)
+    assert 0 <= f1 <= 1
+    if exact:
+        assert f1 == 1
