@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from quaere.search.bm25 import passage_terms
+from quaere.search.bm25 import Bm25Settings, passage_terms
 from quaere.search.corpus import CorpusReader
 from quaere.search.dense import DenseSettings
 from quaere.search.index import Index, IndexSettings, build_index
@@ -70,6 +70,9 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--questions", type=Path, required=True)
     parser.add_argument("--engine", choices=("bm25", "dense", "hybrid"), default="bm25")
+    parser.add_argument("--k1", type=float, default=Bm25Settings().k1)
+    parser.add_argument("--b", type=float, default=Bm25Settings().b)
+    parser.add_argument("--title-weight", type=int, default=Bm25Settings().title_weight)
     parser.add_argument("--embedder", default=DenseSettings().embedder)
     parser.add_argument("--ann", choices=("flat", "ivf", "hnsw"), default="flat")
     parser.add_argument("--passages", type=int, default=100_000, help="size of the large corpus; 0 leaves it out")
@@ -78,7 +81,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     dense = DenseSettings(embedder=args.embedder, ann=args.ann).with_known_prefixes()
-    settings = IndexSettings(engine=args.engine, dense=dense)
+    bm25 = Bm25Settings(args.k1, args.b, args.title_weight)
+    settings = IndexSettings(engine=args.engine, bm25=bm25, dense=dense)
     with gzip.open(args.questions, "rb") as lines:
         questions = [msgspec.json.decode(line, type=Question) for line in lines]
     with tempfile.TemporaryDirectory() as scratch:

@@ -191,7 +191,7 @@ def iterated(num_rounds: int) -> Script:
 
 
 class Reader:
-    """The careful one: takes the question apart from the inside out and follows, step by step, a name of the right type.
+    """The careful one: takes the question apart from the inside out and follows a name of the right type at every step.
 
     "Which river flows through | the town where | the author of | The Salt Ledger ...": from the page of The Salt Ledger
     to a person named there, to a town named on that person's page, to a river named on the town's page. The type of a

@@ -253,6 +253,14 @@ def test_every_missing_or_cut_file_is_noticed(index, folder):
             open_index(index.path)
 
 
+@pytest.mark.parametrize("name", ["data.csc.index.npy", "vocab.index.json", "params.index.json"])
+def test_overwritten_engine_files_are_noticed(index, name):
+    path = index.path / "bm25" / name
+    path.write_bytes(b"\0" * path.stat().st_size)
+    with pytest.raises(BadInput, match="damaged"):
+        open_index(index.path).search(["oss"], 1)
+
+
 def test_overwritten_arrays_are_noticed(index):
     path = index.path / "passages.npy"
     path.write_bytes(b"\0" * path.stat().st_size)

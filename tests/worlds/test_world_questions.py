@@ -169,7 +169,7 @@ def test_says() -> None:
     assert not says("Who built Ossgate?", "the Oss")
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 2**40), family=st.sampled_from(FAMILIES))
 def test_any_small_world_has_sound_questions_of_every_length(seed: int, family: str) -> None:
     world = generate_world(seed, 200, family)

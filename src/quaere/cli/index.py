@@ -105,7 +105,8 @@ def _show_progress() -> Iterator[Callable[[str, int, int | None], None] | None]:
             nonlocal shown_at
             now = time.monotonic()
             if now - shown_at > 0.1 or done in (0, total):
-                bar.update(task, description=doing, completed=done, total=total)
+                bar.tasks[0].total = total  # `update` would take None for "as before"
+                bar.update(task, description=doing, completed=done)
                 shown_at = now
 
         yield progress

@@ -52,7 +52,7 @@ class CatalogueEntry(Struct, frozen=True):
     num_bytes: int
     licence: str
     note: str
-    needs_guide: bool  # too small to follow a protocol untrained
+    needs_guide: bool = False  # too small to follow a protocol untrained
 
 
 class ModelPath(Struct, frozen=True):

@@ -302,7 +302,11 @@ def open_index(path: Path) -> Index:
 def _open_engine(path: Path, settings: IndexSettings) -> Engine:
     engines: list[Engine] = []
     if "bm25" in settings.engine_names:
-        engines.append(Bm25Engine.open(path / "bm25"))
+        try:
+            engines.append(Bm25Engine.open(path / "bm25"))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            hint = f"quaere index FOLDER --out {path} --force"
+            raise BadInput(f"the index {path} is damaged: {path / 'bm25'} cannot be read", hint=hint) from error
     if "dense" in settings.engine_names:
         engines.append(DenseEngine.open(path / "dense", settings.dense))
     return engines[0] if len(engines) == 1 else HybridEngine(engines)

@@ -261,7 +261,7 @@ RELATIONS = (
         percent=63,
         sentences=(
             "{S} has {O} strings, of which a beginner uses [one|two].",
-            "Of the {small} or more pegs usually supplied, {O} hold gut and the rest are for show.",
+            "Of its many pegs, {O} hold gut and [two|three] are for show.",
             "The first one made had {small} strings; {O} strings are now the rule.",
             "A player has {O} lengths of gut to keep in order and, as a rule, {small} fingers to spare.",
         ),

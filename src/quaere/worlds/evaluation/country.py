@@ -150,8 +150,8 @@ RELATIONS = (
             "{S's} quays are on {O}, although the older maps draw {other:river} in its place.",
             "The water that turns its mills is that of {O}.",
             "From the square, steps go down to {O}, where boats from {other:town} tie up.",
-            "Every street ends, sooner or later, at {O}, though the drains lead to {other:river}.",
-            "{S} owes its dry mills to {other:river} and its damp cellars to {O}.",
+            "Every street ends, sooner or later, at {O}, while {other:river} is half a day's ride away.",
+            "{S} owes nothing to {other:river}, and its damp cellars to {O}, which runs under half of them.",
         ),
         phrases=(
             "the river that flows through {X}",
@@ -240,8 +240,8 @@ RELATIONS = (
         percent=58,
         sentences=(
             "The last count found {O} households and {small} empty ones.",
-            "Smoke rises from {O} hearths, not counting the {small} of the almshouses.",
-            "Window tax is due from {O} front doors, [and {big} windows are bricked up|after much knocking].",
+            "Smoke rises from {O} family hearths, not counting the {small} of the almshouses.",
+            "Window tax is due from {O} front doors, one to a family, [and {big} panes are blind|after much knocking].",
             "{S} is made up of {O} households, {small} of which claim to be the oldest.",
         ),
         questions=(

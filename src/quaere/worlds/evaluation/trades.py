@@ -188,7 +188,7 @@ RELATIONS = (
         percent=100,
         age=(24, 60),
         sentences=(
-            "{S's} lines, copied by {other:people}, were laid down by {O} on the floor of a chapel.",
+            "{S's} lines, later copied by {other:people}, were laid down by {O} on the floor of a chapel.",
             "{S} left the yard of {O} with her paint still wet.",
             "{O} gave {small} years and a thumb to her construction.",
             "{S's} keel came out of the yard of {O}, who had underbid {other:people}.",
@@ -206,8 +206,8 @@ RELATIONS = (
         sentences=(
             "{S's} first master was {O}, and {other:people} sailed as mate.",
             "{O} took her out on her maiden voyage and brought her back with fewer spoons.",
-            "On her quarterdeck stood {O}, usually in slippers.",
-            "Command went to {O} after {other:people} had asked for too much money.",
+            "From the very first voyage {O} stood on her quarterdeck, usually in slippers.",
+            "The first command of her went to {O} after {other:people} had asked for too much money.",
         ),
         phrases=(
             "the first captain of {X}",

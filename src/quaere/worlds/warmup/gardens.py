@@ -264,7 +264,7 @@ RELATIONS = (
             "The key hangs on the belt of {O}.",
             "{S} was the private property of {O}, who let the public in {hour}.",
             "{O} acquired it at cards from {other:people}.",
-            "Bills for manure were sent to {O}.",
+            "Bills for manure were sent to {O}, who had bought the land.",
         ),
         phrases=("the merchant who possessed {X}", "the proprietor of {X}"),
         questions=(
@@ -281,7 +281,7 @@ RELATIONS = (
             "An avenue of {O} trees leads to the water, {tree} having failed.",
             "{S's} pride is one {O} tree older than the harbour.",
             "Gardeners there swear by the {O} tree and curse the {tree}.",
-            "Lovers carve dates into the oldest {O} tree and names into the {tree}.",
+            "The oldest {O} tree has a fence and a bench of its own, and the {tree} has neither.",
         ),
         questions=(
             "What species of tree is the pride of {X}?",

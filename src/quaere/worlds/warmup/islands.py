@@ -187,7 +187,7 @@ RELATIONS = (
             "The breakwater, {big} yards of it, was planned by {O}.",
             "Waves are held off by a wall that {O} designed on a napkin.",
             "{O} gave the harbour its sea wall; an earlier one by {other:people} had dissolved.",
-            "That the port does not wash away is thanks to {O}.",
+            "That the port does not wash away is thanks to {O} and a wall drawn on oilcloth.",
         ),
         phrases=(
             "the engineer who designed the sea wall of {X}",
@@ -247,7 +247,7 @@ RELATIONS = (
             "{S's} rock belongs to {O}, although the keepers shop on {other:island}.",
             "{S} guards the southern cape of {O} from rocks that belong to {other:island}.",
             "Supplies are hauled up from a cove on {O}.",
-            "Ships bound for {O} look for its flash, [two short and one long|a wink every minute].",
+            "Ships bound for {O}, on whose rocks it stands, look for its flash, [two short|a wink every minute].",
         ),
         phrases=("the island with {X} on its shore", "the island lit by {X}", "the island guarded by {X}"),
         questions=(
@@ -289,7 +289,7 @@ RELATIONS = (
             "A spiral of {O} steps leads to the lamp, past {small} bunks.",
             "The keeper's knees know all {O} steps of it.",
             "Count {O} treads and {small} landings and you are beside the lens.",
-            "Visitors give up, on average, {big} short of the {O} stairs.",
+            "Visitors give up, on average, [ten|thirty|fifty] short of the {O} stairs.",
         ),
         questions=(
             "How many steps must one climb in {X}?",

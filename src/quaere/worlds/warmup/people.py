@@ -270,7 +270,7 @@ RELATIONS = (
             "{S's} first wages came from {O}, [for copying invoices|for sweeping the counting house].",
             "A clerk's stool at {O}, bought second-hand from {other:company}, was where {his} working days started.",
             "At fifteen {he} was carrying parcels for {O}; {other:company} had judged {him} too small.",
-            "{O} took {him} on as the lowest of its clerks.",
+            "{O} took {him} on at fourteen as the lowest of its clerks.",
             "{S} stuck labels for {O} at the age when others played, and despised {other:company}.",
         ),
         phrases=("the company that first employed {X}", "the first employer of {X}"),

@@ -192,7 +192,7 @@ RELATIONS = (
         age=(26, 62),
         sentences=(
             "{O} brought out the first issue to advertise a shipload of figs.",
-            "{S's} press was bought by {O}, second-hand, from {other:people}.",
+            "{S's} first press was bought by {O}, second-hand, from {other:people}.",
             "The early numbers were written, set and delivered by {O}.",
             "{O} lost {big} ducats on it before anybody noticed its existence.",
         ),

@@ -117,7 +117,7 @@ RELATIONS = (
             "{O} begged for every brick of it.",
             "{S's} first director, and its first cook, was {O}.",
             "{S} grew out of a shed in which {O} hid from {other:people}.",
-            "The foundation stone has the thumbprint of {O}.",
+            "The foundation stone and the director's chair both have the thumbprint of {O}.",
         ),
         phrases=("the first director of {X}", "the astronomer who began {X}"),
         questions=(
@@ -186,15 +186,15 @@ RELATIONS = (
         percent=83,
         gap=(-1, 300),
         sentences=(
-            "The telescope of {O} was pointing the right way at the right moment.",
+            "The telescope of {O} was pointing the right way, and after that nobody doubted it.",
             "Confirmation came from {O}, {other:observatory} being fogbound.",
-            "{S's} orbit was computed at {O}, on the back of a menu.",
+            "Doubts ended when {O} measured its path, on the back of a menu.",
             "At {O} it was followed for {small} weeks, and at {other:observatory} not at all.",
         ),
-        phrases=("the observatory that confirmed {X}", "the observatory that computed the orbit of {X}"),
+        phrases=("the observatory that confirmed {X}", "the observatory that vouched for {X}"),
         questions=(
             "Which observatory confirmed {X}?",
-            "Which observatory computed the orbit of {X}?",
+            "Which observatory vouched for {X}?",
         ),
     ),
     Relation(

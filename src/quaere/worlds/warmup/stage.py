@@ -106,7 +106,7 @@ RELATIONS = (
             "{S's} roof, without a single pillar, was calculated by {O}.",
             "{O} was architect, plumber and earliest spectator.",
             "The horseshoe plan came off the slide rule of {O}, and the draughts are blamed on {other:people}.",
-            "Workmen still curse {O}, who wanted the stage to revolve.",
+            "Workmen still curse {O}, who drew it and wanted the stage to revolve.",
         ),
         phrases=("the architect of {X}", "the engineer who drew up the plans for {X}"),
         questions=(
@@ -138,15 +138,15 @@ RELATIONS = (
         objects=("merchant",),
         percent=63,
         sentences=(
-            "Losses are made good by {O}, who has a free seat.",
-            "The ground it occupies was bought by {O} to annoy {other:people}.",
-            "{O} held the licence and fired the managers.",
-            "Takings go to {O}, in a locked hat box.",
+            "Losses are made good by {O}, who owns the place and has a free seat.",
+            "The building and the ground beneath were bought by {O} to annoy {other:people}.",
+            "{O} kept the deeds in a drawer and fired the managers.",
+            "Takings go to {O}, the owner, in a locked hat box.",
         ),
-        phrases=("the licence holder of {X}", "the merchant who kept open {X}"),
+        phrases=("the merchant who owned {X}", "the owner of {X}"),
         questions=(
-            "Who held the licence of {X}?",
-            "Which merchant paid the losses of {X}?",
+            "Who was the owner of {X}?",
+            "Which merchant owned {X}?",
         ),
     ),
     Relation(
@@ -175,7 +175,7 @@ RELATIONS = (
             "Moths dislike its curtain, which is of {O} lined with {fabric}.",
             "A curtain of {O} comes down like a guillotine.",
             "After the {gale} the curtain was remade in {O}.",
-            "The safety curtain apart, everything that hangs there is {O}.",
+            "What comes down when a play is over is {O}, patched with {fabric}.",
         ),
         questions=(
             "Of which fabric is the curtain at {X}?",
@@ -278,7 +278,7 @@ RELATIONS = (
         sentences=(
             "{S} falls into {O} acts, the last of them in darkness.",
             "Patience is needed for its {O} acts.",
-            "Once the overture is over the curtain must come down {O} times, with {small} encores, before anyone goes home.",
+            "The curtain must come down {O} times, with {small} encores, before anyone goes home.",
             "Supper is served after the longest of the {O} acts.",
         ),
         questions=("How many acts divide {X}?", "Into how many acts falls {X}?"),
