@@ -81,7 +81,9 @@ class LocalSearcher:
     async def close(self) -> None:
         """Wait for the calls under way, then let go of the threads."""
         while self._calls:
-            await asyncio.gather(*self._calls)
+            call = next(iter(self._calls))
+            await call  # a finished task does not yield here, so it is taken out at once, not by its callback
+            self._calls.discard(call)
         self._threads.shutdown()
 
     def _start_calls(self) -> None:

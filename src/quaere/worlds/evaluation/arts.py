@@ -248,7 +248,7 @@ RELATIONS = (
             "A good one is all {O}, though repairers cheat with {wood}.",
         ),
         questions=(
-            "From which wood is the body made of {X}?",
+            "Which wood forms the body of {X}?",
             "Which wood is used for the body of {X}?",
             "What is the body wood of {X}?",
         ),

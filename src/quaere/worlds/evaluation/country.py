@@ -82,7 +82,7 @@ KINDS = (
             "Barges of up to {big} tons can use it in a good {season}.",
             "The water runs {colour} for a week after heavy rain.",
             "Millers have fought over its weirs since {later}.",
-            "No one has yet found {oddity} that a drunken ferryman dropped into it in {later}.",
+            "Nobody has yet fished out {oddity} that a drunken ferryman let fall in {later}.",
             "{S's} banks are soft, and {small} carts are lost to them in an ordinary year.",
             "Rafts of logs come down it every {season}, tied {small} abreast.",
         ),
@@ -171,7 +171,7 @@ RELATIONS = (
         percent=73,
         sentences=(
             "The council meets in a tall hall put up by {O}.",
-            "{S's} town hall, with {small} windows and no two alike, is the work of {O}.",
+            "The town hall, with {small} windows and no two alike, is the work of {O}.",
             "When the old council house burned, {O} was paid to raise a new one, to the disgust of {other:people}.",
             "The hall on the square was drawn and built by {O}, after plans by {other:people} had been laughed at.",
             "{O} gave the place its town hall and was never paid in full.",

@@ -188,7 +188,7 @@ PHRASES: dict[str, tuple[str, ...]] = {
         a stuffed bear
         a cracked bell
         a clock without hands
-        a portrait nobody can identify
+        an unsigned portrait
         a bench worn hollow by waiting
         """
     ),

@@ -139,7 +139,7 @@ RELATIONS = (
             "the person who brought {X} into being",
             "the one who set up {X}",
         ),
-        questions=("Who set up {X}?", "Who was the founder of {X}?", "Who brought into being {X}?"),
+        questions=("Who set up {X}?", "Who was the founder of {X}?", "Who started {X}?"),
         inverse_questions=("Which guild was set up by {X}?", "Which guild had as its founder {X}?"),
     ),
     Relation(
@@ -177,7 +177,7 @@ RELATIONS = (
         ),
         questions=(
             "What is the emblem of {X}?",
-            "What does the badge show of {X}?",
+            "What is shown on the badge of {X}?",
             "Which emblem is used by {X}?",
         ),
     ),
