@@ -133,7 +133,7 @@ class ToolCallSolver:
 
     def reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
         """Passages, or what went wrong."""
-        return _reply(action, results, failure, "<answer>the answer</answer>")
+        return _reply(action, results, failure, "<answer>...</answer>")
 
 
 SEARCH_PREFIX = '<tool_call>{"name": "search", "arguments": {"query_list": ["'
@@ -207,7 +207,7 @@ class ToolCallProposer:
 
     def reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
         """Passages, or what went wrong."""
-        return _reply(action, results, failure, "<question>your question</question><answer>its answer</answer>")
+        return _reply(action, results, failure, "<question>...</question><answer>...</answer>")
 
 
 def _read_search(block: Block) -> Action:
@@ -255,7 +255,7 @@ def _reply(action: Action, results: Sequence[SearchResult], failure: Failure | N
     if isinstance(action, Search):
         return Message("tool", format_results(results))
     reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
-    call = '<tool_call>{"name": "search", "arguments": {"query_list": ["your query"]}}</tool_call>'
+    call = '<tool_call>{"name": "search", "arguments": {"query_list": ["..."]}}</tool_call>'
     return Message("user", (f"That turn could not be used: {reason}. Write {call} to search, or {finish} to finish.",))
 
 

