@@ -62,6 +62,8 @@ Each turn, think briefly inside <think> and </think>, then do exactly one of two
 
 What a search finds comes back between <tool_response> and </tool_response>."""
 
+PROPOSER_FINISH = "put the question between <question> and </question>, then its answer between <answer> and </answer>"
+
 PROPOSER_RULES_ONE = """\
 Write one question of 1 hop about the document below. Choose a person, place, thing or event it names, and ask for a \
 fact the document states about it. No search is needed.
@@ -133,7 +135,7 @@ class ToolCallSolver:
 
     def reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
         """Passages, or what went wrong."""
-        return _reply(action, results, failure, "<answer>...</answer>")
+        return _reply(action, results, failure, "put the answer between <answer> and </answer>")
 
 
 SEARCH_PREFIX = '<tool_call>{"name": "search", "arguments": {"query_list": ["'
@@ -207,7 +209,7 @@ class ToolCallProposer:
 
     def reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
         """Passages, or what went wrong."""
-        return _reply(action, results, failure, "<question>...</question><answer>...</answer>")
+        return _reply(action, results, failure, PROPOSER_FINISH)
 
 
 def _read_search(block: Block) -> Action:
@@ -251,12 +253,13 @@ def _reply(action: Action, results: Sequence[SearchResult], failure: Failure | N
     if failure is not None and failure.boundary == "search":
         return Message("tool", ("The search could not be carried out. Nothing was looked up; you may try again.",))
     if failure is not None and failure.kind == "searches":
-        return Message("tool", (f"No searches are left. Finish with {finish}.",))
+        return Message("tool", (f"No searches are left. To finish, {finish}.",))
     if isinstance(action, Search):
         return Message("tool", format_results(results))
     reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
-    call = '<tool_call>{"name": "search", "arguments": {"query_list": ["..."]}}</tool_call>'
-    return Message("user", (f"That turn could not be used: {reason}. Write {call} to search, or {finish} to finish.",))
+    # No placeholder stands between the tags here: small models hand it in as their answer.
+    call = '<tool_call>{"name": "search", "arguments": {"query_list": ["your query"]}}</tool_call>'
+    return Message("user", (f"That turn could not be used: {reason}. To search, write {call}. To finish, {finish}.",))
 
 
 def format_results(results: Sequence[SearchResult]) -> tuple[Part, ...]:
