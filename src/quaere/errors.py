@@ -51,3 +51,7 @@ class SearchFailed(QuaereError):
 
 class SamplingFailed(QuaereError):
     """The policy could not write a turn: the endpoint failed, or the engine stopped."""
+
+
+class TrainingStopped(QuaereError):
+    """A step could not be taken: something was not finite, or there was nothing to learn from. No weight moved."""

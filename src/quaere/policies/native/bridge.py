@@ -199,5 +199,23 @@ def forward(model: Any, step: PackedStep, token_ids: Tensor, positions: Tensor, 
     return logits
 
 
+def hidden_states(model: Any, token_ids: Tensor, attention_mask: Tensor) -> Tensor:
+    """The last hidden states `(rows, tokens, width)` of a padded batch, with gradients; no logits are made."""
+    decoder = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
+    states: Tensor = decoder(input_ids=token_ids, attention_mask=attention_mask, use_cache=False).last_hidden_state
+    return states
+
+
+def project(model: Any, states: Tensor) -> Tensor:
+    """Float32 logits of hidden states, as the model's own forward pass would give them."""
+    config = model.config.get_text_config()
+    for name in ("logit_scale", "logits_scaling"):
+        if getattr(config, name, None) not in (None, 1, 1.0):
+            raise ModelMissing(f"models with {name} cannot be trained yet")
+    logits: Tensor = model.get_output_embeddings()(states).float()
+    softcap = getattr(config, "final_logit_softcapping", None)
+    return logits if softcap is None else torch.tanh(logits / softcap) * softcap
+
+
 def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__

@@ -1,0 +1,190 @@
+"""Record what other libraries' own functions give on random tensors, for tests/objectives/test_peers.py to replay.
+
+    pip install --target PEERS --no-deps verl==0.9.1 trl==1.16.0   # and what they import
+    PYTHONPATH=PEERS python benchmarks/record_peers.py verl trl --out tests/objectives/fixtures
+
+Everything is in float64 so that a difference is one of formula. verl's functions are called as they are, its second
+clip (of ratios under a negative advantage) set out of reach. TRL's loss is a method of GRPOTrainer, called here on a
+stand-in that hands it the log-probs. Its advantages are worked out in the midst of the method that generates
+completions, cannot be called alone, and are not recorded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+
+SEED = 20
+NUM_SEQUENCES, NUM_TOKENS, NUM_WORDS = 6, 7, 11
+EPSILON, EPSILON_HIGH, BETA = 0.2, 0.28, 0.05
+
+
+def draw_inputs() -> dict[str, torch.Tensor]:
+    """A batch of sequences of different lengths with holes in their masks, and tokens clipped on both sides."""
+    generator = torch.Generator().manual_seed(SEED)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    shape = (NUM_SEQUENCES, NUM_TOKENS)
+    logprobs = -normal(*shape).abs()
+    lengths = torch.tensor([7, 1, 4, 6, 3, 5])
+    mask = torch.arange(NUM_TOKENS) < lengths[:, None]
+    mask[[0, 0, 3, 5], [2, 3, 1, 3]] = False
+    return {
+        "logprobs": logprobs,
+        "old_logprobs": logprobs + 0.5 * normal(*shape),
+        "ref_logprobs": logprobs + 0.5 * normal(*shape),
+        "advantages": normal(NUM_SEQUENCES),
+        "mask": mask.double(),
+        "rewards": normal(12),
+        "groups": torch.tensor([3, 1, 3, 2, 1, 2, 2, 3, 1, 3, 9, 2]),
+        "logits": 3 * normal(2, 3, NUM_WORDS),
+        "token_ids": torch.randint(NUM_WORDS, (2, 3), generator=generator),
+    }
+
+
+def with_gradient(loss_of, logprobs: torch.Tensor) -> dict[str, object]:
+    logprobs = logprobs.clone().requires_grad_()
+    loss, rest = loss_of(logprobs)
+    loss.backward()
+    return {"loss": loss.item(), "gradient": logprobs.grad.tolist(), **rest}
+
+
+def record_verl(given: dict[str, torch.Tensor]) -> dict[str, object]:
+    from verl.trainer.ppo import core_algos
+    from verl.utils import torch_functional
+    from verl.workers.config import ActorConfig
+
+    config = ActorConfig(
+        strategy="fsdp",
+        rollout_n=1,
+        use_dynamic_bsz=True,
+        clip_ratio_low=EPSILON,
+        clip_ratio_high=EPSILON_HIGH,
+        clip_ratio_c=1e9,
+    )
+    per_token = given["advantages"][:, None].expand_as(given["mask"])
+    one_token = torch.ones(len(given["rewards"]), 1, dtype=torch.float64)
+    as_tokens = given["rewards"][:, None]
+    modes = {
+        "token_mean": "token-mean",
+        "sequence_mean": "seq-mean-token-mean",
+        "token_sum": "seq-mean-token-sum",
+    }
+
+    def clipped(mode: str):
+        def loss_of(logprobs):
+            loss, metrics = core_algos.compute_policy_loss_vanilla(
+                given["old_logprobs"], logprobs, per_token, given["mask"], mode, config
+            )
+            return loss, {"clip_fraction": metrics["actor/pg_clipfrac"]}
+
+        return with_gradient(loss_of, given["logprobs"])
+
+    def reinforce(mode: str):
+        def loss_of(logprobs):
+            loss, _ = core_algos.compute_policy_loss_reinforce(
+                given["old_logprobs"], logprobs, per_token, given["mask"], mode, config
+            )
+            return loss, {}
+
+        return with_gradient(loss_of, given["logprobs"])
+
+    def advantages(estimate, **more) -> list[float]:
+        return estimate(as_tokens.clone(), one_token, **more)[0][:, 0].tolist()
+
+    groups = given["groups"].numpy()
+    return {
+        "grpo": advantages(core_algos.compute_grpo_outcome_advantage, index=groups),
+        "reinforce_global": advantages(
+            core_algos.compute_reinforce_plus_plus_outcome_advantage, config=SimpleNamespace(gamma=1.0)
+        ),
+        "clipped_loss": {ours: clipped(theirs) for ours, theirs in modes.items()},
+        "policy_gradient_loss": {ours: reinforce(theirs) for ours, theirs in modes.items()},
+        "kl": {
+            kind: core_algos.kl_penalty(given["logprobs"], given["ref_logprobs"], kind).tolist()
+            for kind in ("k1", "k2", "k3")
+        },
+        "token_logprobs": torch_functional.logprobs_from_logits_naive(given["logits"], given["token_ids"]).tolist(),
+        "token_entropy": torch_functional.entropy_from_logits(given["logits"]).tolist(),
+    }
+
+
+def record_trl(given: dict[str, torch.Tensor]) -> dict[str, object]:
+    from trl import GRPOTrainer
+    from trl.trainer.utils import entropy_from_logits, selective_log_softmax
+
+    def clipped(loss_type: str, beta: float):
+        def loss_of(logprobs):
+            ids = torch.zeros(given["mask"].shape, dtype=torch.long)
+            metrics = defaultdict(lambda: defaultdict(list))
+            trainer = SimpleNamespace(
+                _get_per_token_logps_and_entropies=lambda *_, **__: (logprobs, torch.zeros_like(logprobs), None),
+                loss_type=loss_type,
+                beta=beta,
+                epsilon_low=EPSILON,
+                epsilon_high=EPSILON_HIGH,
+                importance_sampling_level="token",
+                top_entropy_quantile=1.0,
+                off_policy_mask_threshold=None,
+                aux_loss_enabled=False,
+                use_vllm=False,
+                _entropy_bonus_enabled=False,
+                _metrics=metrics,
+                model=SimpleNamespace(training=False),
+                args=SimpleNamespace(delta=None, use_bias_correction_kl=False),
+                accelerator=SimpleNamespace(reduce=lambda values, reduction: values, gather=lambda values: values),
+            )
+            inputs = {
+                "prompt_ids": ids[:, :1],
+                "prompt_mask": ids[:, :1],
+                "completion_ids": ids,
+                "completion_mask": given["mask"],
+                "advantages": given["advantages"],
+                "old_per_token_logps": given["old_logprobs"],
+                "ref_per_token_logps": given["ref_logprobs"],
+            }
+            loss = GRPOTrainer._compute_loss(trainer, None, inputs)
+            return loss, {"clip_fraction": metrics["eval"]["clip_ratio/region_mean"][0]}
+
+        return with_gradient(loss_of, given["logprobs"])
+
+    types = {"token_mean": "bnpo", "sequence_mean": "grpo", "token_sum": "luspo"}
+    return {
+        "clipped_loss": {ours: clipped(theirs, beta=0.0) for ours, theirs in types.items()},
+        "clipped_loss_with_k3": {ours: clipped(theirs, beta=BETA) for ours, theirs in types.items()},
+        "token_logprobs": selective_log_softmax(given["logits"], given["token_ids"]).tolist(),
+        "token_entropy": entropy_from_logits(given["logits"]).tolist(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Record fixtures from peer libraries.")
+    parser.add_argument("peers", nargs="+", choices=("verl", "trl"))
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    for peer in options.peers:
+        given = draw_inputs()
+        fixture = {
+            "package": peer,
+            "version": version(peer),
+            "torch": torch.__version__,
+            "seed": SEED,
+            "settings": {"epsilon": EPSILON, "epsilon_high": EPSILON_HIGH, "beta": BETA},
+            "inputs": {name: values.tolist() for name, values in given.items()},
+            "outputs": {"verl": record_verl, "trl": record_trl}[peer](given),
+        }
+        path = options.out / f"{peer}.json"
+        path.write_text(json.dumps(fixture) + "\n", encoding="utf-8")
+        print(f"{path}: {peer} {fixture['version']}, {path.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Did a proposer keep to the protocol? The format reward of EVE (Eq. 9 and its appendix D), used by Dr. Zero too.
+
+    F = (1 + think + tool + answer) / 4, and 0 when question or answer is missing
+
+The caller has read the episode; what arrives here are counts and texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from quaere.rewards.answers import normalise_answer
+
+InvalidRule = Literal["text", "algorithm"]
+Containment = Literal["words", "characters"]
+
+SHORT_WORDS = 5
+LONG_WORDS = 10
+
+
+class FormatScore(Struct, frozen=True):
+    """The parts of the format reward, each in [0, 1], and their combination.
+
+    `valid` says whether the proposal is worth trying to answer: one that is not earns its format reward and nothing
+    else.
+
+        FormatScore(think=1.0, tool=1.0, answer=0.5, valid=True, total=0.875)
+    """
+
+    think: float
+    tool: float
+    answer: float
+    valid: bool
+    total: float
+
+
+def format_score(
+    *,
+    question: str,
+    answer: str,
+    hops: int,
+    num_turns: int,
+    num_planned_turns: int,
+    num_valid_calls: int,
+    num_responses: int,
+    sources: Sequence[str],
+    invalid_rule: InvalidRule = "text",
+    containment: Containment = "words",
+) -> FormatScore:
+    """Score how a proposer went about its task. A missing question or answer is the empty string.
+
+    `sources` are the document it was given and every response it got. An answer that normalises to nothing counts as
+    missing, because no attempt could be compared with it. `invalid_rule` decides about a question that holds its own
+    answer: it is invalid in EVE's text ("text") and not in its algorithm ("algorithm").
+
+        format_score(question="Who built it?", answer="Orsolya Venn", hops=2, num_turns=2, num_planned_turns=1,
+                     num_valid_calls=1, num_responses=1, sources=["Orsolya Venn built it."])
+        -> FormatScore(think=0.5, tool=1.0, answer=1.0, valid=True, total=0.875)
+    """
+    think = think_score(num_turns, num_planned_turns)
+    tool = tool_score(hops, num_valid_calls, num_responses)
+    missing = not normalise_answer(question) or not normalise_answer(answer)
+    if missing:
+        return FormatScore(think=think, tool=tool, answer=0.0, valid=False, total=0.0)
+    support = answer_score(answer, sources, containment=containment)
+    if invalid_rule == "text":
+        valid = not contains(question, answer, containment=containment)
+    elif invalid_rule == "algorithm":
+        valid = True
+    else:
+        raise ValueError(f"invalid_rule is 'text' or 'algorithm', not {invalid_rule!r}")
+    return FormatScore(think=think, tool=tool, answer=support, valid=valid, total=(1 + think + tool + support) / 4)
+
+
+def think_score(num_turns: int, num_planned_turns: int) -> float:
+    """The share of the policy's turns that open with a plan.
+
+    think_score(num_turns=4, num_planned_turns=3) -> 0.75
+    """
+    if not 0 <= num_planned_turns <= num_turns:
+        raise ValueError(f"of {num_turns} turns, {num_planned_turns} cannot be planned")
+    return num_planned_turns / max(1, num_turns)
+
+
+def tool_score(hops: int, num_valid_calls: int, num_responses: int) -> float:
+    """Did it search as often as its hops need? One hop needs no search; a call without its response earns nothing.
+
+    tool_score(hops=3, num_valid_calls=1, num_responses=1) -> 0.667
+    """
+    if hops < 1:
+        raise ValueError(f"a question has at least 1 hop, not {hops}")
+    if num_valid_calls < 0 or num_responses < 0:
+        raise ValueError(f"counts are not negative: {num_valid_calls} calls, {num_responses} responses")
+    if hops == 1:
+        return 1.0
+    if num_valid_calls != num_responses:
+        return 0.0
+    return min((1 + num_valid_calls) / hops, 1.0)
+
+
+def answer_score(answer: str, sources: Sequence[str], *, containment: Containment = "words") -> float:
+    """1 for yes, no, or up to 5 words found in a source; a half for 6 to 10 words found in a source; else 0.
+
+    Each source is looked at by itself, so that no answer is found astride two of them.
+
+        answer_score("Orsolya Venn", ["The bridge was built by Orsolya Venn."]) -> 1.0
+    """
+    normalised = normalise_answer(answer)
+    if normalised in ("yes", "no"):
+        return 1.0
+    num_words = len(normalised.split())
+    if not 1 <= num_words <= LONG_WORDS:
+        return 0.0
+    if not any(contains(source, answer, containment=containment) for source in sources):
+        return 0.0
+    return 1.0 if num_words <= SHORT_WORDS else 0.5
+
+
+def contains(text: str, answer: str, *, containment: Containment = "words") -> bool:
+    """Does the answer stand in the text, both normalised?
+
+    By whole words unless told otherwise: by characters an answer of "5" would stand in every question about 1950. By
+    characters is the choice for scripts that put no space between words. What normalises to nothing stands nowhere.
+
+        contains("Built in 1950.", "5") -> False
+        contains("Built in 1950.", "5", containment="characters") -> True
+    """
+    haystack, needle = normalise_answer(text), normalise_answer(answer)
+    if not needle:
+        return False
+    if containment == "words":
+        return f" {needle} " in f" {haystack} "
+    if containment == "characters":
+        return needle in haystack
+    raise ValueError(f"containment is 'words' or 'characters', not {containment!r}")

@@ -1,0 +1,1 @@
+"""Learning: one gradient step, weights on their way to the sampler, checkpoints."""

@@ -1,0 +1,123 @@
+"""Do verl and TRL compute the same? Replays what benchmarks/record_peers.py recorded of their own functions."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from quaere.objectives.advantages import grpo, hrpo, reinforce_global
+from quaere.objectives.logprobs import token_entropy, token_logprobs
+from quaere.objectives.losses import clipped_loss, estimate_kl, kl_loss, policy_gradient_loss
+
+TOLERANCE = dict(atol=1e-6, rtol=1e-6)
+HOWS = ["token_mean", "sequence_mean", "token_sum"]
+
+
+def read(path):
+    fixture = json.loads(path.read_text(encoding="utf-8"))
+    fixture["inputs"] = {
+        name: torch.tensor(values, dtype=torch.int64 if name in ("groups", "token_ids") else torch.float64)
+        for name, values in fixture["inputs"].items()
+    }
+    return fixture
+
+
+PEERS = [read(path) for path in sorted((Path(__file__).parent / "fixtures").glob("*.json"))]
+
+
+def recorded(name):
+    """Run a test with every peer that has a function for this."""
+    having = [peer for peer in PEERS if name in peer["outputs"]]
+    assert having, f"no peer was recorded for {name}"
+    cases = [pytest.param(peer, peer["outputs"][name], id=f"{peer['package']}-{peer['version']}") for peer in having]
+    return pytest.mark.parametrize(("peer", "theirs"), cases)
+
+
+def same(ours, theirs):
+    return torch.allclose(ours, torch.tensor(theirs, dtype=torch.float64), **TOLERANCE)
+
+
+def check_loss(loss_of, peer, theirs):
+    logprobs = peer["inputs"]["logprobs"].clone().requires_grad_()
+    loss = loss_of(logprobs)
+    (gradient,) = torch.autograd.grad(loss, logprobs)
+    assert same(loss, theirs["loss"])
+    assert same(gradient, theirs["gradient"])
+
+
+@recorded("grpo")
+@pytest.mark.parametrize("estimate", [grpo, hrpo])
+def test_group_advantages(peer, theirs, estimate):
+    # One group in the record has a single member, and the peer keeps its reward.
+    advantages = estimate(peer["inputs"]["rewards"], peer["inputs"]["groups"], lone_group="raw")
+    assert advantages.num_lone == 1
+    assert same(advantages.values, theirs)
+
+
+@recorded("reinforce_global")
+def test_global_advantages(peer, theirs):
+    # The peer's guard against a zero deviation is 1e-8, under the root.
+    assert same(reinforce_global(peer["inputs"]["rewards"], delta=1e-8).values, theirs)
+
+
+@recorded("clipped_loss")
+@pytest.mark.parametrize("how", HOWS)
+def test_clipped_loss(peer, theirs, how):
+    given, settings = peer["inputs"], peer["settings"]
+    band = dict(epsilon=settings["epsilon"], epsilon_high=settings["epsilon_high"])
+
+    def ours(logprobs):
+        return clipped_loss(logprobs, given["old_logprobs"], given["advantages"], given["mask"], how=how, **band)
+
+    check_loss(lambda logprobs: ours(logprobs).loss, peer, theirs[how])
+    result = ours(given["logprobs"])
+    assert result.num_clipped_low > 0
+    assert result.num_clipped_high > 0
+    assert result.clip_fraction == pytest.approx(theirs[how]["clip_fraction"], abs=1e-6)
+
+
+@recorded("clipped_loss_with_k3")
+@pytest.mark.parametrize("how", HOWS)
+def test_clipped_loss_with_divergence(peer, theirs, how):
+    given, settings = peer["inputs"], peer["settings"]
+
+    def ours(logprobs):
+        clipped = clipped_loss(
+            logprobs,
+            given["old_logprobs"],
+            given["advantages"],
+            given["mask"],
+            epsilon=settings["epsilon"],
+            epsilon_high=settings["epsilon_high"],
+            how=how,
+        )
+        return clipped.loss + settings["beta"] * kl_loss(logprobs, given["ref_logprobs"], given["mask"], how=how)
+
+    check_loss(ours, peer, theirs[how])
+
+
+@recorded("policy_gradient_loss")
+@pytest.mark.parametrize("how", HOWS)
+def test_policy_gradient_loss(peer, theirs, how):
+    given = peer["inputs"]
+    check_loss(
+        lambda logprobs: policy_gradient_loss(logprobs, given["advantages"], given["mask"], how=how), peer, theirs[how]
+    )
+
+
+@recorded("kl")
+@pytest.mark.parametrize("kind", ["k1", "k2", "k3"])
+def test_divergence(peer, theirs, kind):
+    given = peer["inputs"]
+    assert same(estimate_kl(given["logprobs"], given["ref_logprobs"], kind), theirs[kind])
+
+
+@recorded("token_logprobs")
+def test_logprobs(peer, theirs):
+    assert same(token_logprobs(peer["inputs"]["logits"], peer["inputs"]["token_ids"]), theirs)
+
+
+@recorded("token_entropy")
+def test_entropy(peer, theirs):
+    assert same(token_entropy(peer["inputs"]["logits"]), theirs)

@@ -1,0 +1,143 @@
+"""Checkpoints: whole or not there, and a learner that goes on as if it had never stopped."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+import torch
+from test_learner import make_samples
+
+import tiny
+from quaere.errors import BadInput
+from quaere.training.checkpoints import find_checkpoints, save_checkpoint, verify_checkpoint
+from quaere.training.learner import Learner, LearnerSettings
+
+
+def write_files(content):
+    def write(folder):
+        (folder / "inner").mkdir()
+        (folder / "a.bin").write_bytes(content)
+        (folder / "inner" / "b.bin").write_bytes(content * 2)
+
+    return write
+
+
+def test_a_checkpoint_is_found_with_its_state_and_verified(tmp_path):
+    saved = save_checkpoint(tmp_path, 3, write_files(b"x" * 1000), {"phase": "solver"})
+    (found,) = find_checkpoints(tmp_path)
+    assert found == saved
+    verify_checkpoint(found)
+    assert sorted(path.name for path in found.path.iterdir()) == ["a.bin", "inner", "manifest.json"]
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
+def test_damage_is_named(tmp_path, damage):
+    saved = save_checkpoint(tmp_path, 3, write_files(b"x" * 1000), {})
+    file = saved.path / "inner" / "b.bin"
+    if damage == "flip":
+        file.write_bytes(b"y" + file.read_bytes()[1:])
+    elif damage == "cut":
+        file.write_bytes(file.read_bytes()[:-1])
+    else:
+        file.unlink()
+    with pytest.raises(BadInput, match=r"b\.bin is damaged or missing"):
+        verify_checkpoint(saved)
+
+
+def test_only_the_newest_are_kept_and_order_is_by_number(tmp_path):
+    for step in (2, 10, 9, 1):
+        save_checkpoint(tmp_path, step, write_files(b"x"), {})
+    assert [checkpoint.step for checkpoint in find_checkpoints(tmp_path)] == [1, 2, 9, 10]
+    save_checkpoint(tmp_path, 11, write_files(b"x"), {}, keep=2)
+    assert [checkpoint.step for checkpoint in find_checkpoints(tmp_path)] == [10, 11]
+
+
+def test_a_failed_write_leaves_the_older_ones_and_its_rest_is_cleared_away(tmp_path):
+    save_checkpoint(tmp_path, 1, write_files(b"x"), {})
+
+    def fail(folder):
+        (folder / "a.bin").write_bytes(b"half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        save_checkpoint(tmp_path, 2, fail, {})
+    assert [checkpoint.step for checkpoint in find_checkpoints(tmp_path)] == [1]
+    save_checkpoint(tmp_path, 2, write_files(b"x"), {})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000001", "step-000002"]
+
+
+def test_killed_at_any_moment_what_is_found_is_whole(tmp_path):
+    script = textwrap.dedent(
+        """
+        import sys
+        from pathlib import Path
+        from quaere.training.checkpoints import save_checkpoint
+
+        def write(folder):
+            for name in range(20):
+                (folder / str(name)).write_bytes(bytes([name]) * 200_000)
+
+        print("ready", flush=True)
+        for step in range(100_000):
+            save_checkpoint(Path(sys.argv[1]), step, write, {"step": step}, keep=3)
+        """
+    )
+    draw = random.Random(3)
+    for round_number in range(6):
+        folder = tmp_path / str(round_number)
+        process = subprocess.Popen([sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE)
+        assert process.stdout.readline() == b"ready\n"
+        time.sleep(draw.uniform(0.05, 0.6))
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        for checkpoint in find_checkpoints(folder):
+            verify_checkpoint(checkpoint)
+            assert checkpoint.state == {"step": checkpoint.step}
+        save_checkpoint(folder, 999_999, write_files(b"x"), {}, keep=1)
+        assert [path.name for path in folder.iterdir()] == ["step-999999"]
+
+
+@pytest.mark.parametrize(("lora_rank", "family"), [(0, "llama"), (0, "qwen3"), (4, "llama")])
+def test_a_learner_goes_on_bit_for_bit(tmp_path, lora_rank, family):
+    settings = LearnerSettings(learning_rate=1e-2, lora_rank=lora_rank, warmup_steps=5)
+
+    def fresh():
+        torch.manual_seed(1)
+        return Learner(tiny.model(family), settings)
+
+    batches = [make_samples(4, seed=step) for step in range(6)]
+    straight = fresh()
+    expected = [straight.step(batch) for batch in batches]
+    first = fresh()
+    for batch in batches[:3]:
+        first.step(batch)
+    saved = save_checkpoint(tmp_path, 3, first.save, {})
+    verify_checkpoint(saved)
+    second = fresh()
+    second.load(saved.path)
+    assert [second.step(batch) for batch in batches[3:]] == expected[3:]
+    for mine, theirs in zip(second.model.parameters(), straight.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_full_weights_are_loadable_by_transformers_as_they_are(tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    learner = Learner(tiny.model(), LearnerSettings(learning_rate=1e-2))
+    learner.step(make_samples(3))
+    saved = save_checkpoint(tmp_path, 1, learner.save, {})
+    loaded = AutoModelForCausalLM.from_pretrained(saved.path)
+    for mine, theirs in zip(learner.model.parameters(), loaded.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_weights_of_another_model_are_refused(tmp_path):
+    saved = save_checkpoint(tmp_path, 1, Learner(tiny.model(), LearnerSettings()).save, {})
+    other = Learner(tiny.model(num_hidden_layers=4), LearnerSettings())
+    with pytest.raises(BadInput, match="lacks weights"):
+        other.load(saved.path)

@@ -1,0 +1,253 @@
+"""One gradient step: against plain autograd, under masks, splits and adapters, and when numbers go wrong."""
+
+import copy
+import math
+import random
+
+import pytest
+import torch
+
+import tiny
+from quaere.errors import TrainingStopped
+from quaere.policies.native.bridge import use_packed_attention
+from quaere.policies.native.engine import Engine
+from quaere.rollout.samples import Sample
+from quaere.training.adapters import copy_weights
+from quaere.training.learner import Learner, LearnerSettings
+from quaere.training.logprobs import model_logprobs
+
+
+def make_samples(count=6, seed=0, longest=30):
+    draw = random.Random(seed)
+    samples = []
+    for _ in range(count):
+        length = draw.randint(4, longest)
+        mask = (False, False, *[draw.random() < 0.6 for _ in range(length - 3)], True)
+        samples.append(
+            Sample(
+                token_ids=tuple(draw.randrange(400) for _ in range(length)),
+                loss_mask=mask,
+                logprobs=tuple(-1.0 if flag else 0.0 for flag in mask),
+                advantages=tuple(draw.uniform(-1, 1) if flag else 0.0 for flag in mask),
+            )
+        )
+    return samples
+
+
+def plain_gradients(model, samples):
+    """-log pi * A, mean over all model tokens, sample by sample with transformers' own logits."""
+    total = sum(sum(sample.loss_mask) for sample in samples)
+    loss = 0.0
+    for sample in samples:
+        logprobs = torch.log_softmax(model(torch.tensor([sample.token_ids])).logits[0].float(), -1)
+        for place, (token, flag, advantage) in enumerate(
+            zip(sample.token_ids, sample.loss_mask, sample.advantages, strict=True)
+        ):
+            if flag:
+                loss = loss - logprobs[place - 1, token] * advantage / total
+    loss.backward()
+    return float(loss.detach()), {name: weight.grad.clone() for name, weight in model.named_parameters()}
+
+
+def learner_gradients(model, samples, monkeypatch, **settings):
+    """The gradients a learner would apply, caught before the optimizer's step."""
+    learner = Learner(model, LearnerSettings(**{"max_grad_norm": math.inf, "loss": "policy_gradient", **settings}))
+    caught = {}
+
+    def catch():
+        for name, weight in learner.model.named_parameters():
+            caught[name] = None if weight.grad is None else weight.grad.clone()
+
+    monkeypatch.setattr(learner.optimizer, "step", catch)
+    return learner.step(samples), caught
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma2"])
+@pytest.mark.parametrize("micro_tokens", [1, 64, 10_000])
+def test_gradients_equal_plain_autograd_however_the_batch_is_split(family, micro_tokens, monkeypatch):
+    samples = make_samples()
+    loss, expected = plain_gradients(tiny.model(family), samples)
+    metrics, found = learner_gradients(tiny.model(family), samples, monkeypatch, micro_tokens=micro_tokens)
+    assert metrics["loss/policy"] == pytest.approx(loss, abs=1e-5)
+    assert metrics["batch/model_tokens"] == sum(sum(sample.loss_mask) for sample in samples)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, atol=1e-5, rtol=1e-4)
+
+
+def test_on_policy_the_clipped_loss_has_the_gradient_of_the_plain_one(monkeypatch):
+    samples = make_samples()
+    _, plain = learner_gradients(tiny.model(), samples, monkeypatch)
+    metrics, clipped = learner_gradients(tiny.model(), samples, monkeypatch, loss="clipped")
+    assert metrics["policy/clip_fraction"] == 0
+    for name in plain:
+        torch.testing.assert_close(clipped[name], plain[name], atol=1e-6, rtol=1e-4)
+
+
+def test_gradient_checkpointing_changes_no_gradient(monkeypatch):
+    samples = make_samples()
+    _, plain = learner_gradients(tiny.model(), samples, monkeypatch)
+    _, checked = learner_gradients(tiny.model(), samples, monkeypatch, gradient_checkpointing=True)
+    for name in plain:
+        torch.testing.assert_close(checked[name], plain[name], atol=1e-6, rtol=1e-4)
+
+
+def test_what_stands_on_masked_tokens_is_ignored(monkeypatch):
+    samples = make_samples()
+    spoiled = [
+        Sample(
+            sample.token_ids,
+            sample.loss_mask,
+            tuple(value if flag else 99.0 for value, flag in zip(sample.logprobs, sample.loss_mask, strict=True)),
+            tuple(value if flag else 99.0 for value, flag in zip(sample.advantages, sample.loss_mask, strict=True)),
+        )
+        for sample in samples
+    ]
+    _, clean = learner_gradients(tiny.model(), samples, monkeypatch)
+    _, dirty = learner_gradients(tiny.model(), spoiled, monkeypatch)
+    for name in clean:
+        assert torch.equal(clean[name], dirty[name])
+
+
+def test_logprobs_agree_with_a_plain_forward_pass():
+    model = tiny.model("gemma2")
+    samples = make_samples(3)
+    width = max(len(sample.token_ids) for sample in samples)
+    ids, mask, attention = (torch.zeros(3, width, dtype=kind) for kind in (torch.long, torch.bool, torch.long))
+    for row, sample in enumerate(samples):
+        length = len(sample.token_ids)
+        ids[row, :length] = torch.tensor(sample.token_ids)
+        mask[row, :length] = torch.tensor(sample.loss_mask)
+        attention[row, :length] = 1
+    with torch.no_grad():
+        logprobs, entropy = model_logprobs(model, ids, attention, mask)
+    for row, sample in enumerate(samples):
+        rows = torch.log_softmax(model(torch.tensor([sample.token_ids])).logits[0].detach(), -1)
+        for place in range(width):
+            if mask[row, place]:
+                expected = rows[place - 1]
+                assert logprobs[row, place] == pytest.approx(float(expected[ids[row, place]]), abs=1e-4)
+                assert entropy[row, place] == pytest.approx(float(-(expected.exp() * expected).sum()), abs=1e-4)
+            else:
+                assert logprobs[row, place] == entropy[row, place] == 0
+    with pytest.raises(ValueError, match="first token"):
+        model_logprobs(model, ids, attention, torch.ones_like(mask))
+
+
+def test_a_step_raises_what_was_good_and_lowers_what_was_bad():
+    learner = Learner(tiny.model(), LearnerSettings(learning_rate=3e-3, weight_decay=0.0))
+    good, bad = make_samples(2, seed=4)
+    worth = [
+        Sample(one.token_ids, one.loss_mask, one.logprobs, tuple(value if flag else 0.0 for flag in one.loss_mask))
+        for one, value in ((good, 1.0), (bad, -1.0))
+    ]
+    before = [sum(row) for row in learner.score(worth)]
+    for _ in range(3):
+        learner.step(worth)
+    after = [sum(row) for row in learner.score(worth)]
+    assert after[0] > before[0]
+    assert after[1] < before[1]
+
+
+def test_the_sampler_and_learner_mismatch_is_measured():
+    model = tiny.model()
+    learner = Learner(copy.deepcopy(model), LearnerSettings())
+    (sample,) = make_samples(1)
+    (scores,) = learner.score([sample])
+    exact = iter(scores)
+    honest = Sample(
+        sample.token_ids,
+        sample.loss_mask,
+        tuple(next(exact) if flag else 0.0 for flag in sample.loss_mask),
+        sample.advantages,
+    )
+    assert learner.step([honest])["mismatch/max"] < 1e-6
+    lying = Sample(sample.token_ids, sample.loss_mask, tuple(-50.0 for _ in sample.loss_mask), sample.advantages)
+    assert learner.step([lying])["mismatch/max"] > 10
+
+
+@pytest.mark.parametrize("what", ["advantage", "log-prob", "weights"])
+def test_what_is_not_finite_stops_the_step_before_any_weight_moves(what):
+    learner = Learner(tiny.model(), LearnerSettings(learning_rate=1.0))
+    samples = make_samples(2)
+    first = samples[0]
+    poisoned = tuple(math.nan if flag else 0.0 for flag in first.loss_mask)
+    if what == "advantage":
+        samples[0] = Sample(first.token_ids, first.loss_mask, first.logprobs, poisoned)
+    elif what == "log-prob":
+        samples[0] = Sample(first.token_ids, first.loss_mask, poisoned, first.advantages)
+    else:
+        with torch.no_grad():
+            next(learner.model.parameters())[first.token_ids[0]] = math.nan
+    before = {name: weight.clone() for name, weight in learner.model.named_parameters()}
+    with pytest.raises(TrainingStopped, match="not finite"):
+        learner.step(samples)
+    assert learner.num_steps == 0
+    for name, weight in learner.model.named_parameters():
+        assert torch.equal(weight.nan_to_num(7), before[name].nan_to_num(7))
+
+
+def test_a_batch_without_model_tokens_is_refused():
+    sample = Sample((1, 2, 3), (False,) * 3, (0.0,) * 3, (0.0,) * 3)
+    with pytest.raises(TrainingStopped, match="no token"):
+        Learner(tiny.model(), LearnerSettings()).step([sample])
+
+
+def test_the_rate_warms_up_and_stays():
+    learner = Learner(tiny.model(), LearnerSettings(learning_rate=1.0, warmup_steps=4, max_grad_norm=1e-9))
+    rates = [learner.step(make_samples(1))["learner/rate"] for _ in range(6)]
+    assert rates == [0.25, 0.5, 0.75, 1, 1, 1]
+
+
+def test_the_gradient_is_clipped_to_its_norm(monkeypatch):
+    samples = make_samples()
+    free, _ = learner_gradients(tiny.model(), samples, monkeypatch)
+    metrics, caught = learner_gradients(tiny.model(), samples, monkeypatch, max_grad_norm=0.01)
+    assert metrics["gradient/norm"] == pytest.approx(free["gradient/norm"])
+    assert math.sqrt(sum(float(grad.square().sum()) for grad in caught.values())) == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_kl_holds_a_policy_to_where_it_began(lora_rank):
+    def distance(beta):
+        torch.manual_seed(0)
+        settings = LearnerSettings(learning_rate=1e-2, kl_beta=beta, weight_decay=0.0, lora_rank=lora_rank)
+        learner = Learner(tiny.model(), settings)
+        samples = make_samples(4)
+        before = learner.score(samples)
+        metrics = [learner.step(samples) for _ in range(8)]
+        if beta:
+            assert metrics[0]["loss/kl"] == pytest.approx(0, abs=1e-6)
+            assert metrics[-1]["loss/kl"] > 0
+        after = learner.score(samples)
+        return sum(abs(a - b) for old, new in zip(before, after, strict=True) for a, b in zip(old, new, strict=True))
+
+    assert distance(10.0) < 0.7 * distance(0.0)
+
+
+def test_an_adapter_alone_learns_and_reaches_the_sampling_copy():
+    torch.manual_seed(0)
+    base = tiny.model("qwen2")
+    learner = Learner(copy.deepcopy(base), LearnerSettings(learning_rate=1e-2, lora_rank=4, weight_decay=0.0))
+    assert all("lora" in name for name, weight in learner.model.named_parameters() if weight.requires_grad)
+    samples = make_samples(3)
+    for _ in range(4):
+        learner.step(samples)
+    copied = use_packed_attention(copy.deepcopy(base))
+    addresses = [weight.data_ptr() for weight in copied.parameters()]
+    engine = Engine(copied, tiny.tokenizer().decode)
+    stale = engine.score(samples[0].token_ids)
+    copy_weights(learner.model, copied)
+    assert [weight.data_ptr() for weight in copied.parameters()] == addresses
+    fresh = engine.score(samples[0].token_ids)
+    wanted = [score for score, flag in zip(fresh, samples[0].loss_mask, strict=True) if flag]
+    assert wanted == pytest.approx(learner.score(samples)[0], abs=1e-4)
+    assert max(abs(a - b) for a, b in zip(stale, fresh, strict=True)) > 0.01
+
+
+def test_full_weights_reach_a_bfloat16_copy():
+    learner = Learner(tiny.model(), LearnerSettings(learning_rate=1e-2))
+    learner.step(make_samples(3))
+    copied = tiny.model().to(torch.bfloat16)
+    copy_weights(learner.model, copied)
+    for mine, theirs in zip(learner.model.parameters(), copied.parameters(), strict=True):
+        assert torch.equal(mine.to(torch.bfloat16), theirs)
