@@ -135,8 +135,8 @@ def test_divergence_by_hand():
 
 
 def test_k3_keeps_its_digits_where_policies_hardly_differ():
-    ref = torch.tensor([[-1.0]])
-    assert estimate_kl(ref + 1e-3, ref, "k3").item() == pytest.approx(0.5e-6, rel=0.05)
+    ref = torch.zeros(1, 1)
+    assert estimate_kl(ref - 1e-4, ref, "k3").item() == pytest.approx(0.5e-8, rel=0.01)
 
 
 # ---------------------------------------------------------------------------------------------------- properties
@@ -229,7 +229,7 @@ def test_fully_masked_sequences_change_nothing():
     fewer = {key: tensor[:-1] for key, tensor in values.items()}
     for loss in LOSSES.values():
         for how in HOWS:
-            assert loss(values, how=how) == loss(fewer, how=how)
+            assert loss(values, how=how).item() == pytest.approx(loss(fewer, how=how).item(), rel=1e-12)
 
 
 @pytest.mark.parametrize("how", HOWS)

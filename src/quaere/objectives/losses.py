@@ -138,13 +138,14 @@ def clipped_loss(
     ratio_BT = log_ratio_BT.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     bounded_BT = ratio_BT.clamp(1 - epsilon, 1 + epsilon_high)
     values_BT = -torch.minimum(ratio_BT * advantages_BT, bounded_BT * advantages_BT)
+    # Masked tokens are in neither: their advantage is 0.
     low_BT = (ratio_BT < 1 - epsilon) & (advantages_BT < 0)
     high_BT = (ratio_BT > 1 + epsilon_high) & (advantages_BT > 0)
     return ClippedLoss(
         loss=aggregate(values_BT, mask_BT, how, denominator=denominator),
         num_tokens=int(mask_BT.sum()),
-        num_clipped_low=int((low_BT & mask_BT).sum()),
-        num_clipped_high=int((high_BT & mask_BT).sum()),
+        num_clipped_low=int(low_BT.sum()),
+        num_clipped_high=int(high_BT.sum()),
     )
 
 

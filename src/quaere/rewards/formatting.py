@@ -112,9 +112,8 @@ def answer_score(answer: str, sources: Sequence[str], *, containment: Containmen
     if normalised in ("yes", "no"):
         return 1.0
     num_words = len(normalised.split())
-    if not 1 <= num_words <= LONG_WORDS:
-        return 0.0
-    if not any(contains(source, answer, containment=containment) for source in sources):
+    found = any(contains(source, answer, containment=containment) for source in sources)
+    if not found or num_words > LONG_WORDS:
         return 0.0
     return 1.0 if num_words <= SHORT_WORDS else 0.5
 

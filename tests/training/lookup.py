@@ -1,0 +1,209 @@
+"""A task whose optimum is known, small enough for a transformer of a few thousand weights to learn by trial and error.
+
+The question names one of three bridges. A search for a bridge finds who built it; who that is, of eight builders, is
+drawn anew for every question, so it cannot be learned by heart. Taught the format only, the policy searches for any bridge
+and answers with any builder, and is right one time in eight. What it has to learn is *which* query and *which* name:
+
+    answer with the builder that was found                  right one time in three
+    and search for the bridge that was asked about          always right
+"""
+
+import asyncio
+import random
+from functools import lru_cache
+
+from msgspec import structs
+
+import tiny
+from quaere.chat.messages import Message, Quoted
+from quaere.chat.rendering import Renderer
+from quaere.chat.toolcall import ToolCallSolver
+from quaere.objectives.advantages import grpo, hrpo
+from quaere.policies.native.bridge import use_packed_attention
+from quaere.policies.native.engine import Engine
+from quaere.policies.native.sampler import NativeSampler
+from quaere.policies.sampler import SamplingParams
+from quaere.policies.scripted import ScriptedSampler
+from quaere.records import Answer, Hit, Question, SolveTask
+from quaere.rewards.answers import exact_match_score
+from quaere.rollout.episode import Limits, run_episode
+from quaere.rollout.policy import TokenPolicy
+from quaere.rollout.samples import make_sample
+from quaere.rollout.seeds import derive_seed
+from quaere.training.adapters import copy_weights
+from quaere.training.learner import Learner, LearnerSettings
+
+BRIDGES = ["Halm", "Oss", "Korrin"]
+BUILDERS = ["Venn", "Brod", "Hask", "Oleen", "Marl", "Tavi", "Quill", "Sorn"]
+CHANCE = 1 / len(BUILDERS)
+LIMITS = Limits(max_turns=2, turn_tokens=24, sequence_tokens=256, tool_response_tokens=16, topk=1)
+SEARCH = '<tool_call>{{"name": "search", "arguments": {{"query_list": ["{}"]}}}}</tool_call>'
+ANSWER = "<answer>{}</answer>"
+
+
+class Terse(ToolCallSolver):
+    """The real protocol with an opening of three words."""
+
+    def __init__(self):
+        super().__init__()
+        self.tools = ()
+
+    def opening(self, task):
+        return [Message("system", ("s",)), Message("user", (Quoted(task.question.text),))]
+
+
+class Town:
+    """A searcher that knows who built what; each question has a town of its own."""
+
+    def __init__(self, draw):
+        self.builders = dict(zip(BRIDGES, draw.sample(BUILDERS, len(BRIDGES)), strict=True))
+
+    async def search(self, queries, topk):
+        texts = [self.builders.get(query.strip(), "nothing") for query in queries]
+        return [[Hit(tiny.passage(text, title=""), 1.0)] for text in texts]
+
+    async def close(self):
+        pass
+
+
+@lru_cache
+def tokenizer():
+    """Whole pieces of the format are single tokens, so that an episode is some forty tokens long."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    built = Tokenizer(models.BPE())
+    built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    built.decoder = decoders.ByteLevel()
+    before, after = SEARCH.format("|").split("|")
+    lines = [before, after, "<answer>", "</answer>", "<|im_start|>", *BRIDGES, *BUILDERS]
+    lines += ["<tool_response>\n", "\n</tool_response>", "[1]\n", "system\n", "user\n", "assistant\n", "nothing"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=700, initial_alphabet=alphabet, show_progress=False)
+    built.train_from_iterator(lines * 3, trainer)
+    built.add_special_tokens([AddedToken("<|im_start|>", special=True), AddedToken("<|im_end|>", special=True)])
+    made = PreTrainedTokenizerFast(tokenizer_object=built, eos_token="<|im_end|>")
+    made.chat_template = tiny.CHATML
+    return made
+
+
+class Play:
+    """An episode to be played, in its town."""
+
+    def __init__(self, number, copy, bridge, town):
+        # `hops` alternates: it is the label by which HRPO groups.
+        question = Question(f"q{number}", bridge, (town.builders[bridge],), hops=1 + number % 2)
+        self.name, self.task, self.town = f"q{number}-{copy}", SolveTask(question), town
+
+
+def make_plays(draw, num_questions, per_question):
+    plays = []
+    for number in range(num_questions):
+        town, bridge = Town(draw), draw.choice(BRIDGES)
+        plays += [Play(number, copy, bridge, town) for copy in range(per_question)]
+    return plays
+
+
+async def run_all(policy, plays, step):
+    """All episodes at once, each with its own searcher, in lockstep: the batch is the same on every machine."""
+    for play in plays:
+        policy.open(play.name)
+    return await asyncio.gather(
+        *(
+            run_episode(
+                policy,
+                Terse(),
+                play.town,
+                play.task,
+                LIMITS,
+                episode_id=play.name,
+                seed=derive_seed(step, number),
+                params=SamplingParams(),
+            )
+            for number, play in enumerate(plays)
+        )
+    )
+
+
+def reward_of(episode):
+    if not isinstance(episode.outcome, Answer):
+        return 0.0
+    return exact_match_score(episode.outcome.text, episode.task.question.answers)
+
+
+class Pupil:
+    """A transformer from scratch, its learner, and the sampler that plays its episodes."""
+
+    def __init__(self, seed):
+        self.tokenizer = tokenizer()
+        self.renderer = Renderer(self.tokenizer)
+        shape = {"vocab_size": len(self.tokenizer), "num_hidden_layers": 2, "tie_word_embeddings": False}
+        model = tiny.model("llama", seed=seed, **shape)
+        self.sampling = use_packed_attention(tiny.model("llama", seed=seed, **shape))
+        self.model = model
+        self.draw = random.Random(seed)
+
+    async def learn_format(self, num_steps=60):
+        """Imitate episodes that are well formed and otherwise random: any query, any name."""
+        learner = Learner(self.model, LearnerSettings(learning_rate=1e-2, loss="policy_gradient", weight_decay=0.0))
+        for step in range(num_steps):
+            plays = make_plays(self.draw, 16, 1)
+            scripts = {
+                play.name: [SEARCH.format(self.draw.choice(BRIDGES)), ANSWER.format(self.draw.choice(BUILDERS))]
+                for play in plays
+            }
+            policy = TokenPolicy(ScriptedSampler(self.tokenizer, scripts), self.renderer)
+            learner.step([make_sample(episode, 1.0) for episode in await run_all(policy, plays, step)])
+
+    async def reinforce(self, num_steps, advantages, spoil=lambda samples, draw: samples, rate=2e-3):
+        """The real loop: sample episodes, reward them, standardise, one gradient step, weights to the sampler."""
+        learner = Learner(self.model, LearnerSettings(learning_rate=rate, weight_decay=0.0, aggregation="token_mean"))
+        engine = Engine(self.sampling, self.renderer.decode, max_rows=128)
+        history = []
+        async with NativeSampler(engine, name="pupil", mode="deterministic") as sampler:
+            policy = TokenPolicy(sampler, self.renderer)
+            for step in range(num_steps):
+                copy_weights(learner.model, self.sampling)
+                plays = make_plays(self.draw, *((16, 8) if advantages == "grpo" else (128, 1)))
+                episodes = await run_all(policy, plays, step)
+                rewards = [reward_of(episode) for episode in episodes]
+                history.append(sum(rewards) / len(rewards))
+                worth = self.advantages_of(advantages, episodes, rewards)
+                samples = [make_sample(episode, float(value)) for episode, value in zip(episodes, worth, strict=True)]
+                if any(any(sample.advantages) for sample in samples):
+                    learner.step(spoil(samples, self.draw))
+        return history
+
+    def advantages_of(self, how, episodes, rewards):
+        if how == "grpo":
+            questions = [int(episode.task.id[1:]) for episode in episodes]
+            return grpo(rewards, questions).values
+        return hrpo(rewards, [episode.task.question.hops for episode in episodes]).values
+
+
+def normalised(history, last=10):
+    """Mean reward of the last steps, 0 at chance and 1 at the optimum."""
+    reward = sum(history[-last:]) / last
+    return (reward - CHANCE) / (1 - CHANCE)
+
+
+def shuffled(samples, draw):
+    """A control: every advantage belongs to another episode."""
+    values = [max(sample.advantages, key=abs) for sample in samples]
+    draw.shuffle(values)
+    return [
+        structs.replace(sample, advantages=tuple(value if flag else 0.0 for flag in sample.loss_mask))
+        for sample, value in zip(samples, values, strict=True)
+    ]
+
+
+def inverted(samples, draw):
+    """A control: the loss is on everything but the policy's own tokens."""
+    return [
+        structs.replace(
+            sample,
+            loss_mask=(False, *(not flag for flag in sample.loss_mask[1:])),
+            advantages=(max(sample.advantages, key=abs),) * len(sample.advantages),
+        )
+        for sample in samples
+    ]
