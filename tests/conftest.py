@@ -16,6 +16,18 @@ settings.register_profile("quaere", deadline=None)
 settings.load_profile("quaere")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _threads(request):
+    """Tiny models gain nothing from a second thread and lose much to waiting for it; the real one gains."""
+    import torch
+
+    is_real = any(mark.name == "model" for mark in request.node.iter_markers())
+    before = torch.get_num_threads()
+    torch.set_num_threads(os.cpu_count() or 1 if is_real else 1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(params=tiny.TEMPLATES)
 def tokenizer(request):
     """A small tokenizer with each of the chat templates in turn."""

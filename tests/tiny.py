@@ -113,7 +113,7 @@ def tokenizer(template: str = "chatml"):
     return made
 
 
-def model(family: str = "llama", seed: int = 0, **changes):
+def model(family: str = "llama", seed: int = 0, scale: float = 4, **changes):
     """A randomly initialised model of a real family, small enough for a test."""
     import torch
     import transformers
@@ -152,7 +152,7 @@ def model(family: str = "llama", seed: int = 0, **changes):
     with torch.no_grad():
         for weight in made.parameters():
             if weight.dim() > 1:
-                weight.mul_(4)
+                weight.mul_(scale)
     return made.float().eval()
 
 

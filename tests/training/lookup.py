@@ -1,11 +1,9 @@
 """A task whose optimum is known, small enough for a transformer of a few thousand weights to learn by trial and error.
 
-The question names one of three bridges. A search for a bridge finds who built it; who that is, of eight builders, is
-drawn anew for every question, so it cannot be learned by heart. Taught the format only, the policy searches for any bridge
-and answers with any builder, and is right one time in eight. What it has to learn is *which* query and *which* name:
-
-    answer with the builder that was found                  right one time in three
-    and search for the bridge that was asked about          always right
+A question names two bridges and asks about the first. A search for a bridge finds two people: who built it and who paid
+for it. Who they are is drawn anew for every question, so it cannot be learned by heart. Taught the format only, the
+policy searches for either bridge and answers with either person, and is right one time in four. What it has to learn is
+*which* query and *which* name: the first bridge, and its builder. Then it is always right.
 """
 
 import asyncio
@@ -33,9 +31,9 @@ from quaere.rollout.seeds import derive_seed
 from quaere.training.adapters import copy_weights
 from quaere.training.learner import Learner, LearnerSettings
 
-BRIDGES = ["Halm", "Oss", "Korrin"]
-BUILDERS = ["Venn", "Brod", "Hask", "Oleen", "Marl", "Tavi", "Quill", "Sorn"]
-CHANCE = 1 / len(BUILDERS)
+BRIDGES = ["Halm", "Oss", "Korrin", "Tallow"]
+PEOPLE = ["Venn", "Brod", "Hask", "Oleen", "Marl", "Tavi", "Quill", "Sorn"]
+CHANCE = 1 / 4
 LIMITS = Limits(max_turns=2, turn_tokens=24, sequence_tokens=256, tool_response_tokens=16, topk=1)
 SEARCH = '<tool_call>{{"name": "search", "arguments": {{"query_list": ["{}"]}}}}</tool_call>'
 ANSWER = "<answer>{}</answer>"
@@ -53,13 +51,15 @@ class Terse(ToolCallSolver):
 
 
 class Town:
-    """A searcher that knows who built what; each question has a town of its own."""
+    """A searcher that knows who built and who paid for what; each question has a town of its own."""
 
     def __init__(self, draw):
-        self.builders = dict(zip(BRIDGES, draw.sample(BUILDERS, len(BRIDGES)), strict=True))
+        people = draw.sample(PEOPLE, len(PEOPLE))
+        self.people = {bridge: people[2 * n : 2 * n + 2] for n, bridge in enumerate(BRIDGES)}
+        self.asked, self.other = draw.sample(BRIDGES, 2)
 
     async def search(self, queries, topk):
-        texts = [self.builders.get(query.strip(), "nothing") for query in queries]
+        texts = [" ".join(self.people.get(query.strip(), ("nothing",))) for query in queries]
         return [[Hit(tiny.passage(text, title=""), 1.0)] for text in texts]
 
     async def close(self):
@@ -76,7 +76,7 @@ def tokenizer():
     built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     built.decoder = decoders.ByteLevel()
     before, after = SEARCH.format("|").split("|")
-    lines = [before, after, "<answer>", "</answer>", "<|im_start|>", *BRIDGES, *BUILDERS]
+    lines = [before, after, "<answer>", "</answer>", "<|im_start|>", *BRIDGES, *PEOPLE]
     lines += ["<tool_response>\n", "\n</tool_response>", "[1]\n", "system\n", "user\n", "assistant\n", "nothing"]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=700, initial_alphabet=alphabet, show_progress=False)
@@ -90,18 +90,22 @@ def tokenizer():
 class Play:
     """An episode to be played, in its town."""
 
-    def __init__(self, number, copy, bridge, town):
+    def __init__(self, number, copy, town):
+        text, answer = f"{town.asked} {town.other}", town.people[town.asked][0]
         # `hops` alternates: it is the label by which HRPO groups.
-        question = Question(f"q{number}", bridge, (town.builders[bridge],), hops=1 + number % 2)
+        question = Question(f"q{number}", text, (answer,), hops=1 + number % 2)
         self.name, self.task, self.town = f"q{number}-{copy}", SolveTask(question), town
 
 
 def make_plays(draw, num_questions, per_question):
-    plays = []
-    for number in range(num_questions):
-        town, bridge = Town(draw), draw.choice(BRIDGES)
-        plays += [Play(number, copy, bridge, town) for copy in range(per_question)]
-    return plays
+    towns = [Town(draw) for _ in range(num_questions)]
+    return [Play(number, copy, town) for number, town in enumerate(towns) for copy in range(per_question)]
+
+
+def random_script(draw, town):
+    """A well-formed episode that searches for either bridge and answers with either person."""
+    bridge = draw.choice([town.asked, town.other])
+    return [SEARCH.format(bridge), ANSWER.format(draw.choice(town.people[bridge]))]
 
 
 async def run_all(policy, plays, step):
@@ -137,25 +141,22 @@ class Pupil:
     def __init__(self, seed):
         self.tokenizer = tokenizer()
         self.renderer = Renderer(self.tokenizer)
-        shape = {"vocab_size": len(self.tokenizer), "num_hidden_layers": 2, "tie_word_embeddings": False}
+        shape = {"vocab_size": len(self.tokenizer), "num_hidden_layers": 2, "tie_word_embeddings": False, "scale": 1}
         model = tiny.model("llama", seed=seed, **shape)
         self.sampling = use_packed_attention(tiny.model("llama", seed=seed, **shape))
         self.model = model
         self.draw = random.Random(seed)
 
-    async def learn_format(self, num_steps=60):
+    async def learn_format(self, num_steps=200):
         """Imitate episodes that are well formed and otherwise random: any query, any name."""
-        learner = Learner(self.model, LearnerSettings(learning_rate=1e-2, loss="policy_gradient", weight_decay=0.0))
+        learner = Learner(self.model, LearnerSettings(learning_rate=3e-3, loss="policy_gradient", weight_decay=0.0))
         for step in range(num_steps):
-            plays = make_plays(self.draw, 16, 1)
-            scripts = {
-                play.name: [SEARCH.format(self.draw.choice(BRIDGES)), ANSWER.format(self.draw.choice(BUILDERS))]
-                for play in plays
-            }
+            plays = make_plays(self.draw, 32, 1)
+            scripts = {play.name: random_script(self.draw, play.town) for play in plays}
             policy = TokenPolicy(ScriptedSampler(self.tokenizer, scripts), self.renderer)
             learner.step([make_sample(episode, 1.0) for episode in await run_all(policy, plays, step)])
 
-    async def reinforce(self, num_steps, advantages, spoil=lambda samples, draw: samples, rate=2e-3):
+    async def reinforce(self, num_steps, advantages, spoil=lambda samples, draw: samples, rate=1e-3):
         """The real loop: sample episodes, reward them, standardise, one gradient step, weights to the sampler."""
         learner = Learner(self.model, LearnerSettings(learning_rate=rate, weight_decay=0.0, aggregation="token_mean"))
         engine = Engine(self.sampling, self.renderer.decode, max_rows=128)
