@@ -150,16 +150,16 @@ def build_index(
     _check_target(source, out, force)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        workplace = Path(tempfile.mkdtemp(prefix=f".{out.name}.building-", dir=out.parent))
+        unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}.building-", dir=out.parent))
     except OSError as error:
         raise BadInput(f"cannot write to {out.parent}: {error.strerror}") from error
     try:
-        _write_index(source, out, workplace, settings, progress or _say_nothing)
-        _put_in_place(workplace, out)
+        _write_index(source, out, unfinished, settings, progress or _say_nothing)
+        _put_in_place(unfinished, out)
     except OSError as error:
         raise BadInput(f"cannot write the index {out}: {error.strerror or error}") from error
     finally:
-        shutil.rmtree(workplace, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
     return open_index(out)
 
 
@@ -228,16 +228,16 @@ def _is_index(path: Path) -> bool:
         return False
 
 
-def _put_in_place(workplace: Path, out: Path) -> None:
+def _put_in_place(unfinished: Path, out: Path) -> None:
     """Make the finished index appear at once; what it replaces is moved aside first and deleted last."""
-    for path in [*workplace.rglob("*"), workplace]:
+    for path in [*unfinished.rglob("*"), unfinished]:
         _flush_to_disk(path)
-    workplace.chmod(0o777 & ~_umask())  # mkdtemp made it private; an index is as open as the person's other files
+    unfinished.chmod(0o777 & ~_umask())  # mkdtemp made it private; an index is as open as the person's other files
     replaced = out.exists() and any(out.iterdir())
-    aside = workplace.with_name(workplace.name.replace(".building-", ".replaced-"))
+    aside = unfinished.with_name(unfinished.name.replace(".building-", ".replaced-"))
     if replaced:
         out.rename(aside)
-    workplace.rename(out)
+    unfinished.rename(out)
     _flush_to_disk(out.parent)
     if replaced:
         shutil.rmtree(aside, ignore_errors=True)
