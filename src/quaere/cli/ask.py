@@ -100,8 +100,7 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
     quiet = Console(stderr=True, highlight=False)
     if isinstance(searcher, SearchClient):
         await searcher.health()  # an unreachable server is said now, not after the model is loaded
-    quiet.print(f"loading {args.model}", style="dim", markup=False)
-    policy = _open_policy(args)
+    policy = _open_policy(args, quiet)
     hidden = ("run", "runs", "json", "show", "questions")
     settings = {name: value for name, value in vars(args).items() if name not in hidden}
     settings["questions"] = str(args.questions) if args.questions else None
@@ -116,10 +115,14 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
         await policy.stop()
 
 
-def _open_policy(args: argparse.Namespace) -> Policy:
+def _open_policy(args: argparse.Namespace, quiet: Console) -> Policy:
     from quaere.rollout.policy import open_policy
 
-    return open_policy(args.model, device=args.device, dtype=args.dtype)
+    def report(line: str) -> None:
+        quiet.print(line, style="dim", markup=False)
+
+    report(f"loading {args.model}")
+    return open_policy(args.model, device=args.device, dtype=args.dtype, report=report)
 
 
 def _setting(args: argparse.Namespace) -> dict[str, Any]:

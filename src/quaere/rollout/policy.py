@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 from typing import Protocol as Interface
 
@@ -97,8 +98,9 @@ def open_policy(
     dtype: Literal["auto", "float32", "bfloat16"] = "auto",
     mode: Literal["fast", "deterministic"] = "fast",
     max_rows: int = 32,
+    report: Callable[[str], None] = lambda line: None,
 ) -> TokenPolicy | ChatPolicy:
-    """The policy a model name stands for.
+    """The policy a model name stands for; `report` is told what is being downloaded, if anything is.
 
     open_policy("smollm2-135m")                         # the native engine
     open_policy("openai:gpt-x@http://localhost:8001/v1")  # a text endpoint
@@ -109,7 +111,7 @@ def open_policy(
         return ChatPolicy(OpenAISampler(parse_endpoint(model)))
     from quaere.policies.catalogue import resolve_model
 
-    path = str(resolve_model(model).path)
+    path = resolve_model(model, report=report).path
     import torch
     from transformers import AutoTokenizer
 
