@@ -28,6 +28,11 @@ class Passage(Struct, frozen=True):
     start: int
     end: int
 
+    @property
+    def titled_text(self) -> str:
+        """The title on a line of its own, if there is one, then the text: how a passage is shown and embedded."""
+        return f"{self.title}\n{self.text}" if self.title else self.text
+
 
 class Hit(Struct, frozen=True):
     """One search result.

@@ -1,5 +1,6 @@
 """The command as a person meets it: every command end to end on tiny data, and one clear line for every bad input."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -164,6 +165,9 @@ def test_broken_lines_are_named_by_number(place, tmp_path, capsys):
     bad(capsys, ["ask", "--questions", str(broken), "--index", str(place / "index")], "line 3")
     broken.write_text('{"question": "a", "id": "x"}\n{"question": "b", "id": "x"}\n')
     bad(capsys, ["ask", "--questions", str(broken), "--index", str(place / "index")], "line 2", "twice")
+    damaged = tmp_path / "cut.jsonl.gz"
+    damaged.write_bytes(gzip.compress(b'{"question": "a"}\n' * 99)[:-9])
+    bad(capsys, ["ask", "--questions", str(damaged), "--index", str(place / "index")], "is damaged")
     broken.write_text("\n")
     bad(capsys, ["ask", "--questions", str(broken), "--index", str(place / "index")], "no question")
 

@@ -24,7 +24,6 @@ from quaere.records import (
     Answer,
     Failure,
     Malformed,
-    Passage,
     Proposal,
     ProposeTask,
     Search,
@@ -192,7 +191,7 @@ class ToolCallProposer:
         if searches:
             plural = "" if searches == 1 else "s"
             rules = PROPOSER_RULES_MANY.format(hops=task.hops, searches=searches, plural=plural)
-        document = Quoted(titled(task.document))
+        document = Quoted(task.document.titled_text)
         return [Message("system", (PROPOSER_SYSTEM,)), Message("user", (rules, document))]
 
     def read(self, text: str) -> Action:
@@ -280,13 +279,5 @@ def format_results(results: Sequence[SearchResult]) -> tuple[Part, ...]:
         for rank, hit in enumerate(result.hits, start=1):
             if rank > 1:
                 parts.append("\n\n")
-            parts += [f"[{rank}]\n", Quoted(titled(hit.passage))]
+            parts += [f"[{rank}]\n", Quoted(hit.passage.titled_text)]
     return tuple(parts)
-
-
-def titled(passage: Passage) -> str:
-    """The passage under its title, if it has one.
-
-    titled(Passage(..., title="Halm", text="A bridge.")) -> "Halm\\nA bridge."
-    """
-    return f"{passage.title}\n{passage.text}" if passage.title else passage.text

@@ -17,6 +17,7 @@ from quaere.errors import BadInput, SamplingFailed
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from quaere.chat.protocol import Protocol
     from quaere.records import Episode, Question
     from quaere.rollout.policy import Policy
     from quaere.runs import Run
@@ -139,7 +140,7 @@ def _setting(args: argparse.Namespace) -> dict[str, Any]:
     return {"limits": limits, "params": SamplingParams(temperature=args.temperature), "seed": args.seed}
 
 
-def _protocol(args: argparse.Namespace) -> Any:
+def _protocol(args: argparse.Namespace) -> Protocol:
     from quaere.chat.toolcall import ToolCallSolver
     from quaere.policies.catalogue import CATALOGUE
 
@@ -168,9 +169,7 @@ async def _ask_one(
     else:
         console.print(render_end(episode))
         console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
-    if episode.end == "failed":
-        failure = episode.turns[-1].failure
-        raise SamplingFailed(failure.message if failure else "the model failed")
+    _complain_if_all_failed([episode])
 
 
 async def _ask_many(
@@ -201,9 +200,14 @@ async def _ask_many(
                 _print_json(episode, stored)
     if not args.json:
         _print_table(episodes, stored, show_first=args.show)
-    if all(episode.end == "failed" for episode in episodes):
-        failure = episodes[0].turns[-1].failure
-        raise SamplingFailed(failure.message if failure else "the model failed")
+    _complain_if_all_failed(episodes)
+
+
+def _complain_if_all_failed(episodes: list[Episode]) -> None:
+    """When no episode got anywhere, say why once; the episodes are stored all the same."""
+    failures = [episode.turns[-1].failure for episode in episodes if episode.end == "failed"]
+    if len(failures) == len(episodes) and failures[0]:
+        raise SamplingFailed(failures[0].message)
 
 
 def _scores(episode: Episode) -> dict[str, float]:

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import gzip
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from quaere.errors import BadInput
 from quaere.records import Evidence, Question
+from quaere.search.rows import read_lines
 
 
 class _Row(msgspec.Struct):
@@ -26,15 +25,15 @@ class _Row(msgspec.Struct):
 
 
 def read_questions(path: Path, limit: int | None = None) -> list[Question]:
-    """The questions of a JSONL file (plain or gzip); a broken line is named by its number."""
+    """The questions of a JSONL file (plain or compressed); a broken line is named by its number."""
     questions: list[Question] = []
     seen: set[str] = set()
-    for number, line in _lines(path):
+    for number, line in read_lines(path):
         if limit is not None and len(questions) >= limit:
             break
         try:
             row = msgspec.json.decode(line, type=_Row)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadInput(
                 f"{path}, line {number}: {error}", hint='each line needs {"question": "...", "answers": ["..."]}'
             ) from error
@@ -48,13 +47,3 @@ def read_questions(path: Path, limit: int | None = None) -> list[Question]:
     if not questions:
         raise BadInput(f"{path} holds no question", hint='each line needs {"question": "...", "answers": ["..."]}')
     return questions
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield number, line
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror or error}", hint="quaere ask --questions FILE") from error

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from quaere.errors import BadInput, ExtraMissing, ModelMissing
 from quaere.records import Passage
-from quaere.search.engine import Match, Progress, indexed_text, rank
+from quaere.search.engine import Match, Progress, rank
 
 Ann = Literal["flat", "ivf", "hnsw"]
 Vectors = NDArray[np.float32]
@@ -78,7 +78,7 @@ class Embedder:
 
     def embed_passages(self, passages: Sequence[Passage]) -> Vectors:
         """One row per passage, made of its title and text."""
-        texts = [indexed_text(passage) for passage in passages]
+        texts = [passage.titled_text for passage in passages]
         return self._embed(self._model.encode_document, texts, self._settings.passage_prefix)
 
     def _embed(self, encode: Any, texts: Sequence[str], prefix: str | None) -> Vectors:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from quaere.records import Passage
-
 Progress = Callable[[str, int, int | None], None]
 """Told what is being done, how much is done and how much there is: `progress("embedding", 512, 23784)`."""
 
@@ -29,8 +27,3 @@ class Engine(Protocol):
 def rank(matches: Sequence[Match], topk: int) -> list[Match]:
     """Sort by score, ties by passage number, and keep the best `topk`."""
     return sorted(matches, key=lambda match: (-match.score, match.number))[:topk]
-
-
-def indexed_text(passage: Passage) -> str:
-    """What an embedder reads of a passage: the title on a line of its own, then the text."""
-    return f"{passage.title}\n{passage.text}" if passage.title else passage.text

@@ -52,13 +52,19 @@ def is_rows_file(path: Path) -> bool:
 def read_rows(path: Path) -> Iterator[Row]:
     """Stream the rows of a file; a line that is not a row is refused by its number."""
     decoder = msgspec.json.Decoder(_Line)
+    for number, line in read_lines(path):
+        yield _read_row(decoder, line, path, number)
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a plain or compressed file that are not blank, with their numbers; streamed."""
     try:
         with _open(path) as lines:
             for number, line in enumerate(lines, start=1):
                 if number == 1:
                     line = line.removeprefix(b"\xef\xbb\xbf")
                 if line.strip():
-                    yield _read_row(decoder, line, path, number)
+                    yield number, line
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, _zstd_error()) as error:
         raise BadInput(f"{path} is damaged: its compressed data ends early or is not what the name says") from error
     except OSError as error:
