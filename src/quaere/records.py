@@ -87,13 +87,13 @@ class SolveTask(Struct, frozen=True, tag="solve"):
 
 
 class ProposeTask(Struct, frozen=True, tag="propose"):
-    """Write a question of `hops` hops that starts from this document.
+    """Write a question of `hops` hops that starts from this document; without one, from whatever a search finds.
 
     ProposeTask(id="p1", document=Passage(...), hops=2)
     """
 
     id: str
-    document: Passage
+    document: Passage | None
     hops: int
 
 
@@ -236,3 +236,38 @@ class Episode(Struct, frozen=True):
     def num_searches(self) -> int:
         """How many queries were sent to the search engine and answered."""
         return sum(len(turn.results) for turn in self.turns)
+
+
+# -------------------------------------------------------------------------------------------------------- curriculum
+
+DropReason = Literal["", "invalid", "leaked answer", "duplicate", "never solved", "always solved", "unfinished"]
+
+
+class Candidate(Struct, frozen=True):
+    """A question a proposer wrote for the solver to learn from, and why it was kept (`reason=""`) or dropped.
+
+    `num_attempts` is 0 where the solver was not asked to try it. An episode that a failed search kept from its end is
+    "unfinished": nothing can be said of its question.
+
+        Candidate(id="i0-g0001", step=51, iteration=0, episode_id="i0-g0001", document_id="w7-000012", hops=2,
+                  question="Who built the bridge at Halmgate?", answer="Orsolya Venn", num_right=2, num_attempts=5,
+                  reason="", scores={"format": 1.0})
+    """
+
+    id: str
+    step: int
+    iteration: int
+    episode_id: str
+    document_id: str
+    hops: int
+    question: str
+    answer: str
+    num_right: int = 0
+    num_attempts: int = 0
+    reason: DropReason = ""
+    scores: dict[str, float] = {}
+
+    @property
+    def kept(self) -> bool:
+        """Is it part of the curriculum?"""
+        return not self.reason

@@ -10,7 +10,7 @@ import time
 
 import pytest
 import torch
-from test_learner import make_samples
+from test_learner import make_learner, make_samples
 
 import tiny
 from quaere.errors import BadInput
@@ -104,11 +104,11 @@ def test_killed_at_any_moment_what_is_found_is_whole(tmp_path):
 
 @pytest.mark.parametrize(("lora_rank", "family"), [(0, "llama"), (0, "qwen3"), (4, "llama")])
 def test_a_learner_goes_on_bit_for_bit(tmp_path, lora_rank, family):
-    settings = LearnerSettings(learning_rate=1e-2, lora_rank=lora_rank, warmup_steps=5)
+    settings = LearnerSettings(learning_rate=1e-2)
 
     def fresh():
         torch.manual_seed(1)
-        return Learner(tiny.model(family), settings)
+        return make_learner(tiny.model(family), settings, lora_rank, warmup_steps=5)
 
     batches = [make_samples(4, seed=step) for step in range(6)]
     straight = fresh()

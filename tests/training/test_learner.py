@@ -12,9 +12,10 @@ from quaere.errors import TrainingStopped
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.engine import Engine
 from quaere.rollout.samples import Sample
-from quaere.training.adapters import copy_weights
+from quaere.training.adapters import add_adapters, copy_weights
 from quaere.training.learner import Learner, LearnerSettings
 from quaere.training.logprobs import model_logprobs
+from quaere.training.settings import AdapterSettings
 
 
 def make_samples(count=6, seed=0, longest=30):
@@ -47,6 +48,13 @@ def plain_gradients(model, samples):
                 loss = loss - logprobs[place - 1, token] * advantage / total
     loss.backward()
     return float(loss.detach()), {name: weight.grad.clone() for name, weight in model.named_parameters()}
+
+
+def make_learner(model, settings, lora_rank=0, **rest):
+    if not lora_rank:
+        return Learner(model, settings, **rest)
+    adapted = add_adapters(model, ("proposer", "solver"), AdapterSettings(rank=lora_rank))
+    return Learner(adapted, settings, adapter="solver", **rest)
 
 
 def learner_gradients(model, samples, monkeypatch, **settings):
@@ -193,7 +201,7 @@ def test_a_batch_without_model_tokens_is_refused():
 
 
 def test_the_rate_warms_up_and_stays():
-    learner = Learner(tiny.model(), LearnerSettings(learning_rate=1.0, warmup_steps=4, max_grad_norm=1e-9))
+    learner = Learner(tiny.model(), LearnerSettings(learning_rate=1.0, max_grad_norm=1e-9), warmup_steps=4)
     rates = [learner.step(make_samples(1))["learner/rate"] for _ in range(6)]
     assert rates == [0.25, 0.5, 0.75, 1, 1, 1]
 
@@ -210,8 +218,8 @@ def test_the_gradient_is_clipped_to_its_norm(monkeypatch):
 def test_kl_holds_a_policy_to_where_it_began(lora_rank):
     def distance(beta):
         torch.manual_seed(0)
-        settings = LearnerSettings(learning_rate=1e-2, kl_beta=beta, weight_decay=0.0, lora_rank=lora_rank)
-        learner = Learner(tiny.model(), settings)
+        settings = LearnerSettings(learning_rate=1e-2, kl_beta=beta, weight_decay=0.0)
+        learner = make_learner(tiny.model(), settings, lora_rank)
         samples = make_samples(4)
         before = learner.score(samples)
         metrics = [learner.step(samples) for _ in range(8)]
@@ -227,7 +235,7 @@ def test_kl_holds_a_policy_to_where_it_began(lora_rank):
 def test_an_adapter_alone_learns_and_reaches_the_sampling_copy():
     torch.manual_seed(0)
     base = tiny.model("qwen2")
-    learner = Learner(copy.deepcopy(base), LearnerSettings(learning_rate=1e-2, lora_rank=4, weight_decay=0.0))
+    learner = make_learner(copy.deepcopy(base), LearnerSettings(learning_rate=1e-2, weight_decay=0.0), lora_rank=4)
     assert all("lora" in name for name, weight in learner.model.named_parameters() if weight.requires_grad)
     samples = make_samples(3)
     for _ in range(4):
@@ -236,7 +244,7 @@ def test_an_adapter_alone_learns_and_reaches_the_sampling_copy():
     addresses = [weight.data_ptr() for weight in copied.parameters()]
     engine = Engine(copied, tiny.tokenizer().decode)
     stale = engine.score(samples[0].token_ids)
-    copy_weights(learner.model, copied)
+    copy_weights(learner.model, copied, learner.adapter)
     assert [weight.data_ptr() for weight in copied.parameters()] == addresses
     fresh = engine.score(samples[0].token_ids)
     wanted = [score for score, flag in zip(fresh, samples[0].loss_mask, strict=True) if flag]
@@ -251,3 +259,20 @@ def test_full_weights_reach_a_bfloat16_copy():
     copy_weights(learner.model, copied)
     for mine, theirs in zip(learner.model.parameters(), copied.parameters(), strict=True):
         assert torch.equal(mine.to(torch.bfloat16), theirs)
+
+
+def test_two_roles_share_a_base_and_nothing_else():
+    torch.manual_seed(0)
+    shared = add_adapters(tiny.model(), ("proposer", "solver"), AdapterSettings(rank=4))
+    settings = LearnerSettings(learning_rate=1e-2, weight_decay=0.0)
+    proposer, solver = (Learner(shared, settings, adapter=name) for name in ("proposer", "solver"))
+    samples = make_samples(3)
+    at_first = solver.score(samples)
+    for _ in range(3):
+        proposer.step(samples)
+    assert solver.score(samples) == at_first
+    assert proposer.score(samples) != at_first
+    after_proposer = proposer.score(samples)
+    solver.step(samples)
+    assert proposer.score(samples) == after_proposer
+    assert solver.score(samples) != at_first

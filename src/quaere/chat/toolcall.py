@@ -17,6 +17,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quaere.chat.messages import Message, Part, Quoted
+from quaere.chat.prompts import (
+    BRIEF_PROPOSER_SYSTEM,
+    BRIEF_SOLVER_SYSTEM,
+    GUIDED_SYSTEM,
+    PROPOSER_FINISH,
+    PROPOSER_RULES_FREE,
+    PROPOSER_RULES_MANY,
+    PROPOSER_RULES_ONE,
+    PROPOSER_SYSTEM,
+    SOLVER_SYSTEM,
+    PromptStyle,
+)
 from quaere.chat.tags import Block, find_blocks, has_unclosed
 from quaere.chat.tools import SEARCH, CallRefused, ToolSchema, read_call, read_queries
 from quaere.records import (
@@ -36,64 +48,13 @@ TOOLS = (SEARCH,)
 STOP = ("</tool_call>", "</answer>")
 MAX_ANSWER_CHARS = 4000
 
-SOLVER_SYSTEM = """\
-You answer questions by searching a collection of documents. The documents are right, even where they differ from \
-what you remember.
-
-Each turn, think briefly inside <think> and </think>, then do exactly one of two things:
-- to search, write <tool_call>{"name": "search", "arguments": {"query_list": ["your query"]}}</tool_call>
-- to finish, write <answer>the answer alone, as short as possible</answer>
-
-What a search finds comes back between <tool_response> and </tool_response>. If it does not hold what you need, search \
-again with other words; if the question needs several facts, look them up one after another."""
-
-# Short, because every further word costs a small model more than it helps.
-GUIDED_SYSTEM = """\
-You answer questions by searching documents. To search, write <tool_call>{"name": "search", "arguments": \
-{"query_list": ["your query"]}}</tool_call> and to finish, write <answer>the answer alone</answer>."""
-
-PROPOSER_SYSTEM = """\
-You write questions that test how well somebody can search a collection of documents.
-
-Each turn, think briefly inside <think> and </think>, then do exactly one of two things:
-- to search, write <tool_call>{"name": "search", "arguments": {"query_list": ["your query"]}}</tool_call>
-- to finish, write <question>your question</question> and right after it <answer>its answer</answer>
-
-What a search finds comes back between <tool_response> and </tool_response>."""
-
-PROPOSER_FINISH = "put the question between <question> and </question>, then its answer between <answer> and </answer>"
-
-PROPOSER_RULES_ONE = """\
-Write one question of 1 hop about the document below. Choose a person, place, thing or event it names, and ask for a \
-fact the document states about it. No search is needed.
-
-- The question can be understood without seeing the document.
-- The answer is one short string, stated in the document, with no other right answer.
-- The question does not contain the answer.
-
-Document:
-"""
-
-PROPOSER_RULES_MANY = """\
-Write one question of {hops} hops that starts from the document below. A hop is one step in a chain of facts:
-
-- Hop 1 is a person, place, thing or event named in the document.
-- Each further hop is a fact about the one before it, and you find it by searching. Search exactly {searches} \
-time{plural}: once for each hop after the first.
-- The fact that leads from hop 1 to hop 2 must not stand in the document itself.
-- No hop can be skipped: each needs the one before it.
-- The question names hop 1 only. It gives away no hop in between and does not contain the answer.
-- The answer is hop {hops}: one short string with no other right answer.
-
-Document:
-"""
-
 
 class ToolCallSolver:
     """Answers a question with searches.
 
     `guided` helps models too small to follow the protocol untrained: a shorter prompt, two worked examples, the first
-    turn begun as a search and the last one as an answer. The policy still writes every query and every answer.
+    turn begun as a search and the last one as an answer. The policy still writes every query and every answer. The
+    `brief` style is for models that were taught the protocol and need no explanation.
 
         ToolCallSolver().read("<answer>Orsolya Venn</answer>") -> Answer(text="Orsolya Venn")
         ToolCallSolver(guided=True).prefix(turn=3, is_last=True) -> "<answer>"
@@ -101,10 +62,11 @@ class ToolCallSolver:
 
     stop: tuple[str, ...] = STOP
 
-    def __init__(self, *, guided: bool = False) -> None:
+    def __init__(self, *, guided: bool = False, style: PromptStyle = "full") -> None:
         self.guided = guided
+        self.style = style
         self.name = "drzero-solver-guided" if guided else "drzero-solver"
-        self.tools: tuple[ToolSchema, ...] = () if guided else TOOLS
+        self.tools: tuple[ToolSchema, ...] = TOOLS if style == "full" and not guided else ()
 
     def opening(self, task: Task) -> list[Message]:
         """System prompt, worked examples if guided, then the question."""
@@ -113,7 +75,8 @@ class ToolCallSolver:
         question = Message("user", ("Question:\n", Quoted(task.question.text)))
         if self.guided:
             return [Message("system", (GUIDED_SYSTEM,)), *worked_examples(), question]
-        return [Message("system", (SOLVER_SYSTEM,)), question]
+        system = SOLVER_SYSTEM if self.style == "full" else BRIEF_SOLVER_SYSTEM
+        return [Message("system", (system,)), question]
 
     def prefix(self, turn: int, is_last: bool) -> str:
         """In a guided episode, open the first turn as a search and the last as an answer."""
@@ -175,24 +138,28 @@ class ToolCallProposer:
     """
 
     name = "drzero-proposer"
-    tools: tuple[ToolSchema, ...] = TOOLS
     stop: tuple[str, ...] = STOP
+
+    def __init__(self, *, style: PromptStyle = "full") -> None:
+        self.style = style
+        self.tools: tuple[ToolSchema, ...] = TOOLS if style == "full" else ()
 
     def prefix(self, turn: int, is_last: bool) -> str:
         """The proposer writes its turns from the first token on."""
         return ""
 
     def opening(self, task: Task) -> list[Message]:
-        """System prompt, then the rules for this number of hops and the document with its title."""
+        """System prompt, then the rules for this number of hops and the document with its title, if there is one."""
         if not isinstance(task, ProposeTask):
             raise TypeError(f"{self.name} proposes questions; it got a {type(task).__name__}")
-        searches = task.hops - 1
-        rules = PROPOSER_RULES_ONE
-        if searches:
-            plural = "" if searches == 1 else "s"
-            rules = PROPOSER_RULES_MANY.format(hops=task.hops, searches=searches, plural=plural)
-        document = Quoted(task.document.titled_text)
-        return [Message("system", (PROPOSER_SYSTEM,)), Message("user", (rules, document))]
+        document: tuple[Part, ...] = () if task.document is None else (Quoted(task.document.titled_text),)
+        if self.style == "brief":
+            system = BRIEF_PROPOSER_SYSTEM.format(hops=task.hops, plural=_plural(task.hops))
+            return [
+                Message("system", (system,)),
+                Message("user", ("Document:\n", *document) if document else ("Search.",)),
+            ]
+        return [Message("system", (PROPOSER_SYSTEM,)), Message("user", (_proposer_rules(task), *document))]
 
     def read(self, text: str) -> Action:
         """A tool call, or a question and its answer, whichever comes first."""
@@ -209,6 +176,19 @@ class ToolCallProposer:
     def reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
         """Passages, or what went wrong."""
         return _reply(action, results, failure, PROPOSER_FINISH)
+
+
+def _proposer_rules(task: ProposeTask) -> str:
+    searches = task.hops - 1
+    if task.document is None:
+        return PROPOSER_RULES_FREE.format(hops=task.hops, plural=_plural(task.hops))
+    if not searches:
+        return PROPOSER_RULES_ONE
+    return PROPOSER_RULES_MANY.format(hops=task.hops, searches=searches, plural=_plural(searches))
+
+
+def _plural(count: int) -> str:
+    return "" if count == 1 else "s"
 
 
 def _read_search(block: Block) -> Action:

@@ -141,7 +141,8 @@ def _render_task(episode: Episode) -> Group:
         if task.question.answers:
             parts.append(_line("Expected", " | ".join(task.question.answers), "dim"))
     else:
-        parts = [_line(f"Propose a question of {count(task.hops, 'hop')} about", task.document.title, "bold")]
+        title = task.document.title if task.document else "anything"
+        parts = [_line(f"Propose a question of {count(task.hops, 'hop')} about", title, "bold")]
     how = f"episode {episode.id}, {episode.protocol}, {episode.model}, seed {episode.seed}"
     return Group(*parts, Text(printable(how), "dim"))
 

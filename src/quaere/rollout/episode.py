@@ -32,7 +32,7 @@ from quaere.rollout.seeds import derive_seed
 from quaere.search.searcher import Searcher
 
 
-class Limits(Struct, frozen=True):
+class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """How far an episode may go.
 
     Limits(max_turns=5, turn_tokens=512, sequence_tokens=3072, tool_response_tokens=512, max_searches=8, topk=3)

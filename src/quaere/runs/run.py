@@ -30,7 +30,7 @@ from msgspec import Struct
 
 import quaere
 from quaere.errors import BadInput
-from quaere.records import Answer, EndReason, Episode, Proposal, SolveTask
+from quaere.records import Answer, EndReason, Episode, Proposal, SolveTask, Task
 from quaere.runs.database import connect, create_database
 from quaere.runs.nearest import nearest_hint
 from quaere.runs.shards import Frame, ShardWriter, read_frame
@@ -338,7 +338,7 @@ def _index_row(episode: Episode) -> dict[str, str | int | None]:
     return {
         "id": episode.id,
         "task_id": task.id,
-        "question": task.question.text if isinstance(task, SolveTask) else task.document.title,
+        "question": _subject(task),
         "answer": _answer_text(episode.outcome),
         "protocol": episode.protocol,
         "model": episode.model,
@@ -348,6 +348,13 @@ def _index_row(episode: Episode) -> dict[str, str | int | None]:
         "num_searches": episode.num_searches,
         "num_tokens": sum(len(segment.token_ids) for segment in episode.segments),
     }
+
+
+def _subject(task: Task) -> str:
+    """What an episode is about, in a few words: its question, or the title of its document."""
+    if isinstance(task, SolveTask):
+        return task.question.text
+    return task.document.title if task.document else ""
 
 
 def _answer_text(outcome: Answer | Proposal | None) -> str | None:

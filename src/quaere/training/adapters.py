@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from quaere.errors import BadInput, ExtraMissing
+from quaere.training.settings import AdapterSettings
+
+_ADAPTER_FILE = "adapter_model.safetensors"
 
 
-def add_adapter(model: Any, rank: int, alpha: int) -> Any:
-    """Freeze the model and put a LoRA adapter on all its linear layers but the output."""
+def add_adapters(model: Any, names: Sequence[str], settings: AdapterSettings) -> Any:
+    """Freeze the model and put a LoRA adapter for each name on all its linear layers but the output.
+
+    add_adapters(model, ("proposer", "solver"), AdapterSettings(rank=16))   # one base, two policies
+    """
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError:
         raise ExtraMissing("LoRA needs peft", hint="pip install 'quaere[train]'") from None
-    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
-    return get_peft_model(model, config)
+    config = LoraConfig(r=settings.rank, lora_alpha=settings.alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+    first, *others = names
+    adapted = get_peft_model(model, config, adapter_name=first)
+    for name in others:
+        adapted.add_adapter(name, config)
+    return adapted
 
 
 def plain_model(model: Any) -> Any:
@@ -32,18 +44,40 @@ def without_adapter(model: Any) -> contextlib.AbstractContextManager[Any]:
     return disable() if disable else contextlib.nullcontext()
 
 
-def load_weights(model: Any, folder: Path) -> None:
-    """Put weights that `save_pretrained` wrote back into the model they came from."""
+def trainable_weights(model: Any, adapter: str) -> list[torch.Tensor]:
+    """The weights a learner may change: all of a plain model, those of one adapter otherwise. The rest is frozen."""
+    if not adapter:
+        return list(model.requires_grad_(True).parameters())
+    model.set_adapter(adapter)
+    return [weight for name, weight in model.named_parameters() if f".{adapter}." in name]
+
+
+def save_weights(model: Any, folder: Path, adapter: str = "") -> None:
+    """Write a model, or one adapter of it, as Hugging Face lays it out."""
+    if not adapter:
+        model.save_pretrained(folder)
+        return
+    from peft import get_peft_model_state_dict
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = get_peft_model_state_dict(model, adapter_name=adapter)
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / _ADAPTER_FILE)
+    model.peft_config[adapter].save_pretrained(folder)
+
+
+def load_weights(model: Any, folder: Path, adapter: str = "") -> None:
+    """Put weights that `save_weights` wrote back into the model they came from."""
     from safetensors.torch import load_file
 
-    tensors: dict[str, torch.Tensor] = {}
-    for file in sorted(folder.glob("*model*.safetensors")):  # one, or several of a model saved in shards
-        tensors |= load_file(file)
-    if hasattr(model, "get_base_model"):
+    if adapter:
         from peft import set_peft_model_state_dict
 
-        set_peft_model_state_dict(model, tensors)
+        set_peft_model_state_dict(model, load_file(folder / _ADAPTER_FILE), adapter_name=adapter)
         return
+    tensors: dict[str, torch.Tensor] = {}
+    for file in sorted(folder.glob("model*.safetensors")):  # one, or several of a model saved in shards
+        tensors |= load_file(file)
     # A tied weight is stored once, under one of its names.
     missing = set(model.state_dict()) - set(tensors)
     stray = missing - set(getattr(model, "all_tied_weights_keys", None) or ())
@@ -53,27 +87,36 @@ def load_weights(model: Any, folder: Path) -> None:
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def copy_weights(source: Any, target: Any) -> None:
+def copy_weights(source: Any, target: Any, adapter: str = "") -> None:
     """Put a learner's weights into a sampling copy of the same architecture, in place and in the copy's own dtype.
 
-    Adapters are added to the weights they sit on, so the copy needs none. Nothing goes through a file, and the target's
+    An adapter is added to the weights it sits on, so the copy needs none. Nothing goes through a file, and the target's
     tensors keep their addresses.
     """
-    merged = _merged_weights(plain_model(source))
+    merged = merged_weights(source, adapter)
     for name, weight in target.named_parameters():
-        weight.copy_(merged[name])
+        weight.copy_(merged[name]())
 
 
-def _merged_weights(model: Any) -> dict[str, torch.Tensor]:
-    weights = {}
-    for name, module in model.named_modules():
+def merged_weights(model: Any, adapter: str = "") -> dict[str, Callable[[], torch.Tensor]]:
+    """What each weight is with the adapter added to it, made when asked for: one at a time fits where all would not."""
+    weights: dict[str, Callable[[], torch.Tensor]] = {}
+    for name, module in plain_model(model).named_modules():
         prefix = f"{name}." if name else ""
         for own, weight in module.named_parameters(recurse=False):
-            weights[prefix + own] = weight
-        if hasattr(module, "get_delta_weight") and module.active_adapters:
+            weights[prefix + own] = partial(_same, weight)
+        if adapter and hasattr(module, "get_delta_weight"):
             # A LoRA layer: its own base weight lives one level below, under `base_layer`.
-            delta = sum(module.get_delta_weight(adapter) for adapter in module.active_adapters)
-            weights[f"{name}.weight"] = module.base_layer.weight + delta
+            weights[f"{name}.weight"] = partial(_add_adapter, module, adapter)
             if getattr(module.base_layer, "bias", None) is not None:
-                weights[f"{name}.bias"] = module.base_layer.bias
+                weights[f"{name}.bias"] = partial(_same, module.base_layer.bias)
     return weights
+
+
+def _same(weight: torch.Tensor) -> torch.Tensor:
+    return weight
+
+
+def _add_adapter(module: Any, adapter: str) -> torch.Tensor:
+    total: torch.Tensor = module.base_layer.weight.float() + module.get_delta_weight(adapter).float()
+    return total

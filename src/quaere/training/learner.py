@@ -27,7 +27,7 @@ from torch import Tensor
 from quaere.errors import TrainingStopped
 from quaere.objectives.losses import Aggregation, Divergence, clipped_loss, count_terms, kl_loss, policy_gradient_loss
 from quaere.rollout.samples import Sample
-from quaere.training.adapters import add_adapter, load_weights, without_adapter
+from quaere.training.adapters import load_weights, save_weights, trainable_weights, without_adapter
 from quaere.training.batching import MicroBatch, split_batch
 from quaere.training.logprobs import model_logprobs
 
@@ -37,13 +37,15 @@ OPTIMIZER_FILE = "optimizer.safetensors"
 class LearnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How a batch becomes a step. Defaults are those of Dr. Zero's solver.
 
-    LearnerSettings(learning_rate=1e-6, loss="clipped", epsilon=0.2, lora_rank=16)
+    `warmup_ratio` is the share of a phase's steps over which the learning rate rises; then it stays.
+
+        LearnerSettings(learning_rate=1e-6, loss="clipped", epsilon=0.2)
     """
 
     learning_rate: float = 1e-6
     betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = 0.01
-    warmup_steps: int = 0
+    warmup_ratio: float = 0.03
     max_grad_norm: float = 1.0
     loss: Literal["clipped", "policy_gradient"] = "clipped"
     epsilon: float = 0.2
@@ -52,39 +54,37 @@ class LearnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     aggregation: Aggregation = "token_mean"
     micro_tokens: int = 8192
     gradient_checkpointing: bool = False
-    lora_rank: int = 0
-    lora_alpha: int = 32
 
 
 class Learner:
-    """A model, its optimizer, and where it stands in its schedule."""
+    """A model, its optimizer, and where it stands in its schedule.
 
-    def __init__(self, model: Any, settings: LearnerSettings) -> None:
+    With `adapter`, only that adapter of a model that has several is trained; the base under it stays as it is.
+    """
+
+    def __init__(self, model: Any, settings: LearnerSettings, *, adapter: str = "", warmup_steps: int = 0) -> None:
         self.settings = settings
-        self.model = model.float()
-        if settings.lora_rank:
-            self.model = add_adapter(self.model, settings.lora_rank, settings.lora_alpha)
+        self.adapter = adapter
+        self.warmup_steps = warmup_steps
+        self.model = model if adapter else model.float()
         if settings.gradient_checkpointing:
             self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self.device = next(self.model.parameters()).device
-        self.parameters = [weight for weight in self.model.parameters() if weight.requires_grad]
+        self.parameters = trainable_weights(self.model, adapter)
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
         )
         self.num_steps = 0
         self.reference: Any = None
-        if settings.kl_beta:
-            self.freeze_reference()
-
-    def freeze_reference(self) -> None:
-        """Make the present weights the reference of the KL term. With an adapter, the base model is the reference."""
-        self.reference = None if self.settings.lora_rank else copy.deepcopy(self.model).eval().requires_grad_(False)
+        if settings.kl_beta and not adapter:  # with an adapter, the model without it is the reference
+            self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
 
     # ------------------------------------------------------------------------------------------------------- one step
 
     def step(self, samples: Sequence[Sample]) -> dict[str, float]:
         """Learn from these samples; returns what was measured on the way."""
         _refuse_unusable(samples)
+        self._activate()
         micro_batches = list(split_batch(samples, self.settings.micro_tokens, self.device))
         old = [self._logprobs(batch) for batch in micro_batches]
         reference = [self._reference_logprobs(batch) for batch in micro_batches]
@@ -110,6 +110,7 @@ class Learner:
 
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Log-prob of every token that carries loss, in order, per sample."""
+        self._activate()
         found: list[list[float]] = [[] for _ in samples]
         for batch in split_batch(samples, self.settings.micro_tokens, self.device):
             logprobs_BT = self._logprobs(batch)
@@ -120,10 +121,19 @@ class Learner:
     # ------------------------------------------------------------------------------------------------- save and load
 
     def save(self, folder: Path) -> None:
-        """Write weights (Hugging Face layout; with LoRA the adapter alone) and the optimizer's state."""
+        """Write weights (Hugging Face layout; of an adapter, it alone) and the optimizer's state."""
+        save_weights(self.model, folder, self.adapter)
+        self.save_optimizer(folder)
+
+    def load(self, folder: Path) -> None:
+        """Go on exactly where `save` was called: the same weights, moments and place in the schedule."""
+        load_weights(self.model, folder, self.adapter)
+        self.load_optimizer(folder)
+
+    def save_optimizer(self, folder: Path) -> None:
+        """Write the optimizer's moments and the place in the schedule."""
         from safetensors.torch import save_file
 
-        self.model.save_pretrained(folder)
         moments = {
             f"{number}.{name}": value.detach().cpu()
             for number, state in self.optimizer.state_dict()["state"].items()
@@ -132,11 +142,10 @@ class Learner:
         moments["num_steps"] = torch.tensor(self.num_steps)
         save_file(moments, folder / OPTIMIZER_FILE)
 
-    def load(self, folder: Path) -> None:
-        """Go on exactly where `save` was called: the same weights, moments and place in the schedule."""
+    def load_optimizer(self, folder: Path) -> None:
+        """Read what `save_optimizer` wrote."""
         from safetensors.torch import load_file
 
-        load_weights(self.model, folder)
         moments = load_file(folder / OPTIMIZER_FILE)
         self.num_steps = int(moments.pop("num_steps"))
         state: dict[int, dict[str, Tensor]] = {}
@@ -146,6 +155,11 @@ class Learner:
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
 
     # -------------------------------------------------------------------------------------------------------- details
+
+    def _activate(self) -> None:
+        """Let the model speak with this learner's adapter; another learner may have used it since."""
+        if self.adapter:
+            self.model.set_adapter(self.adapter)
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         is_cuda = self.device.type == "cuda"
@@ -190,7 +204,7 @@ class Learner:
 
     def _update(self) -> dict[str, float]:
         """Clip, check, and take the optimizer's step."""
-        rate = self.settings.learning_rate * min(1.0, (self.num_steps + 1) / max(1, self.settings.warmup_steps))
+        rate = self.settings.learning_rate * min(1.0, (self.num_steps + 1) / max(1, self.warmup_steps))
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.max_grad_norm))

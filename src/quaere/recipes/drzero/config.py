@@ -1,0 +1,193 @@
+"""Everything that can be set about a Dr. Zero run, with the paper's values as defaults; and the presets.
+
+Each ablation of the paper is one value here:
+
+    proposer.hop_ratio=[1,1,1,1]        other ratios of hops
+    proposer.reward.format_weight=0     no format reward
+    proposer.reward.shape=parabola      difficulty peaks at one half
+    proposer.document=false             no initial document
+    proposer.steps=100                  longer phases
+    proposer.advantage=grpo             with proposer.questions=4, proposer.attempts=4
+    proposer.advantage=global           REINFORCE++'s baseline
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from quaere.chat.prompts import PromptStyle
+from quaere.errors import BadInput
+from quaere.objectives.advantages import DELTA, LoneGroup
+from quaere.rewards.difficulty import FORMAT_WEIGHT, DifficultyShape
+from quaere.rewards.formatting import Containment, InvalidRule
+from quaere.rollout.episode import Limits
+from quaere.training.learner import LearnerSettings
+from quaere.training.settings import (
+    AdapterSettings,
+    CheckpointSettings,
+    EngineSettings,
+    HealthSettings,
+    SamplingSettings,
+    SearchSettings,
+)
+
+
+class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the proposer is paid for (Eq. 4).
+
+    RewardConfig(shape="single", format_weight=0.5)
+    """
+
+    shape: DifficultyShape = "single"
+    format_weight: float = FORMAT_WEIGHT
+    invalid_rule: InvalidRule = "text"
+    containment: Containment = "words"
+
+
+class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """The proposer's phase: `batch` documents a step, `questions` of each, `attempts` of the solver at each of those.
+
+    ProposerConfig(steps=50, batch=256, hop_ratio=(4, 3, 2, 1), attempts=5, advantage="hrpo")
+    """
+
+    steps: int = 50
+    batch: int = 256
+    hop_ratio: tuple[int, ...] = (4, 3, 2, 1)
+    document: bool = True
+    questions: int = 1
+    attempts: int = 5
+    advantage: Literal["hrpo", "grpo", "global"] = "hrpo"
+    unbiased_std: bool = True
+    lone_group: LoneGroup = "zero"
+    delta: float = DELTA
+    shuffle_advantages: bool = False  # a control: nothing is left to learn from
+    reward: RewardConfig = RewardConfig()
+    limits: Limits = Limits(sequence_tokens=4096)
+    learner: LearnerSettings = LearnerSettings(loss="policy_gradient")
+
+
+class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Writing the solver's questions. With `attempts`, those it never or always solves are dropped.
+
+    `candidates=0` writes one for each document the proposer's phase has seen; `trained=false` lets the proposer as it
+    was before any training write them, which is the baseline a trained one has to beat.
+
+        GenerationConfig(candidates=512, batch=256, attempts=5)
+    """
+
+    candidates: int = 0
+    batch: int = 256
+    attempts: int = 0
+    trained: bool = True
+
+
+class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """The solver's phase: `batch` questions a step, a group of `attempts` at each.
+
+    SolverConfig(steps=50, batch=256, attempts=5)
+    """
+
+    steps: int = 50
+    batch: int = 256
+    attempts: int = 5
+    unbiased_std: bool = True
+    delta: float = DELTA
+    shuffle_advantages: bool = False
+    limits: Limits = Limits(sequence_tokens=3072)
+    learner: LearnerSettings = LearnerSettings(loss="clipped", epsilon=0.2)
+
+
+class DrZeroConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """A whole run.
+
+    DrZeroConfig(model="smollm2-135m", index="demo/index", iterations=3)
+    """
+
+    model: str = ""
+    index: str = ""
+    search_url: str = ""  # a search server to ask instead of the index itself
+    seed: int = 0
+    iterations: int = 3
+    prompts: PromptStyle = "full"
+    proposer: ProposerConfig = field(default_factory=ProposerConfig)
+    generation: GenerationConfig = field(default_factory=GenerationConfig)
+    solver: SolverConfig = field(default_factory=SolverConfig)
+    adapter: AdapterSettings = AdapterSettings()
+    sampling: SamplingSettings = SamplingSettings()
+    engine: EngineSettings = EngineSettings()
+    search: SearchSettings = SearchSettings()
+    checkpoints: CheckpointSettings = CheckpointSettings()
+    health: HealthSettings = HealthSettings()
+
+
+# What each preset changes; what it does not name is as in the paper.
+PRESETS: dict[str, dict[str, object]] = {
+    "paper": {"engine.max_rows": 256},
+    "single-gpu": {
+        "proposer.batch": 64,
+        "proposer.learner.learning_rate": 2e-5,
+        "generation.batch": 64,
+        "generation.attempts": 5,
+        "solver.batch": 32,
+        "solver.learner.learning_rate": 2e-5,
+        "adapter.rank": 16,
+        "engine.max_rows": 64,
+        "proposer.learner.gradient_checkpointing": True,
+        "solver.learner.gradient_checkpointing": True,
+    },
+    "demo": {
+        "iterations": 1,
+        "prompts": "brief",
+        "proposer.steps": 2,
+        "proposer.batch": 6,
+        "proposer.hop_ratio": (1, 1),
+        "proposer.attempts": 3,
+        "proposer.limits": {"max_turns": 2, "turn_tokens": 80, "sequence_tokens": 640, "tool_response_tokens": 160},
+        "proposer.learner.learning_rate": 1e-4,
+        "generation.candidates": 8,
+        "generation.batch": 8,
+        "generation.attempts": 3,
+        "solver.steps": 2,
+        "solver.batch": 3,
+        "solver.attempts": 4,
+        "solver.limits": {"max_turns": 3, "turn_tokens": 64, "sequence_tokens": 640, "tool_response_tokens": 160},
+        "solver.learner.learning_rate": 1e-4,
+        "adapter.rank": 8,
+        "checkpoints.every": 1,
+        "checkpoints.keep": 2,
+    },
+}
+
+
+def check_config(config: DrZeroConfig) -> None:
+    """Refuse values that contradict each other or make no sense, each with one clear line."""
+    proposer, solver = config.proposer, config.solver
+    counts = {
+        "iterations": config.iterations,
+        "proposer.batch": proposer.batch,
+        "proposer.questions": proposer.questions,
+        "solver.batch": solver.batch,
+        "generation.batch": config.generation.batch,
+        "engine.max_rows": config.engine.max_rows,
+        "checkpoints.every": config.checkpoints.every,
+        "checkpoints.keep": config.checkpoints.keep,
+    }
+    for name, value in counts.items():
+        if value < 1:
+            raise BadInput(f"{name} must be at least 1, not {value}")
+    for name, value in {"proposer.steps": proposer.steps, "solver.steps": solver.steps}.items():
+        if value < 0:
+            raise BadInput(f"{name} must be 0 or more, not {value}")
+    for name, value in {"proposer.attempts": proposer.attempts, "solver.attempts": solver.attempts}.items():
+        if value < 2:
+            raise BadInput(f"{name} must be at least 2, or nothing can be told apart; it is {value}")
+    if not proposer.hop_ratio or min(proposer.hop_ratio) < 0 or sum(proposer.hop_ratio) == 0:
+        raise BadInput(f"proposer.hop_ratio gives a weight for 1, 2, ... hops, not {list(proposer.hop_ratio)}")
+    if proposer.advantage == "grpo" and proposer.questions < 2:
+        raise BadInput(
+            "proposer.advantage=grpo compares questions about one document: set proposer.questions=2 or more"
+        )
+    if config.sampling.temperature <= 0:
+        raise BadInput(f"sampling.temperature must be above 0 to learn anything, not {config.sampling.temperature}")

@@ -1,0 +1,88 @@
+"""Settings that several recipes share; a recipe's config is made of these and of its own.
+
+Every one is a frozen struct that refuses fields it does not know, so that a mistyped key is an error and not a wish.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+
+class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where and how the model runs.
+
+    `dtype` is the sampling copy's, `base_dtype` that of frozen weights under an adapter; weights that are trained are
+    float32 always. `auto` is bfloat16 on a GPU and float32 on a CPU. In `deterministic` mode a run repeats bit for bit
+    on a CPU.
+
+        EngineSettings(device="cuda", max_rows=256)
+    """
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    base_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    mode: Literal["fast", "deterministic"] = "fast"
+    max_rows: int = 32
+
+
+class AdapterSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """LoRA: rank 0 trains all weights instead, a copy of the model per role.
+
+    AdapterSettings(rank=16, alpha=32)
+    """
+
+    rank: int = 0
+    alpha: int = 32
+
+
+class SamplingSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """How turns are drawn while training. Temperature 1 with nothing cut off samples the policy that is trained.
+
+    SamplingSettings(temperature=1.0)
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+
+
+class SearchSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """What happens to episodes whose search failed: they are played again, after waiting, up to `replays` times.
+
+    SearchSettings(replays=5, wait_s=4.0)
+    """
+
+    replays: int = 5
+    wait_s: float = 4.0
+
+
+class CheckpointSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """A checkpoint every so many steps and at the end of every phase; the newest `keep` stay.
+
+    CheckpointSettings(every=5, keep=3)
+    """
+
+    every: int = 5
+    keep: int = 3
+
+
+class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """When a run counts as collapsed, and what to do: say so, stop, or go back to the last good checkpoint.
+
+    A condition must hold for `patience` steps in a row. Each limit is switched off by 0. `min_entropy` is in nats a
+    token, `min_tokens` in model tokens an episode, `min_valid` a share of the questions (or of the turns, for a
+    solver), `max_mismatch` the mean distance between the sampler's log-probs and the learner's.
+
+        HealthSettings(policy="stop", min_entropy=0.02)
+    """
+
+    policy: Literal["warn", "stop", "rollback"] = "warn"
+    patience: int = 3
+    max_rollbacks: int = 2
+    min_entropy: float = 0.02
+    min_tokens: float = 4.0
+    min_valid: float = 0.05
+    max_mismatch: float = 0.2
+    zero_advantages: bool = True
