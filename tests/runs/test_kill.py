@@ -17,7 +17,7 @@ from quaere.runs import Run
 WRITER = """
 import sys
 sys.path.insert(0, sys.argv[2])
-from conftest import build_episode
+from builders import build_episode
 from quaere.runs import Run
 
 with Run.open(sys.argv[1], write=True) as run:

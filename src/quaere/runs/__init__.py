@@ -6,6 +6,7 @@ Run.open("runs/ask-20250301-101500").episode("ask-0")
 """
 
 from quaere.runs.listing import RunSummary, find_run, list_runs, runs_root
-from quaere.runs.run import EpisodeRow, Metric, Run, RunInfo
+from quaere.runs.rows import EpisodeRow, Event, Metric, RunInfo
+from quaere.runs.run import Run
 
-__all__ = ["EpisodeRow", "Metric", "Run", "RunInfo", "RunSummary", "find_run", "list_runs", "runs_root"]
+__all__ = ["EpisodeRow", "Event", "Metric", "Run", "RunInfo", "RunSummary", "find_run", "list_runs", "runs_root"]

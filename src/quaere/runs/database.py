@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from quaere.errors import BadInput
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _SCHEMA = """
 CREATE TABLE runs (
@@ -25,11 +27,22 @@ CREATE TABLE episodes (
     task_id TEXT NOT NULL, question TEXT NOT NULL, answer TEXT, protocol TEXT NOT NULL, model TEXT NOT NULL,
     end TEXT NOT NULL, answered INTEGER NOT NULL,
     num_turns INTEGER NOT NULL, num_searches INTEGER NOT NULL, num_tokens INTEGER NOT NULL,
-    metrics TEXT NOT NULL
+    metrics TEXT NOT NULL, step INTEGER NOT NULL DEFAULT 0, phase TEXT NOT NULL DEFAULT ''
 ) STRICT;
+CREATE INDEX episodes_by_step ON episodes (step);
 CREATE TABLE metrics (
     name TEXT NOT NULL, step INTEGER NOT NULL, value REAL, PRIMARY KEY (name, step)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX metrics_by_step ON metrics (step);
+CREATE TABLE candidates (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, step INTEGER NOT NULL, iteration INTEGER NOT NULL,
+    episode_id TEXT NOT NULL, document_id TEXT NOT NULL, hops INTEGER NOT NULL,
+    question TEXT NOT NULL, answer TEXT NOT NULL, num_right INTEGER NOT NULL, num_attempts INTEGER NOT NULL,
+    reason TEXT NOT NULL, scores TEXT NOT NULL
+) STRICT;
+CREATE TABLE events (
+    number INTEGER PRIMARY KEY, step INTEGER NOT NULL, kind TEXT NOT NULL, message TEXT NOT NULL
+) STRICT;
 """
 
 
@@ -63,3 +76,25 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
         said = f"{path} has schema {version}; this quaere reads {SCHEMA_VERSION}"
         raise BadInput(said, hint="pip install -U quaere" if version > SCHEMA_VERSION else "quaere runs list")
     return database
+
+
+def insert(
+    database: sqlite3.Connection, table: str, rows: Sequence[Mapping[str, Any]], *, replace: bool = False
+) -> None:
+    """Add rows to a table, all of them or none.
+
+    insert(database, "events", [{"step": 3, "kind": "alarm", "message": "the entropy is low"}])
+    """
+    if not rows:
+        return
+    verb = "INSERT OR REPLACE" if replace else "INSERT"
+    columns, values = ", ".join(rows[0]), ", ".join(f":{column}" for column in rows[0])
+    with database:
+        database.executemany(f"{verb} INTO {table} ({columns}) VALUES ({values})", rows)
+
+
+def drop_after(database: sqlite3.Connection, step: int) -> None:
+    """Delete every row of a later step, all of them or none."""
+    with database:
+        for table in ("episodes", "metrics", "candidates", "events"):
+            database.execute(f"DELETE FROM {table} WHERE step > ?", (step,))

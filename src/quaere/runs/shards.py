@@ -14,6 +14,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import zstandard
 from msgspec import Struct
@@ -63,11 +64,8 @@ class ShardWriter:
         self._directory = directory
         self._shard_bytes = shard_bytes
         self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True, write_content_size=True)
-        self._shard = max(ends, default=0)
-        self._end = ends.get(self._shard, 0)
         directory.mkdir(exist_ok=True)
-        self._cut_off(ends)
-        self._file = shard_path(directory, self._shard).open("ab")
+        self._shard, self._end, self._file = self._open_at(ends)
 
     def append(self, lines: Sequence[bytes]) -> Frame:
         """Write the lines as one frame and wait until they are on disk. Nothing is kept of a write that fails."""
@@ -99,21 +97,31 @@ class ShardWriter:
         os.truncate(path, self._end)
         self._file = path.open("ab")
 
+    def cut(self, ends: Mapping[int, int]) -> None:
+        """Go back to where the index now ends: the files are as if nothing had been appended after it."""
+        self._file.close()
+        self._shard, self._end, self._file = self._open_at(ends)
+
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()
 
-    def _cut_off(self, ends: Mapping[int, int]) -> None:
+    def _open_at(self, ends: Mapping[int, int]) -> tuple[int, int, BinaryIO]:
+        """Cut off what no row points at, and open the shard that is appended to."""
+        last = max(ends, default=0)
         for path in self._directory.glob("[0-9]*.jsonl.zst"):
-            end = ends.get(int(path.name.partition(".")[0]), 0)
-            if path.stat().st_size > end:
-                os.truncate(path, end)
+            shard = int(path.name.partition(".")[0])
+            if shard > last:
+                path.unlink()
+            elif path.stat().st_size > ends.get(shard, 0):
+                os.truncate(path, ends.get(shard, 0))
         for shard, end in ends.items():
             path = shard_path(self._directory, shard)
             size = path.stat().st_size if path.is_file() else 0
             if size < end:
                 said = f"{path} holds {size} bytes where the index knows of {end}"
                 raise BadInput(f"{said}: episodes are lost", hint="restore the file from a copy")
+        return last, ends.get(last, 0), shard_path(self._directory, last).open("ab")
 
 
 def _sync_directory(directory: Path) -> None:

@@ -105,9 +105,10 @@ def merged_weights(model: Any, adapter: str = "") -> dict[str, Callable[[], torc
         prefix = f"{name}." if name else ""
         for own, weight in module.named_parameters(recurse=False):
             weights[prefix + own] = partial(_same, weight)
-        if adapter and hasattr(module, "get_delta_weight"):
+        if hasattr(module, "get_delta_weight"):
             # A LoRA layer: its own base weight lives one level below, under `base_layer`.
-            weights[f"{name}.weight"] = partial(_add_adapter, module, adapter)
+            alone = partial(_same, module.base_layer.weight)
+            weights[f"{name}.weight"] = partial(_add_adapter, module, adapter) if adapter else alone
             if getattr(module.base_layer, "bias", None) is not None:
                 weights[f"{name}.bias"] = partial(_same, module.base_layer.bias)
     return weights

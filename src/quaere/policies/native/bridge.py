@@ -154,8 +154,8 @@ def _packed_attention(
     return output, None
 
 
-def load_model(path: str, device: str, dtype: str) -> Any:
-    """A causal LM of transformers that attends through `PackedStep`, ready for inference."""
+def load_model(path: str, device: str, dtype: str, *, packed: bool = True) -> Any:
+    """A causal LM of transformers that attends through `PackedStep`, ready for inference; or a plain one to train."""
     # OpenMP threads that spin while they wait slow down tenfold when something else needs the core.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from transformers import AutoModelForCausalLM
@@ -164,7 +164,10 @@ def load_model(path: str, device: str, dtype: str) -> Any:
     AttentionInterface.register(ATTENTION, _packed_attention)
     try:
         model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=getattr(torch, dtype), attn_implementation=ATTENTION, low_cpu_mem_usage=True
+            path,
+            dtype=getattr(torch, dtype),
+            attn_implementation=ATTENTION if packed else "sdpa",
+            low_cpu_mem_usage=True,
         )
     except (OSError, ValueError) as error:
         raise ModelMissing(f"cannot load a causal language model from {path}: {_first_line(error)}") from error

@@ -71,8 +71,8 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Writing the solver's questions. With `attempts`, those it never or always solves are dropped.
 
-    `candidates=0` writes one for each document the proposer's phase has seen; `trained=false` lets the proposer as it
-    was before any training write them, which is the baseline a trained one has to beat.
+    `candidates=0` writes one for each document the proposer's phase has seen. With `proposer.steps=0` and some number
+    of candidates, the untrained proposer writes them: the baseline a trained one has to beat.
 
         GenerationConfig(candidates=512, batch=256, attempts=5)
     """
@@ -80,7 +80,6 @@ class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
     candidates: int = 0
     batch: int = 256
     attempts: int = 0
-    trained: bool = True
 
 
 class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):

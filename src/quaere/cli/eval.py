@@ -1,0 +1,395 @@
+"""`quaere eval`: how well a model, or a role of a training run, answers a set of questions by searching.
+
+quaere eval --model smollm2-135m --questions world/eval.jsonl --index world-index --out base.json
+quaere eval --run drzero-20250301-101500 --questions world/eval.jsonl --index world-index --compare base.json
+quaere eval --model smollm2-135m --closed-book --questions world/eval.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quaere.errors import BadInput, SamplingFailed
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from quaere.chat.protocol import Protocol
+    from quaere.evaluation.answering import Difference, Evaluation, QuestionScore
+    from quaere.evaluation.intervals import Interval
+    from quaere.records import Episode, Question
+    from quaere.rollout.episode import Limits
+    from quaere.rollout.policy import Policy
+    from quaere.runs import Run
+    from quaere.search.searcher import Searcher
+    from quaere.training.exporting import Notes, RoleWeights
+
+_LIMITS = {
+    "max_turns": "turns the model may take",
+    "max_searches": "searches it may make",
+    "topk": "passages per search",
+    "turn_tokens": "tokens per turn",
+    "sequence_tokens": "tokens in all",
+    "tool_response_tokens": "tokens of what a search brings back",
+}
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `eval` to the command line."""
+    parser = commands.add_parser("eval", help="score a model on a set of questions")
+    what = parser.add_argument_group("what is evaluated")
+    what.add_argument("--model", help="catalogue name, directory, hub id, or openai:MODEL@BASE_URL")
+    what.add_argument("--run", dest="run_name", metavar="RUN", help="a training run's name or directory")
+    what.add_argument("--role", choices=["solver", "proposer"], default="solver", help="of the run (default: solver)")
+    what.add_argument("--checkpoint", type=int, metavar="N", help="step of the run (default: the latest)")
+    parser.add_argument("--questions", type=Path, required=True, metavar="FILE", help="JSONL file of questions")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions of the file")
+    parser.add_argument("--index", metavar="DIR|URL", help="index directory, or URL of a search server")
+    parser.add_argument("--closed-book", action="store_true", help="one turn, no search: what the model knows")
+    parser.add_argument(
+        "--style", choices=["full", "brief"], help="prompts (default: as the model was trained, else full)"
+    )
+    parser.add_argument(
+        "--guided",
+        action=argparse.BooleanOptionalAction,
+        help="open turns for models too small to follow the protocol "
+        "(default: only for models of the catalogue that need it)",
+    )
+    limits = parser.add_argument_group("limits", "default: as the model was trained, else those of the paper")
+    for name, words in _LIMITS.items():
+        limits.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=words)
+    engine = parser.add_argument_group("engine")
+    engine.add_argument("--max-rows", type=int, default=32, metavar="N", help="episodes at once (default: 32)")
+    engine.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    engine.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto")
+    engine.add_argument("--deterministic", action="store_true", help="batches that never depend on timing; slower")
+    engine.add_argument("--seed", type=int, default=0)
+    output = parser.add_argument_group("output")
+    output.add_argument("--name", metavar="LABEL", help="what to call this result (default: the model)")
+    output.add_argument("--out", type=Path, metavar="FILE.json", help="write the result, for --compare")
+    output.add_argument("--compare", type=Path, nargs="+", default=[], metavar="EVAL.json", help="earlier results")
+    output.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
+    output.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Check everything that can be checked at once, then load, answer, score and print."""
+    from quaere.evaluation.answering import read_evaluation, refuse_unanswerable
+    from quaere.rollout.questions import read_questions
+
+    _check(args)
+    others = [read_evaluation(path) for path in args.compare]
+    questions = read_questions(args.questions, args.limit)
+    refuse_unanswerable(questions)
+    weights = _find_weights(args)
+    searcher = _open_searcher(args)
+    asyncio.run(_evaluate(args, weights, questions, searcher, others))
+
+
+def _check(args: argparse.Namespace) -> None:
+    if (args.model is None) == (args.run_name is None):
+        raise BadInput("give --model or --run, one of them", hint="quaere eval --model NAME ...")
+    if args.checkpoint is not None and args.run_name is None:
+        raise BadInput("--checkpoint belongs to --run", hint="quaere eval --run RUN --checkpoint N ...")
+    if args.model is not None and (Path(args.model) / "adapter_config.json").is_file():
+        raise BadInput(f"{args.model} is an adapter without its model", hint="quaere export RUN --merge --out DIR")
+    if args.index is None and not args.closed_book:
+        raise BadInput("give --index, or --closed-book to answer without searching", hint="quaere eval --index DIR ...")
+    for name in (*_LIMITS, "limit", "max_rows"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    if args.out is not None and (args.out.is_dir() or not args.out.absolute().parent.is_dir()):
+        raise BadInput(f"--out {args.out} cannot be written: it names a folder, or lies in none that exists")
+
+
+def _find_weights(args: argparse.Namespace) -> RoleWeights | None:
+    if args.run_name is None:
+        return None
+    from quaere.runs import find_run, runs_root
+    from quaere.training.exporting import find_role
+
+    return find_role(find_run(runs_root(args.runs), args.run_name), args.role, args.checkpoint)
+
+
+def _open_searcher(args: argparse.Namespace) -> Searcher:
+    from quaere.evaluation.closed_book import NoSearcher
+    from quaere.search.searcher import open_searcher
+
+    return NoSearcher() if args.closed_book else open_searcher(args.index)
+
+
+# ------------------------------------------------------------------------------------------------------- answering
+
+
+async def _evaluate(
+    args: argparse.Namespace,
+    weights: RoleWeights | None,
+    questions: list[Question],
+    searcher: Searcher,
+    others: list[Evaluation],
+) -> None:
+    from rich.console import Console
+
+    from quaere.evaluation.answering import Evaluation, score_answering, write_evaluation
+    from quaere.runs import Run, runs_root
+    from quaere.search.client import SearchClient
+
+    quiet = Console(stderr=True, highlight=False)
+    if isinstance(searcher, SearchClient):
+        await searcher.health()  # an unreachable server is said now, not after the model is loaded
+    protocol, limits = _arrange(args, weights)
+    model = weights.name if weights else args.model
+    settings = _settings(args, model, protocol, limits)
+    policy = _open_policy(args, weights, quiet)
+    try:
+        with Run.start(runs_root(args.runs), "eval", settings) as stored:
+            scores = await _answer(args, policy, protocol, searcher, questions, limits, stored, quiet)
+            score = score_answering(scores)
+            stored.log_metrics(0, {"answer/exact_match": score.exact_match.mean, "answer/f1": score.f1.mean})
+    finally:
+        await searcher.close()
+        await policy.stop()
+    evaluation = Evaluation(settings["name"], model, settings, score, tuple(scores))
+    if args.out:
+        write_evaluation(evaluation, args.out)
+    _print(args, evaluation, others, stored)
+
+
+def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Protocol, Limits]:
+    """How to ask: as the command line says, else as the model was trained, else as the paper has it."""
+    from msgspec import structs
+
+    from quaere.chat.toolcall import ToolCallSolver
+    from quaere.evaluation.closed_book import ClosedBook
+    from quaere.policies.catalogue import CATALOGUE
+    from quaere.rollout.episode import Limits
+
+    notes = _notes(args, weights)
+    guided = args.guided
+    if guided is None:
+        guided = args.model in CATALOGUE and CATALOGUE[args.model].needs_guide
+    given = {name: getattr(args, name) for name in _LIMITS if getattr(args, name) is not None}
+    limits = structs.replace(notes.limits or Limits(), **given)
+    if args.closed_book:
+        return ClosedBook(guided=guided), structs.replace(limits, max_turns=1)
+    return ToolCallSolver(guided=guided, style=args.style or notes.style or "full"), limits
+
+
+def _notes(args: argparse.Namespace, weights: RoleWeights | None) -> Notes:
+    from quaere.policies.catalogue import CATALOGUE
+    from quaere.training.exporting import Notes, read_notes
+
+    if weights:
+        return Notes(weights.style, weights.limits)
+    folder = Path(args.model).expanduser()
+    return read_notes(folder) if args.model not in CATALOGUE and folder.is_dir() else Notes()
+
+
+def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: Limits) -> dict[str, Any]:
+    """What is kept with the result, so that somebody else can ask the same way."""
+    from msgspec import structs
+
+    return {
+        "name": args.name or (f"{model} (closed book)" if args.closed_book else model),
+        "model": model,
+        "questions": str(args.questions),
+        "limit": args.limit,
+        "index": None if args.closed_book else args.index,
+        "protocol": protocol.name,
+        "style": getattr(protocol, "style", None),
+        "limits": structs.asdict(limits),
+        "device": args.device,
+        "dtype": args.dtype,
+        "max_rows": args.max_rows,
+        "deterministic": args.deterministic,
+        "seed": args.seed,
+    }
+
+
+def _open_policy(args: argparse.Namespace, weights: RoleWeights | None, quiet: Console) -> Policy:
+    from quaere.rollout.policy import open_policy
+    from quaere.training.exporting import role_policy
+
+    def report(line: str) -> None:
+        quiet.print(line, style="dim", markup=False)
+
+    mode = "deterministic" if args.deterministic else "fast"
+    engine: dict[str, Any] = {"device": args.device, "dtype": args.dtype, "mode": mode, "max_rows": args.max_rows}
+    report(f"loading {weights.name if weights else args.model}")
+    if weights:
+        return role_policy(weights, **engine)
+    return open_policy(args.model, report=report, **engine)
+
+
+async def _answer(
+    args: argparse.Namespace,
+    policy: Policy,
+    protocol: Protocol,
+    searcher: Searcher,
+    questions: list[Question],
+    limits: Limits,
+    stored: Run,
+    quiet: Console,
+) -> list[QuestionScore]:
+    """Answer the questions; every episode is stored as soon as it is there."""
+    from quaere.evaluation.answering import evaluate
+
+    failures: list[str] = []
+
+    with _progress(len(questions), quiet) as advance:
+
+        def keep(episode: Episode, score: QuestionScore) -> None:
+            stored.add_episode(episode, {"answer/exact_match": score.exact_match, "answer/f1": score.f1})
+            if episode.end == "failed" and (failure := episode.turns[-1].failure):
+                failures.append(failure.message)
+            advance(score)
+
+        scores = await evaluate(
+            policy, protocol, searcher, questions, limits, seed=args.seed, concurrency=args.max_rows, on_episode=keep
+        )
+    if len(failures) == len(questions):
+        raise SamplingFailed(failures[0])
+    return scores
+
+
+@contextmanager
+def _progress(total: int, quiet: Console) -> Iterator[Callable[[QuestionScore], None]]:
+    """A bar with the time left on a terminal; elsewhere a plain line after every tenth of the questions."""
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    num_done, num_right = 0, 0.0
+    columns = (TextColumn("answering"), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"))
+    is_terminal = sys.stderr.isatty()
+    with Progress(
+        *columns,
+        TimeRemainingColumn(),
+        TextColumn("EM {task.fields[right]}"),
+        console=quiet,
+        disable=not is_terminal,
+        transient=True,
+    ) as bar:
+        task = bar.add_task("answering", total=total, right="")
+
+        def advance(score: QuestionScore) -> None:
+            nonlocal num_done, num_right
+            num_done, num_right = num_done + 1, num_right + score.exact_match
+            bar.update(task, advance=1, right=f"{num_right / num_done:.3f}")
+            if not is_terminal and (num_done % max(1, total // 10) == 0 or num_done == total):
+                quiet.print(f"{num_done} of {total} answered, EM {num_right / num_done:.3f}", markup=False)
+
+        yield advance
+
+
+# -------------------------------------------------------------------------------------------------------- printing
+
+
+def _print(args: argparse.Namespace, evaluation: Evaluation, others: list[Evaluation], stored: Run) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from quaere.cli.episode_view import count, printable
+    from quaere.evaluation.answering import compare
+
+    differences = [compare(evaluation, other) for other in others]
+    if args.json:
+        _print_json(evaluation, others, differences, stored)
+        return
+    console = Console(highlight=False)
+    console.print(_table([evaluation, *others]))
+    console.print(_hop_table([evaluation, *others]))
+    for other, difference in zip(others, differences, strict=True):
+        console.print(Text(printable(_difference_line(evaluation, other, difference))))
+    score = evaluation.score
+    if score.num_search_failed:
+        told = f"search failed in {count(score.num_search_failed, 'episode')}; each counts as wrong"
+        console.print(told, style="yellow", markup=False)
+    if score.num_failed:
+        console.print(f"the model failed in {count(score.num_failed, 'episode')}", style="yellow", markup=False)
+    costs = f"{score.mean_turns:.2f} turns and {score.mean_tokens:.0f} tokens an episode"
+    console.print(
+        f"{count(score.exact_match.num, 'question')}; {costs}; {score.num_malformed} malformed turns", style="dim"
+    )
+    console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
+
+
+def _table(evaluations: list[Evaluation]) -> Table:
+    table = _plain_table("questions", "EM", "F1", "searches", "answered")
+    for evaluation in evaluations:
+        score = evaluation.score
+        numbers = (str(score.exact_match.num), _between(score.exact_match), _between(score.f1))
+        table.add_row(*_cells(evaluation.name, *numbers, f"{score.mean_searches:.2f}", f"{score.answered:.1%}"))
+    return table
+
+
+def _hop_table(evaluations: list[Evaluation]) -> Table:
+    """Exact match per number of hops."""
+    hops = sorted({group.hops for evaluation in evaluations for group in evaluation.score.by_hops})
+    headings = [f"EM, {number} hop{'' if number == 1 else 's'}" if number else "EM, hops unknown" for number in hops]
+    table = _plain_table(*headings)
+    for evaluation in evaluations:
+        found = {
+            group.hops: f"{_between(group.exact_match)} of {group.exact_match.num}"
+            for group in evaluation.score.by_hops
+        }
+        table.add_row(*_cells(evaluation.name, *(found.get(number, "") for number in hops)))
+    return table
+
+
+def _plain_table(*headings: str) -> Table:
+    """A column for the result's name, which gives way where the terminal is narrow, and columns of numbers."""
+    from rich.table import Table
+
+    table = Table("result", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in headings:
+        table.add_column(heading, no_wrap=True)
+    return table
+
+
+def _difference_line(evaluation: Evaluation, other: Evaluation, difference: Difference | None) -> str:
+    if difference is None:
+        return f"{evaluation.name} and {other.name} share no question, so no paired difference can be given"
+    pair = f"{evaluation.name} - {other.name}, over {difference.exact_match.num} shared questions"
+    return f"{pair}: EM {_between(difference.exact_match, '+')}, F1 {_between(difference.f1, '+')}"
+
+
+def _between(interval: Interval, sign: str = "") -> str:
+    """`0.310 [0.270, 0.350]`."""
+    return f"{interval.mean:{sign}.3f} [{interval.low:{sign}.3f}, {interval.high:{sign}.3f}]"
+
+
+def _cells(*values: str) -> list[Any]:
+    from rich.text import Text
+
+    from quaere.cli.episode_view import printable
+
+    return [Text(printable(value)) for value in values]
+
+
+def _print_json(
+    evaluation: Evaluation, others: list[Evaluation], differences: list[Difference | None], stored: Run
+) -> None:
+    """The result and what it is compared with; the questions one by one are in the run and in --out."""
+    import json
+
+    import msgspec
+
+    found = {
+        "name": evaluation.name,
+        "settings": evaluation.settings,
+        "score": evaluation.score,
+        "compare": [
+            {"name": other.name, "score": other.score, "difference": difference}
+            for other, difference in zip(others, differences, strict=True)
+        ],
+        "run": str(stored.path),
+    }
+    print(json.dumps(json.loads(msgspec.json.encode(found)), indent=2))

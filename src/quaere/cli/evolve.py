@@ -1,0 +1,153 @@
+"""`quaere evolve`: train a recipe on an index, in one command that can be killed and gone on with."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quaere.errors import BadInput
+from quaere.recipes.registry import RECIPES, find_recipe
+
+if TYPE_CHECKING:
+    from quaere.recipes.registry import Recipe
+    from quaere.runs import Run
+
+
+def register(commands: Any) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "evolve",
+        help="train a search agent on your documents, without labelled questions",
+        description="Let a model ask itself questions about your documents, answer them by searching, and learn.",
+        epilog="quaere evolve drzero --index INDEX --model MODEL --preset demo",
+    )
+    parser.add_argument("recipe", nargs="?", choices=RECIPES, help="the recipe (not needed with --resume)")
+    parser.add_argument("--index", metavar="DIR", help="index of the documents to learn from (quaere index)")
+    parser.add_argument("--model", metavar="M", help="model to start from: a folder, a catalogue name or a hub id")
+    parser.add_argument("--preset", metavar="P", help="a set of values to start from: paper, single-gpu, demo")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file with values of your own")
+    parser.add_argument(
+        "--set", dest="assignments", action="append", default=[], metavar="K=V", help="one value, such as seed=1"
+    )
+    parser.add_argument("--out", metavar="RUN", help="the run's directory (default: a new one in --runs)")
+    parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
+    parser.add_argument("--resume", metavar="RUN", help="go on with a run that was stopped")
+    parser.add_argument("--force", action="store_true", help="with --resume: also if the config has changed")
+    parser.add_argument("--print-config", action="store_true", help="print every value as YAML and stop")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="check everything, say what would run and cost, and stop"
+    )
+    parser.add_argument(
+        "--writer", action="append", default=[], choices=["tensorboard", "wandb"], help="also write metrics there"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, one object per step")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Start a run or go on with one."""
+    if args.resume:
+        _resume(args)
+        return
+    if not args.recipe:
+        raise BadInput("name a recipe or a run to resume", hint=f"quaere evolve {RECIPES[0]} --index DIR --model M")
+    recipe = find_recipe(args.recipe)
+    config = _config(recipe, args)
+    if args.print_config:
+        from quaere.training.config import config_to_yaml
+
+        print(config_to_yaml(config), end="")
+        return
+    recipe.check(config)
+    if args.dry_run:
+        _print_plan(recipe, config, as_json=args.json)
+        return
+    from quaere.runs import Run, runs_root
+    from quaere.training.config import config_to_yaml
+
+    settings = {"recipe": recipe.name, "model": config.model, "index": config.index, **_fingerprint(config)}
+    text = config_to_yaml(config)
+    kind = "evolve"
+    store = (
+        Run.create(args.out, kind, settings, config=text)
+        if args.out
+        else Run.start(runs_root(args.runs), kind, settings, config=text)
+    )
+    _train(recipe, config, store, args)
+
+
+def _config(recipe: Recipe, args: argparse.Namespace, file: Path | None = None) -> Any:
+    from quaere.training.config import load_config
+
+    given = {name: getattr(args, name) for name in ("model", "index") if getattr(args, name)}
+    return load_config(
+        recipe.schema,
+        presets=recipe.presets,
+        preset=args.preset,
+        file=file or args.config,
+        assignments=args.assignments,
+        given=given,
+    )
+
+
+def _fingerprint(config: Any) -> dict[str, str]:
+    from quaere.search.index import open_index
+
+    return {"index_fingerprint": open_index(Path(config.index)).fingerprint}
+
+
+def _resume(args: argparse.Namespace) -> None:
+    from quaere.runs import Run, find_run, runs_root
+    from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs
+
+    path = find_run(runs_root(args.runs), args.resume)
+    with Run.open(path) as stored:
+        if stored.info.kind != "evolve":
+            raise BadInput(f"{path} is a run of `quaere {stored.info.kind}`, which cannot be gone on with")
+        recipe = find_recipe(stored.info.settings["recipe"])
+        before = config_from_yaml(recipe.schema, stored.config_text())
+        fingerprint = stored.info.settings["index_fingerprint"]
+    if args.preset or args.config:
+        raise BadInput("a resumed run has its config already", hint="change single values with --set K=V and --force")
+    config = _config(recipe, args, file=path / "config.yaml")
+    changes = diff_configs(before, config)
+    recipe.check(config)
+    if _fingerprint(config)["index_fingerprint"] != fingerprint:
+        changes.append(f"index: {config.index} holds other documents than when the run began")
+    if changes and not args.force:
+        raise BadInput(f"the config has changed: {'; '.join(changes)}", hint=f"quaere evolve --resume {path} --force")
+    store = Run.open(path, write=True)
+    if changes:
+        store.replace_config(config_to_yaml(config))
+    _train(recipe, config, store, args)
+
+
+def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace) -> None:
+    from quaere.cli.progress import Reporters, open_reporter
+    from quaere.training.writers import open_writers
+
+    with store:
+        reporter = Reporters([open_reporter(json=args.json), *open_writers(args.writer, store.path)])
+        reporter.note(f"run {store.path}")
+        try:
+            asyncio.run(recipe.train(config, store, reporter))  # type: ignore[arg-type]
+        except KeyboardInterrupt:
+            reporter.note(f"stopped; go on with: quaere evolve --resume {store.path}")
+            raise
+        else:
+            reporter.note(f"done; look at it with: quaere runs show {store.path}")
+        finally:
+            reporter.close()
+
+
+def _print_plan(recipe: Recipe, config: Any, *, as_json: bool) -> None:
+    lines = recipe.plan(config)
+    if as_json:
+        print(json.dumps(dict(lines)))
+        return
+    width = max(len(name) for name, _ in lines)
+    for name, said in lines:
+        print(f"{name:<{width}}  {said}")

@@ -1,0 +1,44 @@
+"""`quaere export`: a trained role as a folder that transformers and vLLM load as it is.
+
+quaere export drzero-20250301-101500 --role solver --merge --out my-solver
+quaere ask "Who built the Halm bridge?" --model my-solver --index docs-index
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from quaere.errors import BadInput
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `export` to the command line."""
+    parser = commands.add_parser("export", help="write a trained model out of its run")
+    parser.add_argument("name", metavar="RUN", help="a training run's name or directory")
+    parser.add_argument("--role", choices=["solver", "proposer"], default="solver", help="default: solver")
+    parser.add_argument("--checkpoint", type=int, metavar="N", help="the step to take (default: the latest)")
+    parser.add_argument("--merge", action="store_true", help="add a LoRA adapter to its base: one plain model folder")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
+    parser.add_argument(
+        "--dtype", choices=["float32", "bfloat16"], help="of a plain model's weights (default: float32, exact)"
+    )
+    parser.add_argument("--force", action="store_true", help="replace an earlier export at --out")
+    parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write the folder and say what it is."""
+    from quaere.runs import find_run, runs_root
+    from quaere.training.exporting import export_role, find_role
+
+    weights = find_role(find_run(runs_root(args.runs), args.name), args.role, args.checkpoint)
+    stays_adapter = weights.is_adapter and not args.merge
+    if stays_adapter and args.dtype:
+        raise BadInput(
+            "an adapter is written as it is: --dtype needs --merge", hint="add --merge, or leave --dtype out"
+        )
+    export_role(weights, args.out, merge=args.merge, dtype=args.dtype or "float32", force=args.force)
+    what = f"LoRA adapter on {weights.base}" if stays_adapter else "model"
+    print(f"{weights.role} of {weights.run} at step {weights.step}: {what} in {args.out}")

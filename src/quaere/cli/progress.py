@@ -1,0 +1,309 @@
+"""A training run as a person, a log file or a program follows it.
+
+    reporter = open_reporter(json=False)    # a live display on a terminal, else a line a step
+    reporter.step(report)
+    reporter.close()
+
+Lines for people go to stderr; lines of JSON to stdout.
+"""
+
+from __future__ import annotations
+
+import json as jsonlib
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from statistics import mean, median
+from typing import Any, TextIO
+
+from msgspec import Struct, structs
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from quaere.cli.episode_view import printable
+from quaere.training.reporting import Reporter, StepReport
+
+_BARS = "▁▂▃▄▅▆▇█"
+_NUM_REWARDS = 40
+_NUM_ALARMS = 3
+
+
+def open_reporter(json: bool = False, stream: TextIO | None = None) -> Reporter:
+    """Whoever suits the place: JSON if asked for, a live display on a terminal, else plain lines."""
+    if json:
+        return JsonReporter(stream or sys.stdout)
+    stream = stream or sys.stderr
+    console = Console(file=stream, highlight=False)
+    if console.is_terminal and not console.is_dumb_terminal:
+        return LiveReporter(console)
+    return PlainReporter(stream)
+
+
+class Reporters:
+    """Tells several.
+
+    Reporters([LiveReporter(console), board])
+    """
+
+    def __init__(self, reporters: Iterable[Reporter]) -> None:
+        self._reporters = tuple(reporters)
+
+    def step(self, report: StepReport) -> None:
+        """A step was taken."""
+        for reporter in self._reporters:
+            reporter.step(report)
+
+    def note(self, line: str) -> None:
+        """Something worth a line happened."""
+        for reporter in self._reporters:
+            reporter.note(line)
+
+    def close(self) -> None:
+        """There will be nothing more to tell; all hear it, even if one fails."""
+        with ExitStack() as stack:
+            for reporter in reversed(self._reporters):
+                stack.callback(reporter.close)
+
+
+class JsonReporter:
+    """A JSON object a line: {"event": "step", "step": 3, ..., "eta_s": 2100.0} or {"event": "note", "line": "..."}."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._pace = Pace()
+
+    def step(self, report: StepReport) -> None:
+        """A step was taken. JSON has no NaN: what is not finite becomes null."""
+        estimate = self._pace.add(report)
+        fields = structs.asdict(report)
+        fields["metrics"] = {name: value if math.isfinite(value) else None for name, value in report.metrics.items()}
+        self._put({"event": "step", **fields, "eta_s": estimate.seconds if estimate else None})
+
+    def note(self, line: str) -> None:
+        """Something worth a line happened."""
+        self._put({"event": "note", "line": line})
+
+    def close(self) -> None:
+        """There will be nothing more to tell."""
+
+    def _put(self, event: dict[str, Any]) -> None:
+        # Flushed, so that whoever reads a pipe is not a step behind.
+        print(jsonlib.dumps(event, allow_nan=False), file=self._stream, flush=True)
+
+
+class PlainReporter:
+    """A line a step, for logs.
+
+    proposer 3/50 · iteration 1 · reward 0.41 · passes 0.22 · entropy 0.81 · 812 tok/s · 41 s/step · about 35 min left
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._pace = Pace()
+
+    def step(self, report: StepReport) -> None:
+        """A step was taken."""
+        left = describe_left(self._pace.add(report))
+        where = [f"{report.phase} {report.phase_step}/{report.num_phase_steps}", f"iteration {report.iteration + 1}"]
+        self._put(" · ".join([*where, *describe_figures(report), *left]))
+        for alarm in report.alarms:
+            self._put(f"alarm: {alarm}")
+
+    def note(self, line: str) -> None:
+        """Something worth a line happened."""
+        self._put(line)
+
+    def close(self) -> None:
+        """There will be nothing more to tell."""
+
+    def _put(self, line: str) -> None:
+        print(printable(line), file=self._stream, flush=True)
+
+
+class LiveReporter:
+    """A display that stays at the bottom of a terminal; notes scroll by above it.
+
+    The last alarms stay below it in red. It begins with the first thing told and leaves its last state behind.
+    """
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._pace = Pace()
+        # A thread of rich's draws while these are set, so each is replaced whole and never changed in place.
+        self._report: StepReport | None = None
+        self._estimate: Estimate | None = None
+        self._rewards: tuple[float, ...] = ()
+        self._alarms: tuple[str, ...] = ()
+        self._told_s = clock()
+        # Prints that the user sends elsewhere must get there; those that would tear the display scroll above it.
+        self._live = Live(
+            console=console, get_renderable=self.render, refresh_per_second=2, redirect_stdout=sys.stdout.isatty()
+        )
+
+    def step(self, report: StepReport) -> None:
+        """A step was taken."""
+        self._live.start()
+        last, reward = self._report, report.metrics.get("reward/mean", math.nan)
+        is_same_phase = last is not None and (last.iteration, last.phase) == (report.iteration, report.phase)
+        self._rewards = ((*self._rewards, reward) if is_same_phase else (reward,))[-_NUM_REWARDS:]
+        self._alarms = (*self._alarms, *(f"step {report.step}: {alarm}" for alarm in report.alarms))[-_NUM_ALARMS:]
+        self._estimate, self._report, self._told_s = self._pace.add(report), report, self._clock()
+        self._live.refresh()
+
+    def note(self, line: str) -> None:
+        """Something worth a line happened."""
+        self._live.start()
+        self._console.print(Text(printable(line), style="dim"))
+
+    def close(self) -> None:
+        """Leave the last state on the screen."""
+        self._live.stop()
+
+    def render(self) -> RenderableType:
+        """The display as it is now."""
+        waited_s = max(0.0, self._clock() - self._told_s)
+        report = self._report
+        if report is None:
+            return Text(f"the first step is under way · {format_duration(waited_s)}", style="dim")
+        left = describe_left(self._estimate, waited_s)
+        bars = Table.grid(padding=(0, 2), expand=True)
+        bars.add_column(no_wrap=True)
+        bars.add_column(ratio=1)
+        bars.add_column(no_wrap=True)
+        bars.add_row(
+            "run", _bar(report.step, report.num_steps), " · ".join([f"{report.step}/{report.num_steps}", *left])
+        )
+        place = f"{report.phase_step}/{report.num_phase_steps} · iteration {report.iteration + 1}"
+        bars.add_row(printable(report.phase), _bar(report.phase_step, report.num_phase_steps), place)
+        figures = Text(" · ".join(describe_figures(report)))
+        if self._console.encoding.startswith("utf"):
+            figures.append(f"  {draw_sparkline(self._rewards)}", style="dim")
+        alarms = [Text(printable(alarm), style="red") for alarm in self._alarms]
+        return Group(bars, figures, *alarms)
+
+
+def _bar(num_done: int, num_all: int) -> ProgressBar:
+    return ProgressBar(total=max(1, num_all), completed=num_done)
+
+
+# ---------------------------------------------------------------------------------------------------- how long it takes
+
+
+class Estimate(Struct, frozen=True):
+    """How long the rest of a run will take; `rough` while it has phases whose pace nobody has seen.
+
+    Estimate(seconds=2100.0, rough=True)
+    """
+
+    seconds: float
+    rough: bool
+
+
+class Pace:
+    """What a step of each phase takes, and which phase follows which, learnt from the steps seen so far."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, list[float]] = {}
+        self._sizes: dict[str, int] = {}
+        self._next: dict[str, str] = {}
+        self._last: StepReport | None = None
+
+    def add(self, report: StepReport) -> Estimate | None:
+        """Learn from a step; how long the rest will take, or None if no step has said what it took."""
+        seconds = report.metrics.get("step/seconds", math.nan)
+        if math.isfinite(seconds):
+            self._seconds.setdefault(report.phase, []).append(seconds)
+        self._sizes[report.phase] = max(1, report.num_phase_steps)
+        last, self._last = self._last, report
+        # Forwards only: going back to a checkpoint is not how phases follow one another.
+        if last and last.step < report.step and (last.iteration, last.phase) != (report.iteration, report.phase):
+            self._next[last.phase] = report.phase
+        return self._estimate(report)
+
+    def _estimate(self, report: StepReport) -> Estimate | None:
+        """Walk through the rest of the run, phase by phase, as far as their order is known."""
+        paces = {phase: median(seconds) for phase, seconds in self._seconds.items()}
+        if not paces:
+            return None
+        typical = mean(paces.values())
+        num_left = max(0, report.num_steps - report.step)
+        phase, size = report.phase, report.num_phase_steps - report.phase_step
+        total, rough = 0.0, False
+        while num_left > 0:
+            num_steps = min(max(0, size), num_left)
+            total += num_steps * paces.get(phase, typical)
+            rough |= num_steps > 0 and phase not in paces
+            num_left -= num_steps
+            if num_left and phase not in self._next:
+                return Estimate(total + num_left * typical, rough=True)
+            phase = self._next.get(phase, phase)
+            size = self._sizes[phase]
+        return Estimate(total, rough)
+
+
+# --------------------------------------------------------------------------------------------------------------- words
+
+
+def describe_figures(report: StepReport) -> list[str]:
+    """The figures of a step that a person looks at first; those it does not have are left out.
+
+    describe_figures(report) -> ["reward 0.41", "passes 0.22", "valid 0.93", "entropy 0.81", "812 tok/s", "41 s/step"]
+    """
+    shown = (
+        ("reward/mean", "reward {:.2f}"),
+        ("passes/mean", "passes {:.2f}"),
+        ("proposer/valid", "valid {:.2f}"),
+        ("policy/entropy", "entropy {:.2f}"),
+        (f"{report.phase}/tokens_per_s", "{} tok/s"),
+        ("step/seconds", "{} s/step"),
+    )
+    values = ((report.metrics.get(name, math.nan), form) for name, form in shown)
+    return [form.format(_shorten(value) if "{}" in form else value) for value, form in values if math.isfinite(value)]
+
+
+def describe_left(estimate: Estimate | None, waited_s: float = 0.0) -> list[str]:
+    """How long is left, `waited_s` after it was estimated; nothing if that is unknown or was too little.
+
+    describe_left(Estimate(seconds=2100.0, rough=True)) -> ["about 35 min left"]
+    """
+    if estimate is None or estimate.seconds <= waited_s:
+        return []
+    about = "about " if estimate.rough else ""
+    return [f"{about}{format_duration(estimate.seconds - waited_s)} left"]
+
+
+def format_duration(seconds: float) -> str:
+    """A time as a person says it: "4.2 s", "41 s", "35 min", "2 h 05 min", "3 d 04 h"."""
+    if round(seconds) < 120:
+        return f"{_shorten(seconds)} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24:02d} h"
+
+
+def _shorten(value: float) -> str:
+    """4.2 or 41: as many digits as anyone reads."""
+    return f"{value:.1f}" if round(value, 1) < 10 else f"{value:.0f}"
+
+
+def draw_sparkline(values: Sequence[float]) -> str:
+    """The course of a value in a line of text, between its own lowest and highest; a gap where it is not finite.
+
+    draw_sparkline([0.1, 0.2, 0.4]) -> "▁▃█"
+    """
+    known = [value for value in values if math.isfinite(value)]
+    if not known:
+        return ""
+    low, span = min(known), (max(known) - min(known)) or 1.0
+    heights = ((value - low) / span * (len(_BARS) - 1) for value in values)
+    return "".join(_BARS[round(height)] if math.isfinite(height) else " " for height in heights)

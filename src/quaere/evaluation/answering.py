@@ -1,0 +1,226 @@
+"""How well a policy answers: greedy episodes with the very code that training uses, then exact match and F1.
+
+    scores = await evaluate(policy, ToolCallSolver(), searcher, questions, Limits())
+    score_answering(scores).exact_match -> Interval(mean=0.31, low=0.27, high=0.35, num=500)
+
+An `Evaluation` is what is kept in a file, with every question's score, so that a later one can be compared with it
+question by question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from quaere.chat.protocol import Protocol
+from quaere.errors import BadInput
+from quaere.evaluation.intervals import Interval, bootstrap_interval, paired_difference
+from quaere.policies.sampler import SamplingParams
+from quaere.records import Answer, EndReason, Episode, Malformed, Question, SolveTask
+from quaere.rewards.answers import exact_match_score, f1_score
+from quaere.rollout.episode import Limits
+from quaere.rollout.many import Job, run_many
+from quaere.rollout.policy import Policy
+from quaere.search.searcher import Searcher
+
+
+class QuestionScore(Struct, frozen=True):
+    """How one question was answered. `answer` is None where the episode ended without one.
+
+    Where a search failed the episode counts as wrong whatever it answered: the policy was not shown what it asked for,
+    and a score must not rise because the search engine was down.
+
+        QuestionScore(id="q1", question="Who built the Halm bridge?", hops=1, answer="Venn", exact_match=0.0, f1=0.67,
+                      end="answered", num_turns=2, num_malformed=0, num_searches=1, num_tokens=57, search_failed=False)
+    """
+
+    id: str
+    question: str
+    hops: int
+    answer: str | None
+    exact_match: float
+    f1: float
+    end: EndReason
+    num_turns: int
+    num_malformed: int
+    num_searches: int
+    num_tokens: int
+    search_failed: bool
+
+
+class HopScore(Struct, frozen=True):
+    """The questions of one number of hops; 0 are those for which it is not known.
+
+    HopScore(hops=2, exact_match=Interval(...), f1=Interval(...))
+    """
+
+    hops: int
+    exact_match: Interval
+    f1: Interval
+
+
+class AnsweringScore(Struct, frozen=True):
+    """A whole question set in numbers. Means are per episode, tokens are those the policy wrote.
+
+    AnsweringScore(exact_match=Interval(...), f1=Interval(...), by_hops=(HopScore(...),), answered=0.98,
+                   mean_searches=1.4, mean_turns=2.5, mean_tokens=81.0, num_malformed=12, num_search_failed=0,
+                   num_failed=0)
+    """
+
+    exact_match: Interval
+    f1: Interval
+    by_hops: tuple[HopScore, ...]
+    answered: float  # share of the episodes that ended with an answer
+    mean_searches: float
+    mean_turns: float
+    mean_tokens: float
+    num_malformed: int  # turns that could not be read
+    num_search_failed: int  # episodes in which a search could not be carried out
+    num_failed: int  # episodes in which the policy itself failed
+
+
+class Evaluation(Struct, frozen=True):
+    """What was evaluated, how, and how it went; kept as JSON.
+
+    Evaluation(name="warm", model="warm-model", settings={"style": "brief"}, score=AnsweringScore(...),
+               questions=(QuestionScore(...), ...))
+    """
+
+    name: str
+    model: str
+    settings: dict[str, Any]
+    score: AnsweringScore
+    questions: tuple[QuestionScore, ...]
+
+
+class Difference(Struct, frozen=True):
+    """One evaluation minus another, over the questions both were asked.
+
+    Difference(other="base", exact_match=Interval(mean=0.06, low=0.02, high=0.1, num=500), f1=Interval(...))
+    """
+
+    other: str
+    exact_match: Interval
+    f1: Interval
+
+
+async def evaluate(
+    policy: Policy,
+    protocol: Protocol,
+    searcher: Searcher,
+    questions: Sequence[Question],
+    limits: Limits,
+    *,
+    seed: int = 0,
+    concurrency: int = 32,
+    on_episode: Callable[[Episode, QuestionScore], None] = lambda episode, score: None,
+) -> list[QuestionScore]:
+    """Answer every question greedily and score it; `on_episode` hears of each in the order of the questions."""
+    refuse_unanswerable(questions)
+    jobs = [Job(protocol, SolveTask(question)) for question in questions]
+    greedy = SamplingParams(temperature=0.0)
+    scores = []
+    async for episode in run_many(policy, jobs, searcher, limits, seed=seed, params=greedy, concurrency=concurrency):
+        score = score_episode(episode)
+        on_episode(episode, score)
+        scores.append(score)
+    return scores
+
+
+def refuse_unanswerable(questions: Sequence[Question]) -> None:
+    """A question without accepted answers cannot be scored; the first such is named."""
+    without = [question.id for question in questions if not question.answers]
+    if without:
+        others = f" and {len(without) - 1} more" if len(without) > 1 else ""
+        raise BadInput(
+            f"question {without[0]}{others} cannot be scored: no accepted answers are given",
+            hint='each line needs {"question": "...", "answers": ["..."]}',
+        )
+
+
+def score_episode(episode: Episode) -> QuestionScore:
+    """Exact match and F1 of an episode's answer, and what it took to get there."""
+    if not isinstance(episode.task, SolveTask):
+        raise TypeError(f"episode {episode.id} does not answer a question")
+    question = episode.task.question
+    answer = episode.outcome.text if isinstance(episode.outcome, Answer) else None
+    search_failed = any(turn.failure is not None and turn.failure.boundary == "search" for turn in episode.turns)
+    counts = answer is not None and not search_failed
+    unread = [turn for turn in episode.turns if isinstance(turn.action, Malformed) and turn.stop_reason != "failed"]
+    return QuestionScore(
+        id=question.id,
+        question=question.text,
+        hops=question.hops,
+        answer=answer,
+        exact_match=exact_match_score(answer or "", question.answers) if counts else 0.0,
+        f1=f1_score(answer or "", question.answers) if counts else 0.0,
+        end=episode.end,
+        num_turns=len(episode.turns),
+        num_malformed=len(unread),
+        num_searches=episode.num_searches,
+        num_tokens=sum(turn.num_tokens for turn in episode.turns),
+        search_failed=search_failed,
+    )
+
+
+def score_answering(scores: Sequence[QuestionScore]) -> AnsweringScore:
+    """Put the scores of all questions together, in all and per number of hops."""
+    num = len(scores)
+    groups = {hops: [score for score in scores if score.hops == hops] for hops in {score.hops for score in scores}}
+    return AnsweringScore(
+        exact_match=bootstrap_interval([score.exact_match for score in scores]),
+        f1=bootstrap_interval([score.f1 for score in scores]),
+        by_hops=tuple(
+            HopScore(
+                hops,
+                bootstrap_interval([score.exact_match for score in group]),
+                bootstrap_interval([score.f1 for score in group]),
+            )
+            for hops, group in sorted(groups.items())
+        ),
+        answered=sum(score.end == "answered" for score in scores) / num,
+        mean_searches=sum(score.num_searches for score in scores) / num,
+        mean_turns=sum(score.num_turns for score in scores) / num,
+        mean_tokens=sum(score.num_tokens for score in scores) / num,
+        num_malformed=sum(score.num_malformed for score in scores),
+        num_search_failed=sum(score.search_failed for score in scores),
+        num_failed=sum(score.end == "failed" for score in scores),
+    )
+
+
+def compare(ours: Evaluation, theirs: Evaluation) -> Difference | None:
+    """Ours minus theirs over the questions with the same id and words; None if there is none."""
+    known = {(score.id, score.question): score for score in theirs.questions}
+    pairs = [(score, known[key]) for score in ours.questions if (key := (score.id, score.question)) in known]
+    if not pairs:
+        return None
+    mine, others = zip(*pairs, strict=True)
+    return Difference(
+        other=theirs.name,
+        exact_match=paired_difference([a.exact_match for a in mine], [b.exact_match for b in others]),
+        f1=paired_difference([a.f1 for a in mine], [b.f1 for b in others]),
+    )
+
+
+def write_evaluation(evaluation: Evaluation, path: Path) -> None:
+    """Write it as JSON; what stood at that path is replaced in one rename."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_bytes(msgspec.json.format(msgspec.json.encode(evaluation), indent=1))
+        partial.replace(path)
+    except OSError as error:
+        raise BadInput(f"cannot write {path}: {error.strerror}") from error
+
+
+def read_evaluation(path: Path) -> Evaluation:
+    """Read what `write_evaluation` wrote."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Evaluation)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is no evaluation: {error}", hint="quaere eval ... --out FILE.json") from error

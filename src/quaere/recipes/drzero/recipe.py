@@ -1,0 +1,108 @@
+"""Opening everything a run of Dr. Zero needs, and saying beforehand what it will take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from quaere.errors import BadInput
+from quaere.recipes.drzero.config import PRESETS, DrZeroConfig, check_config
+from quaere.recipes.drzero.measuring import GRPO_ROLLOUTS
+from quaere.recipes.drzero.train import ROLES, count_batches, count_candidates, count_steps, evolve
+from quaere.recipes.registry import Recipe
+from quaere.runs import Run
+from quaere.search.index import Index, open_index
+from quaere.search.searcher import LocalSearcher, Searcher, open_searcher
+from quaere.training.actors import open_actors
+from quaere.training.reporting import Reporter
+from quaere.training.trainingrun import TrainingRun
+
+
+async def train(config: DrZeroConfig, store: Run, reporter: Reporter) -> None:
+    """Train from wherever the run stands, and close everything behind it."""
+    index = _open_documents(config)
+    searcher: Searcher = open_searcher(config.search_url) if config.search_url else LocalSearcher(index)
+    try:
+        actors = open_actors(
+            config.model,
+            ROLES,
+            engine=config.engine,
+            adapter=config.adapter,
+            sampling=config.sampling,
+            search=config.search,
+            seed=config.seed,
+            report=reporter.note,
+        )
+        training = TrainingRun(
+            store,
+            actors,
+            checkpoints=config.checkpoints,
+            health=config.health,
+            reporter=reporter,
+            num_steps=count_steps(config),
+            seed=config.seed,
+        )
+        try:
+            await evolve(config, training, index, searcher)
+        finally:
+            await actors.policy.stop()
+    finally:
+        await searcher.close()
+
+
+def check(config: DrZeroConfig) -> None:
+    """Refuse what cannot be run, before anything is loaded."""
+    check_config(config)
+    if not config.model:
+        raise BadInput("no model is named", hint="quaere evolve drzero --model smollm2-135m --index DIR")
+    _open_documents(config)
+
+
+def _open_documents(config: DrZeroConfig) -> Index:
+    """The index whose passages the proposer starts from; searching may go through a server instead."""
+    if not config.index:
+        raise BadInput("no index is named", hint="quaere evolve drzero --model M --index DIR")
+    if config.index.startswith(("http://", "https://")):
+        raise BadInput(
+            "the proposer draws its documents from an index directory, not from a server",
+            hint="--index DIR --set search_url=" + config.index,
+        )
+    return open_index(Path(config.index))
+
+
+def plan(config: DrZeroConfig) -> list[tuple[str, str]]:
+    """What would run, and what each step costs at most."""
+    proposer, solver, generation = config.proposer, config.solver, config.generation
+    num_questions = proposer.batch * proposer.questions
+    candidates = count_candidates(config)
+    tries = f", {generation.attempts} attempts at each" if generation.attempts else ""
+    tokens = num_questions * (proposer.limits.sequence_tokens + proposer.attempts * solver.limits.sequence_tokens)
+    solver_tokens = solver.batch * solver.attempts * solver.limits.sequence_tokens
+    return [
+        ("iterations", f"{config.iterations}, {count_steps(config)} steps in all"),
+        (
+            "proposer phase",
+            f"{proposer.steps} steps of {proposer.batch} documents; a step plays {num_questions} + "
+            f"{num_questions * proposer.attempts} episodes, {tokens:,} tokens at most",
+        ),
+        (
+            "episodes a document",
+            f"{proposer.questions * (1 + proposer.attempts)}, where GRPO with 4 x 4 takes {GRPO_ROLLOUTS}",
+        ),
+        ("generation", f"{candidates} candidates in {count_batches(config)} steps{tries}"),
+        (
+            "solver phase",
+            f"{solver.steps} steps of {solver.batch} questions; a step plays {solver.batch * solver.attempts} "
+            f"episodes, {solver_tokens:,} tokens at most",
+        ),
+    ]
+
+
+DRZERO = Recipe(
+    name="drzero",
+    summary="a proposer and a solver that teach each other, without data",
+    schema=DrZeroConfig,
+    presets=PRESETS,
+    check=check,
+    plan=plan,
+    train=train,
+)

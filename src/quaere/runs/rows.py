@@ -1,0 +1,149 @@
+"""What a run gives back, and how it lies in the tables of `run.db`.
+
+index_row(episode)["question"] == "Who built the Halm bridge?"
+read_candidate(candidate_row(candidate)) == candidate
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from quaere.records import Answer, Candidate, EndReason, Episode, Proposal, SolveTask, Task
+from quaere.runs.shards import Frame
+
+
+class RunInfo(Struct, frozen=True):
+    """What was run.
+
+    RunInfo(id="ask-20250301-101500", kind="ask", created="2025-03-01T10:15:00+00:00", version="0.1.0",
+            settings={"model": "smollm2-135m"})
+    """
+
+    id: str
+    kind: str
+    created: str
+    version: str
+    settings: dict[str, Any]
+
+
+class EpisodeRow(Struct, frozen=True):
+    """What the index knows of an episode without reading it; `answer` is None where it ended without one.
+
+    `step` and `phase` say where in a training run it was played; elsewhere they are 0 and empty.
+
+        EpisodeRow(number=1, id="ask-0", task_id="q1", question="Who built the Halm bridge?", answer="Orsolya Venn",
+                   protocol="drzero-solver", model="smollm2-135m", end="answered", num_turns=2, num_searches=1,
+                   num_tokens=412, metrics={"seconds": 2.5}, step=12, phase="solver")
+    """
+
+    number: int
+    id: str
+    task_id: str
+    question: str
+    answer: str | None
+    protocol: str
+    model: str
+    end: EndReason
+    num_turns: int
+    num_searches: int
+    num_tokens: int
+    metrics: dict[str, float]
+    step: int = 0
+    phase: str = ""
+
+
+class Metric(Struct, frozen=True):
+    """One measured value.
+
+    Metric(step=3, value=0.25)
+    """
+
+    step: int
+    value: float
+
+
+class Event(Struct, frozen=True):
+    """Something that happened at a step and is worth telling.
+
+    Event(step=12, kind="alarm", message="the entropy is below 0.02 for 3 steps")
+    """
+
+    step: int
+    kind: str
+    message: str
+
+
+def index_row(episode: Episode) -> dict[str, str | int | None]:
+    """What the index keeps of an episode."""
+    task = episode.task
+    return {
+        "id": episode.id,
+        "task_id": task.id,
+        "question": _subject(task),
+        "answer": _answer_text(episode.outcome),
+        "protocol": episode.protocol,
+        "model": episode.model,
+        "end": episode.end,
+        "answered": int(episode.end == "answered"),
+        "num_turns": len(episode.turns),
+        "num_searches": episode.num_searches,
+        "num_tokens": sum(len(segment.token_ids) for segment in episode.segments),
+    }
+
+
+def read_index_row(row: sqlite3.Row) -> EpisodeRow:
+    """A row of `episodes` without the place where the episode lies."""
+    return msgspec.convert({**dict(row), "metrics": json.loads(row["metrics"])}, EpisodeRow)
+
+
+def read_place(row: sqlite3.Row) -> Frame:
+    """The frame in which the episode of a row of `episodes` lies."""
+    return Frame(shard=row["shard"], offset=row["offset"], length=row["length"])
+
+
+def candidate_row(candidate: Candidate) -> dict[str, str | int]:
+    """A candidate as a row of `candidates`."""
+    return {**msgspec.structs.asdict(candidate), "scores": encode_values(candidate.scores)}
+
+
+def read_candidate(row: sqlite3.Row | Mapping[str, Any]) -> Candidate:
+    """The candidate of a row of `candidates`."""
+    return msgspec.convert({**dict(row), "scores": json.loads(row["scores"])}, Candidate)
+
+
+def encode_values(values: Mapping[str, float]) -> str:
+    """Named numbers as JSON. Written by `json`, which knows NaN and infinity, so that they come back as they were.
+
+    encode_values({"seconds": 2.5, "odd": math.nan}) == '{"seconds": 2.5, "odd": NaN}'
+    """
+    return json.dumps({name: float(value) for name, value in values.items()})
+
+
+def encode_episode(episode: Episode) -> bytes:
+    """One line of JSON that is known to decode to the same episode; raises ValueError where there is none, as for NaN.
+
+    encode_episode(episode) == b'{"id":"ask-0","task":{"type":"solve",...},...}'
+    """
+    line = msgspec.json.encode(episode)
+    if msgspec.json.decode(line, type=Episode) != episode:
+        raise ValueError("it would not be read back the same")
+    return line
+
+
+def _subject(task: Task) -> str:
+    """What an episode is about, in a few words: its question, or the title of its document."""
+    if isinstance(task, SolveTask):
+        return task.question.text
+    return task.document.title if task.document else ""
+
+
+def _answer_text(outcome: Answer | Proposal | None) -> str | None:
+    if isinstance(outcome, Proposal):
+        return f"{outcome.question} -> {outcome.answer}"
+    return None if outcome is None else outcome.text

@@ -1,0 +1,199 @@
+"""Several roles over one sampling copy: whoever writes next has its weights put there first.
+
+    actors = open_actors("smollm2-135m", ("proposer", "solver"), adapter=AdapterSettings(rank=16))
+    played = await actors.play("proposer", jobs, searcher, Limits(), seed=7)
+    learner = actors.learner("proposer", LearnerSettings(), num_steps=50)
+
+With adapters, the roles share one frozen base and differ by an adapter each; without, each role has weights of its own.
+The sampling copy exists once in either case, so a second role costs no second engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, structs
+
+from quaere.errors import BadInput, TrainingStopped
+from quaere.policies.sampler import SamplingParams
+from quaere.records import Episode
+from quaere.rollout.episode import Limits
+from quaere.rollout.many import Job, run_many
+from quaere.rollout.policy import TokenPolicy
+from quaere.search.searcher import Searcher
+from quaere.training.adapters import add_adapters, copy_weights, load_weights, save_weights
+from quaere.training.learner import Learner, LearnerSettings
+from quaere.training.settings import AdapterSettings, EngineSettings, SamplingSettings, SearchSettings
+
+
+class Played(Struct, frozen=True):
+    """Episodes in the order of their jobs, and earlier tries at some of them that a failed search has spoiled.
+
+    An episode that is still spoiled after the last try stands in both.
+
+        Played(episodes=[Episode(...)], spoiled=[])
+    """
+
+    episodes: list[Episode]
+    spoiled: list[Episode]
+
+
+class Actors:
+    """The roles' models, and the one sampler they write with."""
+
+    def __init__(
+        self,
+        policy: TokenPolicy,
+        models: dict[str, Any],
+        *,
+        shared: bool,
+        sampling: SamplingSettings | None = None,
+        search: SearchSettings | None = None,
+        concurrency: int = 32,
+    ) -> None:
+        self.policy = policy
+        self.models = models
+        self.sampling = sampling or SamplingSettings()
+        self.search = search or SearchSettings()
+        self.concurrency = concurrency
+        self._shared = shared  # one model with an adapter per role
+        self._speaking = ""
+
+    def adapter_of(self, role: str) -> str:
+        """The name of the role's adapter; "" where it has a model of its own."""
+        return role if self._shared else ""
+
+    def learner(self, role: str, settings: LearnerSettings, num_steps: int) -> Learner:
+        """A fresh learner for the role's weights: no momentum, at the beginning of its schedule."""
+        warmup_steps = int(settings.warmup_ratio * num_steps)
+        return Learner(self.models[role], settings, adapter=self.adapter_of(role), warmup_steps=warmup_steps)
+
+    def weights_changed(self) -> None:
+        """Whoever writes next gets its weights anew."""
+        self._speaking = ""
+
+    def become(self, role: str) -> None:
+        """Let the sampler write as this role from now on. Nobody may be in the middle of an episode."""
+        if self._speaking != role:
+            copy_weights(self.models[role], self.policy.sampler.engine.model, self.adapter_of(role))  # type: ignore[attr-defined]
+            self._speaking = role
+
+    async def play(self, role: str, jobs: Sequence[Job], searcher: Searcher, limits: Limits, *, seed: int) -> Played:
+        """Play the jobs as this role. Those whose search failed are played again, after waiting a while."""
+        self.become(role)
+        episodes = await self._run(jobs, searcher, limits, seed)
+        spoiled: list[Episode] = []
+        for replay in range(1, self.search.replays + 1):
+            broken = [number for number, episode in enumerate(episodes) if is_spoiled(episode)]
+            if not broken:
+                break
+            spoiled += [episodes[number] for number in broken]
+            await asyncio.sleep(self.search.wait_s)
+            again = [structs.replace(jobs[number], episode_id=f"{_name(jobs[number])}~{replay}") for number in broken]
+            for number, episode in zip(broken, await self._run(again, searcher, limits, seed), strict=True):
+                episodes[number] = episode
+        if episodes and all(episode.end == "failed" for episode in episodes):
+            failure = episodes[0].turns[-1].failure
+            raise TrainingStopped(f"no episode could be played: {failure.message if failure else 'unknown cause'}")
+        return Played(episodes, spoiled)
+
+    async def _run(self, jobs: Sequence[Job], searcher: Searcher, limits: Limits, seed: int) -> list[Episode]:
+        params = SamplingParams(
+            temperature=self.sampling.temperature, top_p=self.sampling.top_p, top_k=self.sampling.top_k
+        )
+        played = run_many(self.policy, jobs, searcher, limits, seed=seed, params=params, concurrency=self.concurrency)
+        return [episode async for episode in played]
+
+    # ------------------------------------------------------------------------------------------------- save and load
+
+    def save(self, folder: Path) -> None:
+        """Write every role's weights to a folder named after it, as Hugging Face lays them out."""
+        for role, model in self.models.items():
+            save_weights(model, folder / role, self.adapter_of(role))
+            if not self._shared:
+                self.policy.renderer.tokenizer.save_pretrained(folder / role)
+
+    def load(self, folder: Path) -> None:
+        """Put back what `save` wrote."""
+        for role, model in self.models.items():
+            load_weights(model, folder / role, self.adapter_of(role))
+        self.weights_changed()
+
+
+def is_spoiled(episode: Episode) -> bool:
+    """Did a search fail in it? Then nothing it did or did not find can be held against anybody."""
+    return any(turn.failure is not None and turn.failure.boundary == "search" for turn in episode.turns)
+
+
+def _name(job: Job) -> str:
+    return job.episode_id or job.task.id
+
+
+def open_actors(
+    model: str,
+    roles: Sequence[str],
+    *,
+    engine: EngineSettings | None = None,
+    adapter: AdapterSettings | None = None,
+    sampling: SamplingSettings | None = None,
+    search: SearchSettings | None = None,
+    seed: int = 0,
+    report: Callable[[str], None] = lambda line: None,
+) -> Actors:
+    """Load the model once for sampling, and for training once (with adapters) or once per role."""
+    import torch
+    from transformers import AutoTokenizer
+
+    from quaere.chat.rendering import Renderer
+    from quaere.policies.catalogue import resolve_model
+    from quaere.policies.native.bridge import load_model
+    from quaere.policies.native.sampler import NativeSampler
+
+    engine, adapter = engine or EngineSettings(), adapter or AdapterSettings()
+    device = choose_device(engine.device, report)
+    usual = "bfloat16" if device == "cuda" else "float32"
+    path = resolve_model(model, report=report).path
+    renderer = Renderer(AutoTokenizer.from_pretrained(path))
+    sampler = NativeSampler.load(
+        path,
+        renderer.decode,
+        name=model,
+        device=device,
+        dtype=usual if engine.dtype == "auto" else engine.dtype,
+        mode=engine.mode,
+        max_rows=engine.max_rows,
+    )
+    if adapter.rank:
+        base_dtype = usual if engine.base_dtype == "auto" else engine.base_dtype
+        base = load_model(path, device, base_dtype, packed=False)
+        torch.manual_seed(seed)  # adapters begin with random numbers
+        shared = add_adapters(base, roles, adapter)
+        models = dict.fromkeys(roles, shared)
+    else:
+        models = {role: load_model(path, device, "float32", packed=False) for role in roles}
+    # In lockstep a cohort is what runs together; otherwise some more may search while others write.
+    concurrency = engine.max_rows if engine.mode == "deterministic" else 2 * engine.max_rows
+    return Actors(
+        TokenPolicy(sampler, renderer),
+        models,
+        shared=bool(adapter.rank),
+        sampling=sampling,
+        search=search,
+        concurrency=concurrency,
+    )
+
+
+def choose_device(wanted: str, report: Callable[[str], None]) -> str:
+    """`cuda` or `cpu`; says so when there are GPUs that will not be used."""
+    import torch
+
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise BadInput("there is no CUDA device here", hint="quaere doctor")
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted
+    if device == "cuda" and torch.cuda.device_count() > 1:
+        count = torch.cuda.device_count()
+        report(f"{count} GPUs are here and one is used; several at once will go through the verl engine, still to come")
+    return device

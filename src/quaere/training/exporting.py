@@ -1,0 +1,325 @@
+"""A trained role on its way out of its run: to a sampler, or to a folder that transformers and vLLM load as it is.
+
+    weights = find_role(Path("runs/drzero-1"), "solver")      # the latest checkpoint
+    policy = role_policy(weights)                             # to evaluate it
+    export_role(weights, Path("solver"), merge=True)          # config.json, model.safetensors, tokenizer, quaere.json
+
+A role's weights in a checkpoint are a whole model, or an adapter on the model that the run's `config.yaml` names.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+from quaere.chat.prompts import PromptStyle
+from quaere.errors import BadInput, ExtraMissing
+from quaere.policies.catalogue import CATALOGUE, resolve_model
+from quaere.rollout.episode import Limits
+from quaere.rollout.policy import TokenPolicy
+from quaere.runs import Run
+from quaere.training.checkpoints import Checkpoint, find_checkpoints, verify_checkpoint
+
+T = TypeVar("T")
+
+_NOTES, _WARMUP = "quaere.json", "warmup.json"
+_ADAPTER_CONFIG, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+# Copied rather than loaded and saved again, so that they stay as the base model's makers wrote them.
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+)
+
+
+class RoleWeights(Struct, frozen=True):
+    """Where a role's weights lie, and how it was trained to be asked.
+
+    RoleWeights(run="drzero-1", recipe="drzero", role="solver", step=110, is_adapter=True, base="smollm2-135m",
+                folder=Path("runs/drzero-1/checkpoints/step-000110/solver"), style="brief", limits=Limits(max_turns=3))
+    """
+
+    run: str
+    recipe: str
+    role: str
+    step: int
+    folder: Path
+    is_adapter: bool
+    base: str
+    style: PromptStyle
+    limits: Limits
+
+    @property
+    def name(self) -> str:
+        """One word for it in a table: `drzero-1/solver@110`."""
+        return f"{self.run}/{self.role}@{self.step}"
+
+
+class Notes(Struct, frozen=True):
+    """How a model in a folder was trained to be asked, as far as its makers left word.
+
+    Notes(style="brief", limits=Limits(max_turns=3))
+    """
+
+    style: PromptStyle | None = None
+    limits: Limits | None = None
+
+
+class _Warmup(Struct):
+    style: PromptStyle | None = None
+
+
+class _Solver(Struct):
+    limits: Limits = Limits()
+
+
+class _RunConfig(Struct):
+    """The part of a run's `config.yaml` that matters here; every recipe's has it."""
+
+    model: str
+    prompts: PromptStyle = "full"
+    solver: _Solver = field(default_factory=_Solver)
+
+
+# --------------------------------------------------------------------------------------------------------- finding
+
+
+def find_role(run_path: Path, role: str, step: int | None = None) -> RoleWeights:
+    """A role's weights in the latest checkpoint of a run, or in that of `step`; the checkpoint's hashes are checked."""
+    with Run.open(run_path) as run:
+        info = run.info
+    config = _read_config(run_path)
+    checkpoint = _pick_checkpoint(run_path, step)
+    folder = checkpoint.path / role
+    if not folder.is_dir():
+        roles = ", ".join(sorted(path.name for path in checkpoint.path.iterdir() if path.is_dir())) or "none"
+        raise BadInput(f"{checkpoint.path} has no role {role}; its roles: {roles}")
+    is_adapter = (folder / _ADAPTER_CONFIG).is_file()
+    if not is_adapter and not (folder / "config.json").is_file():
+        raise BadInput(f"{folder} holds neither a model nor an adapter")
+    verify_checkpoint(checkpoint)
+    return RoleWeights(
+        run=info.id,
+        recipe=info.kind,
+        role=role,
+        step=checkpoint.step,
+        folder=folder,
+        is_adapter=is_adapter,
+        base=config.model,
+        style=config.prompts,
+        limits=config.solver.limits,
+    )
+
+
+def read_notes(folder: Path) -> Notes:
+    """What `quaere.json` of an export, or `warmup.json` of a warmed-up model, says about how to ask it."""
+    notes = _read_json(folder / _NOTES, Notes) if (folder / _NOTES).is_file() else Notes()
+    if notes.style is None and (folder / _WARMUP).is_file():
+        return Notes(_read_json(folder / _WARMUP, _Warmup).style, notes.limits)
+    return notes
+
+
+def _read_config(run_path: Path) -> _RunConfig:
+    path = run_path / "config.yaml"
+    if not path.is_file():
+        raise BadInput(f"{run_path} is not a training run: it has no config.yaml", hint="quaere runs list")
+    try:
+        config = msgspec.yaml.decode(path.read_bytes(), type=_RunConfig)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: {' '.join(str(error).split())}") from error
+    if not config.model:
+        raise BadInput(f"{path} names no model")
+    return config
+
+
+def _pick_checkpoint(run_path: Path, step: int | None) -> Checkpoint:
+    checkpoints = find_checkpoints(run_path / "checkpoints")
+    if not checkpoints:
+        raise BadInput(f"{run_path} has no complete checkpoint")
+    if step is None:
+        return checkpoints[-1]
+    for checkpoint in checkpoints:
+        if checkpoint.step == step:
+            return checkpoint
+    known = ", ".join(str(checkpoint.step) for checkpoint in checkpoints)
+    raise BadInput(f"{run_path} has no checkpoint of step {step}; it has {known}")
+
+
+def _read_json(path: Path, type: type[T]) -> T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=type)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: {error}") from error
+
+
+# --------------------------------------------------------------------------------------------------------- loading
+
+
+def load_role(weights: RoleWeights, *, device: str = "cpu", dtype: str = "float32") -> Any:
+    """The role as one model without an adapter, attending through the native engine.
+
+    An adapter is added to the weights in float32 and only the sum is rounded, as it is while training.
+    """
+    from quaere.policies.native.bridge import load_model
+
+    if not weights.is_adapter:
+        return load_model(str(weights.folder), device, dtype)
+    try:
+        from peft import PeftModel
+    except ImportError:
+        raise ExtraMissing("a LoRA adapter needs peft", hint="pip install 'quaere[train]'") from None
+    from quaere.training.adapters import copy_weights
+
+    base = resolve_model(weights.base).path
+    merged = load_model(base, device, dtype)
+    try:
+        adapted = PeftModel.from_pretrained(load_model(base, "cpu", "float32"), str(weights.folder))
+    except (RuntimeError, ValueError) as error:
+        raise BadInput(f"the adapter in {weights.folder} does not fit {weights.base}, the run's model") from error
+    copy_weights(adapted, merged, "default")
+    return merged
+
+
+def role_policy(
+    weights: RoleWeights,
+    *,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+    mode: Literal["fast", "deterministic"] = "fast",
+    max_rows: int = 32,
+) -> TokenPolicy:
+    """A policy that speaks with the role's weights; the counterpart of `open_policy` for a run."""
+    import torch
+    from transformers import AutoTokenizer
+
+    from quaere.chat.rendering import Renderer
+    from quaere.policies.native.bridge import max_positions
+    from quaere.policies.native.engine import Engine
+    from quaere.policies.native.sampler import NativeSampler
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadInput("there is no CUDA device here", hint="quaere doctor")
+    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    chosen_dtype = ("bfloat16" if chosen == "cuda" else "float32") if dtype == "auto" else dtype
+    renderer = Renderer(AutoTokenizer.from_pretrained(_tokenizer_folder(weights)))
+    model = load_role(weights, device=chosen, dtype=chosen_dtype)
+    engine = Engine(model, renderer.decode, max_rows=max_rows)
+    return TokenPolicy(
+        NativeSampler(engine, name=weights.name, mode=mode, max_positions=max_positions(model)), renderer
+    )
+
+
+def _tokenizer_folder(weights: RoleWeights) -> Path:
+    """The role's own tokenizer where it was saved with one; else its base model's, which training does not change."""
+    if (weights.folder / "tokenizer_config.json").is_file():
+        return weights.folder
+    return Path(resolve_model(weights.base).path)
+
+
+# ------------------------------------------------------------------------------------------------------- exporting
+
+
+def export_role(
+    weights: RoleWeights,
+    out: Path,
+    *,
+    merge: bool = False,
+    dtype: Literal["float32", "bfloat16"] = "float32",
+    force: bool = False,
+) -> Path:
+    """Write the role to a folder of its own, which appears complete, in one rename.
+
+    An adapter stays one unless `merge` adds it to its base; a whole model is written as it is. With `force` an earlier
+    export is replaced, and nothing but an export.
+    """
+    out = out.absolute()  # "." has no name of its own
+    _refuse_taken(out, force)
+    partial = out.with_name(f".{out.name}.partial-{os.getpid()}")
+    shutil.rmtree(partial, ignore_errors=True)  # left by a process of the same number that was killed
+    try:
+        partial.mkdir(parents=True)
+        if weights.is_adapter and not merge:
+            _write_adapter(weights, partial)
+        else:
+            load_role(weights, dtype=dtype).save_pretrained(partial)
+            _copy_tokenizer(_tokenizer_folder(weights), partial)
+        (partial / _NOTES).write_bytes(msgspec.json.format(msgspec.json.encode(_describe(weights)), indent=2))
+        for file in partial.iterdir():
+            file.chmod(0o644)  # some writers make files that only their owner can read
+        _put_in_place(partial, out)
+    except OSError as error:
+        raise BadInput(f"cannot write {out}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)  # still there only if it was not renamed
+    return out
+
+
+def _refuse_taken(out: Path, force: bool) -> None:
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not force:
+        raise BadInput(f"{out} exists already", hint="choose another --out, or replace it with --force")
+    if not (out / _NOTES).is_file():
+        raise BadInput(f"{out} is not an export of quaere, so --force does not replace it", hint="choose another --out")
+
+
+def _put_in_place(partial: Path, out: Path) -> None:
+    if not out.exists():
+        partial.rename(out)
+        return
+    # A directory cannot be renamed over a full one.
+    old = out.with_name(f".{out.name}.old-{os.getpid()}")
+    out.rename(old)
+    partial.rename(out)
+    shutil.rmtree(old)
+
+
+def _write_adapter(weights: RoleWeights, folder: Path) -> None:
+    """The adapter as it is, but for the name of its base: one that can be loaded from anywhere."""
+    shutil.copyfile(weights.folder / _ADAPTER_WEIGHTS, folder / _ADAPTER_WEIGHTS)
+    config = _read_json(weights.folder / _ADAPTER_CONFIG, dict[str, Any])
+    config["base_model_name_or_path"] = _loadable_name(weights.base)
+    (folder / _ADAPTER_CONFIG).write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2))
+
+
+def _loadable_name(base: str) -> str:
+    """A hub id stays what it is; a directory, or a catalogue name, which only quaere knows, becomes a whole path."""
+    if base in CATALOGUE or Path(base).expanduser().is_dir():
+        return resolve_model(base).path
+    return base
+
+
+def _copy_tokenizer(source: Path, folder: Path) -> None:
+    for name in _TOKENIZER_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+
+
+def _describe(weights: RoleWeights) -> dict[str, Any]:
+    """Where an export comes from. A warm-up of its base stays disclosed, teacher and all."""
+    described: dict[str, Any] = {
+        "run": weights.run,
+        "recipe": weights.recipe,
+        "role": weights.role,
+        "step": weights.step,
+        "style": weights.style,
+        "limits": weights.limits,
+        "base": weights.base,
+    }
+    # Without its base here nobody could say whether it was warmed up, so a base that is not here is an error.
+    warmup = Path(resolve_model(weights.base, pull=False).path) / _WARMUP
+    if warmup.is_file():
+        described["warmup"] = _read_json(warmup, dict[str, Any])
+    return described

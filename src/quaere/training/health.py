@@ -1,0 +1,191 @@
+"""Is a run still learning, or has it collapsed? Alarms from the metrics of its steps.
+
+    watch = Watch(HealthSettings(patience=3))
+    watch.reset()                               # a phase begins
+    for alarm in watch.check(metrics, "solver"):
+        ...                                     # Alarm(kind="entropy", message="the solver's entropy is ...")
+
+What to do about an alarm (say so, stop, go back) is not decided here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from quaere.training.settings import HealthSettings
+
+Kind = Literal["entropy", "length", "validity", "advantages", "mismatch"]
+
+
+class Alarm(Struct, frozen=True):
+    """A condition that has held for too long; `message` is a line a person can act on.
+
+    Alarm(kind="entropy", message="entropy: 0.012 nats a token, 3 steps in a row below health.min_entropy=0.02; ...")
+    """
+
+    kind: Kind
+    message: str
+
+
+class Watch:
+    """Counts, per condition, how many steps in a row it has held.
+
+    A condition becomes an alarm at its `patience`-th step in a row, and can do so again only after one healthy step
+    (or a `reset`): what goes on being bad is said once. A metric that is missing or not a number is not judged: the
+    count stays where it is. The counts are the whole state, so a restored watch goes on as if never interrupted.
+    """
+
+    def __init__(self, settings: HealthSettings) -> None:
+        self._settings = settings
+        self._counts: dict[str, int] = {}
+
+    def check(self, metrics: Mapping[str, float], role: str) -> list[Alarm]:
+        """Judge one training step of a role.
+
+        watch.check({"policy/entropy": 0.9, "mismatch/mean": 0.01}, "proposer") -> []
+        """
+        alarms: list[Alarm] = []
+        patience = max(1, self._settings.patience)
+        for condition in _conditions(self._settings, role):
+            value = metrics.get(condition.metric, math.nan)
+            if math.isnan(value):
+                continue
+            count = self._counts.get(condition.kind, 0) + 1 if condition.holds(value) else 0
+            self._counts[condition.kind] = count
+            if count == patience:
+                alarms.append(Alarm(condition.kind, condition.describe(value, patience)))
+        return alarms
+
+    @property
+    def suspect(self) -> bool:
+        """Has any condition begun to hold? A checkpoint written now is not one to go back to."""
+        return any(self._counts.values())
+
+    def reset(self) -> None:
+        """Forget what was counted: a new phase begins."""
+        self._counts = {}
+
+    def state(self) -> dict[str, int]:
+        """What `restore` needs, for a checkpoint.
+
+        watch.state() -> {"entropy": 2}
+        """
+        return {kind: count for kind, count in self._counts.items() if count}
+
+    def restore(self, state: Mapping[str, int]) -> None:
+        """Go on where `state` was called. Conditions that have been switched off since are forgotten."""
+        kinds = {condition.kind for condition in _conditions(self._settings, "")}
+        self._counts = {kind: count for kind, count in state.items() if kind in kinds}
+
+
+class _Condition(Struct, frozen=True):
+    """A metric on the wrong side of its limit; `seen` says a value in words."""
+
+    kind: Kind
+    metric: str
+    side: Literal["below", "at", "above"]
+    limit: float
+    setting: str
+    seen: str
+    meaning: str
+
+    def holds(self, value: float) -> bool:
+        if self.side == "below":
+            return value < self.limit
+        return value > self.limit if self.side == "above" else value == self.limit
+
+    def describe(self, value: float, num_steps: int) -> str:
+        """What was seen, against which limit, what it usually means and what to change."""
+        row = f"{num_steps} steps in a row" if num_steps > 1 else "1 step"
+        limit = f"({self.setting})" if self.side == "at" else f"{self.side} {self.setting}={self.limit:g}"
+        return f"{self.kind}: {self.seen.format(value)}, {row} {limit}; {self.meaning}"
+
+
+def _conditions(settings: HealthSettings, role: str) -> list[_Condition]:
+    """What is watched while this role is trained; limits that are switched off are left out."""
+    watched = (
+        (settings.min_entropy > 0, _entropy(settings.min_entropy, role)),
+        (settings.min_tokens > 0, _length(settings.min_tokens, role)),
+        (settings.min_valid > 0, _validity(settings.min_valid, role)),
+        (settings.zero_advantages, _advantages(role)),
+        (settings.max_mismatch > 0, _mismatch(settings.max_mismatch)),
+    )
+    return [condition for is_on, condition in watched if is_on]
+
+
+def _entropy(limit: float, role: str) -> _Condition:
+    return _Condition(
+        kind="entropy",
+        metric="policy/entropy",
+        side="below",
+        limit=limit,
+        setting="health.min_entropy",
+        seen="{:.3g} nats a token",
+        meaning=f"the {role} writes nearly the same every time and explores nothing; lower "
+        f"{role}.learner.learning_rate or raise {role}.learner.kl_beta",
+    )
+
+
+def _length(limit: float, role: str) -> _Condition:
+    return _Condition(
+        kind="length",
+        metric=f"{role}/model_tokens",
+        side="below",
+        limit=limit,
+        setting="health.min_tokens",
+        seen="{:.3g} model tokens an episode",
+        meaning=f"the {role} has all but stopped writing, as one does whose every attempt is paid badly; look at its "
+        f"episodes, then lower {role}.learner.learning_rate",
+    )
+
+
+def _validity(limit: float, role: str) -> _Condition:
+    """A proposer is judged by its questions, a solver by its turns."""
+    if role == "proposer":
+        metric, seen, lost = "proposer/valid", "{:.1%} of the questions are valid", "hardly any question earns anything"
+    else:
+        metric, seen = f"{role}/call_validity", f"{{:.1%}} of the {role}'s turns can be read"
+        lost = "the form of calls and answers is lost"
+    return _Condition(
+        kind="validity",
+        metric=metric,
+        side="below",
+        limit=limit,
+        setting="health.min_valid",
+        seen=seen,
+        meaning=f"{lost}; if turns are cut off, raise {role}.limits.turn_tokens, otherwise lower "
+        f"{role}.learner.learning_rate",
+    )
+
+
+def _advantages(role: str) -> _Condition:
+    if role == "proposer":
+        remedy = "raise proposer.attempts or proposer.batch, so that rewards can differ"
+    else:
+        remedy = "let generation.attempts=5 drop the questions that are never or always solved"
+    return _Condition(
+        kind="advantages",
+        metric="advantage/nonzero",
+        side="at",
+        limit=0.0,
+        setting="health.zero_advantages",
+        seen=f"none of the {role}'s episodes has an advantage",
+        meaning=f"all rewards that are compared are equal, so there is nothing to learn; {remedy}",
+    )
+
+
+def _mismatch(limit: float) -> _Condition:
+    return _Condition(
+        kind="mismatch",
+        metric="mismatch/mean",
+        side="above",
+        limit=limit,
+        setting="health.max_mismatch",
+        seen="{:.3g} nats a token between sampler and learner",
+        meaning="the policy that writes is not the one that is trained; set engine.dtype=float32 and "
+        "sampling.temperature=1",
+    )

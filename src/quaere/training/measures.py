@@ -1,0 +1,149 @@
+"""What a step of training is worth knowing by: numbers from episodes, rewards and the machine.
+
+Pure functions; each returns metrics by name (`area/name`), ready to be merged. What cannot be measured (the mean of
+nothing) is left out rather than called 0, so that nobody takes it for a measurement.
+
+    metrics = measure_episodes(episodes, seconds=12.0, role="solver") | pass_histogram([0, 2, 5], 5)
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from quaere.records import Episode, Malformed, Turn
+from quaere.rewards.answers import normalise_answer
+
+if TYPE_CHECKING:  # it would load torch
+    from quaere.objectives.advantages import Advantages
+
+_GIB = 2**30
+
+
+def measure_episodes(episodes: Sequence[Episode], seconds: float, *, role: str) -> dict[str, float]:
+    """How a role's episodes went; `seconds` is what playing all of them took.
+
+    `truncated` is the share that ran out of tokens, in a turn or in the whole sequence; `call_validity` the share of
+    turns that could be read.
+
+        measure_episodes(episodes, 12.0, role="solver") -> {"solver/episodes": 64.0, "solver/answered": 0.75, ...}
+    """
+    if not episodes:
+        return {}
+    turns = [turn for episode in episodes for turn in episode.turns]
+    model_tokens = [sum(episode.loss_mask) for episode in episodes]
+    measured: dict[str, float] = {
+        "episodes": len(episodes),
+        "model_tokens": _mean(model_tokens),
+        "tokens": _mean([len(episode.token_ids) for episode in episodes]),
+        "turns": _mean([len(episode.turns) for episode in episodes]),
+        "truncated": _mean([_is_truncated(episode) for episode in episodes]),
+        "answered": _mean([episode.end == "answered" for episode in episodes]),
+        "searches": _mean([episode.num_searches for episode in episodes]),
+        "search_failures": sum(_search_failed(turn) for turn in turns),
+    }
+    if turns:
+        measured["call_validity"] = _mean([not isinstance(turn.action, Malformed) for turn in turns])
+    # Not every wish to search is one: on the last turn, or with no searches left, nobody is asked.
+    if waits := [turn.search_s for turn in turns if turn.results or _search_failed(turn)]:
+        measured["search_s"] = _mean(waits)
+    if seconds > 0:
+        measured["tokens_per_s"] = sum(model_tokens) / seconds
+    return {f"{role}/{name}": float(value) for name, value in measured.items()}
+
+
+def measure_advantages(advantages: Advantages) -> dict[str, float]:
+    """How much there is to learn from a batch.
+
+    Groups without a difference (`zero_variance`) and groups of one (`lone`) are shares of all groups and never the
+    same ones; `nonzero` is the share of episodes that pull at the weights at all.
+
+        measure_advantages(grpo([1, 0, 1, 1], [0, 0, 1, 1]))
+        -> {"advantage/std": 0.5, "advantage/max_abs": 0.707, "advantage/zero_variance": 0.5, "advantage/lone": 0.0,
+            "advantage/nonzero": 0.5}
+    """
+    values = advantages.values
+    if not len(values):
+        return {}
+    return {
+        "advantage/std": float(values.std(correction=0)),
+        "advantage/max_abs": float(values.abs().max()),
+        "advantage/zero_variance": advantages.num_zero_variance / advantages.num_groups,
+        "advantage/lone": advantages.num_lone / advantages.num_groups,
+        "advantage/nonzero": float((values != 0).double().mean()),
+    }
+
+
+def measure_proposals(
+    episodes: Sequence[Episode], hops: Sequence[int], valid: Sequence[bool], questions: Sequence[str]
+) -> dict[str, float]:
+    """How good the proposer's questions are; entry i of each is about episode i, "" where no question was written.
+
+    A question of h hops that starts from a document takes h - 1 searches: `search_gap` is how far off that is.
+
+        measure_proposals(episodes, hops=[1, 2], valid=[True, False], questions=["Who?", ""])
+        -> {"proposer/valid": 0.5, "proposer/duplicates": 0.0, "proposer/searches_h1": 0.0, "proposer/searches_h2": 2.0,
+            "proposer/search_gap": 0.5}
+    """
+    if not episodes:
+        return {}
+    searches: dict[int, list[int]] = {}
+    for episode, wanted, _, _ in zip(episodes, hops, valid, questions, strict=True):
+        searches.setdefault(wanted, []).append(episode.num_searches)
+    measured = {"proposer/valid": _mean(valid)}
+    if texts := [text for text in map(normalise_answer, questions) if text]:
+        measured["proposer/duplicates"] = 1 - len(set(texts)) / len(texts)
+    for wanted in sorted(searches):
+        measured[f"proposer/searches_h{wanted}"] = _mean(searches[wanted])
+    gaps = [abs(number - (wanted - 1)) for wanted, numbers in searches.items() for number in numbers]
+    return measured | {"proposer/search_gap": _mean(gaps)}
+
+
+def pass_histogram(num_rights: Sequence[int], num_attempts: int) -> dict[str, float]:
+    """Which share of the questions was solved how often; `passes/mean` is the pass rate over all attempts.
+
+    pass_histogram([0, 2, 2], 2) -> {"passes/0": 0.333, "passes/1": 0.0, "passes/2": 0.667, "passes/mean": 0.667}
+    """
+    if not num_rights:
+        return {}
+    if num_attempts < 1 or not all(0 <= number <= num_attempts for number in num_rights):
+        raise ValueError(f"each question is solved 0 to {num_attempts} times, not {sorted(set(num_rights))}")
+    counts = Counter(num_rights)
+    shares = {f"passes/{number}": counts[number] / len(num_rights) for number in range(num_attempts + 1)}
+    return shares | {"passes/mean": _mean(num_rights) / num_attempts}
+
+
+def measure_memory() -> dict[str, float]:
+    """The most memory this process has held so far, in GiB; on the GPU too if one is in use.
+
+    measure_memory() -> {"memory/process_gib": 3.1, "memory/gpu_gib": 41.7}
+    """
+    measured: dict[str, float] = {}
+    if sys.platform != "win32":
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        measured["memory/process_gib"] = peak * _rss_unit(sys.platform) / _GIB
+    torch = sys.modules.get("torch")  # measuring must not be what loads it
+    if torch is not None and torch.cuda.is_initialized():
+        measured["memory/gpu_gib"] = torch.cuda.max_memory_allocated() / _GIB
+    return measured
+
+
+def _rss_unit(platform: str) -> int:
+    """Bytes that `ru_maxrss` counts in: macOS says bytes, everyone else kibibytes."""
+    return 1 if platform == "darwin" else 1024
+
+
+def _is_truncated(episode: Episode) -> bool:
+    return episode.end == "sequence_limit" or any(turn.stop_reason == "length" for turn in episode.turns)
+
+
+def _search_failed(turn: Turn) -> bool:
+    return turn.failure is not None and turn.failure.boundary == "search"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

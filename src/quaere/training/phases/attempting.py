@@ -1,0 +1,36 @@
+"""Letting a solver try questions, and counting how often it is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quaere.chat.protocol import Protocol
+from quaere.records import Answer, Episode, Question, SolveTask
+from quaere.rewards.answers import exact_match_score
+from quaere.rollout.many import Job
+from quaere.training.actors import is_spoiled
+
+
+def attempt_jobs(protocol: Protocol, questions: Sequence[Question], num_attempts: int, name: str) -> list[Job]:
+    """`num_attempts` episodes for each question; those of one question stand together.
+
+    attempt_jobs(protocol, [question], 2, "i0-p3")[1].episode_id == "i0-p3-i0-000017-a1"
+    """
+    return [
+        Job(protocol, SolveTask(question), f"{name}-{question.id}-a{number}")
+        for question in questions
+        for number in range(num_attempts)
+    ]
+
+
+def solver_reward(episode: Episode) -> float:
+    """1 if the answer is one of the question's, else 0: exact match after the one normalisation."""
+    assert isinstance(episode.task, SolveTask)
+    answer = episode.outcome.text if isinstance(episode.outcome, Answer) else ""
+    return exact_match_score(answer, episode.task.question.answers)
+
+
+def group_attempts(episodes: Sequence[Episode], num_attempts: int) -> list[list[Episode]]:
+    """The attempts at each question, without those a failed search has spoiled."""
+    groups = [list(episodes[first : first + num_attempts]) for first in range(0, len(episodes), num_attempts)]
+    return [[episode for episode in group if not is_spoiled(episode)] for group in groups]

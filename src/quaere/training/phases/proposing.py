@@ -1,0 +1,85 @@
+"""Letting a proposer write questions, and reading what it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from quaere.chat.protocol import Protocol
+from quaere.chat.tags import find_blocks
+from quaere.records import Episode, Proposal, ProposeTask, Question, Search
+from quaere.rewards.formatting import Containment, FormatScore, InvalidRule, contains, format_score
+from quaere.rollout.many import Job
+
+
+class Proposed(Struct, frozen=True):
+    """An episode of the proposer with its format score, and the question if there is one worth trying.
+
+    Proposed(episode=Episode(...), score=FormatScore(...), question=Question(id="i0-000001", text="Who ...?", ...))
+    """
+
+    episode: Episode
+    score: FormatScore
+    question: Question | None
+
+    @property
+    def text(self) -> str:
+        """The question as written, "" where there is none."""
+        return self.episode.outcome.question if isinstance(self.episode.outcome, Proposal) else ""
+
+    @property
+    def hops(self) -> int:
+        """How many hops were asked for."""
+        assert isinstance(self.episode.task, ProposeTask)
+        return self.episode.task.hops
+
+
+def propose_jobs(protocol: Protocol, tasks: Sequence[ProposeTask], num_questions: int) -> list[Job]:
+    """`num_questions` episodes for each task; those of one task stand together."""
+    return [
+        Job(protocol, task, task.id if num_questions == 1 else f"{task.id}.{number}")
+        for task in tasks
+        for number in range(num_questions)
+    ]
+
+
+def read_proposal(
+    episode: Episode, *, invalid_rule: InvalidRule = "text", containment: Containment = "words"
+) -> Proposed:
+    """Score how a proposer went about its task, by its actions and the replies it really got."""
+    task = episode.task
+    assert isinstance(task, ProposeTask)
+    outcome = episode.outcome if isinstance(episode.outcome, Proposal) else Proposal("", "")
+    calls = [turn for turn in episode.turns if isinstance(turn.action, Search)]
+    sources = [task.document.titled_text] if task.document else []
+    sources += [hit.passage.titled_text for turn in calls for result in turn.results for hit in result.hits]
+    score = format_score(
+        question=outcome.question,
+        answer=outcome.answer,
+        hops=task.hops,
+        num_turns=len(episode.turns),
+        num_planned_turns=sum(opens_with_plan(turn.text) for turn in episode.turns),
+        num_valid_calls=len(calls),
+        num_responses=sum(bool(turn.results) for turn in calls),
+        sources=sources,
+        invalid_rule=invalid_rule,
+        containment=containment,
+    )
+    question = Question(episode.id, outcome.question, (outcome.answer,), task.hops) if score.valid else None
+    return Proposed(episode, score, question)
+
+
+def opens_with_plan(text: str) -> bool:
+    """Does the turn begin with a thought that says something?
+
+    opens_with_plan("<think>I need the builder.</think><answer>Venn</answer>") -> True
+    """
+    first = next(iter(find_blocks(text, ("think",))), None)
+    return first is not None and bool(first.content.strip()) and text.lstrip().startswith("<think>")
+
+
+def leaks_answer(proposed: Proposed, containment: Containment = "words") -> bool:
+    """Does the question hold its own answer?"""
+    outcome = proposed.episode.outcome
+    return isinstance(outcome, Proposal) and contains(outcome.question, outcome.answer, containment=containment)

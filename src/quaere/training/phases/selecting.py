@@ -1,0 +1,85 @@
+"""From candidates to a curriculum: which of the questions a proposer wrote are worth a solver's time, and why not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from quaere.records import Candidate, DropReason, Proposal, ProposeTask, Question
+from quaere.rewards.answers import normalise_answer
+from quaere.rollout.seeds import derive_seed
+from quaere.training.actors import is_spoiled
+from quaere.training.phases.proposing import Proposed, leaks_answer
+
+
+def judge_form(proposed: Proposed, seen: set[str]) -> DropReason:
+    """Why a question is not even tried, or "". `seen` holds the normalised questions so far and grows."""
+    if is_spoiled(proposed.episode):
+        return "unfinished"
+    if leaks_answer(proposed):
+        return "leaked answer"
+    if proposed.question is None:
+        return "invalid"
+    text = normalise_answer(proposed.question.text)
+    if text in seen:
+        return "duplicate"
+    seen.add(text)
+    return ""
+
+
+def remember_questions(candidates: Sequence[Candidate]) -> set[str]:
+    """What `judge_form` has seen by the time it has judged these: every question that was good in form."""
+    formless = ("unfinished", "leaked answer", "invalid")
+    return {normalise_answer(item.question) for item in candidates if item.num_attempts or item.reason not in formless}
+
+
+def judge_attempts(num_right: int, num_attempts: int) -> DropReason:
+    """A question teaches only if it is solved sometimes.
+
+    judge_attempts(0, 5) == "never solved"; judge_attempts(5, 5) == "always solved"; judge_attempts(2, 5) == ""
+    """
+    if not num_attempts:
+        return "unfinished"
+    if num_right == 0:
+        return "never solved"
+    return "always solved" if num_right == num_attempts else ""
+
+
+def make_candidate(
+    proposed: Proposed, *, step: int, iteration: int, reason: DropReason, num_right: int = 0, num_attempts: int = 0
+) -> Candidate:
+    """The record of one candidate."""
+    task, outcome = proposed.episode.task, proposed.episode.outcome
+    assert isinstance(task, ProposeTask)
+    written = outcome if isinstance(outcome, Proposal) else Proposal("", "")
+    score = proposed.score
+    return Candidate(
+        id=proposed.episode.id,
+        step=step,
+        iteration=iteration,
+        episode_id=proposed.episode.id,
+        document_id=task.document.doc_id if task.document else "",
+        hops=task.hops,
+        question=written.question,
+        answer=written.answer,
+        num_right=num_right,
+        num_attempts=num_attempts,
+        reason=reason,
+        scores={"format": score.total, "think": score.think, "tool": score.tool, "answer": score.answer},
+    )
+
+
+def draw_questions(curriculum: Sequence[Candidate], number: int, batch: int, seed: int) -> list[Question]:
+    """The questions of a step: the curriculum in shuffled rounds, each question once a round.
+
+    With fewer questions than a batch holds, a step takes them all.
+    """
+    batch = min(batch, len(curriculum))
+    places = range(number * batch, (number + 1) * batch)
+    rounds: dict[int, list[Candidate]] = {}
+    for turn in {place // len(curriculum) for place in places}:
+        rounds[turn] = list(curriculum)
+        random.Random(derive_seed(seed, "round", turn)).shuffle(rounds[turn])
+    chosen = [rounds[place // len(curriculum)][place % len(curriculum)] for place in places]
+    unique = {candidate.id: candidate for candidate in chosen}  # a batch may span two rounds
+    return [Question(item.id, item.question, (item.answer,), item.hops) for item in unique.values()]

@@ -1,0 +1,227 @@
+"""A run while it is being trained: what surrounds the steps of every recipe.
+
+    for step in training.steps(iteration, "proposer", 50, role="proposer", settings=LearnerSettings()):
+        ...                                   # the recipe's own work
+        step.metrics |= step.learner.step(samples)
+
+When the body of the loop is done, the step is stored, judged by the health watch, saved if a checkpoint is due, and
+reported. Steps that a checkpoint already holds are passed over, so a resumed run is the same loop begun again. What is
+drawn in a step derives from its place in the run, never from what came before it in the process.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from quaere.errors import TrainingStopped
+from quaere.records import Candidate, Episode
+from quaere.rollout.seeds import derive_seed
+from quaere.runs import Run
+from quaere.training.actors import Actors
+from quaere.training.checkpoints import Checkpoint, find_checkpoints, save_checkpoint, verify_checkpoint
+from quaere.training.health import Alarm, Watch
+from quaere.training.learner import OPTIMIZER_FILE, Learner, LearnerSettings
+from quaere.training.measures import measure_memory
+from quaere.training.reporting import Reporter, StepReport
+from quaere.training.settings import CheckpointSettings, HealthSettings
+
+PHASES = ("proposer", "generation", "solver")
+
+
+class RolledBack(Exception):
+    """The run went back to an earlier checkpoint; the recipe begins its loops again."""
+
+
+class Step:
+    """One step in progress: where it stands, who learns, and what it leaves behind."""
+
+    def __init__(self, step: int, iteration: int, phase: str, number: int, seed: int, learner: Learner | None) -> None:
+        self.step = step
+        self.iteration = iteration
+        self.phase = phase
+        self.number = number
+        self.seed = seed
+        self._learner = learner
+        self.metrics: dict[str, float] = {}
+        self.candidates: list[Candidate] = []
+        self.episodes: list[Episode] = []
+        self.measured: list[Mapping[str, float]] = []
+
+    @property
+    def name(self) -> str:
+        """Short and unique in the run: "i0-p3" is the fourth proposer step of the first iteration."""
+        return f"i{self.iteration}-{self.phase[0]}{self.number}"
+
+    @property
+    def learner(self) -> Learner:
+        """Who learns in this phase."""
+        assert self._learner is not None, f"nobody learns in the {self.phase} phase"
+        return self._learner
+
+    def keep(self, episode: Episode, measured: Mapping[str, float]) -> None:
+        """Store this episode with what was measured on it when the step is done."""
+        self.episodes.append(episode)
+        self.measured.append(measured)
+
+
+class TrainingRun:
+    """Store, checkpoints, health and reports around a recipe's steps."""
+
+    def __init__(
+        self,
+        store: Run,
+        actors: Actors,
+        *,
+        checkpoints: CheckpointSettings,
+        health: HealthSettings,
+        reporter: Reporter,
+        num_steps: int,
+        seed: int,
+    ) -> None:
+        self.store = store
+        self.actors = actors
+        self.reporter = reporter
+        self.num_steps = num_steps
+        self.seed = seed
+        self._settings = checkpoints
+        self._health = health
+        self._watch = Watch(health)
+        self._position = 0  # steps done
+        self._cursor = 0  # steps planned by the loops so far
+        self._num_rollbacks = 0
+        self._learner: Learner | None = None
+        self._restored: Path | None = None  # a checkpoint whose optimizer the next learner goes on with
+
+    # ------------------------------------------------------------------------------------------------ begin and go on
+
+    def begin(self) -> None:
+        """Go on from the newest checkpoint, or save the first one. Call it once, before the loops."""
+        found = find_checkpoints(self._root)
+        if not found:
+            self.store.truncate_after(0)
+            self._save("", 0)
+            return
+        verify_checkpoint(found[-1])
+        self._restore(found[-1])
+        self.reporter.note(f"going on after step {self._position} of {self.num_steps}")
+
+    def restart_loops(self) -> None:
+        """The recipe's loops begin from their top; steps that are done will be passed over."""
+        self._cursor = 0
+
+    def steps(
+        self, iteration: int, phase: str, count: int, *, role: str = "", settings: LearnerSettings | None = None
+    ) -> Iterator[Step]:
+        """The steps of a phase that are still to be taken. With `role` and `settings`, that role learns in them."""
+        first, self._cursor = self._cursor, self._cursor + count
+        if self._position >= self._cursor:
+            return
+        done = max(0, self._position - first)
+        self._open_phase(role, settings, count, is_new=done == 0)
+        for number in range(done, count):
+            # From its place in the run, so that a resumed step draws what it would have drawn; a rollback draws anew.
+            seed = derive_seed(self.seed, self._num_rollbacks, iteration, phase, number)
+            step = Step(first + number + 1, iteration, phase, number, seed, self._learner)
+            started = time.perf_counter()
+            yield step
+            step.metrics["step/seconds"] = time.perf_counter() - started
+            self._finish(step, role, count)
+
+    def skip(self, count: int) -> None:
+        """Pass over steps that have nothing to do."""
+        self._cursor += count
+
+    # -------------------------------------------------------------------------------------------------------- details
+
+    @property
+    def _root(self) -> Path:
+        return self.store.path / "checkpoints"
+
+    def _open_phase(self, role: str, settings: LearnerSettings | None, count: int, *, is_new: bool) -> None:
+        self._learner = self.actors.learner(role, settings, count) if role and settings else None
+        if is_new:
+            self._watch.reset()
+        elif self._learner and self._restored:
+            self._learner.load_optimizer(self._restored)
+        self._restored = None
+
+    def _finish(self, step: Step, role: str, count: int) -> None:
+        place = {"run/iteration": float(step.iteration), "run/phase": float(PHASES.index(step.phase))}
+        step.metrics |= measure_memory() | place
+        self.store.add_episodes(step.episodes, step.measured, step=step.step, phase=step.phase)
+        self.store.add_candidates(step.candidates)
+        self.store.log_metrics(step.step, step.metrics)
+        if role:
+            self.actors.weights_changed()
+        alarms = self._watch.check(step.metrics, role) if role else []
+        for alarm in alarms:
+            self.store.add_event(step.step, alarm.kind, alarm.message)
+        self._position = step.step
+        is_last = step.number + 1 == count
+        if is_last or step.step % self._settings.every == 0:
+            self._save(step.phase, step.iteration)
+        self.reporter.step(
+            StepReport(
+                step=step.step,
+                num_steps=self.num_steps,
+                iteration=step.iteration,
+                phase=step.phase,
+                phase_step=step.number + 1,
+                num_phase_steps=count,
+                metrics=step.metrics,
+                alarms=tuple(alarm.message for alarm in alarms),
+            )
+        )
+        if alarms:
+            self._act_on(alarms)
+
+    def _act_on(self, alarms: list[Alarm]) -> None:
+        said = "; ".join(alarm.message for alarm in alarms)
+        if self._health.policy == "stop":
+            raise TrainingStopped(f"step {self._position}: {said}", hint="quaere evolve --resume RUN --set ... --force")
+        if self._health.policy == "rollback":
+            self._roll_back(said)
+
+    def _roll_back(self, said: str) -> None:
+        """Go back to the newest checkpoint that was written in good health, and draw differently from there."""
+        good = [found for found in find_checkpoints(self._root) if not found.state["suspect"]]
+        if not good or self._num_rollbacks >= self._health.max_rollbacks:
+            why = "no good checkpoint is left" if not good else f"{self._num_rollbacks} rollbacks did not help"
+            raise TrainingStopped(f"step {self._position}: {said}; {why}")
+        for found in find_checkpoints(self._root):
+            if found.step > good[-1].step:
+                shutil.rmtree(found.path)
+        from_step, rollbacks = self._position, self._num_rollbacks + 1
+        self._restore(good[-1])
+        self._num_rollbacks = rollbacks
+        line = f"went back from step {from_step} to step {self._position}: {said}"
+        self.store.add_event(self._position, "rollback", line)
+        self.reporter.note(line)
+        raise RolledBack
+
+    def _save(self, phase: str, iteration: int) -> None:
+        state: dict[str, Any] = {
+            "phase": phase,
+            "iteration": iteration,
+            "watch": self._watch.state(),
+            "suspect": self._watch.suspect,
+            "rollbacks": self._num_rollbacks,
+        }
+        save_checkpoint(self._root, self._position, self._write, state, keep=self._settings.keep)
+
+    def _write(self, folder: Path) -> None:
+        self.actors.save(folder)
+        if self._learner is not None:
+            self._learner.save_optimizer(folder)
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        self.actors.load(checkpoint.path)
+        self.store.truncate_after(checkpoint.step)
+        self._watch.restore(checkpoint.state["watch"])
+        self._num_rollbacks = checkpoint.state["rollbacks"]
+        self._position = checkpoint.step
+        self._restored = checkpoint.path if (checkpoint.path / OPTIMIZER_FILE).exists() else None

@@ -1,0 +1,120 @@
+"""Episodes of written text as the tokens a policy would have seen and sampled.
+
+The text of a demonstration is nobody's sampled text, so encoding it is right; everything else (prompt, joints, replies,
+masks, limits) comes from `run_episode` itself, and so is exactly what the policy will meet when it writes its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct, field
+
+from quaere.chat.prompts import PromptStyle
+from quaere.chat.protocol import Protocol
+from quaere.chat.rendering import Renderer
+from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
+from quaere.errors import SamplingFailed
+from quaere.policies.sampler import Sampled, SamplingParams
+from quaere.records import Episode, Task, Turn
+from quaere.rollout.episode import Limits, run_episode
+from quaere.rollout.policy import TokenPolicy
+from quaere.search.searcher import Searcher
+from quaere.training.phases.attempting import solver_reward
+from quaere.training.phases.proposing import read_proposal
+from quaere.training.warmup.lessons import Role
+
+Script = Callable[[Sequence[Turn], str], str]
+"""The next turn's text, from the turns so far and the whole context as text; raises SamplingFailed to give up."""
+
+
+class Demonstrations(Struct, frozen=True):
+    """Episodes worth learning from, and how many were not, by reason.
+
+    Demonstrations(episodes=[Episode(...)], dropped=Counter({"not found": 12}))
+    """
+
+    episodes: list[Episode] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+
+
+class _Writer:
+    """A token sampler that writes one episode after a script."""
+
+    lockstep = False
+
+    def __init__(self, name: str, renderer: Renderer, script: Script) -> None:
+        self.name = name
+        self.turns: list[Turn] = []
+        self._renderer = renderer
+        self._script = script
+
+    def open(self, session: str) -> None:
+        """There is only one."""
+
+    def close(self, session: str) -> None:
+        """Nothing is held."""
+
+    async def sample(self, session: str, token_ids: Sequence[int], params: SamplingParams) -> Sampled:
+        """Encode what the script says; it ends with a stop string, as a policy's turn would."""
+        text = self._script(self.turns, self._renderer.decode(token_ids))
+        if not text.endswith(params.stop):
+            raise SamplingFailed("a demonstrated turn must end with a stop string")
+        ids = tuple(self._renderer.tokenizer.encode(text, add_special_tokens=False))
+        if set(ids) & set(params.stop_token_ids):
+            raise SamplingFailed("a demonstrated turn holds a control token")
+        cut = ids[: params.max_tokens]
+        # Nobody sampled these, so nobody knows how likely they were.
+        return Sampled(cut, (0.0,) * len(cut), "stop_string" if cut == ids else "length")
+
+    async def score(self, token_ids: Sequence[int]) -> list[float]:
+        """As above."""
+        return [0.0] * len(token_ids)
+
+    async def stop(self) -> None:
+        """Nothing is held."""
+
+
+async def demonstrate(
+    task: Task,
+    script: Script,
+    searcher: Searcher,
+    renderer: Renderer,
+    protocol: Protocol,
+    limits: Limits,
+    *,
+    episode_id: str,
+    name: str,
+) -> Episode:
+    """Play one episode after a script, which sees every turn with its real results before it writes the next."""
+    writer = _Writer(name, renderer, script)
+    policy = TokenPolicy(writer, renderer)
+    return await run_episode(
+        policy, protocol, searcher, task, limits, episode_id=episode_id, on_turn=writer.turns.append
+    )
+
+
+def open_protocol(role: Role, style: PromptStyle) -> Protocol:
+    """The protocol a role speaks."""
+    return ToolCallSolver(style=style) if role == "solver" else ToolCallProposer(style=style)
+
+
+def find_fault(episode: Episode, role: Role) -> str:
+    """Why an episode should not be learnt from, in a few words; "" if it kept to the protocol and its answer is right.
+
+    find_fault(episode, "solver") == "wrong answer"
+    """
+    failure = next((turn.failure for turn in episode.turns if turn.failure is not None), None)
+    if failure is not None:
+        return failure.message if failure.boundary == "model" else f"{failure.boundary}: {failure.kind}"
+    if episode.end != "answered":
+        return episode.end
+    if role == "solver":
+        return "" if solver_reward(episode) else "wrong answer"
+    score = read_proposal(episode).score
+    if not score.valid:
+        return "the question holds its answer"
+    if score.tool < 1:
+        return "too few searches"
+    return "" if score.answer > 0 else "the answer was not found"

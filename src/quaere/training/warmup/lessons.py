@@ -1,0 +1,137 @@
+"""What there is to practise on a world of the warm-up family: tasks whose gold chain is known.
+
+    lessons = Lessons(world, index)
+    lessons.draw("solver", hops=2)      # Lesson(id="solver-2-w1-q00000", task=SolveTask(...), gold=GoldQuestion(...))
+
+No question comes twice, whoever it is for. Worlds of the evaluation family are refused: what is measured on is never
+trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from quaere.errors import BadInput
+from quaere.records import Passage, ProposeTask, SolveTask, Task
+from quaere.rewards.formatting import contains
+from quaere.search.index import Index
+from quaere.worlds import GoldQuestion, World
+from quaere.worlds.questions import MAX_HOPS, says
+
+Role = Literal["solver", "proposer"]
+ROLES: tuple[Role, ...] = ("solver", "proposer")
+
+_FAMILY = "warmup"
+
+
+class Lesson(Struct, frozen=True):
+    """A task and the chain of facts behind it. A proposer's `gold` is the question it is led to.
+
+    Of a proposer's `hops`, the first is a thing its document names; only the others are facts of the chain, unless it
+    has one hop alone.
+
+        Lesson(id="proposer-2-w1-q00007", role="proposer", task=ProposeTask(...), gold=GoldQuestion(...))
+    """
+
+    id: str
+    role: Role
+    task: Task
+    gold: GoldQuestion
+
+
+class Lessons:
+    """Draws lessons from one world."""
+
+    def __init__(self, world: World, index: Index) -> None:
+        if world.family.name != _FAMILY:
+            raise BadInput(
+                f"the {world.family.name} family is for measuring and is never trained on",
+                hint=f"generate_world(seed, num_articles, {_FAMILY!r})",
+            )
+        self.world = world
+        self._passages: dict[str, list[Passage]] = {}
+        for passage in index.passages():
+            self._passages.setdefault(passage.doc_id, []).append(passage)
+        self._questions: dict[int, Iterator[GoldQuestion]] = {}
+        self._sources: dict[str, list[str]] = {}  # per entity, the articles that state a fact leading to it
+        for fact in world.facts():
+            if fact.object is not None:
+                target = world.entities[fact.object].id
+                self._sources.setdefault(target, []).append(world.entities[fact.subject].id)
+
+    def draw(self, role: Role, hops: int) -> Lesson:
+        """The next lesson for this role; raises BadInput when the world has no more."""
+        while True:
+            gold = self._next_question(hops if role == "solver" else max(1, hops - 1))
+            name = f"{role}-{hops}-{gold.id}"
+            if role == "solver":
+                return Lesson(name, role, SolveTask(gold.to_question()), gold)
+            document = self._own_document(gold) if hops == 1 else self._other_document(gold)
+            if document is not None:
+                return Lesson(name, role, ProposeTask(name, document, hops), gold)
+
+    def _next_question(self, hops: int) -> GoldQuestion:
+        stream = self._questions.setdefault(hops, self.world.questions(1 << 30, (hops,)))
+        try:
+            return next(stream)
+        except BadInput as error:
+            num = len(self.world.entities)
+            raise BadInput(
+                f"a world of {num} articles has too few questions of {hops} hops for this", hint="--articles 2000"
+            ) from error
+
+    def _own_document(self, gold: GoldQuestion) -> Passage | None:
+        """The passage that states the fact of a one-hop question and calls the thing as the question does."""
+        hop = gold.chain[0]
+        for passage in self._passages.get(hop.evidence.doc_id, ()):
+            if passage.start <= hop.evidence.start and hop.evidence.end <= passage.end:
+                return passage if says(passage.titled_text, hop.mention) else None
+        return None
+
+    def _other_document(self, gold: GoldQuestion) -> Passage | None:
+        """A passage that leads to the first thing of the chain and calls it as the question does, and no further."""
+        first = gold.chain[0]
+        for source in self._sources.get(first.entity, ()):
+            if source in gold.gold_ids:
+                continue
+            for passage in self._passages.get(source, ()):
+                text = passage.titled_text
+                if says(text, first.mention) and not any(contains(text, answer) for answer in gold.answers):
+                    return passage
+        return None
+
+
+def share_out(num: int, ratio: Sequence[int]) -> list[int]:
+    """Split a number after a ratio, the largest remainders first.
+
+    share_out(10, (4, 3, 2, 1)) == [4, 3, 2, 1]; share_out(2, (1, 1, 1)) == [1, 1, 0]
+    """
+    shares = [num * weight / sum(ratio) for weight in ratio]
+    counts = [int(share) for share in shares]
+    by_remainder = sorted(range(len(ratio)), key=lambda place: (counts[place] - shares[place], place))
+    for place in by_remainder[: num - sum(counts)]:
+        counts[place] += 1
+    return counts
+
+
+def plan_lessons(roles: Sequence[Role], num_episodes: int, hop_ratio: Sequence[int]) -> list[tuple[Role, int, int]]:
+    """How many episodes of each role and number of hops.
+
+    plan_lessons(("solver",), 3, (2, 1)) == [("solver", 1, 2), ("solver", 2, 1)]
+    """
+    if not roles or any(role not in ROLES for role in roles) or len(set(roles)) < len(roles):
+        raise BadInput(f"roles are solver, proposer or both, not {', '.join(roles) or 'none'}")
+    if num_episodes < 1:
+        raise BadInput(f"there must be at least 1 episode, not {num_episodes}")
+    if not 1 <= len(hop_ratio) <= MAX_HOPS or min(hop_ratio) < 0 or not sum(hop_ratio):
+        raise BadInput(f"hops are weights for 1 to {MAX_HOPS} hops, such as 4,3,2,1, not {list(hop_ratio)}")
+    per_role = share_out(num_episodes, [1] * len(roles))
+    return [
+        (role, hops, count)
+        for role, num in zip(roles, per_role, strict=True)
+        for hops, count in enumerate(share_out(num, hop_ratio), start=1)
+        if count
+    ]

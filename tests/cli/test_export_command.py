@@ -1,0 +1,226 @@
+"""`quaere export`: what comes out of a run speaks like what went in, and nothing is overwritten by mistake."""
+
+import json
+
+import pytest
+import torch
+
+import tiny
+from quaere.cli.main import COMMANDS, main
+from quaere.errors import BadInput
+from quaere.runs import Run
+from quaere.training.adapters import add_adapters, save_weights
+from quaere.training.checkpoints import save_checkpoint
+from quaere.training.exporting import export_role, find_role, load_role, read_notes
+from quaere.training.settings import AdapterSettings
+
+CONFIG = """\
+model: {model}
+iterations: 1
+prompts: brief
+solver:
+  steps: 2
+  limits: {{max_turns: 3, turn_tokens: 16, sequence_tokens: 640, tool_response_tokens: 160, max_searches: 4, topk: 2}}
+"""
+IDS = torch.tensor([[5, 9, 200, 31, 77, 8, 120, 3]])
+
+
+@pytest.fixture(autouse=True)
+def _with_command(monkeypatch):
+    monkeypatch.setattr("quaere.cli.main.COMMANDS", tuple(dict.fromkeys((*COMMANDS, "export"))))
+
+
+def make_base(root):
+    tiny.model().save_pretrained(root / "base")
+    tiny.tokenizer().save_pretrained(root / "base")
+    (root / "base" / "warmup.json").write_text('{"style": "brief", "teacher": "oracle"}')
+    return root / "base"
+
+
+def make_run(root, name, write, steps=(1, 2)):
+    with Run.create(root / "runs" / name, "drzero"):
+        pass
+    (root / "runs" / name / "config.yaml").write_text(CONFIG.format(model=root / "base"))
+    for step in steps:
+        save_checkpoint(root / "runs" / name / "checkpoints", step, lambda folder, step=step: write(folder, step), {})
+    return root / "runs" / name
+
+
+def adapted_model(step):
+    """A base with two adapters that do something; at first peft's do nothing."""
+    torch.manual_seed(step)
+    model = add_adapters(tiny.model(), ("proposer", "solver"), AdapterSettings(rank=4, alpha=8)).eval()
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.3)
+    return model
+
+
+def write_adapters(folder, step):
+    model = adapted_model(step)
+    for role in ("proposer", "solver"):
+        save_weights(model, folder / role, role)
+
+
+def write_models(folder, step):
+    save_weights(tiny.model(seed=10 + step), folder / "solver")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    root = tmp_path_factory.mktemp("export")
+    make_base(root)
+    make_run(root, "lora", write_adapters)
+    make_run(root, "full", write_models)
+    return root
+
+
+def export(place, name, out, *more):
+    return main(["export", name, "--runs", str(place / "runs"), "--out", str(out), *more])
+
+
+def logits(model):
+    with torch.no_grad():
+        return model(input_ids=IDS).logits
+
+
+def load(folder):
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder).eval()
+
+
+@pytest.mark.parametrize("role", ["solver", "proposer"])
+def test_a_merged_export_speaks_like_the_adapter(place, tmp_path, role, capsys):
+    assert export(place, "lora", tmp_path / "out", "--merge", "--role", role) == 0
+    assert f"{role} of lora at step 2: model" in capsys.readouterr().out
+    adapted = adapted_model(2)
+    adapted.set_adapter(role)
+    expected = logits(adapted)
+    assert (logits(load(tmp_path / "out")) - expected).abs().max() < 1e-5
+    assert (logits(tiny.model()) - expected).abs().max() > 0.1  # or nothing was merged
+
+
+def test_an_adapter_is_exported_as_one_that_finds_its_base(place, tmp_path, capsys, monkeypatch):
+    assert export(place, "lora", tmp_path / "out", "--checkpoint", "1") == 0
+    assert "LoRA adapter on" in capsys.readouterr().out
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["adapter_config.json", "adapter_model.safetensors", "quaere.json"]
+    config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(place / "base")
+    adapted = adapted_model(1)
+    adapted.set_adapter("solver")
+    monkeypatch.chdir(tmp_path)
+    assert (logits(load(tmp_path / "out")) - logits(adapted)).abs().max() < 1e-5
+
+
+def test_a_full_export_equals_its_checkpoint_and_has_the_tokenizer(place, tmp_path):
+    from transformers import AutoTokenizer
+
+    assert export(place, "full", tmp_path / "out") == 0
+    exported = load(tmp_path / "out")
+    for ours, theirs in zip(exported.parameters(), tiny.model(seed=12).parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    messages = [{"role": "user", "content": "Who?"}]
+    mine, base = (AutoTokenizer.from_pretrained(path) for path in (tmp_path / "out", place / "base"))
+    assert mine.apply_chat_template(messages) == base.apply_chat_template(messages)
+    # How our engine attends is nobody else's business.
+    assert "quaere" not in (tmp_path / "out" / "config.json").read_text()
+
+
+def test_bfloat16_rounds_the_sum_and_says_so(place, tmp_path):
+    assert export(place, "lora", tmp_path / "out", "--merge", "--dtype", "bfloat16") == 0
+    exported = load(tmp_path / "out")
+    exact = load_role(find_role(place / "runs" / "lora", "solver"))
+    assert {weight.dtype for weight in exported.parameters()} == {torch.bfloat16}
+    for ours, theirs in zip(exported.parameters(), exact.parameters(), strict=True):
+        assert torch.equal(ours, theirs.bfloat16())
+
+
+def test_an_export_says_where_it_comes_from(place, tmp_path):
+    assert export(place, "lora", tmp_path / "out", "--merge") == 0
+    told = json.loads((tmp_path / "out" / "quaere.json").read_text())
+    assert (told["run"], told["recipe"], told["role"], told["step"]) == ("lora", "drzero", "solver", 2)
+    assert (told["style"], told["base"]) == ("brief", str(place / "base"))
+    assert told["warmup"] == {"style": "brief", "teacher": "oracle"}
+    notes = read_notes(tmp_path / "out")
+    assert (notes.style, notes.limits.max_turns, notes.limits.topk) == ("brief", 3, 2)
+    assert read_notes(place / "base").style == "brief"
+
+
+def test_the_latest_checkpoint_is_taken_unless_another_is_named(place):
+    latest, first = find_role(place / "runs" / "full", "solver"), find_role(place / "runs" / "full", "solver", 1)
+    assert (latest.step, first.step, latest.is_adapter) == (2, 1, False)
+    assert latest.name == "full/solver@2"
+    assert (logits(tiny.model(seed=11)) - logits(load(first.folder))).abs().max() < 1e-5
+
+
+def test_only_an_export_is_ever_replaced(place, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert export(place, "full", out, "--checkpoint", "1") == 0
+    assert export(place, "full", out) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert json.loads((out / "quaere.json").read_text())["step"] == 1
+    assert export(place, "full", out, "--force") == 0
+    assert json.loads((out / "quaere.json").read_text())["step"] == 2
+    diary = tmp_path / "diary"
+    diary.mkdir()
+    (diary / "monday.txt").write_text("rain")
+    assert export(place, "full", diary, "--force") == 2
+    assert "is not an export" in capsys.readouterr().err
+    assert (diary / "monday.txt").read_text() == "rain"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["diary", "out"]
+
+
+def test_a_failed_export_leaves_nothing(place, tmp_path, monkeypatch):
+    def fail(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("quaere.training.exporting._copy_tokenizer", fail)
+    with pytest.raises(BadInput, match="No space left"):
+        export_role(find_role(place / "runs" / "full", "solver"), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def refused(place, capsys, tmp_path, name, *more):
+    assert export(place, name, tmp_path / "never", *more) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("quaere: ")
+    assert len(lines) <= 2
+    assert not (tmp_path / "never").exists()
+    return lines[0]
+
+
+def test_refusals(place, tmp_path, capsys):
+    def say(*argv):
+        return refused(place, capsys, tmp_path, *argv)
+
+    assert "no run nothing" in say("nothing")
+    assert "no checkpoint of step 9; it has 1, 2" in say("lora", "--checkpoint", "9")
+    assert "has no role proposer; its roles: solver" in say("full", "--role", "proposer")
+    assert "--dtype needs --merge" in say("lora", "--dtype", "bfloat16")
+    with Run.create(place / "runs" / "asked", "ask"):
+        pass
+    assert "not a training run" in say("asked")
+    (place / "runs" / "asked" / "config.yaml").write_text("model: [")
+    assert "config.yaml" in say("asked")
+    (place / "runs" / "asked" / "config.yaml").write_text("model: ''\n")
+    assert "names no model" in say("asked")
+    (place / "runs" / "asked" / "config.yaml").write_text("model: x\n")
+    assert "no complete checkpoint" in say("asked")
+
+
+def test_a_damaged_checkpoint_is_refused(place, tmp_path, capsys):
+    run = make_run(place, "damaged", write_models, steps=(1,))
+    file = run / "checkpoints" / "step-000001" / "solver" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    assert "damaged" in refused(place, capsys, tmp_path, "damaged")
+
+
+def test_an_adapter_of_another_model_is_refused(place, tmp_path, capsys):
+    def write(folder, step):
+        model = add_adapters(tiny.model(hidden_size=96), ("solver",), AdapterSettings(rank=4))
+        save_weights(model, folder / "solver", "solver")
+
+    make_run(place, "misfit", write, steps=(1,))
+    assert "does not fit" in refused(place, capsys, tmp_path, "misfit", "--merge")

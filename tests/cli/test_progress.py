@@ -1,0 +1,332 @@
+"""What is shown of a training run."""
+
+import io
+import json
+import math
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from quaere.cli.progress import (
+    Estimate,
+    JsonReporter,
+    LiveReporter,
+    Pace,
+    PlainReporter,
+    Reporters,
+    describe_left,
+    draw_sparkline,
+    format_duration,
+    open_reporter,
+)
+from quaere.training.reporting import StepReport
+
+METRICS = {
+    "reward/mean": 0.412,
+    "passes/mean": 0.22,
+    "proposer/valid": 0.93,
+    "policy/entropy": 0.81,
+    "proposer/tokens_per_s": 812.3,
+    "step/seconds": 41.2,
+    "loss/policy": -0.1,
+}
+REPORT = StepReport(3, 53, 0, "proposer", 3, 50, METRICS)
+
+
+def run(*phases, num_iterations=1):
+    """Reports of a run whose phases are (name, steps, seconds a step)."""
+    num_steps = num_iterations * sum(num for _, num, _ in phases)
+    step = 0
+    for iteration in range(num_iterations):
+        for phase, num, seconds in phases:
+            for phase_step in range(1, num + 1):
+                step += 1
+                yield StepReport(step, num_steps, iteration, phase, phase_step, num, {"step/seconds": seconds})
+
+
+def lines(reporter_type, *told):
+    stream = io.StringIO()
+    reporter = reporter_type(stream)
+    for item in told:
+        reporter.note(item) if isinstance(item, str) else reporter.step(item)
+    reporter.close()
+    return stream.getvalue().splitlines()
+
+
+# --------------------------------------------------------------------------------------------------------------- plain
+
+
+def test_a_plain_line():
+    assert lines(PlainReporter, REPORT) == [
+        "proposer 3/50 · iteration 1 · reward 0.41 · passes 0.22 · valid 0.93 · entropy 0.81 · 812 tok/s · 41 s/step"
+        " · about 34 min left"
+    ]
+
+
+def test_a_plain_line_leaves_out_what_it_does_not_know():
+    report = StepReport(3, 53, 1, "generation", 1, 2, {"reward/mean": math.nan, "policy/entropy": math.inf})
+    assert lines(PlainReporter, report) == ["generation 1/2 · iteration 2"]
+
+
+def test_plain_alarms_and_notes_have_lines_of_their_own():
+    report = StepReport(1, 2, 0, "solver", 1, 2, {}, alarms=("entropy: 0.01 nats",))
+    told = lines(PlainReporter, "checkpoint written\x1b[2J", report)
+    assert told == ["checkpoint written␛[2J", "solver 1/2 · iteration 1", "alarm: entropy: 0.01 nats"]
+
+
+# ---------------------------------------------------------------------------------------------------------------- JSON
+
+
+def test_json_lines():
+    report = StepReport(3, 53, 0, "solver", 3, 53, {"reward/mean": math.nan, "step/seconds": 2.0}, ("low",))
+    step, note = (json.loads(line) for line in lines(JsonReporter, report, "phase\nsolver ends \udcff"))
+    assert step == {
+        "event": "step",
+        "step": 3,
+        "num_steps": 53,
+        "iteration": 0,
+        "phase": "solver",
+        "phase_step": 3,
+        "num_phase_steps": 53,
+        "metrics": {"reward/mean": None, "step/seconds": 2.0},
+        "alarms": ["low"],
+        "eta_s": 100.0,
+    }
+    assert note == {"event": "note", "line": "phase\nsolver ends \udcff"}
+
+
+def test_json_without_a_known_pace():
+    [line] = lines(JsonReporter, StepReport(1, 2, 0, "solver", 1, 2, {"x/y": math.inf}))
+    assert json.loads(line)["eta_s"] is None and json.loads(line)["metrics"] == {"x/y": None}
+
+
+# ---------------------------------------------------------------------------------------------------------------- live
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def live(width=100, **options):
+    clock = Clock()
+    console = Console(file=io.StringIO(), width=width, highlight=False, force_terminal=True, **options)
+    return LiveReporter(console, clock), console, clock
+
+
+def shown(reporter, width=100):
+    """The display as text, and once more as text with its colours."""
+    console = Console(
+        file=io.StringIO(), width=width, force_terminal=True, color_system="standard", legacy_windows=False
+    )
+    console.print(reporter.render())
+    coloured = console.file.getvalue()
+    return re.sub(r"\x1b\[[\d;]*m", "", coloured).splitlines(), coloured
+
+
+def test_the_live_display():
+    reporter, _, clock = live()
+    for reward in (0.1, 0.2, 0.412):
+        reporter.step(StepReport(3, 53, 0, "proposer", 3, 50, {**METRICS, "reward/mean": reward}))
+    run_line, phase_line, figures = shown(reporter)[0]
+    assert re.fullmatch(r"run {7}━+[╸╺]?━* {2}3/53 · about 34 min left *", run_line)
+    assert re.fullmatch(r"proposer {2}━+[╸╺]?━* {2}3/50 · iteration 1 *", phase_line)
+    assert figures.rstrip() == ("reward 0.41 · passes 0.22 · valid 0.93 · entropy 0.81 · 812 tok/s · 41 s/step  ▁▃█")
+    clock.now += 600  # the time left runs on between steps
+    assert "about 24 min left" in shown(reporter)[0][0]
+    clock.now += 6000
+    assert "left" not in shown(reporter)[0][0]  # it took longer than thought: nobody knows
+    reporter.close()
+
+
+def test_the_bar_grows_with_the_run():
+    reporter, _, _ = live()
+    colours = []
+    for report in run(("solver", 4, 1.0)):
+        reporter.step(report)
+        colours.append(shown(reporter)[1].splitlines()[0])
+    reporter.close()
+    assert len(set(colours)) == 4
+    assert "4/4" in colours[-1] and "left" not in colours[-1]
+
+
+def test_rewards_of_different_phases_do_not_share_a_line():
+    reporter, _, _ = live()
+    for phase, reward in (("proposer", 0.1), ("proposer", 0.2), ("solver", 0.9), ("solver", 0.8), ("solver", 0.9)):
+        reporter.step(StepReport(1, 9, 0, phase, 1, 3, {"reward/mean": reward}))
+    reporter.close()
+    assert shown(reporter)[0][2].rstrip() == "reward 0.90  █▁█"
+
+
+def test_alarms_stay_in_red_and_the_oldest_goes():
+    reporter, _, _ = live()
+    for number in range(1, 6):
+        alarms = (f"entropy [bold]{number}",) if number < 5 else ()
+        reporter.step(StepReport(number, 9, 0, "solver", number, 9, {}, alarms))
+    reporter.close()
+    text, coloured = shown(reporter)
+    assert text[3:] == [f"step {number}: entropy [bold]{number}" for number in (2, 3, 4)]
+    assert "\x1b[31mstep 4: entropy" in coloured
+
+
+def test_notes_scroll_above_and_the_last_state_stays():
+    reporter, console, _ = live(color_system=None)
+    reporter.note("phase [proposer] begins\x07")
+    reporter.step(REPORT)
+    reporter.note("checkpoint written")
+    reporter.close()
+    reporter.close()
+    written = console.file.getvalue()
+    assert "phase [proposer] begins␇\n" in written
+    assert written.index("begins") < written.index("checkpoint written") < written.rindex("3/53")
+    assert written.index("the first step is under way · 0.0 s") < written.index("3/53")
+    assert written.count("\x1b[?25l") == written.count("\x1b[?25h") == 1  # the cursor is back
+
+
+@pytest.mark.parametrize("width", [20, 40, 200])
+def test_no_width_breaks_the_display(width):
+    reporter, _, _ = live(width)
+    reporter.step(REPORT)
+    reporter.close()
+    assert all(len(line) <= width for line in shown(reporter, width)[0])
+
+
+# ------------------------------------------------------------------------------------------------- opening and several
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_whoever_suits_the_place(monkeypatch, capsys):
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(open_reporter(stream=io.StringIO()), PlainReporter)
+    assert isinstance(open_reporter(stream=Terminal()), LiveReporter)
+    assert isinstance(open_reporter(json=True, stream=Terminal()), JsonReporter)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(open_reporter(stream=Terminal()), PlainReporter)
+    open_reporter().note("to stderr")
+    open_reporter(json=True).note("to stdout")
+    printed = capsys.readouterr()
+    assert (printed.err, printed.out) == ("to stderr\n", '{"event": "note", "line": "to stdout"}\n')
+
+
+def test_several_are_told_and_all_are_closed():
+    class Failing(PlainReporter):
+        def close(self):
+            self.note("closed")
+            raise OSError("no space left")
+
+    streams = io.StringIO(), io.StringIO()
+    reporters = Reporters([Failing(stream) for stream in streams])
+    reporters.note("hello")
+    reporters.step(StepReport(1, 1, 0, "solver", 1, 1, {}))
+    with pytest.raises(OSError, match="no space"):
+        reporters.close()
+    assert [stream.getvalue() for stream in streams] == ["hello\nsolver 1/1 · iteration 1\nclosed\n"] * 2
+
+
+# ----------------------------------------------------------------------------------------------------------- time left
+
+
+def estimates(reports):
+    pace = Pace()
+    return [pace.add(report) for report in reports]
+
+
+def test_a_phase_nobody_has_seen_is_guessed_from_what_is_known():
+    found = estimates(run(("proposer", 2, 10.0), ("generation", 1, 4.0), ("solver", 2, 6.0)))
+    assert found == [
+        Estimate(40.0, rough=True),
+        Estimate(30.0, rough=True),
+        Estimate(14.0, rough=True),  # two steps of solver, at the mean of 10 and 4
+        Estimate(6.0, rough=False),
+        Estimate(0.0, rough=False),
+    ]
+
+
+def test_the_middle_of_the_steps_counts():
+    metrics = ({"step/seconds": seconds} for seconds in (90.0, 1.0, 2.0, math.nan))
+    reports = [StepReport(number, 10, 0, "solver", number, 10, found) for number, found in enumerate(metrics, 1)]
+    assert estimates(reports)[-1] == Estimate(6 * 2.0, rough=False)
+
+
+def test_no_estimate_before_anything_is_known():
+    assert estimates([StepReport(1, 9, 0, "solver", 1, 9, {})]) == [None]
+    assert describe_left(None) == [] == describe_left(Estimate(0.0, rough=False))
+
+
+def test_going_back_to_a_checkpoint_does_not_confuse_the_order():
+    reports = list(run(("proposer", 2, 10.0), ("solver", 2, 6.0), num_iterations=2))
+    found = estimates([*reports[:6], *reports[1:6]])
+    assert found[-1] == Estimate(2 * 6.0, rough=False)
+
+
+PHASES = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 9)), min_size=1, max_size=3)
+
+
+@given(PHASES, st.integers(2, 4))
+def test_once_every_phase_is_seen_the_estimate_is_exact(sizes, num_iterations):
+    phases = [(name, num, float(seconds)) for name, (num, seconds) in zip("abc", sizes, strict=False)]
+    reports = list(run(*phases, num_iterations=num_iterations))
+    seconds = [report.metrics["step/seconds"] for report in reports]
+    for number, (report, found) in enumerate(zip(reports, estimates(reports), strict=True), 1):
+        if report.iteration >= 1:
+            assert found == Estimate(pytest.approx(sum(seconds[number:])), rough=False)
+
+
+# --------------------------------------------------------------------------------------------------------------- words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0.0 s"),
+        (4.24, "4.2 s"),
+        (9.96, "10 s"),
+        (41.4, "41 s"),
+        (119.4, "119 s"),
+        (119.6, "2 min"),
+        (35 * 60, "35 min"),
+        (3599, "1 h 00 min"),
+        (7500, "2 h 05 min"),
+        (86399, "1 d 00 h"),
+        (3 * 86400 + 4 * 3600, "3 d 04 h"),
+    ],
+)
+def test_durations(seconds, text):
+    assert format_duration(seconds) == text
+
+
+@given(st.floats(0, 1e7))
+def test_a_duration_is_off_by_half_its_smallest_unit_at_most(seconds):
+    text = format_duration(seconds)
+    units = {"s": 1, "min": 60, "h": 3600, "d": 86400}
+    parts = re.findall(r"([\d.]+) (\w+)", text)
+    said = sum(float(number) * units[unit] for number, unit in parts)
+    assert abs(said - seconds) <= units[parts[-1][1]] / 2 + 1e-6
+
+
+def test_sparklines():
+    assert draw_sparkline([0.1, 0.2, 0.4]) == "▁▃█"
+    assert draw_sparkline([0.5, 0.5]) == "▁▁"
+    assert draw_sparkline([0.0, math.nan, 1.0]) == "▁ █"
+    assert draw_sparkline([math.nan]) == draw_sparkline([]) == ""
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=2).filter(lambda values: len(set(values)) > 1))
+def test_a_sparkline_keeps_order_and_ends(values):
+    bars = draw_sparkline(values)
+    assert len(bars) == len(values)
+    assert (bars[values.index(min(values))], bars[values.index(max(values))]) == ("▁", "█")
+    by_value = sorted(zip(values, bars, strict=True))
+    assert all(lower <= higher for (_, lower), (_, higher) in pairwise(by_value))

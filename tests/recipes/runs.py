@@ -1,0 +1,64 @@
+"""Dr. Zero on the village, without the command line."""
+
+import asyncio
+
+from quaere.cli.progress import PlainReporter  # noqa: F401
+from quaere.recipes.drzero.config import PRESETS, DrZeroConfig
+from quaere.recipes.drzero.recipe import train
+from quaere.runs import Run
+from quaere.training.config import config_to_yaml, load_config
+from village import LIMITS
+
+SMALL = {
+    "iterations": 1,
+    "prompts": "brief",
+    "proposer.steps": 2,
+    "proposer.batch": 8,
+    "proposer.hop_ratio": (1, 1),
+    "proposer.attempts": 3,
+    "proposer.limits": LIMITS,
+    "proposer.learner.learning_rate": 1e-3,
+    "generation.batch": 8,
+    "generation.attempts": 3,
+    "solver.steps": 2,
+    "solver.batch": 4,
+    "solver.attempts": 3,
+    "solver.limits": LIMITS,
+    "solver.learner.learning_rate": 1e-3,
+    "engine.mode": "deterministic",
+    "checkpoints.every": 1,
+}
+
+
+class Told:
+    """A reporter that remembers."""
+
+    def __init__(self):
+        self.steps, self.notes = [], []
+
+    def step(self, report):
+        self.steps.append(report)
+
+    def note(self, line):
+        self.notes.append(line)
+
+    def close(self):
+        pass
+
+
+def make_config(paths, *assignments, **changes) -> DrZeroConfig:
+    index, model = paths
+    given = {**SMALL, "index": str(index), "model": str(model), **changes}
+    return load_config(
+        DrZeroConfig, presets=PRESETS, preset=None, file=None, assignments=assignments, given=given
+    )
+
+
+def run_drzero(folder, config, told=None):
+    """Start or go on; returns the run, open for reading, and what was reported."""
+    told = told or Told()
+    exists = folder.exists()
+    store = Run.open(folder, write=True) if exists else Run.create(folder, "evolve", {}, config=config_to_yaml(config))
+    with store:
+        asyncio.run(train(config, store, told))
+    return Run.open(folder), told

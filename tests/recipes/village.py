@@ -1,0 +1,130 @@
+"""A village small enough to train a whole Dr. Zero in: sixteen bridges, who built and who paid for each.
+
+A transformer of a few thousand weights is taught the *format* of both roles by imitation, choosing at random between
+builder and payer wherever there is a choice. So its questions are well formed, and its answers right about half the
+time: just what a proposer is paid for.
+"""
+
+import asyncio
+import json
+import random
+from functools import lru_cache
+
+import tiny
+from quaere.chat.prompts import BRIEF_PROPOSER_SYSTEM, BRIEF_SOLVER_SYSTEM
+from quaere.chat.rendering import Renderer
+from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
+from quaere.policies.scripted import ScriptedSampler
+from quaere.records import ProposeTask, Question, SolveTask
+from quaere.rollout.episode import Limits, run_episode
+from quaere.rollout.policy import TokenPolicy
+from quaere.rollout.samples import make_sample
+from quaere.search.index import IndexSettings, build_index, open_index
+from quaere.search.searcher import LocalSearcher
+from quaere.training.learner import Learner, LearnerSettings
+
+BRIDGES = "Halm Oss Korrin Tallow Brill Dunmer Esker Fane Gorse Hollin Ister Jarrow Keld Lorn Marrow Nevin".split()
+PEOPLE = "Venn Brod Hask Oleen Marl Tavi Quill Sorn".split()
+LIMITS = {"max_turns": 3, "turn_tokens": 32, "sequence_tokens": 256, "tool_response_tokens": 24, "topk": 1}
+SEARCH = '<tool_call>{{"name": "search", "arguments": {{"query_list": ["{}"]}}}}</tool_call>'
+THINK = "<think>Look.</think>"
+PASSAGE = "{} built it. {} paid for it. It leads to {}."
+
+
+def builder(number):
+    return PEOPLE[number % len(PEOPLE)]
+
+
+def payer(number):
+    return PEOPLE[(number * 3 + 5) % len(PEOPLE)]
+
+
+def next_bridge(number):
+    return (number + 7) % len(BRIDGES)
+
+
+@lru_cache
+def tokenizer():
+    """Whole pieces of the format are single tokens, so that an episode is some sixty tokens long."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    built = Tokenizer(models.BPE())
+    built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    built.decoder = decoders.ByteLevel()
+    before, after = SEARCH.format("|").split("|")
+    lines = [before, after, THINK, "<answer>", "</answer>", "<question>Who built ", "<question>Who paid for ", "?</question>"]
+    lines += [*BRIDGES, *PEOPLE, " built it. ", " paid for it. It leads to ", "Question:\n", "Who built ", "Who paid for "]
+    lines += ["<tool_response>\n", "\n</tool_response>", "[1]\n", "system\n", "user\n", "assistant\n", "Document:\n"]
+    lines += [BRIEF_SOLVER_SYSTEM, *(BRIEF_PROPOSER_SYSTEM.format(hops=h, plural="s"[: h - 1]) for h in (1, 2))]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=1200, initial_alphabet=alphabet, show_progress=False)
+    built.train_from_iterator(lines * 3, trainer)
+    built.add_special_tokens([AddedToken("<|im_start|>", special=True), AddedToken("<|im_end|>", special=True)])
+    made = PreTrainedTokenizerFast(tokenizer_object=built, eos_token="<|im_end|>")
+    made.chat_template = tiny.CHATML
+    return made
+
+
+def write_index(folder):
+    rows = [
+        {"id": name, "title": name, "text": PASSAGE.format(builder(n), payer(n), BRIDGES[next_bridge(n)])}
+        for n, name in enumerate(BRIDGES)
+    ]
+    corpus = folder / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    build_index(corpus, folder / "index", IndexSettings())
+    return folder / "index"
+
+
+def solver_lesson(draw, number):
+    """Searches for the bridge it is asked about; answers with either person."""
+    what = draw.choice(["built", "paid for"])
+    answer = draw.choice([builder(number), payer(number)])
+    task = SolveTask(Question(f"s{number}", f"Who {what} {BRIDGES[number]}?", (answer,), 1))
+    return ToolCallSolver(style="brief"), task, [THINK + SEARCH.format(BRIDGES[number]), f"{THINK}<answer>{answer}</answer>"]
+
+
+def proposer_lesson(draw, number, passages):
+    """One hop: asks about the document's bridge. Two: about the one it leads to, after a search for it."""
+    hops = draw.choice([1, 2])
+    about = number if hops == 1 else next_bridge(number)
+    what = draw.choice(["built", "paid for"])
+    answer = draw.choice([builder(about), payer(about)])
+    ending = f"{THINK}<question>Who {what} {BRIDGES[about]}?</question><answer>{answer}</answer>"
+    turns = [ending] if hops == 1 else [THINK + SEARCH.format(BRIDGES[about]), ending]
+    return ToolCallProposer(style="brief"), ProposeTask(f"p{number}", passages[BRIDGES[number]], hops), turns
+
+
+async def _teach(model, index_path, num_steps, draw):
+    index = open_index(index_path)
+    passages = {passage.doc_id: passage for passage in index.passages()}
+    searcher, renderer = LocalSearcher(index), Renderer(tokenizer())
+    learner = Learner(model, LearnerSettings(learning_rate=4e-3, loss="policy_gradient", weight_decay=0.0))
+    for step in range(num_steps):
+        lessons = []
+        for number in draw.sample(range(len(BRIDGES)), len(BRIDGES)):
+            lessons += [solver_lesson(draw, number), proposer_lesson(draw, number, passages)]
+        names = [f"{step}-{number}" for number in range(len(lessons))]
+        sampler = ScriptedSampler(tokenizer(), {name: turns for name, (_, _, turns) in zip(names, lessons, strict=True)})
+        episodes = await asyncio.gather(
+            *(
+                run_episode(TokenPolicy(sampler, renderer), protocol, searcher, task, Limits(**LIMITS), episode_id=name)
+                for name, (protocol, task, _) in zip(names, lessons, strict=True)
+            )
+        )
+        assert all(episode.end == "answered" for episode in episodes)
+        metrics = learner.step([make_sample(episode, 1.0) for episode in episodes])
+    await searcher.close()
+    return metrics
+
+
+def build(folder, num_steps=120):
+    """The index, and a model that knows the format: returns their paths."""
+    index = write_index(folder)
+    shape = {"vocab_size": len(tokenizer()), "num_hidden_layers": 2, "tie_word_embeddings": False, "scale": 1}
+    model = tiny.model("llama", seed=0, **shape)
+    asyncio.run(_teach(model, index, num_steps, random.Random(0)))
+    model.save_pretrained(folder / "model")
+    tokenizer().save_pretrained(folder / "model")
+    return index, folder / "model"
