@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import tiny
-from quaere.cli.main import main
+from quaere.cli.main import COMMANDS, main
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_help_is_light():
     assert loaded & heavy == set()
 
 
-@pytest.mark.parametrize("command", ["index", "search", "serve-search", "world", "models", "ask", "runs", "doctor"])
+@pytest.mark.parametrize("command", [name.replace("_", "-") for name in COMMANDS])
 def test_every_command_explains_itself(command, capsys):
     with pytest.raises(SystemExit) as left:
         main([command, "--help"])

@@ -8,9 +8,12 @@ import torch
 import tiny
 from quaere.cli.main import COMMANDS, main
 from quaere.errors import BadInput
+from quaere.recipes.drzero.config import DrZeroConfig
 from quaere.runs import Run
+from quaere.training.actors import open_actors
 from quaere.training.adapters import add_adapters, save_weights
 from quaere.training.checkpoints import save_checkpoint
+from quaere.training.config import config_to_yaml
 from quaere.training.exporting import export_role, find_role, load_role, read_notes
 from quaere.training.settings import AdapterSettings
 
@@ -38,9 +41,8 @@ def make_base(root):
 
 
 def make_run(root, name, write, steps=(1, 2)):
-    with Run.create(root / "runs" / name, "drzero"):
+    with Run.create(root / "runs" / name, "evolve", {"recipe": "drzero"}, config=CONFIG.format(model=root / "base")):
         pass
-    (root / "runs" / name / "config.yaml").write_text(CONFIG.format(model=root / "base"))
     for step in steps:
         save_checkpoint(root / "runs" / name / "checkpoints", step, lambda folder, step=step: write(folder, step), {})
     return root / "runs" / name
@@ -48,8 +50,9 @@ def make_run(root, name, write, steps=(1, 2)):
 
 def adapted_model(step):
     """A base with two adapters that do something; at first peft's do nothing."""
-    torch.manual_seed(step)
-    model = add_adapters(tiny.model(), ("proposer", "solver"), AdapterSettings(rank=4, alpha=8)).eval()
+    base = tiny.model()
+    torch.manual_seed(step)  # after the model, which sets the seed for itself
+    model = add_adapters(base, ("proposer", "solver"), AdapterSettings(rank=4, alpha=8)).eval()
     for name, weight in model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.3)
@@ -148,6 +151,21 @@ def test_an_export_says_where_it_comes_from(place, tmp_path):
     assert read_notes(place / "base").style == "brief"
 
 
+@pytest.mark.parametrize("rank", [0, 4])
+def test_what_a_recipe_saves_is_found_and_exported(place, tmp_path, rank):
+    config = DrZeroConfig(model=str(place / "base"), index="i", prompts="brief", adapter=AdapterSettings(rank=rank))
+    with Run.create(tmp_path / "run", "evolve", {"recipe": "drzero"}, config=config_to_yaml(config)):
+        pass
+    actors = open_actors(config.model, ("proposer", "solver"), adapter=config.adapter)
+    save_checkpoint(tmp_path / "run" / "checkpoints", 3, actors.save, {})
+    weights = find_role(tmp_path / "run", "solver")
+    assert (weights.is_adapter, weights.style, weights.limits) == (bool(rank), "brief", config.solver.limits)
+    export_role(weights, tmp_path / "out", merge=True)
+    # Nothing has been learned yet, so it is the base.
+    assert (logits(load(tmp_path / "out")) - logits(load(place / "base"))).abs().max() < 1e-5
+    assert (tmp_path / "out" / "tokenizer.json").is_file()
+
+
 def test_the_latest_checkpoint_is_taken_unless_another_is_named(place):
     latest, first = find_role(place / "runs" / "full", "solver"), find_role(place / "runs" / "full", "solver", 1)
     assert (latest.step, first.step, latest.is_adapter) == (2, 1, False)
@@ -201,7 +219,7 @@ def test_refusals(place, tmp_path, capsys):
     assert "--dtype needs --merge" in say("lora", "--dtype", "bfloat16")
     with Run.create(place / "runs" / "asked", "ask"):
         pass
-    assert "not a training run" in say("asked")
+    assert "has no config.yaml: it is of kind ask" in say("asked")
     (place / "runs" / "asked" / "config.yaml").write_text("model: [")
     assert "config.yaml" in say("asked")
     (place / "runs" / "asked" / "config.yaml").write_text("model: ''\n")
@@ -213,7 +231,9 @@ def test_refusals(place, tmp_path, capsys):
 def test_a_damaged_checkpoint_is_refused(place, tmp_path, capsys):
     run = make_run(place, "damaged", write_models, steps=(1,))
     file = run / "checkpoints" / "step-000001" / "solver" / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
     assert "damaged" in refused(place, capsys, tmp_path, "damaged")
 
 

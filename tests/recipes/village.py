@@ -53,8 +53,25 @@ def tokenizer():
     built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     built.decoder = decoders.ByteLevel()
     before, after = SEARCH.format("|").split("|")
-    lines = [before, after, THINK, "<answer>", "</answer>", "<question>Who built ", "<question>Who paid for ", "?</question>"]
-    lines += [*BRIDGES, *PEOPLE, " built it. ", " paid for it. It leads to ", "Question:\n", "Who built ", "Who paid for "]
+    lines = [
+        before,
+        after,
+        THINK,
+        "<answer>",
+        "</answer>",
+        "<question>Who built ",
+        "<question>Who paid for ",
+        "?</question>",
+    ]
+    lines += [
+        *BRIDGES,
+        *PEOPLE,
+        " built it. ",
+        " paid for it. It leads to ",
+        "Question:\n",
+        "Who built ",
+        "Who paid for ",
+    ]
     lines += ["<tool_response>\n", "\n</tool_response>", "[1]\n", "system\n", "user\n", "assistant\n", "Document:\n"]
     lines += [BRIEF_SOLVER_SYSTEM, *(BRIEF_PROPOSER_SYSTEM.format(hops=h, plural="s"[: h - 1]) for h in (1, 2))]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -82,7 +99,11 @@ def solver_lesson(draw, number):
     what = draw.choice(["built", "paid for"])
     answer = draw.choice([builder(number), payer(number)])
     task = SolveTask(Question(f"s{number}", f"Who {what} {BRIDGES[number]}?", (answer,), 1))
-    return ToolCallSolver(style="brief"), task, [THINK + SEARCH.format(BRIDGES[number]), f"{THINK}<answer>{answer}</answer>"]
+    return (
+        ToolCallSolver(style="brief"),
+        task,
+        [THINK + SEARCH.format(BRIDGES[number]), f"{THINK}<answer>{answer}</answer>"],
+    )
 
 
 def proposer_lesson(draw, number, passages):
@@ -106,7 +127,9 @@ async def _teach(model, index_path, num_steps, draw):
         for number in draw.sample(range(len(BRIDGES)), len(BRIDGES)):
             lessons += [solver_lesson(draw, number), proposer_lesson(draw, number, passages)]
         names = [f"{step}-{number}" for number in range(len(lessons))]
-        sampler = ScriptedSampler(tokenizer(), {name: turns for name, (_, _, turns) in zip(names, lessons, strict=True)})
+        sampler = ScriptedSampler(
+            tokenizer(), {name: turns for name, (_, _, turns) in zip(names, lessons, strict=True)}
+        )
         episodes = await asyncio.gather(
             *(
                 run_episode(TokenPolicy(sampler, renderer), protocol, searcher, task, Limits(**LIMITS), episode_id=name)

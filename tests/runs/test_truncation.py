@@ -72,7 +72,7 @@ def _shard_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.usefixtures("_shard_bytes")
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(in_order, in_any_order, st.integers(-1, 7), st.booleans())
 @example([("episodes", n, 3) for n in range(6)], [], 2, False)
 @example([("episodes", n, 3) for n in range(1, 6)], [], 0, True)
@@ -201,7 +201,7 @@ any_candidate = st.builds(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(any_candidate, max_size=3, unique_by=lambda candidate: candidate.id))
 def test_any_candidate_comes_back_the_same(tmp_path: Path, candidates: list[Candidate]) -> None:
     with Run.start(tmp_path, "test") as run:
@@ -254,7 +254,15 @@ def test_the_config_lies_in_the_directory(tmp_path: Path) -> None:
     text = "model: smollm2-135m  # größer wäre besser\r\nseed: 1\n"
     with Run.create(tmp_path / "r", "evolve", {"model": "tiny"}, config=text) as run:
         assert run.config_text() == text
+        run.replace_config("seed: 2\n")
+        assert run.config_text() == "seed: 2\n"
+        run.replace_config(text)
     assert (tmp_path / "r" / "config.yaml").read_bytes() == text.encode()
+    with Run.open(tmp_path / "r") as run, pytest.raises(BadInput, match="open for reading only"):
+        run.replace_config("seed: 3\n")
+    (tmp_path / "r" / "config.yaml").write_bytes("größer".encode("latin-1"))
+    with Run.open(tmp_path / "r") as run, pytest.raises(BadInput, match="is not text in UTF-8"):
+        run.config_text()
     with Run.start(tmp_path, "evolve", config="") as run:
         assert run.config_text() == ""
     with Run.create(tmp_path / "s", "ask") as run, pytest.raises(BadInput, match=r"run s has no config\.yaml"):

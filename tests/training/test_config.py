@@ -1,9 +1,8 @@
-from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Meta, Struct, structs
 
@@ -146,7 +145,7 @@ def test_required_settings():
         return load_config(Needy, presets={}, preset=None, file=None, assignments=assignments)
 
     assert needy("name=x", "limits.topk=2") == Needy("x", Limits(topk=2))
-    with pytest.raises(BadInput, match="^name must be given: text$"):
+    with pytest.raises(BadInput, match=r"^name must be given: text$"):
         needy()
 
 
@@ -224,7 +223,7 @@ def test_wrong_values_are_refused_with_what_would_be_right(assignment, says):
     assert refuse(assignment) == says
 
 
-@pytest.mark.parametrize("text", ["9" * 5000, "[" * 3000, "'" + "a" * 9000 + "'", "[1, [2, [3, [4, [5, [6, [7]]]]]]]"])
+@pytest.mark.parametrize("text", ["9" * 5000, "[" * 600, "'" + "a" * 9000 + "'", "[1, [2, [3, [4, [5, [6, [7]]]]]]]"])
 def test_a_monstrous_value_still_makes_a_short_line(text):
     assert len(refuse(f"proposer.steps={text}")) < 200
 
@@ -235,7 +234,7 @@ def test_a_file_of_aliases_within_aliases_is_refused_at_once(tmp_path):
     nested = "".join(f"  {line}\n" for line in lines)
     says = refuse(file=write(tmp_path, f"batch:\n{nested}"))
     assert "batch must be a whole number" in says
-    assert len(says) < 1000
+    assert len(says) < 200 + len(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -253,7 +252,7 @@ def test_a_file_of_aliases_within_aliases_is_refused_at_once(tmp_path):
         ("just words\n", " must hold settings, as in `model: ...`, not 'just words'"),
         ("model: 2024\n", ": model must be text, not 2024"),
         ("proposer: 3\n", ": proposer is a group of settings, such as proposer.steps; it cannot be 3"),
-        ("[" * 5000, ": nested too deeply"),
+        ("[" * 600, ": nested too deeply"),
     ],
 )
 def test_files_that_are_no_settings(tmp_path, text, says):
@@ -303,26 +302,31 @@ CONFIGS = st.builds(
 )
 
 
+@settings(max_examples=25)
 @given(CONFIGS)
 def test_yaml_and_back_is_the_same_config(config):
     text = config_to_yaml(config)
-    assert config_from_yaml(Config, text) == config
-    assert diff_configs(config, config_from_yaml(Config, text)) == []
-
-
-@given(CONFIGS)
-def test_a_written_config_reads_as_a_file(tmp_path_factory, config):
-    file = write(tmp_path_factory.mktemp("config"), config_to_yaml(config))
-    assert load(file=file, preset="paper") == config
-
-
-@given(CONFIGS)
-def test_other_readers_of_yaml_see_the_same_values(config):
-    """Text that means something in YAML 1.1 is quoted, and numbers are written so that both versions read them."""
-    seen = yaml.safe_load(config_to_yaml(config))
+    read = config_from_yaml(Config, text)
+    assert read == config
+    assert diff_configs(config, read) == []
+    # Other readers of YAML, of version 1.1, see the same values.
+    seen = yaml.safe_load(text)
     assert seen["model"] == config.model
     assert seen["proposer"]["learner"]["learning_rate"] == config.proposer.learner.learning_rate
     assert seen["proposer"]["ratio"] == list(config.proposer.ratio)
+
+
+class Note(Struct, frozen=True):
+    text: str = ""
+    number: float = 0.0
+
+
+@given(st.text() | st.text(alphabet="\x85\u2028\n\r\t #:'\"-\ufeffa") | WORDS, NUMBERS)
+def test_any_text_and_number_survive_a_file(tmp_path_factory, text, number):
+    note = Note(text, number)
+    file = write(tmp_path_factory.getbasetemp(), config_to_yaml(note))
+    assert load_config(Note, presets={}, preset=None, file=file, assignments=[]) == note
+    assert yaml.safe_load(file.read_text(encoding="utf-8"))["text"] == text
 
 
 def test_yaml_is_readable():
@@ -332,7 +336,7 @@ def test_yaml_is_readable():
 
 
 def test_config_from_yaml_names_its_source():
-    with pytest.raises(BadInput, match="^run/config.yaml: unknown setting bach: did you mean batch"):
+    with pytest.raises(BadInput, match=r"^run/config\.yaml: unknown setting bach: did you mean batch"):
         config_from_yaml(Config, "bach: 3", source="run/config.yaml")
 
 
@@ -352,6 +356,7 @@ def test_diff_says_what_changed_in_the_order_of_the_schema():
     ]
 
 
+@settings(max_examples=25)
 @given(CONFIGS, CONFIGS)
 def test_diff_is_empty_exactly_for_equal_configs(a, b):
     assert (diff_configs(a, b) == []) == (a == b)
@@ -359,7 +364,3 @@ def test_diff_is_empty_exactly_for_equal_configs(a, b):
     assert diff_configs(a, structs.replace(a, proposer=b.proposer)) == [
         line for line in diff_configs(a, b) if line.startswith("proposer.")
     ]
-
-
-def test_a_path_is_enough(tmp_path):
-    assert load(file=Path(write(tmp_path, "batch: 2"))).batch == 2

@@ -143,11 +143,13 @@ def _setting(args: argparse.Namespace) -> dict[str, Any]:
 def _protocol(args: argparse.Namespace) -> Protocol:
     from quaere.chat.toolcall import ToolCallSolver
     from quaere.policies.catalogue import CATALOGUE
+    from quaere.training.exporting import read_notes
 
     guided = args.guided
     if guided is None:
         guided = args.model in CATALOGUE and CATALOGUE[args.model].needs_guide
-    return ToolCallSolver(guided=guided)
+    # A model that was warmed up or exported knows how it was spoken to while it learned.
+    return ToolCallSolver(guided=guided, style=read_notes(Path(args.model)).style or "full")
 
 
 async def _ask_one(

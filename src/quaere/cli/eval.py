@@ -226,7 +226,7 @@ def _open_policy(args: argparse.Namespace, weights: RoleWeights | None, quiet: C
     engine: dict[str, Any] = {"device": args.device, "dtype": args.dtype, "mode": mode, "max_rows": args.max_rows}
     report(f"loading {weights.name if weights else args.model}")
     if weights:
-        return role_policy(weights, **engine)
+        return role_policy(weights, report=report, **engine)
     return open_policy(args.model, report=report, **engine)
 
 
@@ -284,7 +284,7 @@ def _progress(total: int, quiet: Console) -> Iterator[Callable[[QuestionScore], 
             num_done, num_right = num_done + 1, num_right + score.exact_match
             bar.update(task, advance=1, right=f"{num_right / num_done:.3f}")
             if not is_terminal and (num_done % max(1, total // 10) == 0 or num_done == total):
-                quiet.print(f"{num_done} of {total} answered, EM {num_right / num_done:.3f}", markup=False)
+                quiet.print(f"{num_done} of {total} done, EM {num_right / num_done:.3f}", markup=False)
 
         yield advance
 

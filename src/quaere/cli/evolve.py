@@ -67,7 +67,9 @@ def run(args: argparse.Namespace) -> None:
         return
     from quaere.runs import Run, runs_root
     from quaere.training.config import config_to_yaml
+    from quaere.training.writers import check_writers
 
+    check_writers(args.writer)
     settings = {"recipe": recipe.name, "model": config.model, "index": config.index, **_fingerprint(config)}
     text = config_to_yaml(config)
     kind = "evolve"
@@ -130,7 +132,7 @@ def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace) ->
     from quaere.training.writers import open_writers
 
     with store:
-        reporter = Reporters([open_reporter(json=args.json), *open_writers(args.writer, store.path)])
+        reporter = Reporters([*open_writers(args.writer, store.path), open_reporter(json=args.json)])
         reporter.note(f"run {store.path}")
         try:
             asyncio.run(recipe.train(config, store, reporter))  # type: ignore[arg-type]

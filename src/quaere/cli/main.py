@@ -11,7 +11,20 @@ from importlib import import_module
 from quaere import __version__
 from quaere.errors import QuaereError
 
-COMMANDS = ("index", "search", "serve_search", "world", "models", "ask", "runs", "doctor")
+COMMANDS = (
+    "index",
+    "search",
+    "serve_search",
+    "world",
+    "models",
+    "ask",
+    "warmup",
+    "evolve",
+    "eval",
+    "export",
+    "runs",
+    "doctor",
+)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -189,7 +189,8 @@ class LiveReporter:
 
 
 def _bar(num_done: int, num_all: int) -> ProgressBar:
-    return ProgressBar(total=max(1, num_all), completed=num_done)
+    # Not rich's own colours, whose red would look like an alarm.
+    return ProgressBar(total=max(1, num_all), completed=num_done, complete_style="cyan", finished_style="green")
 
 
 # ---------------------------------------------------------------------------------------------------- how long it takes

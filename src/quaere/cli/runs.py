@@ -3,6 +3,7 @@
 quaere runs list
 quaere runs show ask-20250301-101500
 quaere runs show ask-20250301-101500 ask-0 --full --tokens
+quaere runs show evolve-20250301-101500 --metrics 'reward/*'
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from quaere.errors import BadInput
+
 if TYPE_CHECKING:
     from rich.table import Table
 
     from quaere.records import Episode
     from quaere.runs import EpisodeRow, Run
+
+ALL_STEPS = -1
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,7 +32,17 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
     show = actions.add_parser("show", help="one run, or one episode of it")
     show.add_argument("name", metavar="RUN", help="a run's name or directory")
-    show.add_argument("episode", metavar="EPISODE", nargs="?", help="an episode's id; without it, all are listed")
+    show.add_argument(
+        "episode", metavar="EPISODE", nargs="?", help="an episode's id; without it, the whole run is shown"
+    )
+    what = show.add_mutually_exclusive_group()
+    what.add_argument(
+        "--metrics", nargs="+", metavar="NAME", help="the values of these metrics; '*' stands for any text"
+    )
+    what.add_argument("--candidates", action="store_true", help="the questions that were written to learn from")
+    what.add_argument(
+        "--episodes", nargs="?", type=int, const=ALL_STEPS, metavar="STEP", help="all episodes, or those of a step"
+    )
     show.add_argument("--full", action="store_true", help="show passages and replies uncut")
     show.add_argument("--tokens", action="store_true", help="show the segments with their token counts")
     show.set_defaults(run=run_show)
@@ -41,6 +56,7 @@ def run_list(args: argparse.Namespace) -> None:
     """Print the runs under the folder of runs."""
     from rich.console import Console
 
+    from quaere.cli.run_view import cells, plain_table
     from quaere.runs import list_runs, runs_root
 
     root = runs_root(args.runs)
@@ -52,55 +68,108 @@ def run_list(args: argparse.Namespace) -> None:
     if not summaries:
         console.print(f"no runs in {root}", markup=False)
         return
-    table = _table("id", "kind", "created", "episodes", "answered", "size", right=("episodes", "answered", "size"))
+    table = plain_table("id", "kind", "created", "episodes", "answered", "size", right=("episodes", "answered", "size"))
     for run in summaries:
         counts = (str(run.num_episodes), str(run.num_answered))
         what = (run.problem, "", "", "") if run.problem else (run.kind, run.created[:16].replace("T", " "), *counts)
-        table.add_row(*_cells(run.id, *what, f"{run.num_bytes / 1e6:.2f} MB"))
+        table.add_row(*cells(run.id, *what, f"{run.num_bytes / 1e6:.2f} MB"))
     console.print(table)
 
 
 def run_show(args: argparse.Namespace) -> None:
-    """Print one run with a table of its episodes, or one whole episode."""
+    """Print one run with its phases or its episodes, or a part of what it holds, or one whole episode."""
     from quaere.runs import Run, find_run, runs_root
 
+    part = args.metrics or args.candidates or args.episodes is not None
+    if part and args.episode is not None:
+        raise BadInput("--metrics, --candidates and --episodes are of a run: leave EPISODE out")
     with Run.open(find_run(runs_root(args.runs), args.name)) as run:
-        if args.episode is None:
-            _show_run(run, as_json=args.json)
-        else:
+        if args.episode is not None:
             _show_episode(run.episode(args.episode), args)
+        elif args.metrics:
+            _show_metrics(run, args)
+        elif args.candidates:
+            _show_candidates(run, args)
+        elif args.episodes is None and (run.info.kind == "evolve" or run.metric_names()):
+            _show_training(run, args)
+        else:
+            _show_episodes(run, args)
 
 
-def _show_run(run: Run, *, as_json: bool) -> None:
+def _show_training(run: Run, args: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from quaere.cli.run_view import render_training, summarise_training
+
+    summary = summarise_training(run)
+    if args.json:
+        print(_json(summary))
+    else:
+        Console(highlight=False).print(render_training(summary, args.name))
+
+
+def _show_metrics(run: Run, args: argparse.Namespace) -> None:
+    """Lines that other programs can cut at the tabs: name, step, value."""
+    from quaere.cli.episode_view import printable
+    from quaere.cli.run_view import find_metrics
+
+    found = find_metrics(run, args.metrics)
+    if args.json:
+        print(_json(found))
+        return
+    for name, metrics in found.items():
+        for metric in metrics:
+            print(f"{printable(name)}\t{metric.step}\t{metric.value:.6g}")
+
+
+def _show_candidates(run: Run, args: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from quaere.cli.episode_view import count
+    from quaere.cli.run_view import render_candidates
+
+    candidates = run.candidates()
+    if args.json:
+        print(_json(candidates))
+        return
+    console = Console(highlight=False)
+    if candidates:
+        console.print(render_candidates(candidates))
+    num_kept = sum(candidate.kept for candidate in candidates)
+    console.print(f"{count(len(candidates), 'candidate')}, {num_kept} kept", style="dim", markup=False)
+
+
+def _show_episodes(run: Run, args: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.text import Text
 
     from quaere.cli.episode_view import count, printable
+    from quaere.cli.run_view import render_info
 
-    rows = run.index()
-    if as_json:
+    rows = run.index(step=None if args.episodes in (None, ALL_STEPS) else args.episodes)
+    if args.json:
         print(_json({"run": run.info, "episodes": rows, "metrics": run.metric_names()}))
         return
     console = Console(highlight=False)
-    info = run.info
-    console.print(Text(printable(f"{info.id}  {info.kind}, {info.created}, quaere {info.version}"), "bold"))
-    for name, value in info.settings.items():
-        console.print(Text(printable(f"  {name}: {value}"), "dim"))
+    console.print(render_info(run.info))
     console.print(_episode_table(rows))
     num_answered = sum(row.end == "answered" for row in rows)
-    console.print(
-        Text(f"{count(len(rows), 'episode')}, {num_answered} answered; quaere runs show {info.id} EPISODE", "dim")
-    )
+    how = printable(f"quaere runs show {args.name} EPISODE")
+    console.print(Text(f"{count(len(rows), 'episode')}, {num_answered} answered; {how}", "dim"))
 
 
 def _episode_table(rows: list[EpisodeRow]) -> Table:
     from quaere.cli.episode_view import trim
+    from quaere.cli.run_view import cells, plain_table
 
     counts = ("turns", "searches", "tokens")
-    table = _table("episode", "question", "answer", "end", *counts, right=counts)
+    trained = any(row.step for row in rows)  # elsewhere there are no steps to tell of
+    place = ("step", "phase") if trained else ()
+    table = plain_table("episode", *place, "question", "answer", "end", *counts, right=("step", *counts))
     for row in rows:
+        where = (str(row.step), row.phase) if trained else ()
         numbers = (str(row.num_turns), str(row.num_searches), str(row.num_tokens))
-        table.add_row(*_cells(row.id, trim(row.question, 60), trim(row.answer or "", 40), row.end, *numbers))
+        table.add_row(*cells(row.id, *where, trim(row.question, 60), trim(row.answer or "", 40), row.end, *numbers))
     return table
 
 
@@ -116,23 +185,6 @@ def _show_episode(episode: Episode, args: argparse.Namespace) -> None:
     console.print(render_episode(episode, full=args.full))
     if args.tokens:
         console.print(render_tokens(episode))
-
-
-def _table(*names: str, right: tuple[str, ...]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in names:
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
-    return table
-
-
-def _cells(*values: str) -> list[Any]:
-    from rich.text import Text
-
-    from quaere.cli.episode_view import printable
-
-    return [Text(printable(value)) for value in values]
 
 
 def _json(value: Any) -> str:

@@ -32,13 +32,23 @@ def make_directory(path: Path, info: RunInfo, config: str | None = None) -> None
             (partial / EPISODES).mkdir()
             _write_info(partial / DATABASE, info)
             if config is not None:
-                _write_synced(partial / CONFIG, config)
+                write_config(partial, config)
             partial.rename(path)
         finally:
             shutil.rmtree(partial, ignore_errors=True)  # still there only if it was not renamed
     except OSError as error:
         reason = "it exists already" if path.exists() else error.strerror
         raise BadInput(f"cannot create the run directory {path}: {reason}", hint="quaere runs list") from error
+
+
+def write_config(directory: Path, text: str) -> None:
+    """Write `config.yaml`, or put another in its place; killed at any moment, one of the two is there whole."""
+    partial = directory / f".{CONFIG}.partial"
+    with partial.open("wb") as stream:
+        stream.write(text.encode())
+        stream.flush()
+        os.fsync(stream.fileno())
+    partial.replace(directory / CONFIG)
 
 
 def take_lock(path: Path, database: sqlite3.Connection) -> FileLock:
@@ -63,10 +73,3 @@ def _write_info(path: Path, info: RunInfo) -> None:
         insert(database, "runs", [{**msgspec.structs.asdict(info), "settings": settings}])
     finally:
         database.close()
-
-
-def _write_synced(path: Path, text: str) -> None:
-    with path.open("wb") as stream:
-        stream.write(text.encode())
-        stream.flush()
-        os.fsync(stream.fileno())

@@ -33,7 +33,7 @@ import quaere
 from quaere.errors import BadInput
 from quaere.records import Candidate, DropReason, EndReason, Episode
 from quaere.runs.database import connect, drop_after, insert
-from quaere.runs.directory import CONFIG, DATABASE, EPISODES, make_directory, take_lock
+from quaere.runs.directory import CONFIG, DATABASE, EPISODES, make_directory, take_lock, write_config
 from quaere.runs.nearest import nearest_hint
 from quaere.runs.rows import (
     EpisodeRow,
@@ -187,6 +187,11 @@ class Run:
         with self._writing():
             insert(self._database, "events", [{"step": step, "kind": kind, "message": message}])
 
+    def replace_config(self, text: str) -> None:
+        """Write another `config.yaml`: the settings were changed before the run went on."""
+        with self._writing():
+            write_config(self.path, text)
+
     def truncate_after(self, step: int) -> None:
         """Forget every episode, metric, candidate and event of a later step, as if the run had never gone there."""
         shards = self._writer()
@@ -207,6 +212,8 @@ class Run:
         except FileNotFoundError as error:
             said = f"run {self.info.id} has no {CONFIG}: it is of kind {self.info.kind}"
             raise BadInput(said, hint=f"quaere runs show {self.info.id}") from error
+        except UnicodeDecodeError as error:
+            raise BadInput(f"{self.path / CONFIG} is not text in UTF-8: {error}") from error
 
     def index(
         self,

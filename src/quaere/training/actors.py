@@ -11,6 +11,7 @@ The sampling copy exists once in either case, so a second role costs no second e
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ class Actors:
 
     def learner(self, role: str, settings: LearnerSettings, num_steps: int) -> Learner:
         """A fresh learner for the role's weights: no momentum, at the beginning of its schedule."""
-        warmup_steps = int(settings.warmup_ratio * num_steps)
+        warmup_steps = math.ceil(settings.warmup_ratio * num_steps)
         return Learner(self.models[role], settings, adapter=self.adapter_of(role), warmup_steps=warmup_steps)
 
     def weights_changed(self) -> None:

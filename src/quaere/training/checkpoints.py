@@ -84,12 +84,12 @@ def save_checkpoint(
         _sync(folder)
     if final.exists():
         # A directory cannot be renamed over another; for this instant the older checkpoints stand in.
-        _discard(final)
+        discard_checkpoint(final)
     partial.rename(final)
     _sync(root)
     if keep is not None:
         for old in find_checkpoints(root)[: -max(1, keep)]:
-            _discard(old.path)
+            discard_checkpoint(old.path)
     return Checkpoint(final, step, dict(state))
 
 
@@ -118,7 +118,7 @@ def verify_checkpoint(checkpoint: Checkpoint) -> None:
             )
 
 
-def _discard(path: Path) -> None:
+def discard_checkpoint(path: Path) -> None:
     """Delete a checkpoint so that, if we are killed half-way, what is left is no checkpoint any more."""
     condemned = path.with_name(f".{path.name}.partial-{os.getpid()}-old")
     path.rename(condemned)

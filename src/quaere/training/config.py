@@ -170,7 +170,7 @@ def _read_layer(settings: Mapping[str, Any], text: str, source: str) -> dict[str
     if parsed is None:  # an empty file, or one of comments only
         return {}
     if not isinstance(parsed, Mapping):
-        raise BadInput(f"{source} must hold settings, as in `{_example(settings)}: ...`, not {_shorten(parsed)}")
+        raise BadInput(f"{source} must hold settings, as in `{next(iter(settings))}: ...`, not {_shorten(parsed)}")
     return _flatten(settings, parsed, source=f"{source}: ")
 
 
@@ -241,17 +241,15 @@ def _not_a_section(settings: Mapping[str, Any], key: str, value: object) -> str:
     return f"{key} is a group of settings, such as {inside}; it cannot be {_shorten(value)}"
 
 
-def _example(settings: Mapping[str, Any]) -> str:
-    return next((name for name, kind in settings.items() if not _is_section(kind)), "key")
-
-
 def _shorten(value: object) -> str:
     """A value as it may stand in one line, however long, deep or odd it is."""
     if value is None or isinstance(value, bool):
         return {None: "empty", True: "true", False: "false"}[value]
     shorter = reprlib.Repr()
-    shorter.maxstring = shorter.maxother = shorter.maxlong = _MAX_SHOWN
-    return shorter.repr(value)
+    shorter.maxlevel = 3
+    shorter.maxstring = shorter.maxlong = _MAX_SHOWN
+    shown = shorter.repr(value)
+    return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
 
 
 def _describe(kind: inspect.Type, *, many: bool = False) -> str:
@@ -285,14 +283,12 @@ def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
 
 
 def _takes_text(kind: inspect.Type) -> bool:
-    """Is every value of this type a text?"""
-    if isinstance(kind, inspect.LiteralType):
-        return all(isinstance(value, str) for value in kind.values)
-    return isinstance(kind, inspect.StrType)
+    """Is a bare word always a text here?"""
+    values = kind.values if isinstance(kind, inspect.LiteralType) else ()
+    return isinstance(kind, inspect.StrType) or any(isinstance(value, str) for value in values)
 
 
 # ------------------------------------------------------------------------------------------------------------- YAML
-
 
 _TAG = "tag:yaml.org,2002:"
 
@@ -360,6 +356,10 @@ for _kind, _word in _WORDS.items():
     _Reader.add_constructor(_TAG + _kind, _constructor(_word))
     for _dialect in (_Reader, _Writer):  # the writer knows the words of YAML 1.1 as well
         _dialect.add_implicit_resolver(_TAG + _kind, re.compile(f"(?:{_word.pattern})\\Z"), [*_word.first, ""])
+# In any other style a line break inside a text would be folded.
+_Writer.add_representer(
+    str, lambda writer, text: writer.represent_scalar(_TAG + "str", text, None if text.isprintable() else '"')
+)
 for _sequence in (list, tuple):
     _Writer.add_representer(_sequence, lambda writer, data: writer.represent_sequence(_TAG + "seq", data, True))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -98,7 +99,7 @@ def find_role(run_path: Path, role: str, step: int | None = None) -> RoleWeights
     """A role's weights in the latest checkpoint of a run, or in that of `step`; the checkpoint's hashes are checked."""
     with Run.open(run_path) as run:
         info = run.info
-    config = _read_config(run_path)
+        config = _read_config(run)
     checkpoint = _pick_checkpoint(run_path, step)
     folder = checkpoint.path / role
     if not folder.is_dir():
@@ -110,7 +111,7 @@ def find_role(run_path: Path, role: str, step: int | None = None) -> RoleWeights
     verify_checkpoint(checkpoint)
     return RoleWeights(
         run=info.id,
-        recipe=info.kind,
+        recipe=info.settings.get("recipe", ""),
         role=role,
         step=checkpoint.step,
         folder=folder,
@@ -129,16 +130,14 @@ def read_notes(folder: Path) -> Notes:
     return notes
 
 
-def _read_config(run_path: Path) -> _RunConfig:
-    path = run_path / "config.yaml"
-    if not path.is_file():
-        raise BadInput(f"{run_path} is not a training run: it has no config.yaml", hint="quaere runs list")
+def _read_config(run: Run) -> _RunConfig:
+    text = run.config_text()
     try:
-        config = msgspec.yaml.decode(path.read_bytes(), type=_RunConfig)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: {' '.join(str(error).split())}") from error
+        config = msgspec.yaml.decode(text, type=_RunConfig)
+    except msgspec.DecodeError as error:
+        raise BadInput(f"config.yaml of run {run.info.id}: {' '.join(str(error).split())}") from error
     if not config.model:
-        raise BadInput(f"{path} names no model")
+        raise BadInput(f"config.yaml of run {run.info.id} names no model")
     return config
 
 
@@ -199,19 +198,18 @@ def role_policy(
     dtype: Literal["auto", "float32", "bfloat16"] = "auto",
     mode: Literal["fast", "deterministic"] = "fast",
     max_rows: int = 32,
+    report: Callable[[str], None] = lambda line: None,
 ) -> TokenPolicy:
     """A policy that speaks with the role's weights; the counterpart of `open_policy` for a run."""
-    import torch
     from transformers import AutoTokenizer
 
     from quaere.chat.rendering import Renderer
     from quaere.policies.native.bridge import max_positions
     from quaere.policies.native.engine import Engine
     from quaere.policies.native.sampler import NativeSampler
+    from quaere.training.actors import choose_device
 
-    if device == "cuda" and not torch.cuda.is_available():
-        raise BadInput("there is no CUDA device here", hint="quaere doctor")
-    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    chosen = choose_device(device, report)
     chosen_dtype = ("bfloat16" if chosen == "cuda" else "float32") if dtype == "auto" else dtype
     renderer = Renderer(AutoTokenizer.from_pretrained(_tokenizer_folder(weights)))
     model = load_role(weights, device=chosen, dtype=chosen_dtype)

@@ -3,9 +3,9 @@
     learner = Learner(model, LearnerSettings(learning_rate=1e-6))
     metrics = learner.step(samples)         # {"loss/policy": ..., "gradient/norm": ..., ...}
 
-Weights are float32; on a GPU the forward pass is autocast to bfloat16. Old log-probs are computed here, before the
-update, rather than believed from the sampler; how far the two differ is a metric. Whatever is not finite stops the step
-with its cause before any weight moves.
+Weights are float32; on a GPU the forward pass is autocast to bfloat16. Old log-probs are the learner's own, not the
+sampler's: a batch is used for one update, so they are what the forward pass of that update says before it. How far the
+sampler's are from them is a metric. Whatever is not finite stops the step with its cause before any weight moves.
 
 Shapes: B rows, T tokens.
 """
@@ -86,22 +86,22 @@ class Learner:
         _refuse_unusable(samples)
         self._activate()
         micro_batches = list(split_batch(samples, self.settings.micro_tokens, self.device))
-        old = [self._logprobs(batch) for batch in micro_batches]
-        reference = [self._reference_logprobs(batch) for batch in micro_batches]
         denominator = sum(count_terms(batch.mask_BT, self.settings.aggregation) for batch in micro_batches)
-        metrics = _mismatch(micro_batches, old)
-        self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
         totals: dict[str, float] = {}
-        for batch, old_BT, reference_BT in zip(micro_batches, old, reference, strict=True):
-            loss, measured = self._loss(batch, old_BT, reference_BT, denominator)
+        gaps: list[Tensor] = []
+        for batch in micro_batches:
+            reference_BT = self._reference_logprobs(batch)
+            self.model.train()
+            loss, logprobs_BT, measured = self._loss(batch, reference_BT, denominator)
+            gaps.append((logprobs_BT - batch.logprobs_BT)[batch.mask_BT])
             if not bool(torch.isfinite(loss)):
                 self.optimizer.zero_grad(set_to_none=True)
                 raise TrainingStopped(f"the loss is not finite at step {self.num_steps}; no weight was changed")
             loss.backward()
             for name, value in measured.items():
                 totals[name] = totals.get(name, 0.0) + value
-        metrics |= self._update()
+        metrics = _mismatch(torch.cat(gaps)) | self._update()
         num_tokens = totals.pop("num_tokens")
         # Losses were divided by the whole batch's count already; the others are sums over tokens.
         for name, value in totals.items():
@@ -180,8 +180,9 @@ class Learner:
             return model_logprobs(model, batch.token_ids_BT, batch.attention_BT, batch.mask_BT)[0]
 
     def _loss(
-        self, batch: MicroBatch, old_BT: Tensor, reference_BT: Tensor | None, denominator: int
-    ) -> tuple[Tensor, dict[str, float]]:
+        self, batch: MicroBatch, reference_BT: Tensor | None, denominator: int
+    ) -> tuple[Tensor, Tensor, dict[str, float]]:
+        """The loss of a micro-batch, the log-probs before the update, and what was measured."""
         settings = self.settings
         with self._autocast():
             logprobs_BT, entropy_BT = model_logprobs(self.model, batch.token_ids_BT, batch.attention_BT, batch.mask_BT)
@@ -189,7 +190,12 @@ class Learner:
         measured = {"num_tokens": float(batch.mask_BT.sum()), "policy/entropy": float(entropy_BT.sum())}
         if settings.loss == "clipped":
             clipped = clipped_loss(
-                logprobs_BT, old_BT, batch.advantages_BT, batch.mask_BT, epsilon=settings.epsilon, **shared
+                logprobs_BT,
+                logprobs_BT.detach(),
+                batch.advantages_BT,
+                batch.mask_BT,
+                epsilon=settings.epsilon,
+                **shared,
             )
             loss = clipped.loss
             measured["policy/clip_fraction"] = float(clipped.num_clipped_low + clipped.num_clipped_high)
@@ -200,7 +206,7 @@ class Learner:
             divergence = kl_loss(logprobs_BT, reference_BT, batch.mask_BT, kind=settings.kl, **shared)
             loss = loss + settings.kl_beta * divergence
             measured["loss/kl"] = float(divergence.detach())
-        return loss, measured
+        return loss, logprobs_BT.detach(), measured
 
     def _update(self) -> dict[str, float]:
         """Clip, check, and take the optimizer's step."""
@@ -226,9 +232,8 @@ def _refuse_unusable(samples: Sequence[Sample]) -> None:
                 raise TrainingStopped(f"a {name} of sample {number} is not finite; no weight was changed")
 
 
-def _mismatch(batches: Sequence[MicroBatch], old: Sequence[Tensor]) -> dict[str, float]:
+def _mismatch(gaps_N: Tensor) -> dict[str, float]:
     """How far the sampler's log-probs are from the learner's: what the policy said it would do against what it did."""
-    gaps = torch.cat([(theirs - batch.logprobs_BT)[batch.mask_BT] for batch, theirs in zip(batches, old, strict=True)])
-    if not bool(torch.isfinite(gaps).all()):
+    if not bool(torch.isfinite(gaps_N).all()):
         raise TrainingStopped("a log-prob of the learner is not finite; no weight was changed")
-    return {"mismatch/mean": float(gaps.abs().mean()), "mismatch/max": float(gaps.abs().max())}
+    return {"mismatch/mean": float(gaps_N.abs().mean()), "mismatch/max": float(gaps_N.abs().max())}

@@ -11,7 +11,6 @@ drawn in a step derives from its place in the run, never from what came before i
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,15 +20,20 @@ from quaere.errors import TrainingStopped
 from quaere.records import Candidate, Episode
 from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
+from quaere.runs.phases import PHASES
 from quaere.training.actors import Actors
-from quaere.training.checkpoints import Checkpoint, find_checkpoints, save_checkpoint, verify_checkpoint
+from quaere.training.checkpoints import (
+    Checkpoint,
+    discard_checkpoint,
+    find_checkpoints,
+    save_checkpoint,
+    verify_checkpoint,
+)
 from quaere.training.health import Alarm, Watch
 from quaere.training.learner import OPTIMIZER_FILE, Learner, LearnerSettings
 from quaere.training.measures import measure_memory
 from quaere.training.reporting import Reporter, StepReport
 from quaere.training.settings import CheckpointSettings, HealthSettings
-
-PHASES = ("proposer", "generation", "solver")
 
 
 class RolledBack(Exception):
@@ -194,12 +198,11 @@ class TrainingRun:
             raise TrainingStopped(f"step {self._position}: {said}; {why}")
         for found in find_checkpoints(self._root):
             if found.step > good[-1].step:
-                shutil.rmtree(found.path)
-        from_step, rollbacks = self._position, self._num_rollbacks + 1
+                discard_checkpoint(found.path)
+        line = f"went back from step {self._position} to step {good[-1].step}: {said}"
+        self.store.truncate_after(good[-1].step)
+        self.store.add_event(good[-1].step, "rollback", line)
         self._restore(good[-1])
-        self._num_rollbacks = rollbacks
-        line = f"went back from step {from_step} to step {self._position}: {said}"
-        self.store.add_event(self._position, "rollback", line)
         self.reporter.note(line)
         raise RolledBack
 
@@ -209,7 +212,6 @@ class TrainingRun:
             "iteration": iteration,
             "watch": self._watch.state(),
             "suspect": self._watch.suspect,
-            "rollbacks": self._num_rollbacks,
         }
         save_checkpoint(self._root, self._position, self._write, state, keep=self._settings.keep)
 
@@ -222,6 +224,7 @@ class TrainingRun:
         self.actors.load(checkpoint.path)
         self.store.truncate_after(checkpoint.step)
         self._watch.restore(checkpoint.state["watch"])
-        self._num_rollbacks = checkpoint.state["rollbacks"]
+        # Counted from the store, which knows of a rollback as soon as it happens.
+        self._num_rollbacks = sum(event.kind == "rollback" for event in self.store.events())
         self._position = checkpoint.step
         self._restored = checkpoint.path if (checkpoint.path / OPTIMIZER_FILE).exists() else None

@@ -83,7 +83,8 @@ class NativeSampler:
         from quaere.policies.native.bridge import load_model, max_positions
 
         model = load_model(path, device, dtype)
-        engine = Engine(model, decode, max_rows=max_rows)
+        # A GPU needs thousands of tokens to be busy; on a CPU a long step only keeps others waiting.
+        engine = Engine(model, decode, max_rows=max_rows, max_step_tokens=16384 if device == "cuda" else 2048)
         return cls(engine, name=name or path, mode=mode, max_positions=max_positions(model))
 
     # ------------------------------------------------------------------------------------------- what coroutines call

@@ -162,31 +162,62 @@ PRESETS: dict[str, dict[str, object]] = {
 
 def check_config(config: DrZeroConfig) -> None:
     """Refuse values that contradict each other or make no sense, each with one clear line."""
-    proposer, solver = config.proposer, config.solver
-    counts = {
-        "iterations": config.iterations,
-        "proposer.batch": proposer.batch,
-        "proposer.questions": proposer.questions,
-        "solver.batch": solver.batch,
-        "generation.batch": config.generation.batch,
-        "engine.max_rows": config.engine.max_rows,
-        "checkpoints.every": config.checkpoints.every,
-        "checkpoints.keep": config.checkpoints.keep,
+    proposer, solver, generation = config.proposer, config.solver, config.generation
+    for least, values in _least_values(config).items():
+        for name, value in values.items():
+            if value < least:
+                raise BadInput(f"{name} must be at least {least}, not {value}")
+    rates = {
+        "sampling.temperature": config.sampling.temperature,
+        "sampling.top_p": config.sampling.top_p,
+        "proposer.learner.learning_rate": proposer.learner.learning_rate,
+        "solver.learner.learning_rate": solver.learner.learning_rate,
     }
-    for name, value in counts.items():
-        if value < 1:
-            raise BadInput(f"{name} must be at least 1, not {value}")
-    for name, value in {"proposer.steps": proposer.steps, "solver.steps": solver.steps}.items():
-        if value < 0:
-            raise BadInput(f"{name} must be 0 or more, not {value}")
+    for name, rate in rates.items():
+        if rate <= 0:
+            raise BadInput(f"{name} must be above 0 to learn anything, not {rate}")
     for name, value in {"proposer.attempts": proposer.attempts, "solver.attempts": solver.attempts}.items():
         if value < 2:
             raise BadInput(f"{name} must be at least 2, or nothing can be told apart; it is {value}")
+    if generation.attempts == 1:
+        raise BadInput("generation.attempts=1 would drop every question, as one is all or none: set 0, or 2 or more")
     if not proposer.hop_ratio or min(proposer.hop_ratio) < 0 or sum(proposer.hop_ratio) == 0:
         raise BadInput(f"proposer.hop_ratio gives a weight for 1, 2, ... hops, not {list(proposer.hop_ratio)}")
     if proposer.advantage == "grpo" and proposer.questions < 2:
         raise BadInput(
             "proposer.advantage=grpo compares questions about one document: set proposer.questions=2 or more"
         )
-    if config.sampling.temperature <= 0:
-        raise BadInput(f"sampling.temperature must be above 0 to learn anything, not {config.sampling.temperature}")
+    if solver.steps and not proposer.steps and not generation.candidates:
+        raise BadInput("proposer.steps=0 leaves the solver no questions: set generation.candidates=256 or so")
+
+
+def _least_values(config: DrZeroConfig) -> dict[int, dict[str, float]]:
+    """Settings by the least value they may have."""
+    roles: dict[str, ProposerConfig | SolverConfig] = {"proposer": config.proposer, "solver": config.solver}
+    ones: dict[str, float] = {
+        "iterations": config.iterations,
+        "proposer.questions": config.proposer.questions,
+        "generation.batch": config.generation.batch,
+        "engine.max_rows": config.engine.max_rows,
+        "checkpoints.every": config.checkpoints.every,
+        "checkpoints.keep": config.checkpoints.keep,
+    }
+    zeros: dict[str, float] = {
+        "generation.candidates": config.generation.candidates,
+        "generation.attempts": config.generation.attempts,
+        "proposer.reward.format_weight": config.proposer.reward.format_weight,
+        "adapter.rank": config.adapter.rank,
+        "sampling.top_k": config.sampling.top_k,
+    }
+    for name, role in roles.items():
+        limits = role.limits
+        ones |= {
+            f"{name}.batch": role.batch,
+            f"{name}.limits.max_turns": limits.max_turns,
+            f"{name}.limits.turn_tokens": limits.turn_tokens,
+            f"{name}.limits.sequence_tokens": limits.sequence_tokens,
+            f"{name}.limits.tool_response_tokens": limits.tool_response_tokens,
+            f"{name}.limits.topk": limits.topk,
+        }
+        zeros |= {f"{name}.steps": role.steps, f"{name}.learner.kl_beta": role.learner.kl_beta}
+    return {1: ones, 0: zeros}

@@ -26,7 +26,9 @@ from quaere.training.phases.proposing import read_proposal
 from quaere.training.warmup.lessons import Role
 
 Script = Callable[[Sequence[Turn], str], str]
-"""The next turn's text, from the turns so far and the whole context as text; raises SamplingFailed to give up."""
+"""The next turn's text, from the turns so far and what the context gained since the last one (at first: all of it).
+
+It gives up by raising SamplingFailed."""
 
 
 class Demonstrations(Struct, frozen=True):
@@ -49,6 +51,7 @@ class _Writer:
         self.turns: list[Turn] = []
         self._renderer = renderer
         self._script = script
+        self._num_seen = 0
 
     def open(self, session: str) -> None:
         """There is only one."""
@@ -58,7 +61,8 @@ class _Writer:
 
     async def sample(self, session: str, token_ids: Sequence[int], params: SamplingParams) -> Sampled:
         """Encode what the script says; it ends with a stop string, as a policy's turn would."""
-        text = self._script(self.turns, self._renderer.decode(token_ids))
+        text = self._script(self.turns, self._renderer.decode(token_ids[self._num_seen :]))
+        self._num_seen = len(token_ids)
         if not text.endswith(params.stop):
             raise SamplingFailed("a demonstrated turn must end with a stop string")
         ids = tuple(self._renderer.tokenizer.encode(text, add_special_tokens=False))
@@ -114,7 +118,7 @@ def find_fault(episode: Episode, role: Role) -> str:
         return "" if solver_reward(episode) else "wrong answer"
     score = read_proposal(episode).score
     if not score.valid:
-        return "the question holds its answer"
+        return "the question is not valid"
     if score.tool < 1:
         return "too few searches"
     return "" if score.answer > 0 else "the answer was not found"

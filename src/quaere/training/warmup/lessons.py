@@ -1,7 +1,7 @@
 """What there is to practise on a world of the warm-up family: tasks whose gold chain is known.
 
     lessons = Lessons(world, index)
-    lessons.draw("solver", hops=2)      # Lesson(id="solver-2-w1-q00000", task=SolveTask(...), gold=GoldQuestion(...))
+    lessons.draw("solver", hops=2)      # Lesson(id="solver-2-w1-q00000", task=SolveTask(...), ...)
 
 No question comes twice, whoever it is for. Worlds of the evaluation family are refused: what is measured on is never
 trained on.
@@ -10,6 +10,7 @@ trained on.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -17,14 +18,25 @@ from msgspec import Struct
 from quaere.errors import BadInput
 from quaere.records import Passage, ProposeTask, SolveTask, Task
 from quaere.rewards.formatting import contains
-from quaere.search.index import Index
-from quaere.worlds import GoldQuestion, World
+from quaere.search.index import Index, build_index
+from quaere.worlds import GoldQuestion, World, generate_world, write_world
 from quaere.worlds.questions import MAX_HOPS, says
+from quaere.worlds.writing import CORPUS
 
 Role = Literal["solver", "proposer"]
 ROLES: tuple[Role, ...] = ("solver", "proposer")
 
 _FAMILY = "warmup"
+
+
+def build_world(seed: int, num_articles: int, folder: Path) -> tuple[World, Index]:
+    """A world of the warm-up family, its articles and their index in this folder.
+
+    build_world(1, 500, Path("scratch"))[1].manifest.num_documents == 500
+    """
+    world = generate_world(seed, num_articles, _FAMILY)
+    write_world(world, folder / "world", num_questions=0)
+    return world, build_index(folder / "world" / CORPUS, folder / "index")
 
 
 class Lesson(Struct, frozen=True):
@@ -33,11 +45,12 @@ class Lesson(Struct, frozen=True):
     Of a proposer's `hops`, the first is a thing its document names; only the others are facts of the chain, unless it
     has one hop alone.
 
-        Lesson(id="proposer-2-w1-q00007", role="proposer", task=ProposeTask(...), gold=GoldQuestion(...))
+        Lesson(id="proposer-2-w1-q00007", role="proposer", hops=2, task=ProposeTask(...), gold=GoldQuestion(...))
     """
 
     id: str
     role: Role
+    hops: int
     task: Task
     gold: GoldQuestion
 
@@ -68,10 +81,10 @@ class Lessons:
             gold = self._next_question(hops if role == "solver" else max(1, hops - 1))
             name = f"{role}-{hops}-{gold.id}"
             if role == "solver":
-                return Lesson(name, role, SolveTask(gold.to_question()), gold)
+                return Lesson(name, role, hops, SolveTask(gold.to_question()), gold)
             document = self._own_document(gold) if hops == 1 else self._other_document(gold)
             if document is not None:
-                return Lesson(name, role, ProposeTask(name, document, hops), gold)
+                return Lesson(name, role, hops, ProposeTask(name, document, hops), gold)
 
     def _next_question(self, hops: int) -> GoldQuestion:
         stream = self._questions.setdefault(hops, self.world.questions(1 << 30, (hops,)))

@@ -62,14 +62,14 @@ class _Oracle:
         """What can be said of a hop before it is found."""
         return words.wording_slots(self.wordings[at], self.chain[at].mention)
 
-    def look(self, turns: Sequence[Turn], context: str) -> bool:
+    def look(self, turns: Sequence[Turn], news: str) -> bool:
         """Did the last search find the hop it was for? If so, go on to the next."""
-        rank = _find(self.hop, turns[-1], context)
+        rank = _find(self.hop, turns[-1], news)
         if rank is None:
             return False
         slots = self.slots(self.at)
-        said = self.hop.said if self.at + 1 < len(self.chain) else self.answer
-        self.found = {"F": said, "X": slots["X"], "had": slots["want"], "n": str(rank), "hop": str(self.at + 2)}
+        found = {"F": self.hop.said, "A": self.hop.said, "X": slots["X"], "had": slots["want"]}
+        self.found = found | {"n": str(rank), "hop": str(self.at + 2)}
         self.at += 1
         self.asked = []
         return True
@@ -79,11 +79,11 @@ class _Oracle:
         return words.write_search(thought, query)
 
 
-def _find(hop: Hop, turn: Turn, context: str) -> int | None:
+def _find(hop: Hop, turn: Turn, news: str) -> int | None:
     """Which of the passages that came back states the fact, if one does and it was not cut off."""
     for result in turn.results:
         for rank, hit in enumerate(result.hits, start=1):
-            if hit.passage.doc_id == hop.evidence.doc_id and _flat(hop.evidence.text) in _flat(context):
+            if hit.passage.doc_id == hop.evidence.doc_id and _flat(hop.evidence.text) in _flat(news):
                 return rank
     return None
 
@@ -95,17 +95,17 @@ def _flat(text: str) -> str:
 class _Solver(_Oracle):
     """Searches for one fact after another, again with other words where that fails, and answers."""
 
-    def __call__(self, turns: Sequence[Turn], context: str) -> str:
+    def __call__(self, turns: Sequence[Turn], news: str) -> str:
         if not turns:
             forms = words.ONLY_HOP if len(self.chain) == 1 else words.FIRST_HOP
             return self.ask(words.write_thought(forms, self.dice, self.slots(0)))
-        if not self.look(turns, context):
+        if not self.look(turns, news):
             if len(self.asked) > MAX_RETRIES:
                 raise SamplingFailed("a fact was not found")
             return self.ask(words.write_thought(words.NOT_FOUND, self.dice, self.slots(self.at)))
         if self.at < len(self.chain):
             return self.ask(words.write_next(self.dice, self.found, self.slots(self.at)))
-        thought = words.write_thought(words.ANSWER, self.dice, self.found | {"A": self.answer})
+        thought = words.write_thought(words.ANSWER, self.dice, self.found)
         return words.write_answer(thought, self.answer)
 
     def ask(self, thought: str) -> str:
@@ -115,13 +115,13 @@ class _Solver(_Oracle):
 class _Proposer(_Oracle):
     """Takes one thing the document names, follows it by one search per hop, and asks for where that leads."""
 
-    def __call__(self, turns: Sequence[Turn], context: str) -> str:
-        start = {"E": self.chain[0].mention, "A": self.answer}
-        if self.lesson.task.hops == 1:  # type: ignore[union-attr]  # a proposer's task has hops
+    def __call__(self, turns: Sequence[Turn], news: str) -> str:
+        start = {"E": self.chain[0].mention, "A": self.chain[-1].said}
+        if self.lesson.hops == 1:
             return self.propose(words.ASK_OF_DOCUMENT, self.slots(0) | start)
         if not turns:
             return self.ask(words.write_thought(words.START_FROM, self.dice, start))
-        if not self.look(turns, context):
+        if not self.look(turns, news):
             raise SamplingFailed("a fact was not found")
         if self.at < len(self.chain):
             return self.ask(words.write_thought(words.GO_ON_FROM, self.dice, self.found))
@@ -189,13 +189,12 @@ async def play_oracle(
 
 def refuse_few_turns(plan: Sequence[tuple[Role, int, int]], limits: Limits) -> None:
     """Refuse hops that cannot be walked in so many turns: a solver needs a search each and a turn for the answer."""
-    for role, hops, _ in plan:
-        needed = hops + 1 if role == "solver" else hops
-        if needed > limits.max_turns:
-            raise BadInput(
-                f"a {role} needs {needed} turns for {hops} hops, and {limits.max_turns} are allowed",
-                hint=f"--max-turns {needed}, or fewer hops such as --hops 1,1",
-            )
+    needed, hops, role = max((hops + 1 if role == "solver" else hops, hops, role) for role, hops, _ in plan)
+    if needed > limits.max_turns:
+        raise BadInput(
+            f"a {role} needs {needed} turns for {hops} hops, and {limits.max_turns} are allowed",
+            hint=f"--max-turns {needed}, or fewer hops such as --hops 1,1",
+        )
 
 
 def _script(lesson: Lesson, world: World, seed: int) -> _Solver | _Proposer:

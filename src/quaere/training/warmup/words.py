@@ -28,7 +28,7 @@ from quaere.worlds.schema import Relation, lines, split_forms, split_slots, word
 MIN_WORDS, MAX_WORDS = 5, 15
 _NUM_DRAWS = 8
 
-# ------------------------------------------------------------------------------------------------------ solver's thoughts
+# ---------------------------------------------------------------------------------------------------- solver's thoughts
 
 ONLY_HOP = lines("""
     I [need|want|have] to find out: {ask}
@@ -61,7 +61,7 @@ FIRST_HOP = lines("""
     The chain [begins|starts] [at|with] {X}: {ask}
     Before anything else: {ask}
     [Only|Just] {X} is named, so I [start|begin] there.
-    [One thing|One step] at a time. [First|To begin], {want}.
+    [One thing|One step] at a time. [First|To begin with], {want}.
     [Let me|I will] first [find|look up|search for] {want}.
     From {X} I can work my way [on|forward|along]. First, {want}.
     I cannot answer before I know {want}.
@@ -87,7 +87,7 @@ FOUND = lines("""
 NEXT_HOP = lines("""
     [Now|Next] I need {want}.
     [Next|Now|Then]: {ask}
-    [Now|Next] for {want}.
+    Now for {want}.
     [Next comes|That leaves|Still missing is|What remains is] {want}.
     And {ask}
     So, {ask}
@@ -119,7 +119,7 @@ ANSWER = lines("""
     So the answer [is|must be|has to be] {A}.
     I have [what I need|the answer|all I need]: {A}.
     [The article|The passage|The text] on {X} [gives|says|names] {A}.
-    {A}, [as|so] passage {n} [says|has it|tells].
+    {A}, as passage {n} [says|has it|tells us].
     {had} is {A}. [Done|That is all|That is the answer].
     [This|That] was the last [step|fact|piece]: {A}.
     Nothing more is [needed|missing|to be found]. It is {A}.
@@ -127,7 +127,7 @@ ANSWER = lines("""
     For {X} the passage gives {A}. [I can answer|Enough].
 """)
 
-# ---------------------------------------------------------------------------------------------------- proposer's thoughts
+# -------------------------------------------------------------------------------------------------- proposer's thoughts
 
 ASK_OF_DOCUMENT = lines("""
     The document [states|gives|holds] one [clear|plain|short] fact on {X}: {A}.
@@ -140,12 +140,12 @@ ASK_OF_DOCUMENT = lines("""
     I [take|choose|pick] {X}, and ask for {want}.
     {want} [stands|is named] here: {A}. I ask [for it|that].
     No search is needed: the text on {X} says {A}.
-    A [short|clear|simple] answer is {A}, [a fact|which is] about {X}.
+    One thing said of {X} is [short and clear|short|clear]: {A}.
 """)
 
 START_FROM = lines("""
     The document names {E}. I [start|begin] [there|with that].
-    Hop 1 is {E}. [Now a fact about that|Now I search|What else is known?]
+    Hop 1 is {E}. [Now a fact about that.|Now I search.|What else is known?]
     [Let me|I will] [take|use|choose] {E} as [hop 1|the first hop] and search.
     {E} is [named|mentioned] here; [what else is known?|I look that up.]
     I choose {E} [from|out of] the document and [look further|search].
@@ -153,7 +153,7 @@ START_FROM = lines("""
     [Of the names here|Among the names] I [take|pick|choose] {E}, and search.
     The text [mentions|speaks of|names] {E} but says little more.
     My [question|chain] [starts|begins] at {E}. What do others say?
-    [Something|A fact] about {E} that is not in this document, please.
+    Now [something|a fact] about {E} that is not in this document.
     To begin with, {E}. A search will show more.
 """)
 
@@ -179,11 +179,11 @@ ASK_OF_CHAIN = lines("""
     [So|Now] the answer is {A}, and only {E} is named.
     [That makes|I have] {hop} hops, from {E} to {A}.
     With {A} I have [enough|all hops]. [I name only|The question names] {E}.
-    {A} is a short [answer|last hop], and {E} the start.
+    {A} [ends|closes] the chain that {E} [began|begins].
     {X} leads to {A}. Now I [write|word] the question from {E}.
 """)
 
-# ----------------------------------------------------------------------------------------------------------------- queries
+# -------------------------------------------------------------------------------------------------------------- queries
 
 _FIRST_QUERY = ("{ask}", "{ask}?", "{want}", "{want}", "{X} {keys}", "{X} {keys}", "{keys} {X}")
 _OTHER_QUERY = ("{X} {keys}", "{keys} {X}", "{want}", "{ask}", "{X}")
@@ -322,7 +322,7 @@ def _keywords(form: str) -> str:
     return " ".join(word for word in listed if word.lower() not in _PLAIN)
 
 
-# ------------------------------------------------------------------------------------------------------------------- turns
+# ---------------------------------------------------------------------------------------------------------------- turns
 
 
 def write_search(thought: str, query: str) -> str:

@@ -2,12 +2,12 @@
 
 import asyncio
 
-from quaere.cli.progress import PlainReporter  # noqa: F401
+from village import LIMITS
+
 from quaere.recipes.drzero.config import PRESETS, DrZeroConfig
 from quaere.recipes.drzero.recipe import train
 from quaere.runs import Run
 from quaere.training.config import config_to_yaml, load_config
-from village import LIMITS
 
 SMALL = {
     "iterations": 1,
@@ -49,9 +49,7 @@ class Told:
 def make_config(paths, *assignments, **changes) -> DrZeroConfig:
     index, model = paths
     given = {**SMALL, "index": str(index), "model": str(model), **changes}
-    return load_config(
-        DrZeroConfig, presets=PRESETS, preset=None, file=None, assignments=assignments, given=given
-    )
+    return load_config(DrZeroConfig, presets=PRESETS, preset=None, file=None, assignments=assignments, given=given)
 
 
 def run_drzero(folder, config, told=None):

@@ -1,0 +1,165 @@
+"""A training run as a person reads it in a terminal. Pure: records in, something that rich can print out.
+
+Console().print(render_training(summarise_training(run), "evolve-20250301-101500"))
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+
+from msgspec import Struct
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from quaere.cli.episode_view import count, printable, trim
+from quaere.errors import BadInput
+from quaere.records import Candidate
+from quaere.runs import Event, Metric, Run, RunInfo
+from quaere.runs.nearest import nearest_hint
+from quaere.runs.phases import CandidateCount, Change, PhaseSummary, count_candidates, summarise_phases
+from quaere.training.checkpoints import find_checkpoints
+
+# Columns of the table of phases, where they were measured: as many as 80 characters hold; the rest is a --metrics away.
+_HEADLINES = ("reward/mean", "passes/mean", "policy/entropy", "mismatch/mean")
+_NUM_EVENTS = 20
+
+
+class TrainingSummary(Struct, frozen=True):
+    """All that `quaere runs show RUN` says of a training run.
+
+    TrainingSummary(run=RunInfo(...), phases=[PhaseSummary(...)], candidates=[CandidateCount(...)],
+                    events=[Event(step=12, kind="entropy", message="...")], checkpoints=["step-000010"],
+                    num_episodes=640, num_answered=512, metrics=["loss/policy", "reward/mean"])
+    """
+
+    run: RunInfo
+    phases: list[PhaseSummary]
+    candidates: list[CandidateCount]
+    events: list[Event]
+    checkpoints: list[str]
+    num_episodes: int
+    num_answered: int
+    metrics: list[str]
+
+
+def summarise_training(run: Run) -> TrainingSummary:
+    """Read the store of a run."""
+    num_episodes, num_answered = run.count_episodes()
+    return TrainingSummary(
+        run=run.info,
+        phases=summarise_phases(run),
+        candidates=count_candidates(run),
+        events=run.events(),
+        checkpoints=[found.path.name for found in find_checkpoints(run.path / "checkpoints")],
+        num_episodes=num_episodes,
+        num_answered=num_answered,
+        metrics=run.metric_names(),
+    )
+
+
+def render_info(info: RunInfo) -> Group:
+    """What was run, and with which settings."""
+    lines = [Text(printable(f"{info.id}  {info.kind}, {info.created}, quaere {info.version}"), "bold")]
+    lines += [Text(printable(f"  {name}: {value}"), "dim") for name, value in info.settings.items()]
+    return Group(*lines)
+
+
+def render_training(summary: TrainingSummary, name: str) -> Group:
+    """The run from its settings to its checkpoints, and how to see more of what the user called `name`."""
+    parts: list[RenderableType] = [render_info(summary.run), Text(), _phase_table(summary.phases)]
+    if summary.candidates:
+        parts += [Text(), *(_candidate_line(counted) for counted in summary.candidates)]
+    if summary.events:
+        parts += [Text(), *_event_lines(summary.events)]
+    parts += [Text(), Text(f"checkpoints: {', '.join(summary.checkpoints) or 'none'}")]
+    episodes = f"{count(summary.num_episodes, 'episode')}, {summary.num_answered} answered"
+    parts.append(Text(f"{episodes}; {count(len(summary.metrics), 'metric')}", "dim"))
+    more = ["EPISODE", "--episodes [STEP]", "--metrics 'reward/*'", "--candidates"]
+    parts += [Text(printable(f"  quaere runs show {name} {what}"), "dim") for what in more]
+    return Group(*parts)
+
+
+def render_candidates(candidates: Sequence[Candidate]) -> Table:
+    """What the proposer wrote, how the solver fared, and why it was dropped, if it was."""
+    table = plain_table("episode", "question", "answer", "hops", "right", "dropped", right=("hops", "right"))
+    for candidate in candidates:
+        right = f"{candidate.num_right}/{candidate.num_attempts}" if candidate.num_attempts else ""
+        words = (candidate.episode_id, trim(candidate.question, 80), trim(candidate.answer, 40), str(candidate.hops))
+        table.add_row(*cells(*words, right, candidate.reason))
+    return table
+
+
+def find_metrics(run: Run, patterns: Sequence[str]) -> dict[str, list[Metric]]:
+    """The metrics whose names match one of the patterns, which are shell-style; a pattern must match something.
+
+    find_metrics(run, ["reward/*"]) == {"reward/format": [Metric(step=1, value=0.5)], "reward/mean": [...]}
+    """
+    names = run.metric_names()
+    found: dict[str, list[Metric]] = {}
+    for pattern in patterns:
+        matching = fnmatch.filter(names, pattern)
+        if not matching:
+            hint = nearest_hint(pattern, names, f"quaere runs show {run.info.id} --metrics '*'")
+            raise BadInput(f"run {run.info.id} has no metric {pattern}", hint=hint)
+        found |= {name: run.metrics(name) for name in matching if name not in found}
+    return found
+
+
+def plain_table(*names: str, right: Sequence[str] = ()) -> Table:
+    """A table without lines; columns named in `right` are numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in names:
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    return table
+
+
+def cells(*values: str) -> list[Text]:
+    """Values that may hold anything, for a row of a table."""
+    return [Text(printable(value)) for value in values]
+
+
+# ----------------------------------------------------------------------------------------------------------- details
+
+
+def _phase_table(phases: Sequence[PhaseSummary]) -> Table:
+    measured = {name for phase in phases for name in phase.metrics}
+    names = [name for name in _HEADLINES if name in measured] or sorted(measured)[: len(_HEADLINES)]
+    table = plain_table("phase", "steps", *names, right=("steps", *names))
+    for phase in phases:
+        first, last = phase.first_step, phase.last_step
+        steps = str(first) if first == last else f"{first}-{last}"
+        title = phase.phase if phase.iteration is None else f"{phase.iteration} {phase.phase}"
+        changes = [_change(phase.metrics.get(name), single=first == last) for name in names]
+        table.add_row(*cells(title, steps, *changes))
+    return table
+
+
+def _change(change: Change | None, *, single: bool) -> str:
+    if change is None:
+        return ""
+    return _number(change.last) if single else f"{_number(change.first)}→{_number(change.last)}"
+
+
+def _number(value: float) -> str:
+    """Three places after the point where that says something.
+
+    _number(0.25) == "0.250"; _number(2e-5) == "2e-05"
+    """
+    return f"{value:.3f}" if value == 0 or 0.001 <= abs(value) < 1000 else f"{value:.2g}"
+
+
+def _candidate_line(counted: CandidateCount) -> Text:
+    total = counted.num_kept + sum(counted.dropped.values())
+    dropped = ", ".join(f"{number} {reason}" for reason, number in counted.dropped.items())
+    said = f"iteration {counted.iteration}: {count(total, 'candidate')}, {counted.num_kept} kept"
+    return Text(f"{said}; dropped: {dropped}" if dropped else said)
+
+
+def _event_lines(events: Sequence[Event]) -> list[Text]:
+    earlier = len(events) - _NUM_EVENTS
+    lines = [Text(f"{count(earlier, 'earlier event')} (--json shows all)", "dim")] if earlier > 0 else []
+    for event in events[-_NUM_EVENTS:]:
+        lines.append(Text(printable(f"step {event.step}  {event.kind}: {event.message}"), "yellow"))
+    return lines

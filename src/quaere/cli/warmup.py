@@ -1,0 +1,331 @@
+"""`quaere warmup`: teach a small model the protocol of a recipe by episodes that were really played.
+
+quaere warmup drzero --model smollm2-135m --out warm
+quaere warmup drzero --model smollm2-135m --out warm --teacher openai:qwen3-32b@http://localhost:8001/v1
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quaere.errors import BadInput
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from quaere.chat.rendering import Renderer
+    from quaere.records import Episode
+    from quaere.rollout.episode import Limits
+    from quaere.training.warmup.demonstration import Demonstrations
+    from quaere.training.warmup.teaching import Taught, TeachingStep
+
+RECIPES = ("drzero",)
+FULL_RATE, LORA_RATE = 1e-4, 3e-4
+_ADAPTER = "warmup"
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `warmup` to the command line."""
+    parser = commands.add_parser(
+        "warmup",
+        help="teach a small model the protocol by demonstration",
+        description="Play episodes on a fictional encyclopedia of the warm-up family, teach the model to write like "
+        "that, and write it as a Hugging Face folder. What is shown is the protocol; the facts are invented. A model "
+        "warmed up like this is no longer free of demonstrations, and its warmup.json says so.",
+    )
+    parser.add_argument("recipe", choices=RECIPES, help="whose protocol to teach")
+    parser.add_argument("--model", required=True, help="catalogue name, directory or hub id of the model to teach")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write the model to")
+    parser.add_argument("--force", action="store_true", help="replace a warmed-up model that is there")
+    parser.add_argument(
+        "--teacher", metavar="openai:MODEL@URL", help="let this model demonstrate (default: an oracle that knows)"
+    )
+    shown = parser.add_argument_group("what is shown")
+    shown.add_argument("--roles", default="solver,proposer", metavar="LIST", help="(default: solver,proposer)")
+    shown.add_argument("--episodes", type=int, default=400, metavar="N", help="in all roles together (default: 400)")
+    shown.add_argument("--hops", default="4,3,2,1", metavar="LIST", help="ratio of 1, 2, ... hops (default: 4,3,2,1)")
+    shown.add_argument("--style", choices=["full", "brief"], default="full", help="of the prompts (default: full)")
+    shown.add_argument("--world-seed", type=int, default=1, metavar="N", help="which world (default: 1)")
+    shown.add_argument("--articles", type=int, default=500, metavar="N", help="size of the world (default: 500)")
+    limits = parser.add_argument_group("limits of an episode")
+    limits.add_argument("--max-turns", type=int, default=5, metavar="N", help="turns (default: 5)")
+    limits.add_argument("--topk", type=int, default=3, metavar="N", help="passages per search (default: 3)")
+    limits.add_argument("--turn-tokens", type=int, default=512, metavar="N", help="per turn (default: 512)")
+    limits.add_argument("--sequence-tokens", type=int, default=4096, metavar="N", help="in all (default: 4096)")
+    limits.add_argument("--tool-response-tokens", type=int, default=512, metavar="N", help="per reply (default: 512)")
+    taught = parser.add_argument_group("teaching")
+    taught.add_argument("--epochs", type=int, default=2, metavar="N", help="times over the episodes (default: 2)")
+    taught.add_argument("--batch", type=int, default=16, metavar="N", help="episodes a step (default: 16)")
+    rates = f"(default: {FULL_RATE:g}, with LoRA {LORA_RATE:g})"
+    taught.add_argument("--learning-rate", type=float, metavar="X", help=rates)
+    taught.add_argument("--lora-rank", type=int, default=0, metavar="N", help="0 teaches all weights (default)")
+    taught.add_argument("--micro-tokens", type=int, default=4096, metavar="N", help="in memory at once (default: 4096)")
+    taught.add_argument("--seed", type=int, default=0)
+    taught.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    taught.add_argument(
+        "--dtype", choices=["auto", "float32", "bfloat16"], default="auto", help="of the result (default: the model's)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
+    parser.set_defaults(run=run)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _weights(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(weight) for weight in text.split(","))
+    except ValueError:
+        raise BadInput(f"--hops is a list of whole numbers such as 4,3,2,1, not {text}") from None
+
+
+def run(args: argparse.Namespace) -> None:
+    """Play, teach, save."""
+    import msgspec
+
+    from quaere.training.warmup.lessons import plan_lessons
+    from quaere.training.warmup.oracle import refuse_few_turns
+    from quaere.training.warmup.saving import check_target
+
+    args.roles, args.hops = _names(args.roles), _weights(args.hops)
+    # What cannot be done is said before a model is loaded.
+    _check_numbers(args)
+    refuse_few_turns(plan_lessons(args.roles, args.episodes, args.hops), _limits(args))
+    check_target(args.out, args.force)
+    with _open_display(args.json) as display:
+        manifest = _warm_up(args, display)
+    if args.json:
+        print(json.dumps({"event": "done", **msgspec.to_builtins(manifest)}), flush=True)
+        return
+    print(f"{args.out}: loss of held-out episodes {manifest.loss_before:.3f} before, {manifest.loss_after:.3f} after")
+    print(f'quaere ask "your question" --index INDEX --model {args.out}')
+
+
+def _check_numbers(args: argparse.Namespace) -> None:
+    positive = ("epochs", "batch", "max_turns", "topk", "turn_tokens", "sequence_tokens", "tool_response_tokens")
+    for name in (*positive, "micro_tokens"):
+        if getattr(args, name) < 1:
+            raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}")
+    if args.lora_rank < 0:
+        raise BadInput(f"--lora-rank must be 0 or more, not {args.lora_rank}")
+    if args.learning_rate is not None and args.learning_rate <= 0:
+        raise BadInput(f"--learning-rate must be above 0, not {args.learning_rate:g}")
+
+
+def _limits(args: argparse.Namespace) -> Limits:
+    from quaere.rollout.episode import Limits
+
+    return Limits(
+        max_turns=args.max_turns,
+        turn_tokens=args.turn_tokens,
+        sequence_tokens=args.sequence_tokens,
+        tool_response_tokens=args.tool_response_tokens,
+        topk=args.topk,
+    )
+
+
+def _warm_up(args: argparse.Namespace, display: _Display) -> Any:
+    from transformers import AutoTokenizer
+
+    from quaere.chat.rendering import Renderer
+    from quaere.policies.catalogue import resolve_model
+    from quaere.training.warmup.saving import save_folder
+
+    path = resolve_model(args.model, report=display.note).path
+    renderer = Renderer(AutoTokenizer.from_pretrained(path))
+    played = _play(args, renderer, display)
+    model, taught = _teach(args, path, played.episodes, display)
+    manifest = _describe(args, played, taught)
+    save_folder(model, renderer.tokenizer, args.out, manifest, force=args.force)
+    return manifest
+
+
+def _play(args: argparse.Namespace, renderer: Renderer, display: _Display) -> Demonstrations:
+    """Play in a world that is made for this and gone afterwards."""
+    from quaere.training.warmup.lessons import build_world
+    from quaere.training.warmup.oracle import play_oracle
+
+    shared: dict[str, Any] = {
+        "roles": args.roles,
+        "num_episodes": args.episodes,
+        "hop_ratio": args.hops,
+        "style": args.style,
+        "limits": _limits(args),
+        "seed": args.seed,
+        "on_episode": lambda episode: display.played(args.episodes),
+    }
+    try:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        scratch = tempfile.TemporaryDirectory(prefix=f".{args.out.name}.world-", dir=args.out.parent)
+    except OSError as error:
+        raise BadInput(f"cannot write to {args.out.parent}: {error.strerror}") from error
+    played: Demonstrations
+    with scratch as folder:
+        world, index = build_world(args.world_seed, args.articles, Path(folder))
+        if args.teacher:
+            played = asyncio.run(_play_teacher(args.teacher, world, index, renderer, shared))
+        else:
+            played = asyncio.run(play_oracle(world, index, renderer, **shared))
+    dropped = ", ".join(f"{num} {reason}" for reason, num in played.dropped.most_common())
+    display.note(f"{len(played.episodes)} episodes kept" + (f"; dropped: {dropped}" if dropped else ""))
+    return played
+
+
+async def _play_teacher(teacher: str, world: Any, index: Any, renderer: Renderer, shared: dict[str, Any]) -> Any:
+    from quaere.rollout.policy import ChatPolicy, open_policy
+    from quaere.training.warmup.teacher import play_teacher
+
+    if not teacher.startswith("openai:"):
+        raise BadInput(f"a teacher is an endpoint, openai:MODEL@URL, not {teacher}")
+    policy = open_policy(teacher)
+    assert isinstance(policy, ChatPolicy)
+    try:
+        return await play_teacher(policy, world, index, renderer, **shared)
+    finally:
+        await policy.stop()
+
+
+def _teach(args: argparse.Namespace, path: str, episodes: list[Episode], display: _Display) -> tuple[Any, Taught]:
+    """The model after learning, as a plain one in the dtype it is to be saved in."""
+    import torch
+    from transformers import AutoConfig
+
+    from quaere.policies.native.bridge import load_model
+    from quaere.training.actors import choose_device
+    from quaere.training.adapters import add_adapters
+    from quaere.training.learner import Learner
+    from quaere.training.settings import AdapterSettings
+    from quaere.training.warmup.teaching import count_steps, imitation, teach
+
+    device = choose_device(args.device, display.note)
+    display.note(f"teaching {args.model} on {device}")
+    # Weights under an adapter do not move, so on a GPU half the bytes will do for them.
+    loaded = "bfloat16" if args.lora_rank and device == "cuda" else "float32"
+    model = load_model(path, device, loaded, packed=False)
+    if args.lora_rank:
+        torch.manual_seed(args.seed)  # adapters begin with random numbers
+        model = add_adapters(model, (_ADAPTER,), AdapterSettings(rank=args.lora_rank, alpha=2 * args.lora_rank))
+    settings = imitation(_learning_rate(args), args.micro_tokens)
+    num_steps = count_steps(len(episodes), args.epochs, args.batch)
+    warmup_steps = max(1, int(settings.warmup_ratio * num_steps))
+    learner = Learner(model, settings, adapter=_ADAPTER if args.lora_rank else "", warmup_steps=warmup_steps)
+    taught = teach(learner, episodes, epochs=args.epochs, batch=args.batch, seed=args.seed, report=display.step)
+    if args.lora_rank:
+        model = model.float().merge_and_unload()
+    kept = AutoConfig.from_pretrained(path).dtype if args.dtype == "auto" else getattr(torch, args.dtype)
+    return model.to(kept or torch.float32), taught
+
+
+def _learning_rate(args: argparse.Namespace) -> float:
+    return float(args.learning_rate or (LORA_RATE if args.lora_rank else FULL_RATE))
+
+
+def _describe(args: argparse.Namespace, played: Demonstrations, taught: Taught) -> Any:
+    from quaere.training.warmup.saving import WarmupManifest
+
+    return WarmupManifest(
+        recipe=args.recipe,
+        data="teacher" if args.teacher else "oracle",
+        teacher=args.teacher or "",
+        base_model=args.model,
+        roles=args.roles,
+        style=args.style,
+        hop_ratio=args.hops,
+        world_family="warmup",
+        world_seed=args.world_seed,
+        num_articles=args.articles,
+        num_episodes=len(played.episodes),
+        num_dropped=dict(played.dropped),
+        num_held_out=taught.num_held_out,
+        num_steps=taught.num_steps,
+        epochs=args.epochs,
+        batch=args.batch,
+        learning_rate=_learning_rate(args),
+        lora_rank=args.lora_rank,
+        seed=args.seed,
+        loss_before=taught.loss_before,
+        loss_after=taught.loss_after,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ display
+
+
+def _open_display(as_json: bool) -> _Display:
+    if as_json:
+        return _JsonDisplay()
+    return _LiveDisplay() if sys.stderr.isatty() else _Display()
+
+
+class _Display:
+    """How far it is, as plain lines on stderr."""
+
+    def __enter__(self) -> _Display:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """There will be nothing more to tell."""
+
+    def note(self, line: str) -> None:
+        """Something worth a line happened."""
+        print(line, file=sys.stderr, flush=True)
+
+    def played(self, num_all: int) -> None:
+        """One more episode is there; it takes seconds, so plain lines say nothing of it."""
+
+    def step(self, step: TeachingStep) -> None:
+        """A step was taken."""
+        self.note(f"step {step.step}/{step.num_steps} · loss {step.loss:.3f} · {step.tokens_per_s:.0f} tok/s")
+
+
+class _JsonDisplay(_Display):
+    """The same as lines of JSON on stdout: {"event": "step", "step": 3, "loss": 1.62, ...}."""
+
+    def note(self, line: str) -> None:
+        print(json.dumps({"event": "note", "line": line}), flush=True)
+
+    def step(self, step: TeachingStep) -> None:
+        from msgspec import structs
+
+        print(json.dumps({"event": "step", **structs.asdict(step)}), flush=True)
+
+
+class _LiveDisplay(_Display):
+    """Bars on a terminal; notes scroll by above them."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._progress = Progress(*columns, console=Console(stderr=True, highlight=False))
+        self._bars: dict[str, Any] = {}
+
+    def __enter__(self) -> _Display:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def note(self, line: str) -> None:
+        self._progress.console.print(line, style="dim", markup=False)
+
+    def played(self, num_all: int) -> None:
+        self._advance("playing", num_all, "playing")
+
+    def step(self, step: TeachingStep) -> None:
+        figures = f"loss {step.loss:.3f}, {step.tokens_per_s:.0f} tok/s"
+        self._advance("teaching", step.num_steps, f"teaching ({figures})")
+
+    def _advance(self, name: str, total: int, description: str) -> None:
+        if name not in self._bars:
+            self._bars[name] = self._progress.add_task(name, total=total)
+        self._progress.update(self._bars[name], advance=1, description=description)

@@ -1,0 +1,101 @@
+"""A training run at a glance: its phases one after another, and what became of the questions it wrote.
+
+summarise_phases(run)[0].metrics["reward/mean"] == Change(first=0.1, last=0.4)
+count_candidates(run) == [CandidateCount(iteration=0, num_kept=10, dropped={"never solved": 6})]
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import groupby
+
+from msgspec import Struct
+
+from quaere.runs.rows import Metric
+from quaere.runs.run import Run
+
+PHASES = ("proposer", "generation", "solver")  # what the metric "run/phase" counts
+_ITERATION, _PHASE = "run/iteration", "run/phase"
+
+
+class Change(Struct, frozen=True):
+    """A metric at the first and at the last step of a phase at which it was measured.
+
+    Change(first=0.1, last=0.4)
+    """
+
+    first: float
+    last: float
+
+
+class PhaseSummary(Struct, frozen=True):
+    """The steps from one change of phase to the next. Without a record of phases, they are all one nameless phase.
+
+    PhaseSummary(iteration=0, phase="proposer", first_step=1, last_step=50, metrics={"reward/mean": Change(0.1, 0.4)})
+    """
+
+    iteration: int | None
+    phase: str
+    first_step: int
+    last_step: int
+    metrics: dict[str, Change]
+
+
+class CandidateCount(Struct, frozen=True):
+    """How many questions of an iteration were kept, and how many dropped for which reason.
+
+    CandidateCount(iteration=0, num_kept=10, dropped={"never solved": 6, "always solved": 4})
+    """
+
+    iteration: int
+    num_kept: int
+    dropped: dict[str, int]
+
+
+def summarise_phases(run: Run) -> list[PhaseSummary]:
+    """The phases of a run in order; a run that measured nothing has none."""
+    values = {name: run.metrics(name) for name in run.metric_names()}
+    places = {name: {metric.step: metric.value for metric in values.pop(name, [])} for name in (_ITERATION, _PHASE)}
+    steps = {metric.step for metrics in values.values() for metric in metrics}.union(*places.values())
+    summaries = []
+    for place, members in groupby(
+        sorted(steps), key=lambda step: (places[_ITERATION].get(step), places[_PHASE].get(step))
+    ):
+        iteration, phase = place
+        within = list(members)
+        summaries.append(
+            PhaseSummary(
+                iteration=None if iteration is None else int(iteration),
+                phase=_phase_name(phase),
+                first_step=within[0],
+                last_step=within[-1],
+                metrics=_changes(values, within[0], within[-1]),
+            )
+        )
+    return summaries
+
+
+def count_candidates(run: Run) -> list[CandidateCount]:
+    """The candidates by iteration; the commonest reason to drop one comes first."""
+    reasons: dict[int, Counter[str]] = {}
+    for candidate in run.candidates():
+        reasons.setdefault(candidate.iteration, Counter())[candidate.reason] += 1
+    return [
+        CandidateCount(iteration, counter.pop("", 0), dict(counter.most_common()))
+        for iteration, counter in sorted(reasons.items())
+    ]
+
+
+def _phase_name(number: float | None) -> str:
+    if number is None:
+        return ""
+    return PHASES[int(number)] if number in range(len(PHASES)) else f"phase {number:g}"
+
+
+def _changes(values: dict[str, list[Metric]], first_step: int, last_step: int) -> dict[str, Change]:
+    changes = {}
+    for name, metrics in values.items():
+        within = [metric.value for metric in metrics if first_step <= metric.step <= last_step]
+        if within:
+            changes[name] = Change(first=within[0], last=within[-1])
+    return changes

@@ -1,0 +1,249 @@
+"""What a training run will need, said before it starts: parameters, memory, episodes.
+
+Nothing is loaded. The model is built from its config alone, on torch's meta device, where a tensor has a shape and no
+numbers; parameters and adapters are counted on it exactly. So are weights, gradients, moments and keys and values. What
+a backward pass keeps of a micro-batch is a rough figure, by the formula in `_activation_bytes`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct, structs
+
+from quaere.errors import ModelMissing
+from quaere.training.settings import AdapterSettings, EngineSettings
+
+if TYPE_CHECKING:
+    from quaere.training.learner import LearnerSettings
+
+Device = Literal["cpu", "cuda"]
+
+_FLOAT32 = 4
+_NUM_BYTES = {"float32": 4, "bfloat16": 2}
+_NUM_LOGITS = 3  # logits, their log-softmax and a gradient are alive at once
+_STRIDE = 256  # see KVStorage.reserve
+
+
+class MemoryParts(Struct, frozen=True):
+    """Bytes by what they are for, at the moment when most is held: in the backward pass, with the sampler's rows kept.
+
+    `weights` are what each role trains (float32), or one frozen base under its adapters. `reference` is the frozen copy
+    a KL term needs where there is no adapter to switch off; `cast_weights` the bfloat16 copy autocast keeps.
+
+        MemoryParts(weights=1_076_120_064, adapters=0, reference=0, gradients=538_060_032, moments=1_076_120_064,
+                    cast_weights=269_030_016, sampling_copy=269_030_016, kv_cache=6_039_797_760,
+                    logits=603_979_776, activations=8_493_465_600)
+    """
+
+    weights: int
+    adapters: int
+    reference: int
+    gradients: int
+    moments: int
+    cast_weights: int
+    sampling_copy: int
+    kv_cache: int
+    logits: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(structs.astuple(self))
+
+
+class RunEstimate(Struct, frozen=True):
+    """What one step asks of the machine. `num_trainable` counts the weights of one role.
+
+    RunEstimate(device="cuda", num_parameters=134_515_008, num_trainable=134_515_008, memory=MemoryParts(...))
+    """
+
+    device: Device
+    num_parameters: int
+    num_trainable: int
+    memory: MemoryParts
+
+
+class RolloutEstimate(Struct, frozen=True):
+    """Episodes of one proposer step, and the most tokens they can hold.
+
+    RolloutEstimate(num_proposals=256, num_attempts=1280, max_tokens=4_980_736)
+    """
+
+    num_proposals: int
+    num_attempts: int
+    max_tokens: int
+
+    @property
+    def num_episodes(self) -> int:
+        """Proposals and attempts together."""
+        return self.num_proposals + self.num_attempts
+
+
+def estimate_rollouts(
+    documents: int, questions: int, attempts: int, *, sequence_tokens: int, attempt_tokens: int | None = None
+) -> RolloutEstimate:
+    """Episodes of a step in which each document gets `questions` and each question `attempts` of the solver.
+
+    N documents, m questions and n attempts are N * m * (1 + n) episodes. An attempt may hold `attempt_tokens`, where
+    that differs from what a proposal may.
+
+        estimate_rollouts(1, 1, 5, sequence_tokens=4096).num_episodes == 6        # HRPO
+        estimate_rollouts(1, 4, 4, sequence_tokens=4096).num_episodes == 20       # GRPO
+    """
+    num_proposals = documents * questions
+    num_attempts = num_proposals * attempts
+    longest_attempt = sequence_tokens if attempt_tokens is None else attempt_tokens
+    return RolloutEstimate(
+        num_proposals, num_attempts, num_proposals * sequence_tokens + num_attempts * longest_attempt
+    )
+
+
+def estimate_run(
+    model: str | Path | Any,
+    *,
+    adapter: AdapterSettings,
+    engine: EngineSettings,
+    learner: LearnerSettings,
+    sequence_tokens: int,
+    device: Device,
+    num_roles: int = 2,
+) -> RunEstimate:
+    """What training `num_roles` roles of a model, one at a time, will need.
+
+    `model` is a folder with a Hugging Face `config.json`, or such a config itself. `sequence_tokens` is the longest
+    episode any role may play.
+
+        estimate_run("models/smollm2-135m", adapter=AdapterSettings(rank=16), engine=EngineSettings(max_rows=64),
+                     learner=LearnerSettings(), sequence_tokens=4096, device="cuda").memory.total
+    """
+    config = _read_config(model) if isinstance(model, str | Path) else model
+    num_parameters, num_trainable = _count_parameters(config, adapter)
+    usual = "bfloat16" if device == "cuda" else "float32"
+    has_adapters = adapter.rank > 0
+    base_bytes = _NUM_BYTES[_resolve(engine.base_dtype, usual)] if has_adapters else _FLOAT32
+    sampling_bytes = _NUM_BYTES[_resolve(engine.dtype, usual)]
+    shape = _Shape.read(config)
+    memory = MemoryParts(
+        weights=num_parameters * base_bytes * (1 if has_adapters else num_roles),
+        adapters=num_trainable * _FLOAT32 * num_roles if has_adapters else 0,
+        reference=num_parameters * _FLOAT32 if learner.kl_beta and not has_adapters else 0,
+        gradients=num_trainable * _FLOAT32,
+        moments=num_trainable * _FLOAT32 * 2,
+        cast_weights=num_parameters * 2 if device == "cuda" and base_bytes == _FLOAT32 else 0,
+        sampling_copy=num_parameters * sampling_bytes,
+        kv_cache=_kv_numbers(shape, engine.max_rows, sequence_tokens) * sampling_bytes,
+        logits=_logits_bytes(shape),
+        activations=_activation_bytes(shape, learner, sequence_tokens, base_bytes, _NUM_BYTES[usual]),
+    )
+    return RunEstimate(device, num_parameters, num_trainable, memory)
+
+
+def _resolve(dtype: str, usual: str) -> str:
+    return usual if dtype == "auto" else dtype
+
+
+# ------------------------------------------------------------------------------------------------------- the model
+
+
+class _Shape(Struct, frozen=True):
+    """The sizes of a transformer that memory depends on."""
+
+    num_layers: int
+    hidden: int
+    intermediate: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocabulary: int
+
+    @classmethod
+    def read(cls, config: Any) -> _Shape:
+        """From a Hugging Face config, whatever the family calls them."""
+        text = config.get_text_config()
+        if not hasattr(text, "num_attention_heads"):
+            raise ModelMissing(f"models of type {config.model_type} have no attention heads, and cannot be trained")
+        hidden, num_heads = int(text.hidden_size), int(text.num_attention_heads)
+        return cls(
+            num_layers=int(text.num_hidden_layers),
+            hidden=hidden,
+            intermediate=int(getattr(text, "intermediate_size", None) or getattr(text, "n_inner", None) or 4 * hidden),
+            num_heads=num_heads,
+            num_kv_heads=int(getattr(text, "num_key_value_heads", None) or num_heads),
+            head_dim=int(getattr(text, "head_dim", None) or hidden // num_heads),
+            vocabulary=int(text.vocab_size),
+        )
+
+
+def _read_config(model: str | Path) -> Any:
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(str(model), local_files_only=True)
+    except Exception as error:  # a config can be wrong in many ways, and each raises a type of its own
+        raise ModelMissing(
+            f"cannot read the config of {model}: {_one_line(error)}", hint="quaere models list"
+        ) from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def _count_parameters(config: Any, adapter: AdapterSettings) -> tuple[int, int]:
+    """All of them, and those one role trains; a weight that is used twice counts once."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from quaere.training.adapters import add_adapters, trainable_weights
+
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+    except Exception as error:  # as above
+        raise ModelMissing(f"no causal language model: {_one_line(error)}", hint="quaere models list") from error
+    num_parameters = sum(weight.numel() for weight in model.parameters())
+    role = "role" if adapter.rank else ""
+    if role:
+        with torch.device("meta"):
+            model = add_adapters(model, (role,), adapter)
+    return num_parameters, sum(weight.numel() for weight in trainable_weights(model, role))
+
+
+# ------------------------------------------------------------------------------------------------------ the memory
+
+
+def _kv_numbers(shape: _Shape, num_rows: int, sequence_tokens: int) -> int:
+    """How many numbers the keys and values of all rows hold, rounded up as the storage of the sampler does."""
+    num_slots = 1 << (num_rows - 1).bit_length()
+    capacity = -(-sequence_tokens // _STRIDE) * _STRIDE
+    return num_slots * capacity * shape.num_layers * 2 * shape.num_kv_heads * shape.head_dim
+
+
+def _logits_bytes(shape: _Shape) -> int:
+    from quaere.training.logprobs import CHUNK_TOKENS
+
+    return CHUNK_TOKENS * shape.vocabulary * _FLOAT32 * _NUM_LOGITS
+
+
+def _activation_bytes(
+    shape: _Shape, learner: LearnerSettings, sequence_tokens: int, weight_bytes: int, compute_bytes: int
+) -> int:
+    """What a backward pass needs kept of the largest micro-batch: a rough figure.
+
+    Within a quarter of what autograd keeps for Llama, Qwen, Mistral and Gemma 3 on a CPU; Gemma 2 and GPT-2 keep
+    about twice as much.
+
+    A layer keeps about 8 vectors of the hidden width a token (residuals and norms, in the weights' precision), 4 of
+    the intermediate width, and the queries, keys and values twice (in the precision of the products). Attention is
+    taken to be fused: no matrix of tokens by tokens. With gradient checkpointing only each layer's input is kept, and
+    one layer at a time is computed again.
+    """
+    num_tokens = max(learner.micro_tokens, sequence_tokens)  # a single episode may be longer than a micro-batch
+    attention = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim
+    layer = 8 * shape.hidden * weight_bytes + (4 * shape.intermediate + 2 * attention) * compute_bytes
+    if learner.gradient_checkpointing:
+        return num_tokens * (shape.num_layers * shape.hidden * weight_bytes + layer)
+    return num_tokens * shape.num_layers * layer

@@ -1,0 +1,117 @@
+"""A larger model behind an endpoint shows how it is done.
+
+It plays the same tasks as the oracle does, with the explained prompts. What it wrote is kept where it followed the
+protocol and its answer checks out, and is then played once more as tokens of the model to be taught: its turns, cut
+where a policy's turn would have ended, against the search results it really got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from quaere.chat.prompts import PromptStyle
+from quaere.chat.rendering import Renderer
+from quaere.errors import SamplingFailed
+from quaere.policies.sampler import SamplingParams
+from quaere.records import Episode, Hit, SearchResult, Turn
+from quaere.rollout.episode import Limits
+from quaere.rollout.many import Job, run_many
+from quaere.rollout.policy import Policy
+from quaere.search.index import Index
+from quaere.search.searcher import LocalSearcher
+from quaere.training.warmup.demonstration import Demonstrations, demonstrate, find_fault, open_protocol
+from quaere.training.warmup.lessons import Lessons, Role, plan_lessons
+from quaere.training.warmup.oracle import refuse_few_turns
+from quaere.worlds import World
+
+
+async def play_teacher(
+    policy: Policy,
+    world: World,
+    index: Index,
+    renderer: Renderer,
+    *,
+    roles: Sequence[Role] = ("solver", "proposer"),
+    num_episodes: int = 400,
+    hop_ratio: Sequence[int] = (4, 3, 2, 1),
+    style: PromptStyle = "full",
+    limits: Limits | None = None,
+    seed: int = 0,
+    params: SamplingParams | None = None,
+    concurrency: int = 8,
+    on_episode: Callable[[Episode], None] = lambda episode: None,
+) -> Demonstrations:
+    """Let the teacher play `num_episodes` tasks, and keep those worth learning from as `style` will prompt for them.
+
+    played = await play_teacher(open_policy("openai:m@http://localhost:8001/v1"), world, index, renderer)
+    """
+    limits = limits or Limits()
+    plan = plan_lessons(roles, num_episodes, hop_ratio)
+    refuse_few_turns(plan, limits)
+    lessons, searcher, played = Lessons(world, index), LocalSearcher(index), Demonstrations()
+    drawn = [lessons.draw(role, hops) for role, hops, num in plan for _ in range(num)]
+    jobs = [Job(open_protocol(lesson.role, "full"), lesson.task, lesson.id) for lesson in drawn]
+    shown = run_many(policy, jobs, searcher, limits, seed=seed, params=params, concurrency=concurrency)
+    num_failed, number = 0, 0
+    try:
+        async for episode in shown:
+            role, number = drawn[number].role, number + 1
+            num_failed += episode.end == "failed"
+            fault = find_fault(episode, role)
+            if not fault:
+                episode, fault = await replay(episode, role, renderer, style, limits)
+            if fault:
+                played.dropped[fault] += 1
+            else:
+                played.episodes.append(episode)
+            on_episode(episode)
+    finally:
+        await searcher.close()
+    if num_failed == len(jobs):
+        raise SamplingFailed(next(iter(played.dropped)))
+    return played
+
+
+async def replay(
+    episode: Episode, role: Role, renderer: Renderer, style: PromptStyle, limits: Limits
+) -> tuple[Episode, str]:
+    """The episode as tokens, and what speaks against learning from it ("" if nothing does)."""
+    protocol = open_protocol(role, style)
+    texts = [cut_turn(turn.text, protocol.stop) for turn in episode.turns]
+    played = await demonstrate(
+        episode.task,
+        lambda turns, news: texts[len(turns)],
+        _Recorded(episode.turns),
+        renderer,
+        protocol,
+        limits,
+        episode_id=episode.id,
+        name=episode.model,
+    )
+    fault = find_fault(played, role)
+    if not fault and [turn.action for turn in played.turns] != [turn.action for turn in episode.turns]:
+        fault = "a turn means something else where a policy's would have ended"
+    return played, fault
+
+
+def cut_turn(text: str, stop: Sequence[str]) -> str:
+    """The turn up to its first stop string, where a policy would have been stopped.
+
+    cut_turn("<answer>Venn</answer> Anything else?", ("</answer>",)) == "<answer>Venn</answer>"
+    """
+    ends = [text.find(string) + len(string) for string in stop if string in text]
+    return text[: min(ends, default=None)].strip()
+
+
+class _Recorded:
+    """A searcher that gives the results of an earlier episode once more, in order."""
+
+    def __init__(self, turns: Sequence[Turn]) -> None:
+        self._results: Iterator[tuple[SearchResult, ...]] = iter([turn.results for turn in turns if turn.results])
+
+    async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
+        """What this search found then."""
+        return [list(result.hits) for result in next(self._results, ())][: len(queries)]
+
+    async def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,191 @@
+"""`quaere eval`: a run and its export score the same, results are compared, and bad input gets one clear line."""
+
+import json
+
+import pytest
+from test_export_command import make_base, make_run, write_adapters, write_models
+
+import tiny
+from quaere.cli.main import COMMANDS, main
+from quaere.evaluation.answering import read_evaluation
+from quaere.runs import Run
+
+QUESTIONS = [
+    {"id": "q1", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "hops": 1},
+    {"id": "q2", "question": "Where does the Oss rise?", "answers": ["Korrin hills", "Korrin"], "hops": 2},
+    {"id": "q3", "question": "When was it built?", "answers": ["1702"]},
+]
+
+
+@pytest.fixture(autouse=True)
+def _with_commands(monkeypatch):
+    monkeypatch.setattr("quaere.cli.main.COMMANDS", tuple(dict.fromkeys((*COMMANDS, "eval", "export"))))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    root = tmp_path_factory.mktemp("eval")
+    (root / "docs").mkdir()
+    (root / "docs" / "halm.md").write_text("# Halm bridge\n\nOrsolya Venn built the Halm bridge in 1702.\n")
+    assert main(["index", str(root / "docs"), "--out", str(root / "index")]) == 0
+    (root / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in QUESTIONS))
+    make_base(root)
+    make_run(root, "lora", write_adapters)
+    make_run(root, "full", write_models)
+    return root
+
+
+def evaluate(place, *more):
+    where = ["--questions", str(place / "questions.jsonl"), "--index", str(place / "index")]
+    return main(["eval", *where, "--runs", str(place / "runs"), "--device", "cpu", *more])
+
+
+def in_json(place, capsys, *more):
+    assert evaluate(place, "--json", *more) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def tokens(found):
+    with Run.open(found["run"]) as run:
+        return [(episode.id, episode.token_ids) for episode in run.episodes()]
+
+
+@pytest.mark.parametrize("name", ["lora", "full"])
+def test_a_run_and_its_export_are_asked_alike_and_say_the_same(place, tmp_path, capsys, name):
+    # Guided turns hold words of ours and of the model; all of them must be the same.
+    ours = in_json(place, capsys, "--run", name, "--guided")
+    assert main(["export", name, "--runs", str(place / "runs"), "--merge", "--out", str(tmp_path / "out")]) == 0
+    capsys.readouterr()
+    theirs = in_json(place, capsys, "--model", str(tmp_path / "out"), "--guided")
+    assert ours["score"] == theirs["score"]
+    assert tokens(ours) == tokens(theirs)
+    assert ours["score"]["mean_tokens"] > 0
+    assert ours["settings"]["limits"] == theirs["settings"]["limits"]
+    earlier = in_json(place, capsys, "--run", name, "--guided", "--checkpoint", "1")
+    assert tokens(earlier) != tokens(ours)
+
+
+def test_greedy_episodes_repeat_whatever_the_seed(place, capsys):
+    first = in_json(place, capsys, "--run", "lora", "--guided", "--deterministic")
+    again = in_json(place, capsys, "--run", "lora", "--guided", "--deterministic", "--seed", "5")
+    assert tokens(first) == tokens(again)
+
+
+def test_a_model_is_asked_as_it_was_trained_unless_told_otherwise(place, capsys):
+    trained = in_json(place, capsys, "--run", "full", "--limit", "1")["settings"]
+    assert trained["style"] == "brief"
+    assert trained["limits"] == {
+        "max_turns": 3,
+        "turn_tokens": 16,
+        "sequence_tokens": 640,
+        "tool_response_tokens": 160,
+        "max_searches": 4,
+        "topk": 2,
+    }
+    told = in_json(place, capsys, "--run", "full", "--limit", "1", "--style", "full", "--topk", "1", "--max-turns", "2")
+    assert told["settings"]["style"] == "full"
+    assert (told["settings"]["limits"]["topk"], told["settings"]["limits"]["max_turns"]) == (1, 2)
+    warmed = in_json(place, capsys, "--model", str(place / "base"), "--limit", "1", "--turn-tokens", "8")
+    assert warmed["settings"]["style"] == "brief"
+
+
+def test_every_episode_is_stored_with_its_scores(place, capsys):
+    found = in_json(place, capsys, "--run", "full", "--name", "ours")
+    assert found["name"] == "ours"
+    assert found["score"]["exact_match"]["num"] == 3
+    assert [group["hops"] for group in found["score"]["by_hops"]] == [0, 1, 2]
+    with Run.open(found["run"]) as run:
+        assert run.info.kind == "eval"
+        assert run.info.settings["model"] == "full/solver@2"
+        assert [row.metrics for row in run.index()] == [{"answer/exact_match": 0.0, "answer/f1": 0.0}] * 3
+        assert run.metrics("answer/exact_match")[0].value == 0.0
+
+
+def test_results_are_compared_pair_by_pair(place, tmp_path, capsys):
+    out = tmp_path / "ours.json"
+    assert evaluate(place, "--run", "full", "--name", "ours", "--out", str(out)) == 0
+    shown = capsys.readouterr()
+    assert "0.000 [0.000, 0.000]" in shown.out
+    assert "3 of 3 done" in shown.err  # the plain lines of a stream that is no terminal
+    # An earlier result in which two of the three were right.
+    told = json.loads(out.read_text())
+    told["name"] = "earlier"
+    for row in told["questions"][:2]:
+        row["exact_match"] = row["f1"] = 1.0
+    (tmp_path / "earlier.json").write_text(json.dumps(told))
+    assert read_evaluation(tmp_path / "earlier.json").questions[0].exact_match == 1.0
+    assert evaluate(place, "--run", "full", "--name", "ours", "--compare", str(tmp_path / "earlier.json")) == 0
+    lines = " ".join(capsys.readouterr().out.split())
+    assert "ours - earlier, over 3 shared questions: EM -0.667 [-1.000, +0.000]" in lines
+    assert "EM, 1 hop" in lines and "EM, 2 hops" in lines and "EM, hops unknown" in lines
+    for row in told["questions"]:
+        row["question"] += " (another wording)"
+    (tmp_path / "earlier.json").write_text(json.dumps(told))
+    found = in_json(place, capsys, "--run", "full", "--compare", str(tmp_path / "earlier.json"))
+    assert found["compare"][0]["difference"] is None
+
+
+def test_closed_book_needs_no_index_and_takes_one_turn(place, capsys):
+    where = ["--questions", str(place / "questions.jsonl"), "--runs", str(place / "runs")]
+    argv = ["eval", *where, "--model", str(place / "base"), "--closed-book", "--guided", "--turn-tokens", "8", "--json"]
+    assert main(argv) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["name"].endswith("(closed book)")
+    assert found["settings"]["protocol"] == "closed-book-guided"
+    assert (found["score"]["mean_turns"], found["score"]["mean_searches"]) == (1.0, 0.0)
+
+
+def test_a_search_that_failed_is_told(place, capsys, monkeypatch):
+    from quaere.errors import SearchFailed
+    from quaere.search.searcher import LocalSearcher
+
+    async def fail(self, queries, topk):
+        raise SearchFailed("the engine is broken", kind="broken")
+
+    # The tiny model cannot write a call that can be read, so its turns are read as one.
+    from quaere.chat.toolcall import ToolCallSolver
+    from quaere.records import Search
+
+    monkeypatch.setattr(LocalSearcher, "search", fail)
+    monkeypatch.setattr(ToolCallSolver, "read", lambda self, text: Search(("Halm",)))
+    assert evaluate(place, "--run", "full") == 0
+    assert "search failed in 3 episodes; each counts as wrong" in capsys.readouterr().out
+
+
+def refused(capsys, argv):
+    assert main(argv) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith(("loading", "1 of 1"))]
+    assert lines[0].startswith("quaere: ")
+    assert len(lines) <= 2
+    return lines[0]
+
+
+def test_refusals(place, tmp_path, capsys):
+    where = ["eval", "--questions", str(place / "questions.jsonl"), "--runs", str(place / "runs")]
+    index, model = ["--index", str(place / "index")], ["--model", str(place / "base")]
+    assert "give --model or --run" in refused(capsys, [*where, *index])
+    assert "give --model or --run" in refused(capsys, [*where, *index, *model, "--run", "full"])
+    assert "--checkpoint belongs to --run" in refused(capsys, [*where, *index, *model, "--checkpoint", "1"])
+    assert "give --index, or --closed-book" in refused(capsys, [*where, *model])
+    assert "--topk must be at least 1" in refused(capsys, [*where, *index, *model, "--topk", "0"])
+    assert "no run none" in refused(capsys, [*where, *index, "--run", "none"])
+    assert "no checkpoint of step 7" in refused(capsys, [*where, *index, "--run", "full", "--checkpoint", "7"])
+    assert "cannot be read" in refused(capsys, [*where, *index, *model, "--compare", str(tmp_path / "none.json")])
+    assert "cannot be written" in refused(capsys, [*where, *index, *model, "--out", str(tmp_path / "a" / "b.json")])
+    assert "is not an index" in refused(capsys, [*where, "--index", str(tmp_path), *model])
+    adapter = str(place / "runs" / "lora" / "checkpoints" / "step-000002" / "solver")
+    assert "is an adapter without its model" in refused(capsys, [*where, *index, "--model", adapter])
+    (tmp_path / "open.jsonl").write_text('{"question": "Who?"}\n')
+    asked = ["eval", "--questions", str(tmp_path / "open.jsonl"), *index, *model]
+    assert "question q1 cannot be scored" in refused(capsys, asked)
+    endpoint = ["--model", "openai:m@http://127.0.0.1:9/v1", "--limit", "1"]
+    assert "127.0.0.1:9" in refused(capsys, [*where, *index, *endpoint, "--json"])
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_a_folder_without_word_of_its_training_is_asked_in_full(place, tmp_path, capsys):
+    tiny.model(max_position_embeddings=8192).save_pretrained(tmp_path)
+    tiny.tokenizer().save_pretrained(tmp_path)
+    found = in_json(place, capsys, "--model", str(tmp_path), "--limit", "1", "--turn-tokens", "8", "--max-turns", "2")
+    assert found["settings"]["style"] == "full"
+    assert found["settings"]["limits"]["sequence_tokens"] == 3072

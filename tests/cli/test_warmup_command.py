@@ -1,0 +1,115 @@
+"""`quaere warmup` from the command line to a model folder that answers questions."""
+
+import argparse
+import json
+import sys
+
+import pytest
+import torch
+
+import tiny
+from quaere.cli import warmup
+from quaere.cli.main import main as quaere
+from quaere.errors import QuaereError
+
+LIMITS = ["--topk", "1", "--turn-tokens", "1024", "--tool-response-tokens", "600", "--style", "brief"]
+SMALL = ["--episodes", "12", "--hops", "1", "--epochs", "1", "--batch", "6", "--articles", "200", "--device", "cpu"]
+
+
+def main(*words):
+    """The command by itself, so that it can be tried whatever else the program offers."""
+    parser = argparse.ArgumentParser(prog="quaere")
+    warmup.register(parser.add_subparsers())
+    args = parser.parse_args(["warmup", *map(str, words)])
+    return args.run(args)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("base")
+    tiny.model(scale=1).save_pretrained(folder)
+    tiny.tokenizer().save_pretrained(folder)
+    return folder
+
+
+def load(folder):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+
+
+def test_from_a_model_to_a_model_that_asks(base, tmp_path, capsys):
+    out = tmp_path / "warm"
+    main("drzero", "--model", base, "--out", out, "--learning-rate", "3e-3", *SMALL, *LIMITS)
+    streams = capsys.readouterr()
+    assert "step 2/2 · loss" in streams.err and "12 episodes kept" in streams.err
+    assert f"--model {out}" in streams.out
+    manifest = json.loads((out / "warmup.json").read_text())
+    assert manifest["data"] == "oracle" and manifest["recipe"] == "drzero" and manifest["base_model"] == str(base)
+    assert (manifest["world_family"], manifest["world_seed"]) == ("warmup", 1)
+    assert (manifest["num_episodes"], manifest["num_held_out"], manifest["num_steps"]) == (12, 1, 2)
+    assert manifest["roles"] == ["solver", "proposer"] and manifest["style"] == "brief"
+    assert manifest["loss_after"] < manifest["loss_before"]
+    assert [path.name for path in tmp_path.iterdir()] == ["warm"]  # neither world nor index is left behind
+    model, tokenizer = load(out)
+    assert model.dtype == torch.float32 and tokenizer.chat_template == tiny.CHATML
+    before, _ = load(base)
+    assert any((model.state_dict()[name] != weight).any() for name, weight in before.state_dict().items())
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "halm.md").write_text("Orsolya Venn built the Halm bridge.")
+    assert quaere(["index", str(docs), "--out", str(tmp_path / "index")]) == 0
+    asked = ["ask", "Who?", "--index", str(tmp_path / "index"), "--model", str(out), "--runs", str(tmp_path / "runs")]
+    assert quaere([*asked, "--max-turns", "1", "--turn-tokens", "4"]) == 0
+
+
+def test_lora_is_merged_and_the_result_is_a_plain_model(base, tmp_path, capsys):
+    pytest.importorskip("peft")
+    out = tmp_path / "warm"
+    more = ["--lora-rank", "4", "--learning-rate", "1e-2", "--dtype", "bfloat16", "--json", "--roles", "solver"]
+    main("drzero", "--model", base, "--out", out, *SMALL, *LIMITS, *more)
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [event["event"] for event in events][-3:] == ["step", "step", "done"]
+    assert events[-1]["lora_rank"] == 4 and events[-1]["loss_after"] < events[-1]["loss_before"]
+    model, _ = load(out)
+    assert model.dtype == torch.bfloat16
+    before, _ = load(base)
+    assert set(model.state_dict()) == set(before.state_dict())
+    changed = {
+        name for name, weight in before.state_dict().items() if (model.state_dict()[name] != weight.bfloat16()).any()
+    }
+    assert changed and all("proj" in name for name in changed)
+
+
+def test_bad_input_is_said_before_any_work(base, tmp_path):
+    out = ["--out", tmp_path / "warm"]
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "notes.txt").write_text("mine")
+
+    def bad(match, *words, model=base):
+        with pytest.raises(QuaereError, match=match):
+            main("drzero", "--model", model, *words)
+
+    bad("left alone", "--out", full, "--force")
+    bad("roles are", *out, "--roles", "judge")
+    bad("--hops is a list", *out, "--hops", "4:3")
+    bad("weights for 1 to 4 hops", *out, "--hops", "1,1,1,1,1")
+    bad("at least 1 episode", *out, "--episodes", "0")
+    bad("--batch must be at least 1", *out, "--batch", "0")
+    bad("--learning-rate must be above 0", *out, "--learning-rate", "0")
+    bad("--lora-rank must be 0 or more", *out, "--lora-rank", "-1")
+    bad("unknown model no/such", *out, model="no/such")
+    bad("needs 5 turns for 4 hops", *out, "--max-turns", "3")
+    bad("200 to 100000 articles", *out, "--articles", "5")
+    bad("a teacher is an endpoint", *out, "--teacher", "smollm2-135m")
+    bad("127.0.0.1:9", *out, "--teacher", "openai:m@http://127.0.0.1:9/v1", "--episodes", "2", "--hops", "1")
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
+
+
+def test_help_is_light():
+    import subprocess
+
+    code = "import sys, quaere.cli.warmup; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {name.split(".")[0] for name in loaded} & {"torch", "transformers", "bm25s", "numpy", "rich"} == set()

@@ -1,0 +1,216 @@
+"""The presets against the paper, number by number; each ablation is one assignment away."""
+
+import re
+
+import pytest
+from msgspec import Struct, structs
+
+from quaere.errors import BadInput
+from quaere.recipes.drzero import config as module
+from quaere.recipes.drzero.config import PRESETS, DrZeroConfig, check_config
+from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs, load_config
+
+
+def load(*assignments, preset="paper"):
+    config = load_config(DrZeroConfig, presets=PRESETS, preset=preset, file=None, assignments=assignments)
+    check_config(config)
+    return config
+
+
+# ----------------------------------------------------------------------------------------------------------- the paper
+
+
+def test_paper_loop():
+    paper = load()
+    assert paper.iterations == 3
+    assert paper.proposer.steps == 50
+    assert paper.solver.steps == 50
+
+
+def test_paper_proposer():
+    proposer = load().proposer
+    assert proposer.batch == 256
+    assert proposer.hop_ratio == (4, 3, 2, 1)
+    assert proposer.document is True
+    assert proposer.questions == 1
+    assert proposer.attempts == 5
+    assert proposer.advantage == "hrpo"
+    assert proposer.unbiased_std is True
+    assert proposer.lone_group == "zero"
+    assert proposer.shuffle_advantages is False
+    assert proposer.reward.shape == "single"
+    assert proposer.reward.format_weight == 0.5
+    assert proposer.limits.max_turns == 5
+    assert proposer.limits.sequence_tokens == 4096
+    assert proposer.limits.topk == 3
+    assert proposer.learner.loss == "policy_gradient"
+
+
+def test_paper_solver():
+    solver = load().solver
+    assert solver.batch == 256
+    assert solver.attempts == 5
+    assert solver.unbiased_std is True
+    assert solver.shuffle_advantages is False
+    assert solver.limits.max_turns == 5
+    assert solver.limits.sequence_tokens == 3072
+    assert solver.limits.topk == 3
+    assert solver.learner.loss == "clipped"
+    assert solver.learner.epsilon == 0.2
+
+
+@pytest.mark.parametrize("role", ["proposer", "solver"])
+def test_paper_learner(role):
+    learner = getattr(load(), role).learner
+    assert learner.learning_rate == 1e-6
+    assert learner.betas == (0.9, 0.999)
+    assert learner.weight_decay == 0.01
+    assert learner.warmup_ratio == 0.03
+    assert learner.max_grad_norm in (0.1, 1.0)
+    assert learner.kl_beta == 0.0
+    assert learner.aggregation == "token_mean"
+
+
+def test_paper_trains_all_weights_on_what_the_policy_itself_samples():
+    paper = load()
+    assert paper.adapter.rank == 0
+    assert (paper.sampling.temperature, paper.sampling.top_p, paper.sampling.top_k) == (1.0, 1.0, 0)
+
+
+def test_paper_writes_one_question_for_each_prompt_and_drops_none():
+    generation = load().generation
+    assert (generation.candidates, generation.attempts) == (0, 0)
+
+
+def test_the_defaults_are_the_paper():
+    """A run that names no preset differs from the paper only in how many episodes are sampled at once."""
+    assert diff_configs(DrZeroConfig(), load()) == ["engine.max_rows: 32 -> 256"]
+
+
+# ---------------------------------------------------------------------------------------------------------- presets
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_loads_is_sound_and_survives_yaml(preset):
+    config = load(preset=preset)
+    assert config_from_yaml(DrZeroConfig, config_to_yaml(config)) == config
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_names_nothing_that_it_does_not_change(preset):
+    plain = DrZeroConfig()
+    named = {
+        f"{key}.{inner}" if inner else key
+        for key, value in PRESETS[preset].items()
+        for inner in (value if isinstance(value, dict) else [""])
+    }
+    assert {line.partition(":")[0] for line in diff_configs(plain, load(preset=preset))} == named
+
+
+@pytest.mark.parametrize("preset", ["single-gpu", "demo"])
+def test_small_presets_train_adapters_by_the_papers_method(preset):
+    config = load(preset=preset)
+    assert config.adapter.rank > 0
+    assert config.proposer.advantage == "hrpo"
+    assert (config.proposer.learner.loss, config.solver.learner.loss) == ("policy_gradient", "clipped")
+    assert config.proposer.reward == load().proposer.reward
+
+
+# --------------------------------------------------------------------------------------------------------- ablations
+
+ABLATIONS = {
+    "proposer.hop_ratio=[1,1,1,1]": ["proposer.hop_ratio: [4, 3, 2, 1] -> [1, 1, 1, 1]"],
+    "proposer.hop_ratio=[2,1,1,1]": ["proposer.hop_ratio: [4, 3, 2, 1] -> [2, 1, 1, 1]"],
+    "proposer.reward.format_weight=0": ["proposer.reward.format_weight: 0.5 -> 0.0"],
+    "proposer.reward.shape=parabola": ["proposer.reward.shape: single -> parabola"],
+    "proposer.document=false": ["proposer.document: true -> false"],
+    "proposer.steps=100": ["proposer.steps: 50 -> 100"],
+    "solver.steps=100": ["solver.steps: 50 -> 100"],
+    "proposer.advantage=grpo proposer.questions=4 proposer.attempts=4": [
+        "proposer.questions: 1 -> 4",
+        "proposer.attempts: 5 -> 4",
+        "proposer.advantage: hrpo -> grpo",
+    ],
+    "proposer.advantage=global": ["proposer.advantage: hrpo -> global"],
+    "proposer.lone_group=raw": ["proposer.lone_group: zero -> raw"],
+    "proposer.unbiased_std=false": ["proposer.unbiased_std: true -> false"],
+    "solver.learner.kl_beta=0.001": ["solver.learner.kl_beta: 0.0 -> 0.001"],
+    "proposer.learner.learning_rate=5e-7": ["proposer.learner.learning_rate: 1.0e-06 -> 5.0e-07"],
+    "proposer.learner.max_grad_norm=0.1": ["proposer.learner.max_grad_norm: 1.0 -> 0.1"],
+}
+
+
+@pytest.mark.parametrize("assignments", ABLATIONS)
+def test_an_ablation_changes_its_value_and_nothing_else(assignments):
+    assert diff_configs(load(), load(*assignments.split())) == ABLATIONS[assignments]
+
+
+def test_every_ablation_the_module_names_is_among_them():
+    named = re.findall(r"\b[a-z]+\.[a-z_.]+=[^\s,]+(?:,\d+)*\]?", module.__doc__)
+    assert len(named) >= 9
+    assert set(named) <= {one for assignments in ABLATIONS for one in assignments.split()}
+
+
+# ---------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("assignments", "says"),
+    [
+        ("iterations=0", "iterations must be at least 1, not 0"),
+        ("proposer.batch=0", "proposer.batch must be at least 1, not 0"),
+        ("solver.batch=-1", "solver.batch must be at least 1, not -1"),
+        ("generation.batch=0", "generation.batch must be at least 1, not 0"),
+        ("proposer.questions=0", "proposer.questions must be at least 1, not 0"),
+        ("engine.max_rows=0", "engine.max_rows must be at least 1, not 0"),
+        ("checkpoints.every=0", "checkpoints.every must be at least 1, not 0"),
+        ("checkpoints.keep=0", "checkpoints.keep must be at least 1, not 0"),
+        ("solver.limits.max_turns=0", "solver.limits.max_turns must be at least 1, not 0"),
+        ("proposer.limits.topk=0", "proposer.limits.topk must be at least 1, not 0"),
+        ("proposer.steps=-1", "proposer.steps must be at least 0, not -1"),
+        ("adapter.rank=-8", "adapter.rank must be at least 0, not -8"),
+        ("generation.candidates=-1", "generation.candidates must be at least 0, not -1"),
+        ("generation.attempts=-1", "generation.attempts must be at least 0, not -1"),
+        ("proposer.reward.format_weight=-0.5", "proposer.reward.format_weight must be at least 0, not -0.5"),
+        ("proposer.attempts=1", "proposer.attempts must be at least 2"),
+        ("solver.attempts=1", "solver.attempts must be at least 2"),
+        ("generation.attempts=1", "generation.attempts=1 would drop every question"),
+        ("proposer.hop_ratio=[]", "proposer.hop_ratio gives a weight for 1, 2, ... hops, not []"),
+        ("proposer.hop_ratio=[0,0]", "proposer.hop_ratio gives a weight for 1, 2, ... hops, not [0, 0]"),
+        ("proposer.hop_ratio=[2,-1]", "proposer.hop_ratio gives a weight for 1, 2, ... hops, not [2, -1]"),
+        ("proposer.advantage=grpo", "proposer.advantage=grpo compares questions about one document"),
+        ("proposer.steps=0", "proposer.steps=0 leaves the solver no questions"),
+        ("sampling.temperature=0", "sampling.temperature must be above 0"),
+        ("sampling.top_p=0", "sampling.top_p must be above 0"),
+        ("solver.learner.learning_rate=0", "solver.learner.learning_rate must be above 0"),
+    ],
+)
+def test_senseless_values_are_refused(assignments, says):
+    with pytest.raises(BadInput) as caught:
+        load(*assignments.split())
+    assert str(caught.value).startswith(says)
+    assert "\n" not in str(caught.value)
+
+
+def test_phases_may_be_left_out():
+    assert load("proposer.steps=0", "generation.candidates=64").proposer.steps == 0
+    assert load("solver.steps=0").solver.steps == 0
+    assert load("proposer.steps=0", "solver.steps=0").iterations == 3
+
+
+def assignments_of(section, prefix=""):
+    """Every setting of a config as `--set` would give it."""
+    for field in structs.fields(section):
+        value, key = getattr(section, field.name), prefix + field.name
+        if isinstance(value, Struct):
+            yield from assignments_of(value, f"{key}.")
+        else:
+            text = str(list(value)) if isinstance(value, tuple) else str(value)
+            yield f"{key}={text.lower() if isinstance(value, bool) else text}"
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_setting_can_be_set_by_its_name(preset):
+    assignments = list(assignments_of(load(preset=preset)))
+    assert len(assignments) > 70
+    assert load(*assignments, preset=None) == load(preset=preset)

@@ -1,0 +1,197 @@
+"""A run that is killed, wherever, ends as if it had never been; a retriever that dies does not end it."""
+
+import asyncio
+import hashlib
+import multiprocessing
+import os
+import random
+import signal
+import threading
+import time
+
+import msgspec
+import pytest
+from village_runs import Told, make_config, run_drzero
+
+from quaere.recipes.drzero.recipe import train
+from quaere.runs import Run
+from quaere.search.index import open_index
+from quaere.search.server import make_server
+from quaere.training import checkpoints
+from quaere.training.checkpoints import find_checkpoints
+
+# A forked server has torch and the recipe loaded, so that a killed run costs no new start of Python.
+SPAWN = multiprocessing.get_context("forkserver")
+SPAWN.set_forkserver_preload(["quaere.recipes.drzero.recipe", "transformers.models.llama", "village_runs"])
+
+
+class Server:
+    """The real search server on a port of its own; it may dawdle, and it may die."""
+
+    def __init__(self, index, port=0, delay_s=0.0):
+        self.index, self.port, self.delay_s = index, port, delay_s
+        self.num_requests = 0
+
+    def start(self):
+        server, listener = make_server(open_index(self.index), "127.0.0.1", self.port)
+        self.port = listener.getsockname()[1]
+        app, draw = server.config.app, random.Random(self.port)
+
+        async def slow(scope, receive, send):
+            if scope["type"] == "http":
+                self.num_requests += 1
+                await asyncio.sleep(draw.random() * self.delay_s)
+            await app(scope, receive, send)
+
+        server.config.app = slow
+        self.server = server
+        self.thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        self.thread.start()
+        return f"http://127.0.0.1:{self.port}"
+
+    def stop(self):
+        self.server.should_exit = self.server.force_exit = True
+        self.thread.join(10)
+
+
+@pytest.fixture
+def server(paths):
+    made = Server(paths[0])
+    yield made
+    made.stop()
+
+
+# ------------------------------------------------------------------------------------------------------------- kill -9
+
+
+def child(folder, config, marker, threads):
+    """Train in a process of its own; with a marker, say when a checkpoint is being written, and dawdle over it."""
+    import torch
+
+    torch.set_num_threads(threads)
+    if marker:
+        seal = checkpoints._seal
+
+        def slow_seal(path):
+            marker.touch()
+            time.sleep(0.1)
+            return seal(path)
+
+        checkpoints._seal = slow_seal
+    run_drzero(folder, config)
+
+
+def start(folder, config, marker=None):
+    process = SPAWN.Process(target=child, args=(folder, config, marker, 1))
+    process.start()
+    return process
+
+
+def digest(folder):
+    """SHA-256 of the final weights of both roles and of the optimizer."""
+    last = find_checkpoints(folder / "checkpoints")[-1]
+    files = sorted(path for path in last.path.rglob("*.safetensors"))
+    return last.step, {
+        str(path.relative_to(last.path)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files
+    }
+
+
+TIMES = {"step/seconds", "memory/process_gib", "solver/search_s", "proposer/search_s"}
+
+
+def contents(folder):
+    """Everything in the store that is not a time."""
+    with Run.open(folder) as run:
+        episodes = []
+        for episode in run.episodes():
+            turns = tuple(msgspec.structs.replace(turn, sample_s=0.0, search_s=0.0) for turn in episode.turns)
+            episodes.append(msgspec.structs.replace(episode, turns=turns))
+        rows = [(row.id, row.step, row.phase, row.metrics) for row in run.index()]
+        names = [name for name in run.metric_names() if name not in TIMES and not name.endswith("tokens_per_s")]
+        metrics = {name: run.metrics(name) for name in names}
+        return episodes, rows, metrics, run.candidates(), run.events()
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("rank", [0, pytest.param(4, marks=pytest.mark.slow)], ids=["full", "lora"])
+def test_killed_anywhere_it_ends_with_the_same_weights_and_store(paths, tmp_path, server, rank):
+    server.delay_s = 0.03  # when a search comes back is never the same twice
+    changes = {"search_url": server.start(), "iterations": 3, "adapter.rank": rank, "proposer.batch": 4}
+    config = make_config(paths, **changes)
+    straight = start(tmp_path / "straight", config)
+    straight.join()
+    assert straight.exitcode == 0
+    draw = random.Random(rank)
+    num_kills = 0
+    for attempt in range(40):
+        in_save = attempt % 3 == 2
+        marker = tmp_path / f"saving-{attempt}" if in_save else None
+        process = start(tmp_path / "killed", config, marker)
+        deadline = time.monotonic() + (60 if in_save else draw.uniform(0.6, 2.0))
+        while process.is_alive() and time.monotonic() < deadline and not (marker and marker.exists()):
+            time.sleep(0.01)
+        if marker:
+            time.sleep(draw.uniform(0, 0.4))
+        if num_kills == 10 or not process.is_alive():
+            process.join()
+            assert process.exitcode == 0
+            break
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        num_kills += 1
+    assert num_kills == 10
+    assert digest(tmp_path / "killed") == digest(tmp_path / "straight")
+    assert contents(tmp_path / "killed") == contents(tmp_path / "straight")
+
+
+# ----------------------------------------------------------------------------------------------------- a dead retriever
+
+
+def test_a_retriever_that_dies_for_ten_seconds_does_not_end_the_run(paths, tmp_path, server):
+    config = make_config(paths, "proposer.hop_ratio=[0,1]", "search.wait_s=3", search_url=server.start())
+    told, folder = Told(), tmp_path / "run"
+
+    def kill_and_revive():
+        while server.num_requests < 6:
+            time.sleep(0.005)
+        server.stop()
+        time.sleep(10)
+        server.start()
+
+    killer = threading.Thread(target=kill_and_revive)
+    killer.start()
+    with Run.create(folder, "evolve") as store:
+        asyncio.run(train(config, store, told))
+    killer.join()
+    assert [report.step for report in told.steps] == list(range(1, 7))
+    with Run.open(folder) as run:
+        rows = run.index()
+        spoiled = [row for row in rows if "episode/spoiled" in row.metrics]
+        failed = [
+            turn.failure
+            for row in spoiled
+            for turn in run.episode(row.id).turns
+            if turn.failure and turn.failure.boundary == "search"
+        ]
+    assert spoiled
+    assert failed and {failure.kind for failure in failed} <= {"unreachable", "timeout", "broken"}
+    # None of them was paid or learned from, and each was played again until its searches worked.
+    assert all(set(row.metrics) == {"episode/spoiled"} for row in spoiled)
+    replayed = {row.id.split("~")[0] for row in rows if "~" in row.id and "episode/spoiled" not in row.metrics}
+    assert replayed == {row.id.split("~")[0] for row in spoiled}
+    assert sum(report.metrics.get("proposer/spoiled", 0) for report in told.steps) + sum(
+        report.metrics.get("solver/spoiled", 0) for report in told.steps
+    ) == len(spoiled)
+
+
+def test_a_retriever_that_stays_dead_costs_the_step_and_not_the_run(paths, tmp_path, server):
+    """With nothing left to judge, nothing is learned; no failed search is taken for an empty result."""
+    url = server.start()
+    server.stop()
+    config = make_config(paths, "proposer.hop_ratio=[0,1]", "search.replays=1", "search.wait_s=0.1", search_url=url)
+    run, told = run_drzero(tmp_path / "run", config)
+    assert all(
+        report.metrics["advantage/nonzero"] == 0 for report in told.steps if "advantage/nonzero" in report.metrics
+    )
+    assert not any("gradient/norm" in report.metrics for report in told.steps)
+    assert {candidate.reason for candidate in run.candidates()} == {"unfinished"}

@@ -1,0 +1,288 @@
+"""Dr. Zero as a whole, on a tiny model, with every real part: episodes, rewards, advantages, learner, store."""
+
+import math
+from collections import Counter
+
+import pytest
+from village_runs import Told, make_config, run_drzero
+
+from quaere.errors import TrainingStopped
+from quaere.records import ProposeTask, SolveTask
+from quaere.rewards.difficulty import difficulty_reward, parabola_reward
+from quaere.rollout.samples import make_sample
+from quaere.training.checkpoints import find_checkpoints
+from quaere.training.learner import Learner
+
+TWO_STEPS = {"solver.steps": 0, "generation.candidates": 1, "generation.attempts": 0}
+
+
+@pytest.fixture(scope="module")
+def two_steps(paths, tmp_path_factory):
+    """Two proposer steps as the paper has them: (run, told)."""
+    config = make_config(paths, **TWO_STEPS)
+    return run_drzero(tmp_path_factory.mktemp("plain") / "run", config)
+
+
+def ablate(paths, tmp_path, *assignments):
+    return run_drzero(tmp_path / "run", make_config(paths, *assignments, **TWO_STEPS))
+
+
+def proposals(run, step=None):
+    """Stored proposer episodes of the proposer phase, with what was measured on them."""
+    rows = [row for row in run.index(phase="proposer", protocol="drzero-proposer") if step in (None, row.step)]
+    return [(run.episode(row.id), row.metrics) for row in rows]
+
+
+# -------------------------------------------------------------------------------------------------------- the whole run
+
+
+@pytest.fixture(scope="module")
+def whole(paths, tmp_path_factory):
+    config = make_config(paths, iterations=2)
+    return run_drzero(tmp_path_factory.mktemp("whole") / "run", config)
+
+
+def test_a_run_goes_through_its_phases_and_stores_everything(whole):
+    run, told = whole
+    phases = [(report.iteration, report.phase) for report in told.steps]
+    one = ["proposer"] * 2 + ["generation"] * 2 + ["solver"] * 2
+    assert phases == [(iteration, phase) for iteration in (0, 1) for phase in one]
+    assert [report.step for report in told.steps] == list(range(1, 13))
+    assert run.config_text().startswith("model:")
+    wanted = """reward/mean reward/format reward/difficulty format/think format/tool format/answer advantage/std
+    advantage/zero_variance policy/entropy gradient/norm proposer/tokens proposer/truncated proposer/valid
+    proposer/searches_h1 proposer/search_gap proposer/call_validity proposer/duplicates passes/0 passes/mean
+    mismatch/mean mismatch/max proposer/tokens_per_s proposer/search_s memory/process_gib loss/policy step/seconds"""
+    assert set(wanted.split()) <= set(run.metrics_at(1))
+    for episode, measured in proposals(run):
+        assert measured["reward/total"] == pytest.approx(measured["reward/format"] + measured["reward/difficulty"])
+        assert math.isfinite(measured["advantage"])
+        assert episode.task.hops in (1, 2)
+
+
+def test_one_question_a_document_and_n_attempts_a_valid_question(whole):
+    run, told = whole
+    for report in told.steps:
+        if report.phase != "proposer":
+            continue
+        cost = {name.removeprefix("cost/"): value for name, value in report.metrics.items() if name.startswith("cost/")}
+        episodes = run.index(step=report.step)
+        kinds = Counter(row.protocol for row in episodes)
+        assert kinds["drzero-proposer"] == cost["proposer_episodes"] == cost["documents"] == 8
+        assert kinds["drzero-solver"] == cost["solver_episodes"] == 3 * cost["valid_questions"]
+        assert cost["grpo_episodes"] == 20 * cost["documents"]
+
+
+def test_the_papers_numbers_of_episodes(paths, tmp_path):
+    """1 + 5 a document when every question is valid, against the 20 of GRPO with 4 questions x 4 answers."""
+    _, told = ablate(paths, tmp_path, "proposer.attempts=5", "proposer.steps=1")
+    cost = told.steps[0].metrics
+    assert cost["cost/proposer_episodes"] == 8
+    assert cost["cost/solver_episodes"] == 5 * cost["cost/valid_questions"]
+    assert (cost["cost/proposer_episodes"] + cost["cost/solver_episodes"]) <= 0.3 * cost["cost/grpo_episodes"]
+
+
+def test_the_solver_learns_only_from_kept_questions(whole):
+    run, _ = whole
+    for iteration in (0, 1):
+        candidates = run.candidates(iteration=iteration)
+        assert len(candidates) == 16
+        kept = {candidate.id for candidate in candidates if candidate.kept}
+        assert all(0 < item.num_right < item.num_attempts for item in candidates if item.kept)
+        for item in candidates:
+            expected = {"never solved": 0, "always solved": item.num_attempts}.get(item.reason)
+            assert expected in (None, item.num_right)
+        trained = {
+            row.task_id for row in run.index(phase="solver") if run.metrics_at(row.step)["run/iteration"] == iteration
+        }
+        assert trained <= kept
+
+
+def test_generation_uses_the_proposers_own_prompts(whole):
+    run, _ = whole
+    before = [(e.task.document.id, e.task.hops) for e, _ in proposals(run) if e.id.startswith("i0")]
+    generated = [run.episode(item.episode_id).task for item in run.candidates(iteration=0)]
+    assert Counter(before) == Counter((task.document.id, task.hops) for task in generated)
+
+
+def test_phases_train_their_own_role_alone(whole):
+    run, _ = whole
+    checkpoints = find_checkpoints(run.path / "checkpoints")
+    assert [found.step for found in checkpoints] == [10, 11, 12]
+
+    def weights(found, role):
+        return (found.path / role / "model.safetensors").read_bytes()
+
+    first, _, last = checkpoints
+    assert weights(first, "proposer") == weights(last, "proposer")
+    assert weights(first, "solver") != weights(last, "solver")
+
+
+# ------------------------------------------------------------------------------------------------------------ ablations
+
+
+@pytest.mark.parametrize("ratio", [(1, 1, 1, 1), (2, 1, 1, 1), (4, 3, 2, 1)])
+def test_hop_ratio(paths, tmp_path, ratio):
+    total = sum(ratio)
+    run, _ = ablate(paths, tmp_path, f"proposer.hop_ratio={list(ratio)}", f"proposer.batch={total}")
+    counts = Counter(episode.task.hops for episode, _ in proposals(run))
+    assert [counts[hops] for hops in (1, 2, 3, 4)] == [2 * weight for weight in ratio]
+
+
+def test_no_format_reward(paths, tmp_path, two_steps):
+    run, told = ablate(paths, tmp_path, "proposer.reward.format_weight=0")
+    assert all(report.metrics["reward/format"] == 0 for report in told.steps[:2])
+    assert all(measured["reward/total"] == measured["reward/difficulty"] for _, measured in proposals(run))
+    assert two_steps[1].steps[0].metrics["reward/format"] > 0
+
+
+def test_parabolic_reward(paths, tmp_path, two_steps):
+    for run, pay in (
+        (ablate(paths, tmp_path, "proposer.reward.shape=parabola")[0], parabola_reward),
+        (two_steps[0], difficulty_reward),
+    ):
+        tried = [measured for _, measured in proposals(run) if measured["attempts/num"]]
+        assert tried
+        for measured in tried:
+            expected = pay(int(measured["attempts/right"]), int(measured["attempts/num"]))
+            assert measured["reward/difficulty"] == pytest.approx(expected)
+    assert parabola_reward(2, 3) != difficulty_reward(2, 3)
+
+
+def test_no_initial_document(paths, tmp_path, two_steps):
+    run, _ = ablate(paths, tmp_path, "proposer.document=false")
+    assert all(episode.task.document is None for episode, _ in proposals(run))
+    assert all(episode.task.document is not None for episode, _ in proposals(two_steps[0]))
+
+
+def test_more_steps(paths, tmp_path, two_steps):
+    _, told = ablate(paths, tmp_path, "proposer.steps=3")
+    assert sum(report.phase == "proposer" for report in told.steps) == 3
+    assert sum(report.phase == "proposer" for report in two_steps[1].steps) == 2
+
+
+def by_group(run, key, step=1):
+    groups = {}
+    for episode, measured in proposals(run, step):
+        groups.setdefault(key(episode.task), []).append(measured)
+    return groups
+
+
+def sums_to_zero(groups):
+    return all(sum(item["advantage"] for item in group) == pytest.approx(0, abs=1e-4) for group in groups.values())
+
+
+def test_hrpo_compares_questions_of_equal_hops(two_steps):
+    groups = by_group(two_steps[0], lambda task: task.hops)
+    assert {len(group) for group in groups.values()} == {4}
+    assert sums_to_zero(groups)
+
+
+def test_grpo_compares_questions_about_one_document(paths, tmp_path):
+    run, told = ablate(paths, tmp_path, "proposer.advantage=grpo", "proposer.questions=3", "proposer.batch=4")
+    groups = by_group(run, lambda task: task.document.id)
+    assert {len(group) for group in groups.values()} == {3}
+    assert sums_to_zero(groups)
+    assert told.steps[0].metrics["cost/proposer_episodes"] == 12
+
+
+def test_a_global_baseline_compares_the_whole_batch(paths, tmp_path):
+    run, _ = ablate(paths, tmp_path, "proposer.advantage=global")
+    assert sums_to_zero(by_group(run, lambda task: "all"))
+    assert not sums_to_zero(by_group(run, lambda task: task.hops))
+
+
+def test_biased_deviation_and_lone_groups(paths, tmp_path, two_steps):
+    biased, _ = ablate(paths, tmp_path, "proposer.unbiased_std=false")
+    plain = {episode.id: measured["advantage"] for episode, measured in proposals(two_steps[0], 1)}
+    for episode, measured in proposals(biased, 1):
+        assert measured["advantage"] == pytest.approx(plain[episode.id] * math.sqrt(4 / 3), abs=1e-3)
+    raw, told = run_drzero(
+        tmp_path / "raw", make_config(paths, "proposer.lone_group=raw", "proposer.batch=2", **TWO_STEPS)
+    )
+    for _, measured in proposals(raw, 1):
+        assert measured["advantage"] == pytest.approx(measured["reward/total"], abs=1e-4)
+    assert told.steps[0].metrics["advantage/lone"] == 1.0
+
+
+@pytest.mark.parametrize("how", ["sequence_mean", "token_sum"])
+def test_how_the_loss_is_put_together(paths, tmp_path, two_steps, how):
+    _, told = ablate(paths, tmp_path, f"proposer.learner.aggregation={how}")
+    assert told.steps[0].metrics["gradient/norm"] != pytest.approx(two_steps[1].steps[0].metrics["gradient/norm"])
+    assert told.steps[0].metrics["reward/mean"] == two_steps[1].steps[0].metrics["reward/mean"]
+
+
+def test_kl_to_the_reference(paths, tmp_path, two_steps):
+    _, told = ablate(paths, tmp_path, "proposer.learner.kl_beta=0.5")
+    assert told.steps[0].metrics["loss/kl"] == pytest.approx(0, abs=1e-6)
+    assert told.steps[1].metrics["loss/kl"] > 0
+    assert "loss/kl" not in two_steps[1].steps[1].metrics
+
+
+def test_shuffled_advantages_belong_to_others(paths, tmp_path, two_steps):
+    run, _ = ablate(paths, tmp_path, "proposer.shuffle_advantages=true")
+    mine = {episode.id: measured["advantage"] for episode, measured in proposals(run, 1)}
+    theirs = {episode.id: measured["advantage"] for episode, measured in proposals(two_steps[0], 1)}
+    assert sorted(mine.values()) == pytest.approx(sorted(theirs.values()))
+    assert mine != theirs
+
+
+def test_adapters_on_a_shared_base(paths, tmp_path):
+    config = make_config(paths, "adapter.rank=4")
+    run, told = run_drzero(tmp_path / "run", config)
+    last = find_checkpoints(run.path / "checkpoints")[-1]
+    assert {path.name for path in (last.path / "solver").iterdir()} == {
+        "adapter_model.safetensors",
+        "adapter_config.json",
+    }
+    assert all(report.metrics.get("mismatch/max", 0) < 1e-3 for report in told.steps)
+
+
+# ----------------------------------------------------------------------------------------------------------- bad health
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_moves_no_weight(paths, tmp_path, monkeypatch):
+    broken = []
+
+    def step(learner, samples):
+        if learner.num_steps == 1:
+            broken.append(make_sample)
+            samples = [
+                *samples[:-1],
+                type(samples[-1])(
+                    samples[-1].token_ids,
+                    samples[-1].loss_mask,
+                    samples[-1].logprobs,
+                    (math.nan,) * len(samples[-1].token_ids),
+                ),
+            ]
+        return original(learner, samples)
+
+    original = Learner.step
+    monkeypatch.setattr(Learner, "step", step)
+    with pytest.raises(TrainingStopped, match="not finite"):
+        run_drzero(tmp_path / "run", make_config(paths, **TWO_STEPS))
+    monkeypatch.undo()
+    told = Told()
+    run, _ = run_drzero(tmp_path / "run", make_config(paths, **TWO_STEPS), told)
+    assert [report.step for report in told.steps] == [2, 3]
+    assert isinstance(run.episode(run.index(step=2)[0].id).task, ProposeTask | SolveTask)
+
+
+def test_an_alarm_stops_or_rolls_back(paths, tmp_path):
+    sick = ["health.min_entropy=9", "health.patience=2", "proposer.steps=4"]
+    with pytest.raises(TrainingStopped, match="entropy"):
+        ablate(paths, tmp_path / "stop", *sick, "health.policy=stop")
+    told = Told()
+    with pytest.raises(TrainingStopped, match="rollbacks did not help"):
+        run_drzero(
+            tmp_path / "back",
+            make_config(paths, *sick, "health.policy=rollback", "health.max_rollbacks=1", **TWO_STEPS),
+            told,
+        )
+    assert [report.step for report in told.steps] == [1, 2, 1, 2]
+    # What is drawn after a rollback is drawn anew.
+    assert told.steps[0].metrics["reward/mean"] != told.steps[2].metrics["reward/mean"]
+    assert any("went back from step 2 to step 0" in note for note in told.notes)
+    _, told = ablate(paths, tmp_path / "warn", *sick)
+    assert sum(bool(report.alarms) for report in told.steps) == 1

@@ -1,0 +1,241 @@
+"""The oracle's episodes: really played, right, well formed, varied, and the same for the same seed."""
+
+import asyncio
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tiny
+from quaere.chat.rendering import Renderer
+from quaere.chat.toolcall import STOP
+from quaere.errors import BadInput
+from quaere.records import Answer, Proposal, Search
+from quaere.rewards.answers import exact_match_score
+from quaere.rewards.formatting import contains
+from quaere.rollout.episode import Limits
+from quaere.search.index import build_index
+from quaere.training.phases.proposing import opens_with_plan, read_proposal
+from quaere.training.warmup.demonstration import find_fault
+from quaere.training.warmup.lessons import Lessons, build_world, plan_lessons, share_out
+from quaere.training.warmup.oracle import play_oracle
+from quaere.worlds import generate_world, write_world
+
+# The tiny tokenizer takes three times as many tokens as a real one.
+LIMITS = Limits(turn_tokens=1024, sequence_tokens=40_000, tool_response_tokens=6000)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A world, its index and a renderer."""
+    return *build_world(1, 300, tmp_path_factory.mktemp("warmup")), Renderer(tiny.tokenizer())
+
+
+def play(place, **changes):
+    settings = {"num_episodes": 40, "limits": LIMITS, "seed": 5} | changes
+    return asyncio.run(play_oracle(*place, **settings))
+
+
+@pytest.fixture(scope="module", params=["full", "brief"])
+def played(place, request):
+    return play(place, num_episodes=80, style=request.param)
+
+
+def by_role(played, kind):
+    return [episode for episode in played.episodes if isinstance(episode.outcome, kind)]
+
+
+def hops_of(episode):
+    return episode.task.question.hops if isinstance(episode.outcome, Answer) else episode.task.hops
+
+
+def test_there_are_as_many_as_asked_for_in_the_ratio(played):
+    for kind in (Answer, Proposal):
+        hops = [hops_of(episode) for episode in by_role(played, kind)]
+        assert [hops.count(number) for number in (1, 2, 3, 4)] == [16, 12, 8, 4]
+    assert len({episode.id for episode in played.episodes}) == 80
+    assert len({read_question(episode) for episode in played.episodes}) == 80
+
+
+def read_question(episode):
+    return episode.outcome.question if isinstance(episode.outcome, Proposal) else episode.task.question.text
+
+
+def test_every_turn_is_as_a_policy_would_end_it(played):
+    for episode in played.episodes:
+        assert episode.end == "answered"
+        for turn in episode.turns:
+            assert turn.failure is None
+            assert turn.stop_reason == "stop_string"
+            assert opens_with_plan(turn.text)
+            assert turn.text.endswith(STOP)
+            assert sum(turn.text.count(stop) for stop in STOP) == 1
+
+
+def test_a_solver_is_right_and_can_see_why(place, played):
+    _, _, renderer = place
+    for episode in by_role(played, Answer):
+        question = episode.task.question
+        assert exact_match_score(episode.outcome.text, question.answers) == 1.0
+        replies = [segment for segment in episode.segments if segment.origin == "environment"]
+        seen = "\n".join(renderer.decode(segment.token_ids) for segment in replies)
+        for evidence in question.evidence:
+            assert evidence.text in seen
+        assert contains(seen, episode.outcome.text)
+        assert question.hops <= episode.num_searches <= 4
+
+
+def test_a_proposer_earns_full_marks(played):
+    for episode in by_role(played, Proposal):
+        score = read_proposal(episode).score
+        assert score.valid
+        assert (score.think, score.tool, score.answer, score.total) == (1.0, 1.0, 1.0, 1.0)
+        assert episode.num_searches == episode.task.hops - 1
+
+
+def test_a_proposer_starts_from_its_document_and_leaves_it(place, played):
+    world, index, _ = place
+    golds = {
+        gold.text: gold for hops in (1, 2, 3) for gold in world.questions(250, (hops,))
+    }  # as the lessons draw them, in the same order
+    passages = {passage.id: passage for passage in index.passages()}
+    for episode in by_role(played, Proposal):
+        document, gold = episode.task.document, golds[episode.outcome.question]
+        assert passages[document.id] == document
+        start = gold.chain[0].mention.removeprefix("the ")
+        assert start.lower() in document.titled_text.lower() and start.lower() in gold.text.lower()
+        if episode.task.hops == 1:
+            assert gold.gold_ids == (document.doc_id,)
+            continue
+        assert document.doc_id not in gold.gold_ids
+        assert not contains(document.titled_text, episode.outcome.answer)
+        found = [{hit.passage.doc_id for result in turn.results for hit in result.hits} for turn in episode.turns[:-1]]
+        assert all(doc_id in ids for doc_id, ids in zip(gold.gold_ids, found, strict=True))
+
+
+def test_loss_lies_on_the_written_turns_and_nowhere_else(place, played):
+    _, _, renderer = place
+    for episode in played.episodes:
+        origins = [segment.origin for segment in episode.segments]
+        assert origins == ["prompt", *["model", "environment"] * (len(episode.turns) - 1), "model"]
+        for segment in episode.segments:
+            assert set(segment.loss_mask) == {segment.origin == "model"}
+        written = [segment for segment in episode.segments if segment.origin == "model"]
+        assert [renderer.decode(segment.token_ids) for segment in written] == [turn.text for turn in episode.turns]
+
+
+def thoughts(episodes):
+    return [re.search("<think>(.*)</think>", turn.text)[1] for episode in episodes for turn in episode.turns]
+
+
+def test_words_are_short_and_varied(place):
+    episodes = play(place, num_episodes=120, style="brief").episodes
+    written = thoughts(episodes)
+    lengths = sorted(len(thought.split()) for thought in written)
+    assert lengths[0] >= 4 and lengths[-1] <= 30
+    assert lengths[len(lengths) // 20] >= 5 and lengths[len(lengths) * 9 // 10] <= 16
+    assert all(thought[-1] in ".?" and not re.search(r"[{}\[\]|]|^[a-z]|  ", thought) for thought in written)
+    # Without names and numbers, what is left is the form.
+    forms = {re.sub(r"(the )?[A-Z][\w']+( (of the|of|the|and|in|at|[A-Z][\w']+))*|\d+", "_", text) for text in written}
+    assert len(forms) > 0.4 * len(written)
+    assert len(set(written)) > 0.95 * len(written)
+    queries = [
+        turn.action.queries[0] for episode in episodes for turn in episode.turns if isinstance(turn.action, Search)
+    ]
+    assert len(set(queries)) > 0.9 * len(queries)
+    first_words = {query.split()[0] for query in queries}
+    assert len(first_words) > 40
+
+
+def test_the_seed_decides(place):
+    def texts(seed):
+        return [
+            turn.text
+            for episode in play(place, seed=seed, num_episodes=8, hop_ratio=(1, 1), style="brief").episodes
+            for turn in episode.turns
+        ]
+
+    assert texts(1) == texts(1) != texts(2)
+
+
+def test_a_solver_searches_again_with_other_words(place):
+    episodes = play(place, roles=("solver",), num_episodes=40, hop_ratio=(1, 1), style="brief").episodes
+    again = [episode for episode in episodes if episode.num_searches > episode.task.question.hops]
+    assert again
+    for episode in again:
+        queries = [turn.action.queries[0] for turn in episode.turns[:-1]]
+        assert len(set(queries)) == len(queries)
+
+
+def test_what_is_cut_off_is_not_found(place):
+    """With so little room only part of a passage can be read; those episodes that are kept still show every fact."""
+    _, _, renderer = place
+    limits = Limits(turn_tokens=1024, sequence_tokens=40_000, tool_response_tokens=250)
+    played = play(place, roles=("solver",), num_episodes=6, hop_ratio=(1,), limits=limits)
+    assert played.dropped["a fact was not found"] > 0
+    for episode in played.episodes:
+        seen = renderer.decode(episode.token_ids)
+        assert all(evidence.text in seen for evidence in episode.task.question.evidence)
+
+
+def test_the_evaluation_family_is_refused(place, tmp_path):
+    _, index, renderer = place
+    world = generate_world(1, 200, "evaluation")
+    with pytest.raises(BadInput, match="never trained on"):
+        play((world, index, renderer))
+    write_world(world, tmp_path / "world", 0)
+    own = build_index(tmp_path / "world" / "corpus.jsonl", tmp_path / "index")
+    with pytest.raises(BadInput, match="never trained on"):
+        Lessons(world, own)
+
+
+def test_limits_without_room_are_refused(place):
+    with pytest.raises(BadInput, match="needs 3 turns for 2 hops"):
+        play(place, hop_ratio=(1, 1), limits=Limits(max_turns=2))
+    with pytest.raises(BadInput, match="needs 3 turns for 3 hops"):
+        play(place, roles=("proposer",), hop_ratio=(1, 1, 1), limits=Limits(max_turns=2))
+    with pytest.raises(BadInput, match="only 0 of 2 solver episodes of 1 hops"):
+        play(place, roles=("solver",), num_episodes=2, hop_ratio=(1,), limits=Limits(tool_response_tokens=4))
+
+
+@pytest.mark.parametrize(
+    ("roles", "num", "ratio"),
+    [((), 4, (1,)), (("judge",), 4, (1,)), (("solver", "solver"), 4, (1,)), (("solver",), 0, (1,))]
+    + [(("solver",), 4, ratio) for ratio in ((), (0, 0), (1, -1), (1, 1, 1, 1, 1))],
+)
+def test_plans_that_make_no_sense_are_refused(roles, num, ratio):
+    with pytest.raises(BadInput):
+        plan_lessons(roles, num, ratio)
+
+
+@given(st.integers(0, 500), st.lists(st.integers(0, 9), min_size=1, max_size=4).filter(any))
+def test_shares_add_up_and_are_fair(num, ratio):
+    counts = share_out(num, ratio)
+    assert sum(counts) == num
+    assert all(abs(count - num * weight / sum(ratio)) < 1 for count, weight in zip(counts, ratio, strict=True))
+
+
+def test_calls_are_json(played):
+    for episode in played.episodes:
+        for turn in episode.turns[:-1]:
+            call = json.loads(re.search("<tool_call>(.*)</tool_call>", turn.text)[1])
+            assert call == {"name": "search", "arguments": {"query_list": list(turn.action.queries)}}
+
+
+def test_a_fault_is_named(played):
+    from msgspec import structs
+
+    episode = by_role(played, Answer)[0]
+    assert find_fault(episode, "solver") == ""
+    assert find_fault(structs.replace(episode, outcome=Answer("Nobody")), "solver") == "wrong answer"
+    assert find_fault(structs.replace(episode, end="turn_limit"), "solver") == "turn_limit"
+    proposal = by_role(played, Proposal)[-1]
+    assert find_fault(proposal, "proposer") == ""
+    unseen = structs.replace(proposal, outcome=Proposal(proposal.outcome.question, "Nobody"))
+    assert find_fault(unseen, "proposer") == "the answer was not found"
+    leaked = structs.replace(proposal, outcome=Proposal(f"Is it {proposal.outcome.answer}?", proposal.outcome.answer))
+    assert find_fault(leaked, "proposer") == "the question is not valid"
+    lazy = structs.replace(proposal, turns=proposal.turns[-1:])
+    assert find_fault(lazy, "proposer") == "too few searches"

@@ -1,0 +1,156 @@
+"""TensorBoard and W&B really written, and a clear word where they are not installed."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quaere.errors import BadInput, ExtraMissing
+from quaere.runs import Run
+from quaere.training import writers
+from quaere.training.reporting import StepReport
+from quaere.training.writers import TensorBoardReporter, WandbReporter, open_writers
+
+
+def report(step: int, reward: float, *alarms: str) -> StepReport:
+    return StepReport(
+        step=step,
+        num_steps=9,
+        iteration=0,
+        phase="proposer",
+        phase_step=step,
+        num_phase_steps=9,
+        metrics={"reward/mean": reward, "loss/policy": math.nan},
+        alarms=alarms,
+    )
+
+
+def read_events(folder: Path) -> Any:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    events = accumulator.EventAccumulator(str(folder))
+    events.Reload()
+    return events
+
+
+def scalars(folder: Path, name: str) -> list[tuple[int, float]]:
+    return [(event.step, event.value) for event in read_events(folder).Scalars(name)]
+
+
+def texts(folder: Path, name: str) -> list[tuple[int, str]]:
+    found = read_events(folder).Tensors(f"{name}/text_summary")
+    return [(event.step, event.tensor_proto.string_val[0].decode()) for event in found]
+
+
+# ------------------------------------------------------------------------------------------------------- TensorBoard
+
+
+def test_tensorboard_shows_what_was_told(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    (writer,) = open_writers(["tensorboard", "tensorboard"], tmp_path)
+    writer.note("the proposer begins")
+    writer.step(report(1, 0.25))
+    folder = tmp_path / "tensorboard"
+    assert scalars(folder, "reward/mean") == [(1, 0.25)]  # at once, not when it is closed
+    writer.step(report(2, 0.5, "the entropy is low"))
+    writer.note("done")
+    writer.close()
+    assert scalars(folder, "reward/mean") == [(1, 0.25), (2, 0.5)]
+    assert all(math.isnan(value) for _, value in scalars(folder, "loss/policy"))
+    assert texts(folder, "alarms") == [(2, "the entropy is low")]
+    assert texts(folder, "notes") == [(1, "the proposer begins"), (2, "done")]
+
+
+def test_tensorboard_forgets_the_steps_that_are_taken_again(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    writer = TensorBoardReporter(tmp_path)
+    for step in (1, 2, 3):
+        writer.step(report(step, 0.25))
+    writer.step(report(2, 0.75))  # rolled back
+    writer.close()
+    assert scalars(tmp_path, "reward/mean") == [(1, 0.25), (2, 0.75)]
+
+
+def test_a_writer_that_was_told_nothing_writes_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    writer = TensorBoardReporter(tmp_path / "tensorboard")
+    writer.close()
+    assert not (tmp_path / "tensorboard").exists()
+
+
+# --------------------------------------------------------------------------------------------------------------- W&B
+
+
+def test_wandb_writes_beside_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    Run.create(tmp_path / "evolve-1", "evolve", {"model": "tiny"}).close()
+    (writer,) = open_writers(["wandb"], tmp_path / "evolve-1")
+    assert isinstance(writer, WandbReporter)
+    writer.note("the proposer begins")
+    for step in (1, 2, 1):
+        writer.step(report(step, 0.5, "the entropy is low"))
+    writer.close()
+    (written,) = (tmp_path / "evolve-1" / "wandb").glob("offline-run-*/*.wandb")
+    content = written.read_bytes()
+    assert b"reward/mean" in content
+    assert b"tiny" in content
+
+
+def test_nothing_is_sent_unless_the_user_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    assert writers._wandb_mode() == "offline"
+    (tmp_path / "netrc").write_text("machine other.example login user password secret\n")
+    assert writers._wandb_mode() == "offline"
+    monkeypatch.setenv("WANDB_BASE_URL", "https://other.example")
+    assert writers._wandb_mode() == "online"
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert writers._wandb_mode() == "disabled"
+    monkeypatch.delenv("WANDB_MODE")
+    (tmp_path / "netrc").write_text("nonsense\n")
+    assert writers._wandb_mode() == "offline"
+    monkeypatch.setenv("WANDB_API_KEY", "secret")
+    assert writers._wandb_mode() == "online"
+
+
+# ------------------------------------------------------------------------------------------------- what is not there
+
+
+@pytest.mark.parametrize(("name", "module"), [("tensorboard", "torch.utils.tensorboard"), ("wandb", "wandb")])
+def test_a_missing_package_is_named_with_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str
+) -> None:
+    Run.create(tmp_path / "r", "evolve").close()
+    monkeypatch.setitem(sys.modules, module, None)  # importing it now fails
+    with pytest.raises(ExtraMissing, match=f"needs {name}") as caught:
+        open_writers([name], tmp_path / "r")
+    assert caught.value.hint == f"pip install 'quaere[{name}]'"
+
+
+def test_an_unknown_writer_is_refused_before_any_is_opened(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="there is no writer mlflow; there are tensorboard and wandb"):
+        open_writers(["wandb", "mlflow"], tmp_path)
+    assert open_writers([], tmp_path) == []
+
+
+def test_writers_already_open_are_closed_when_one_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+
+    class Opened:
+        def __init__(self, folder: Path) -> None:
+            self.folder = folder
+
+        def close(self) -> None:
+            closed.append(self.folder)
+
+    monkeypatch.setattr(writers, "TensorBoardReporter", Opened)
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    Run.create(tmp_path / "r", "evolve").close()
+    with pytest.raises(ExtraMissing):
+        open_writers(["tensorboard", "wandb"], tmp_path / "r")
+    assert closed == [tmp_path / "r" / "tensorboard"]
