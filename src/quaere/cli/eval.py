@@ -51,6 +51,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     what.add_argument("--checkpoint", type=int, metavar="N", help="step of the run (default: the latest)")
     parser.add_argument("--questions", type=Path, required=True, metavar="FILE", help="JSONL file of questions")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions of the file")
+    parser.add_argument("--hops", type=int, nargs="+", default=[], metavar="N", help="only questions of so many hops")
     parser.add_argument("--index", metavar="DIR|URL", help="index directory, or URL of a search server")
     parser.add_argument("--closed-book", action="store_true", help="one turn, no search: what the model knows")
     parser.add_argument(
@@ -87,7 +88,7 @@ def run(args: argparse.Namespace) -> None:
 
     _check(args)
     others = [read_evaluation(path) for path in args.compare]
-    questions = read_questions(args.questions, args.limit)
+    questions = read_questions(args.questions, args.limit, args.hops)
     refuse_unanswerable(questions)
     weights = _find_weights(args)
     searcher = _open_searcher(args)
@@ -203,6 +204,7 @@ def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: 
         "model": model,
         "questions": str(args.questions),
         "limit": args.limit,
+        "hops": args.hops,
         "index": None if args.closed_book else args.index,
         "protocol": protocol.name,
         "style": getattr(protocol, "style", None),

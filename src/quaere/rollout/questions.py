@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -24,8 +25,11 @@ class _Row(msgspec.Struct):
     evidence: tuple[Evidence, ...] = ()
 
 
-def read_questions(path: Path, limit: int | None = None) -> list[Question]:
-    """The questions of a JSONL file (plain or compressed); a broken line is named by its number."""
+def read_questions(path: Path, limit: int | None = None, hops: Collection[int] = ()) -> list[Question]:
+    """The questions of a JSONL file (plain or compressed); a broken line is named by its number.
+
+    With `hops`, only those of so many hops; `limit` counts what is left.
+    """
     questions: list[Question] = []
     seen: set[str] = set()
     for number, line in read_lines(path):
@@ -43,7 +47,11 @@ def read_questions(path: Path, limit: int | None = None) -> list[Question]:
         if name in seen:
             raise BadInput(f"{path}, line {number}: the id {name} occurs twice")
         seen.add(name)
+        if hops and row.hops not in hops:
+            continue
         questions.append(Question(name, row.question, row.answers, row.hops, row.evidence))
+    if not questions and seen:
+        raise BadInput(f"{path} holds no question of {' or '.join(map(str, hops))} hops")
     if not questions:
         raise BadInput(f"{path} holds no question", hint='each line needs {"question": "...", "answers": ["..."]}')
     return questions

@@ -6,11 +6,14 @@ order of the passages and a passage that shares no term with the query is never 
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from msgspec import Struct
@@ -56,7 +59,7 @@ class Bm25Engine:
         passages: Iterable[Passage], num_passages: int, settings: Bm25Settings, folder: Path, progress: Progress
     ) -> None:
         """Write the engine's files into `folder`."""
-        import bm25s
+        bm25s = _import_bm25s()
 
         numbers: defaultdict[str, int] = defaultdict()
         numbers.default_factory = numbers.__len__  # a new term gets the next number
@@ -77,8 +80,7 @@ class Bm25Engine:
     @staticmethod
     def open(folder: Path) -> Bm25Engine:
         """Open what `build` wrote."""
-        import bm25s
-
+        bm25s = _import_bm25s()
         scorer = bm25s.BM25.load(folder, mmap=True, show_progress=False)
         # A plain view of the same mapped memory: slicing numpy's memmap class costs more than the slice is worth.
         scorer.scores |= {name: np.asarray(scorer.scores[name]) for name in ("data", "indices", "indptr")}
@@ -93,6 +95,15 @@ class Bm25Engine:
         if not known:
             return []
         return _best(self._scorer.get_scores_from_ids(known), topk)
+
+
+def _import_bm25s() -> Any:
+    """bm25s without JAX: where JAX is installed, importing bm25s would try it out, and so claim most of a GPU's memory.
+
+    Its selection of the best, the one thing JAX is for, is not used here.
+    """
+    with patch.dict(sys.modules, {} if "bm25s" in sys.modules else {"jax": None, "jax.lax": None}):
+        return import_module("bm25s")
 
 
 def _best(scores: NDArray[np.float32], topk: int) -> list[Match]:

@@ -31,15 +31,7 @@ def open_writers(names: Sequence[str], run_path: str | Path) -> list[Reporter]:
     open_writers(["tensorboard", "wandb"], "runs/evolve-20250301-101500")
     """
     check_writers(names)
-    opened: list[Reporter] = []
-    try:
-        for name in dict.fromkeys(names):  # named twice, it is written once
-            opened.append(_open_writer(name, Path(run_path)))
-    except BaseException:
-        for writer in opened:
-            writer.close()
-        raise
-    return opened
+    return [_open_writer(name, Path(run_path)) for name in dict.fromkeys(names)]  # named twice, it is written once
 
 
 def check_writers(names: Sequence[str]) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec import structs
+
 from quaere.errors import BadInput
+from quaere.policies.catalogue import resolve_model
 from quaere.recipes.drzero.config import PRESETS, DrZeroConfig, check_config
 from quaere.recipes.drzero.measuring import GRPO_ROLLOUTS
 from quaere.recipes.drzero.train import ROLES, count_batches, count_candidates, count_steps, evolve
@@ -12,7 +15,8 @@ from quaere.recipes.registry import Recipe
 from quaere.runs import Run
 from quaere.search.index import Index, open_index
 from quaere.search.searcher import LocalSearcher, Searcher, open_searcher
-from quaere.training.actors import open_actors
+from quaere.training.actors import choose_device, open_actors
+from quaere.training.estimate import estimate_run
 from quaere.training.reporting import Reporter
 from quaere.training.trainingrun import TrainingRun
 
@@ -55,6 +59,7 @@ def check(config: DrZeroConfig) -> None:
     if not config.model:
         raise BadInput("no model is named", hint="quaere evolve drzero --model smollm2-135m --index DIR")
     _open_documents(config)
+    resolve_model(config.model)  # found, or downloaded, before a run is begun for it
 
 
 def _open_documents(config: DrZeroConfig) -> Index:
@@ -94,6 +99,30 @@ def plan(config: DrZeroConfig) -> list[tuple[str, str]]:
             f"{solver.steps} steps of {solver.batch} questions; a step plays {solver.batch * solver.attempts} "
             f"episodes, {solver_tokens:,} tokens at most",
         ),
+        *_plan_memory(config),
+    ]
+
+
+def _plan_memory(config: DrZeroConfig) -> list[tuple[str, str]]:
+    """What the larger of the two phases needs, by the sizes of the model."""
+    device = choose_device(config.engine.device, report=lambda line: None)
+    phases = [
+        estimate_run(
+            resolve_model(config.model).path,
+            adapter=config.adapter,
+            engine=config.engine,
+            learner=phase.learner,
+            sequence_tokens=phase.limits.sequence_tokens,
+            device="cuda" if device == "cuda" else "cpu",
+        )
+        for phase in (config.proposer, config.solver)
+    ]
+    largest = max(phases, key=lambda estimate: estimate.memory.total)
+    parts = [(name, size) for name, size in structs.asdict(largest.memory).items() if size >= 2**20]
+    said = ", ".join(f"{name.replace('_', ' ')} {size / 2**30:.2f}" for name, size in parts)
+    return [
+        ("weights", f"{largest.num_parameters:,}, of which {largest.num_trainable:,} are trained in each role"),
+        ("memory", f"about {largest.memory.total / 2**30:.1f} GiB on the {device}: {said}"),
     ]
 
 

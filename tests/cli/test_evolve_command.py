@@ -1,0 +1,112 @@
+"""`quaere evolve` as a person meets it: start, watch, stop, go on, look, export."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from quaere.cli.main import main
+from quaere.runs import Run
+
+sys.path.append(str(Path(__file__).parents[1] / "recipes"))
+
+import village
+from village_runs import SMALL
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    root = tmp_path_factory.mktemp("village")
+    index, model = village.build(root, num_steps=60)
+    lines = [f"{key}: {json.dumps(value)}" for key, value in SMALL.items()]
+    (root / "small.yaml").write_text("\n".join(lines), encoding="utf-8")
+    return root, ["--index", str(index), "--model", str(model), "--config", str(root / "small.yaml")]
+
+
+def evolve(*args):
+    return main(["evolve", *map(str, args)])
+
+
+@pytest.fixture(scope="module")
+def run_path(place):
+    root, args = place
+    assert evolve("drzero", *args, "--out", root / "run", "--json") == 0
+    return root / "run"
+
+
+def test_it_tells_every_step_as_json(place, tmp_path, capsys):
+    assert evolve("drzero", *place[1], "--out", tmp_path / "run", "--json", "--set", "solver.steps=1") == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    steps = [line for line in lines if line["event"] == "step"]
+    assert [line["phase"] for line in steps] == ["proposer"] * 2 + ["generation"] * 2 + ["solver"]
+    assert steps[0]["metrics"]["reward/mean"] >= 0
+
+
+def test_a_run_can_be_seen_asked_and_exported(place, run_path, capsys, tmp_path):
+    assert main(["runs", "show", str(run_path)]) == 0
+    assert "candidates" in capsys.readouterr().out
+    out = tmp_path / "solver"
+    assert main(["export", str(run_path), "--role", "solver", "--merge", "--out", str(out)]) == 0
+    assert main(["ask", "Who built Halm?", "--model", str(out), "--index", place[1][1], "--runs", str(tmp_path)]) == 0
+
+
+def test_going_on_with_a_finished_run_changes_nothing(run_path, capsys):
+    before = Run.open(run_path).count_episodes()
+    assert evolve("--resume", run_path) == 0
+    assert Run.open(run_path).count_episodes() == before
+    assert "going on after step 6 of 6" in capsys.readouterr().err
+
+
+def test_a_changed_config_is_refused_unless_forced(run_path, capsys):
+    assert evolve("--resume", run_path, "--set", "solver.steps=3") == 2
+    assert "solver.steps: 2 -> 3" in capsys.readouterr().err
+    assert evolve("--resume", run_path, "--set", "solver.steps=3", "--force") == 0
+    assert "solver 3/3" in capsys.readouterr().err
+    assert "steps: 3" in (run_path / "config.yaml").read_text(encoding="utf-8")
+
+
+def test_print_config_gives_a_file_that_can_be_used(place, tmp_path, capsys):
+    assert evolve("drzero", *place[1], "--set", "seed=5", "--print-config") == 0
+    (tmp_path / "all.yaml").write_text(capsys.readouterr().out, encoding="utf-8")
+    assert evolve("drzero", "--config", tmp_path / "all.yaml", "--print-config") == 0
+    assert capsys.readouterr().out == (tmp_path / "all.yaml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("preset", ["paper", "single-gpu", "demo"])
+def test_a_dry_run_says_what_would_run_and_leaves_nothing(place, tmp_path, capsys, preset):
+    args = [*place[1][:4], "--preset", preset, "--runs", tmp_path]
+    assert evolve("drzero", *args, "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert "memory" in said and "episodes a document" in said
+    if preset == "paper":
+        assert "50 steps of 256 documents; a step plays 256 + 1280 episodes" in said
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["drzero"], "no model is named"),
+        (["drzero", "--model", "./nowhere"], "no index is named"),
+        (["drzero", "--set", "proposer.stepz=3"], "proposer.steps"),
+        (["drzero", "--set", "proposer.steps=many"], "whole number"),
+        (["drzero", "--preset", "papr"], "paper"),
+        (["drzero", "--config", "nowhere.yaml"], "nowhere.yaml"),
+        (["--resume", "nowhere"], "no run nowhere"),
+        ([], "name a recipe"),
+    ],
+)
+def test_bad_input_is_one_clear_line(args, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert evolve(*args) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.startswith("quaere: ") and error.count("\n") <= 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_is_not_there_leaves_no_run_behind(place, tmp_path, capsys):
+    assert evolve("drzero", "--index", place[1][1], "--model", "./nowhere", "--out", tmp_path / "run") == 2
+    assert "no model directory" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
