@@ -1,0 +1,74 @@
+"""How often does it learn? The learning test of the suite over many seeds, with its controls.
+
+    python benchmarks/learning.py --seeds 20 --workers 2 --out learning.json
+
+A transformer of a few thousand weights, taught the format only, plays episodes in which the right query and the right
+name have to be found by trial and error; normalised reward is 0 at chance and 1 at the optimum. A seed passes when the
+mean over the last ten steps exceeds 0.8; a control passes when it stays below.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+TESTS = Path(__file__).parents[1] / "tests"
+ARMS = ("grpo", "hrpo", "grpo, shuffled advantages", "grpo, inverted mask")
+LINE = 0.8
+
+
+def play(arm, seed, num_steps):
+    """One arm with one seed: its normalised reward."""
+    sys.path[:0] = [str(TESTS), str(TESTS / "training")]
+    import torch
+
+    torch.set_num_threads(1)
+    import lookup
+
+    spoil = {"shuffled advantages": lookup.shuffled, "inverted mask": lookup.inverted}
+    how, _, control = arm.partition(", ")
+
+    async def run():
+        pupil = lookup.Pupil(seed)
+        await pupil.learn_format()
+        options = {"spoil": spoil[control]} if control else {}
+        return await pupil.reinforce(num_steps, how, **options)
+
+    return lookup.normalised(asyncio.run(run()))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--arms", nargs="+", default=ARMS, choices=ARMS)
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    started, found = time.time(), {arm: {} for arm in args.arms}
+    with ProcessPoolExecutor(args.workers) as pool:
+        jobs = {
+            pool.submit(play, arm, seed, args.steps): (arm, seed) for arm in args.arms for seed in range(args.seeds)
+        }
+        for job in as_completed(jobs):
+            arm, seed = jobs[job]
+            found[arm][seed] = job.result()
+            print(f"{time.time() - started:6.0f} s  {arm:26} seed {seed:2}  {found[arm][seed]:.3f}", flush=True)
+            if args.out:
+                args.out.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    print(f"\n{'arm':26} seeds  over {LINE}  lowest  median  highest")
+    for arm, scores in found.items():
+        values = sorted(scores.values())
+        passed = sum(value > LINE for value in values)
+        print(
+            f"{arm:26} {len(values):5}  {passed:8}  {values[0]:6.3f}  {values[len(values) // 2]:6.3f}  {values[-1]:7.3f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
