@@ -105,7 +105,7 @@ def test_results_are_compared_pair_by_pair(place, tmp_path, capsys):
     out = tmp_path / "ours.json"
     assert evaluate(place, "--run", "full", "--name", "ours", "--out", str(out)) == 0
     shown = capsys.readouterr()
-    assert "0.000 [0.000, 0.000]" in shown.out
+    assert "0.0 [0.0, 0.0]" in shown.out
     assert "3 of 3 done" in shown.err  # the plain lines of a stream that is no terminal
     # An earlier result in which two of the three were right.
     told = json.loads(out.read_text())
@@ -116,8 +116,8 @@ def test_results_are_compared_pair_by_pair(place, tmp_path, capsys):
     assert read_evaluation(tmp_path / "earlier.json").questions[0].exact_match == 1.0
     assert evaluate(place, "--run", "full", "--name", "ours", "--compare", str(tmp_path / "earlier.json")) == 0
     lines = " ".join(capsys.readouterr().out.split())
-    assert "ours - earlier, over 3 shared questions: EM -0.667 [-1.000, +0.000]" in lines
-    assert "EM, 1 hop" in lines and "EM, 2 hops" in lines and "EM, hops unknown" in lines
+    assert "ours - earlier, over 3 shared questions: EM -66.7 [-100.0, +0.0]" in lines
+    assert "EM %, 1 hop" in lines and "EM %, 2 hops" in lines and "EM %, hops unknown" in lines
     for row in told["questions"]:
         row["question"] += " (another wording)"
     (tmp_path / "earlier.json").write_text(json.dumps(told))

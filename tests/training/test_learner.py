@@ -6,6 +6,7 @@ import random
 
 import pytest
 import torch
+from msgspec import structs
 
 import tiny
 from quaere.errors import TrainingStopped
@@ -204,6 +205,19 @@ def test_the_rate_warms_up_and_stays():
     learner = Learner(tiny.model(), LearnerSettings(learning_rate=1.0, max_grad_norm=1e-9), warmup_steps=4)
     rates = [learner.step(make_samples(1))["learner/rate"] for _ in range(6)]
     assert rates == [0.25, 0.5, 0.75, 1, 1, 1]
+
+
+@pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean", "token_sum"])
+def test_samples_worth_nothing_are_counted_and_not_computed(monkeypatch, aggregation):
+    samples = make_samples(6)
+    for row in (1, 4):
+        samples[row] = structs.replace(samples[row], advantages=(0.0,) * len(samples[row].token_ids))
+    _, lean = learner_gradients(tiny.model(), samples, monkeypatch, aggregation=aggregation)
+    monkeypatch.setattr(Learner, "_with_gradient", lambda self, samples: samples)
+    _, full = learner_gradients(tiny.model(), samples, monkeypatch, aggregation=aggregation)
+    assert lean.keys() == full.keys()
+    for name, gradient in lean.items():
+        torch.testing.assert_close(gradient, full[name], rtol=1e-4, atol=1e-7)
 
 
 def test_the_gradient_is_clipped_to_its_norm(monkeypatch):

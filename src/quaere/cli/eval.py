@@ -15,15 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quaere.cli.eval_view import print_json, print_results
 from quaere.errors import BadInput, SamplingFailed
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from quaere.chat.protocol import Protocol
-    from quaere.evaluation.answering import Difference, Evaluation, QuestionScore
-    from quaere.evaluation.intervals import Interval
+    from quaere.evaluation.answering import Evaluation, QuestionScore
     from quaere.records import Episode, Question
     from quaere.rollout.episode import Limits
     from quaere.rollout.policy import Policy
@@ -162,7 +161,7 @@ async def _evaluate(
     evaluation = Evaluation(settings["name"], model, settings, score, tuple(scores))
     if args.out:
         write_evaluation(evaluation, args.out)
-    _print(args, evaluation, others, stored)
+    (print_json if args.json else print_results)(evaluation, others, stored)
 
 
 def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Protocol, Limits]:
@@ -289,109 +288,3 @@ def _progress(total: int, quiet: Console) -> Iterator[Callable[[QuestionScore], 
                 quiet.print(f"{num_done} of {total} done, EM {num_right / num_done:.3f}", markup=False)
 
         yield advance
-
-
-# -------------------------------------------------------------------------------------------------------- printing
-
-
-def _print(args: argparse.Namespace, evaluation: Evaluation, others: list[Evaluation], stored: Run) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    from quaere.cli.episode_view import count, printable
-    from quaere.evaluation.answering import compare
-
-    differences = [compare(evaluation, other) for other in others]
-    if args.json:
-        _print_json(evaluation, others, differences, stored)
-        return
-    console = Console(highlight=False)
-    console.print(_table([evaluation, *others]))
-    console.print(_hop_table([evaluation, *others]))
-    for other, difference in zip(others, differences, strict=True):
-        console.print(Text(printable(_difference_line(evaluation, other, difference))))
-    score = evaluation.score
-    if score.num_search_failed:
-        told = f"search failed in {count(score.num_search_failed, 'episode')}; each counts as wrong"
-        console.print(told, style="yellow", markup=False)
-    if score.num_failed:
-        console.print(f"the model failed in {count(score.num_failed, 'episode')}", style="yellow", markup=False)
-    costs = f"{score.mean_turns:.2f} turns and {score.mean_tokens:.0f} tokens an episode"
-    console.print(
-        f"{count(score.exact_match.num, 'question')}; {costs}; {score.num_malformed} malformed turns", style="dim"
-    )
-    console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
-
-
-def _table(evaluations: list[Evaluation]) -> Table:
-    table = _plain_table("questions", "EM", "F1", "searches", "answered")
-    for evaluation in evaluations:
-        score = evaluation.score
-        numbers = (str(score.exact_match.num), _between(score.exact_match), _between(score.f1))
-        table.add_row(*_cells(evaluation.name, *numbers, f"{score.mean_searches:.2f}", f"{score.answered:.1%}"))
-    return table
-
-
-def _hop_table(evaluations: list[Evaluation]) -> Table:
-    """Exact match per number of hops."""
-    hops = sorted({group.hops for evaluation in evaluations for group in evaluation.score.by_hops})
-    headings = [f"EM, {number} hop{'' if number == 1 else 's'}" if number else "EM, hops unknown" for number in hops]
-    table = _plain_table(*headings)
-    for evaluation in evaluations:
-        found = {
-            group.hops: f"{_between(group.exact_match)} of {group.exact_match.num}"
-            for group in evaluation.score.by_hops
-        }
-        table.add_row(*_cells(evaluation.name, *(found.get(number, "") for number in hops)))
-    return table
-
-
-def _plain_table(*headings: str) -> Table:
-    """A column for the result's name, which gives way where the terminal is narrow, and columns of numbers."""
-    from rich.table import Table
-
-    table = Table("result", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in headings:
-        table.add_column(heading, no_wrap=True)
-    return table
-
-
-def _difference_line(evaluation: Evaluation, other: Evaluation, difference: Difference | None) -> str:
-    if difference is None:
-        return f"{evaluation.name} and {other.name} share no question, so no paired difference can be given"
-    pair = f"{evaluation.name} - {other.name}, over {difference.exact_match.num} shared questions"
-    return f"{pair}: EM {_between(difference.exact_match, '+')}, F1 {_between(difference.f1, '+')}"
-
-
-def _between(interval: Interval, sign: str = "") -> str:
-    """`0.310 [0.270, 0.350]`."""
-    return f"{interval.mean:{sign}.3f} [{interval.low:{sign}.3f}, {interval.high:{sign}.3f}]"
-
-
-def _cells(*values: str) -> list[Any]:
-    from rich.text import Text
-
-    from quaere.cli.episode_view import printable
-
-    return [Text(printable(value)) for value in values]
-
-
-def _print_json(
-    evaluation: Evaluation, others: list[Evaluation], differences: list[Difference | None], stored: Run
-) -> None:
-    """The result and what it is compared with; the questions one by one are in the run and in --out."""
-    import json
-
-    import msgspec
-
-    found = {
-        "name": evaluation.name,
-        "settings": evaluation.settings,
-        "score": evaluation.score,
-        "compare": [
-            {"name": other.name, "score": other.score, "difference": difference}
-            for other, difference in zip(others, differences, strict=True)
-        ],
-        "run": str(stored.path),
-    }
-    print(json.dumps(json.loads(msgspec.json.encode(found)), indent=2))

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 from msgspec import Struct
@@ -102,8 +101,13 @@ def _import_bm25s() -> Any:
 
     Its selection of the best, the one thing JAX is for, is not used here.
     """
-    with patch.dict(sys.modules, {} if "bm25s" in sys.modules else {"jax": None, "jax.lax": None}):
+    if "jax" in sys.modules:  # somebody uses it anyway
         return import_module("bm25s")
+    sys.modules["jax"] = None  # type: ignore[assignment]
+    try:
+        return import_module("bm25s")
+    finally:
+        del sys.modules["jax"]
 
 
 def _best(scores: NDArray[np.float32], topk: int) -> list[Match]:

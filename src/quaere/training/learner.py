@@ -85,8 +85,9 @@ class Learner:
         """Learn from these samples; returns what was measured on the way."""
         _refuse_unusable(samples)
         self._activate()
-        micro_batches = list(split_batch(samples, self.settings.micro_tokens, self.device))
-        denominator = sum(count_terms(batch.mask_BT, self.settings.aggregation) for batch in micro_batches)
+        whole = split_batch(samples, self.settings.micro_tokens, torch.device("cpu"))
+        denominator = sum(count_terms(batch.mask_BT, self.settings.aggregation) for batch in whole)
+        micro_batches = split_batch(self._with_gradient(samples), self.settings.micro_tokens, self.device)
         self.optimizer.zero_grad(set_to_none=True)
         totals: dict[str, float] = {}
         gaps: list[Tensor] = []
@@ -155,6 +156,12 @@ class Learner:
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
 
     # -------------------------------------------------------------------------------------------------------- details
+
+    def _with_gradient(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """Those that pull at the weights: one worth nothing has no gradient, unless a KL term holds on to it."""
+        if self.settings.kl_beta:
+            return samples
+        return [sample for sample in samples if any(sample.advantages)] or samples
 
     def _activate(self) -> None:
         """Let the model speak with this learner's adapter; another learner may have used it since."""
