@@ -214,3 +214,17 @@ def test_every_setting_can_be_set_by_its_name(preset):
     assignments = list(assignments_of(load(preset=preset)))
     assert len(assignments) > 70
     assert load(*assignments, preset=None) == load(preset=preset)
+
+
+def test_a_model_of_3b_fits_a_card_of_24_gb_with_the_single_gpu_preset():
+    from transformers import Qwen2Config
+
+    from quaere.training.estimate import estimate_run
+
+    sizes = {"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36, "num_attention_heads": 16}
+    model = Qwen2Config(**sizes, num_key_value_heads=2, vocab_size=151936, tie_word_embeddings=True)
+    config = load_config(DrZeroConfig, presets=PRESETS, preset="single-gpu", file=None, assignments=[])
+    for phase in (config.proposer, config.solver):
+        tokens = phase.limits.sequence_tokens
+        shared = {"adapter": config.adapter, "engine": config.engine, "learner": phase.learner}
+        assert estimate_run(model, **shared, sequence_tokens=tokens, device="cuda").memory.total < 22 * 2**30

@@ -195,3 +195,6 @@ def test_a_retriever_that_stays_dead_costs_the_step_and_not_the_run(paths, tmp_p
     )
     assert not any("gradient/norm" in report.metrics for report in told.steps)
     assert {candidate.reason for candidate in run.candidates()} == {"unfinished"}
+    # Every try is in the store, marked for what it is.
+    rows = run.index()
+    assert len(rows) == 2 * 8 * 4 and all(row.metrics == {"episode/spoiled": 1.0} for row in rows)

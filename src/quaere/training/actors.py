@@ -87,11 +87,11 @@ class Actors:
         self.become(role)
         episodes = await self._run(jobs, searcher, limits, seed)
         spoiled: list[Episode] = []
-        for replay in range(1, self.search.replays + 1):
+        for replay in range(1, self.search.replays + 2):
             broken = [number for number, episode in enumerate(episodes) if is_spoiled(episode)]
-            if not broken:
-                break
             spoiled += [episodes[number] for number in broken]
+            if not broken or replay > self.search.replays:
+                break
             await asyncio.sleep(self.search.wait_s)
             again = [structs.replace(jobs[number], episode_id=f"{_name(jobs[number])}~{replay}") for number in broken]
             for number, episode in zip(broken, await self._run(again, searcher, limits, seed), strict=True):

@@ -132,7 +132,6 @@ PRESETS: dict[str, dict[str, object]] = {
         "solver.batch": 32,
         "solver.learner.learning_rate": 2e-5,
         "adapter.rank": 16,
-        "engine.max_rows": 64,
         "proposer.learner.gradient_checkpointing": True,
         "solver.learner.gradient_checkpointing": True,
     },

@@ -116,7 +116,8 @@ class _DrZero:
                     group = next(groups)
                     num_right, num_attempts = int(sum(map(solver_reward, group))), len(group)
                     reason = judge_attempts(num_right, num_attempts)
-                step.keep(proposed.episode, {"format/total": proposed.score.total})
+                if not is_spoiled(proposed.episode):
+                    step.keep(proposed.episode, {"format/total": proposed.score.total})
                 step.candidates.append(
                     make_candidate(
                         proposed,
@@ -181,7 +182,8 @@ class _DrZero:
         jobs = attempt_jobs(solver_protocol(self.config), questions, num_attempts, step.name)
         played = await self.play(step, "solver", jobs, self.config.solver.limits)
         for episode in played.episodes:
-            step.keep(episode, {"answer/exact_match": solver_reward(episode)})
+            if not is_spoiled(episode):
+                step.keep(episode, {"answer/exact_match": solver_reward(episode)})
         groups = iter(group_attempts(played.episodes, num_attempts))
         return [next(groups) if item.question is not None else [] for item in proposals]
 
@@ -192,10 +194,8 @@ class _DrZero:
         played = await self.training.actors.play(role, jobs, self.searcher, limits, seed=seed)
         step.metrics |= measure_episodes(played.episodes, time.perf_counter() - started, role=role)
         step.metrics[f"{role}/spoiled"] = float(len(played.spoiled))
-        final = {episode.id for episode in played.episodes}
         for episode in played.spoiled:
-            if episode.id not in final:
-                step.keep(episode, {"episode/spoiled": 1.0})
+            step.keep(episode, {"episode/spoiled": 1.0})
         return played
 
 
