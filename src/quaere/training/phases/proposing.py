@@ -11,6 +11,7 @@ from quaere.chat.tags import find_blocks
 from quaere.records import Episode, Proposal, ProposeTask, Question, Search
 from quaere.rewards.formatting import Containment, FormatScore, InvalidRule, contains, format_score
 from quaere.rollout.many import Job
+from quaere.training.actors import is_spoiled
 
 
 class Proposed(Struct, frozen=True):
@@ -66,7 +67,9 @@ def read_proposal(
         invalid_rule=invalid_rule,
         containment=containment,
     )
-    question = Question(episode.id, outcome.question, (outcome.answer,), task.hops) if score.valid else None
+    # What was written after a search had failed is not held against anybody, nor is anybody asked to answer it.
+    is_worth_trying = score.valid and not is_spoiled(episode)
+    question = Question(episode.id, outcome.question, (outcome.answer,), task.hops) if is_worth_trying else None
     return Proposed(episode, score, question)
 
 
