@@ -1,0 +1,172 @@
+"""Drawing, reading, judging and selecting: what recipes are composed of."""
+
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tiny
+from quaere.records import (
+    Candidate,
+    Episode,
+    Failure,
+    Hit,
+    Proposal,
+    ProposeTask,
+    Search,
+    SearchResult,
+    Turn,
+)
+from quaere.training.actors import choose_device, is_spoiled
+from quaere.training.phases.drawing import draw_hops, draw_tasks
+from quaere.training.phases.proposing import leaks_answer, opens_with_plan, propose_jobs, read_proposal
+from quaere.training.phases.selecting import (
+    draw_questions,
+    judge_attempts,
+    judge_form,
+    make_candidate,
+    remember_questions,
+)
+
+
+class Numbers:
+    """Passages that are called by their numbers."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+    def passage(self, number):
+        return tiny.passage(f"text {number}", title=f"title {number}")
+
+
+# ------------------------------------------------------------------------------------------------------------- drawing
+
+
+@given(size=st.integers(1, 60), seed=st.integers(0, 2**40), start=st.integers(0, 500))
+def test_every_document_comes_once_before_any_comes_twice(size, seed, start):
+    first = start - start % size
+    tasks = draw_tasks(Numbers(size), range(first, first + size), (4, 3, 2, 1), seed=seed, name="i0")
+    assert len({task.document.text for task in tasks}) == size
+
+
+@given(ratio=st.lists(st.integers(0, 4), min_size=1, max_size=4).filter(any), seed=st.integers(0, 2**40))
+def test_hops_come_in_their_ratio(ratio, seed):
+    total = sum(ratio)
+    counts = Counter(draw_hops(number, ratio, seed) for number in range(3 * total))
+    assert [counts[hops] for hops in range(1, len(ratio) + 1)] == [3 * weight for weight in ratio]
+
+
+def test_tasks_depend_on_their_numbers_alone():
+    together = draw_tasks(Numbers(50), range(10), (4, 3, 2, 1), seed=7, name="i0")
+    apart = [draw_tasks(Numbers(50), [number], (4, 3, 2, 1), seed=7, name="i0")[0] for number in range(10)]
+    assert together == apart
+    assert together != draw_tasks(Numbers(50), range(10), (4, 3, 2, 1), seed=8, name="i0")
+    assert draw_tasks(Numbers(50), [0], (1,), seed=7, name="i0", document=False)[0].document is None
+
+
+# ----------------------------------------------------------------------------------------------- reading and judging
+
+
+def episode(question="Who built it?", answer="Orsolya Venn", *, hops=2, failed=False, plan="<think>Look.</think>"):
+    """A proposer's episode of one search and one ending."""
+    hit = Hit(tiny.passage("Orsolya Venn built the bridge.", title="Halm"), 1.0)
+    failure = Failure("search", "unreachable", "no answer") if failed else None
+    results = () if failed else (SearchResult("Halm", (hit,)),)
+    turns = (
+        Turn(0, f"{plan}<tool_call>...</tool_call>", Search(("Halm",)), "stop_string", results, failure=failure),
+        Turn(1, "<question>..</question><answer>..</answer>", Proposal(question, answer), "stop_string"),
+    )
+    task = ProposeTask("p0", tiny.passage("The road leads to Halm.", title="Road"), hops)
+    outcome = Proposal(question, answer) if question or answer else None
+    return Episode("p0", task, "drzero-proposer", "m", 0, (), turns, outcome, "answered" if outcome else "turn_limit")
+
+
+def test_a_proposal_is_scored_by_what_was_really_found():
+    proposed = read_proposal(episode())
+    assert (proposed.score.think, proposed.score.tool, proposed.score.answer) == (0.5, 1.0, 1.0)
+    assert proposed.score.total == (1 + 0.5 + 1 + 1) / 4
+    assert proposed.question.answers == ("Orsolya Venn",) and proposed.question.hops == 2
+    unfounded = read_proposal(episode(answer="Marta Oleen"))
+    assert unfounded.score.answer == 0.0 and unfounded.question is not None
+    three = read_proposal(episode(hops=3))
+    assert three.score.tool == pytest.approx(2 / 3)
+
+
+def test_a_plan_stands_at_the_beginning_and_says_something():
+    assert opens_with_plan("\n <think>I look.</think><answer>x</answer>")
+    assert not opens_with_plan("<think> </think><answer>x</answer>")
+    assert not opens_with_plan("<answer>x</answer><think>late</think>")
+
+
+def test_after_a_failed_search_nothing_counts():
+    proposed = read_proposal(episode(failed=True))
+    assert is_spoiled(proposed.episode)
+    assert proposed.question is None
+    assert judge_form(proposed, set()) == "unfinished"
+
+
+def test_each_reason_to_drop_a_question():
+    seen = set()
+    good = read_proposal(episode())
+    assert judge_form(good, seen) == ""
+    assert judge_form(read_proposal(episode("WHO built it")), seen) == "duplicate"
+    leak = read_proposal(episode("Did Orsolya Venn build it?"))
+    assert leaks_answer(leak) and judge_form(leak, seen) == "leaked answer"
+    assert judge_form(read_proposal(episode("", "")), seen) == "invalid"
+    assert [judge_attempts(right, 3) for right in (0, 1, 2, 3)] == ["never solved", "", "", "always solved"]
+    assert judge_attempts(0, 0) == "unfinished"
+
+
+QUESTIONS = st.lists(
+    st.tuples(st.sampled_from(["Who?", "who", "When?", "Is it Orsolya Venn?", ""]), st.booleans()), max_size=12
+)
+
+
+@given(written=QUESTIONS, cut=st.integers(0, 12))
+def test_a_resumed_generation_drops_the_same_duplicates(written, cut):
+    """What was seen is recovered from the stored candidates, wherever the run was cut."""
+    proposals = [read_proposal(episode(text, "Orsolya Venn" if text else "", failed=bad)) for text, bad in written]
+
+    def judge(part, seen):
+        reasons = [judge_form(proposed, seen) for proposed in part]
+        return [make_candidate(p, step=1, iteration=0, reason=r) for p, r in zip(part, reasons, strict=True)]
+
+    straight = judge(proposals, set())
+    before = judge(proposals[:cut], set())
+    assert before + judge(proposals[cut:], remember_questions(before)) == straight
+
+
+def test_questions_of_one_task_stand_together():
+    tasks = draw_tasks(Numbers(5), range(2), (1,), seed=0, name="i0")
+    assert [job.episode_id for job in propose_jobs(None, tasks, 1)] == ["i0-000000", "i0-000001"]
+    assert [job.task.id for job in propose_jobs(None, tasks, 2)] == ["i0-000000"] * 2 + ["i0-000001"] * 2
+
+
+# ----------------------------------------------------------------------------------------------------------- selecting
+
+
+def candidates(num):
+    return [Candidate(f"c{n}", 1, 0, f"c{n}", "d", 1, f"question {n}", "a") for n in range(num)]
+
+
+@given(num=st.integers(1, 30), batch=st.integers(1, 40), seed=st.integers(0, 2**40))
+def test_a_round_takes_every_question_once(num, batch, seed):
+    size = min(batch, num)
+    places = [question.id for step in range(3 * num) for question in draw_questions(candidates(num), step, batch, seed)]
+    if num % size == 0:  # otherwise a batch spans two rounds and may meet a question twice
+        assert Counter(places[:num]) == Counter(f"c{n}" for n in range(num))
+    assert set(places) == {f"c{n}" for n in range(num)}
+
+
+def test_unused_gpus_are_spoken_of(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    said = []
+    assert choose_device("auto", said.append) == "cuda"
+    assert len(said) == 1 and "4 GPUs" in said[0] and "verl" in said[0]
+    assert choose_device("cpu", said.append) == "cpu" and len(said) == 1
