@@ -1,0 +1,83 @@
+"""Curves of training runs side by side, one small picture per metric.
+
+    pip install matplotlib
+    python benchmarks/curves.py runs/hrpo runs/shuffled --phase proposer --out curves.svg
+
+Thin lines are steps, thick ones means over `--window` of them.
+"""
+
+import argparse
+from pathlib import Path
+
+from quaere.runs import Run
+from quaere.runs.phases import PHASES
+
+METRICS = (
+    "reward/mean",
+    "reward/difficulty",
+    "reward/format",
+    "format/think",
+    "format/tool",
+    "format/answer",
+    "proposer/valid",
+    "passes/mean",
+    "policy/entropy",
+)
+
+
+def read_curve(run, metric, phase):
+    """Steps (counted within the phase) and values."""
+    wanted = {item.step for item in run.metrics("run/phase") if PHASES[int(item.value)] == phase}
+    values = [item.value for item in run.metrics(metric) if item.step in wanted]
+    return list(range(1, len(values) + 1)), values
+
+
+def smooth(values, window):
+    """Means over the last `window` values."""
+    return [sum(values[max(0, n + 1 - window) : n + 1]) / min(window, n + 1) for n in range(len(values))]
+
+
+def draw(runs, metrics, phase, window, out):
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "quaere"  # the same picture from the same runs
+    from matplotlib import pyplot
+
+    columns = min(3, len(metrics))
+    rows = -(-len(metrics) // columns)
+    figure, axes = pyplot.subplots(rows, columns, figsize=(3.4 * columns, 2.3 * rows), squeeze=False)
+    for axis, metric in zip(axes.flat, metrics, strict=False):
+        for number, run in enumerate(runs):
+            steps, values = read_curve(run, metric, phase)
+            axis.plot(steps, values, color=f"C{number}", alpha=0.3, linewidth=0.8)
+            axis.plot(steps, smooth(values, window), color=f"C{number}", linewidth=1.8, label=run.path.name)
+        axis.set_title(metric, fontsize=9)
+        axis.tick_params(labelsize=7)
+    for axis in axes.flat[len(metrics) :]:
+        axis.set_visible(False)
+    axes.flat[0].legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(out, metadata={"Date": None})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--metrics", nargs="+", default=METRICS)
+    parser.add_argument("--phase", choices=PHASES, default="proposer")
+    parser.add_argument("--window", type=int, default=5)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    opened = [Run.open(path) for path in args.runs]
+    for run in opened:
+        for metric in args.metrics:
+            _, values = read_curve(run, metric, args.phase)
+            if values:
+                shown = smooth(values, args.window)
+                print(f"{run.path.name:24} {metric:20} {len(values):3} steps  {shown[0]:.3f} -> {shown[-1]:.3f}")
+    draw(opened, args.metrics, args.phase, args.window, args.out)
+
+
+if __name__ == "__main__":
+    main()
