@@ -70,6 +70,7 @@ class Engine:
         self.rows: list[Request] = []
         self.waiting: deque[Request] = deque()
         self.storage = KVStorage()
+        self._pieces: dict[int, str] = {}
         self.observe: Callable[[list[tuple[str, int]]], None] | None = None
 
     @property
@@ -197,9 +198,24 @@ class Engine:
         A token stands for at least one byte of text, so a tail of tokens as long as the longest string in bytes holds
         any string that the newest token completes; some more keep a character cut at the front out of the way.
         """
+        if not self._may_end(new[-1], stop):
+            return False
         longest = max(len(text.encode()) for text in stop)
         tail = self.decode(new[-(longest + 4) :])
         return any(text in tail for text in stop)
+
+    def _may_end(self, token: int, stop: tuple[str, ...]) -> bool:
+        """Could this token complete one of the strings?
+
+        What a token says is decoded once; a tail of tokens for every row and step would cost much of a fast step. A
+        last character of several bytes may be shared by two tokens, so then nothing is ruled out.
+        """
+        lasts = {text[-1] for text in stop}
+        if not all(map(str.isascii, lasts)):
+            return True
+        if token not in self._pieces:
+            self._pieces[token] = self.decode([token])
+        return not lasts.isdisjoint(self._pieces[token])
 
     def _leave(self, row: Request) -> None:
         """Take a row out; the last row moves into its slot, so that the slots in use stay 0..n-1."""
