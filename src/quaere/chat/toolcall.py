@@ -103,25 +103,29 @@ class ToolCallSolver:
 SEARCH_PREFIX = '<tool_call>{"name": "search", "arguments": {"query_list": ["'
 
 
+# Question, query, title, passage, answer: all invented.
+EXAMPLES = (
+    (
+        "Who painted the ceiling of the town hall in Ferrin?",
+        "Ferrin town hall ceiling painted by",
+        "Ferrin town hall",
+        "The town hall of Ferrin was finished late. Marta Oleen painted its ceiling over three winters.",
+        "Marta Oleen",
+    ),
+    (
+        "What did the ferry Blue Heron carry?",
+        "Blue Heron ferry carried",
+        "Blue Heron",
+        "The Blue Heron is a river ferry built of oak. For forty years she brought the mail across.",
+        "mail",
+    ),
+)
+
+
 def worked_examples() -> list[Message]:
     """Two short episodes on invented facts, as messages that open a guided episode."""
     messages: list[Message] = []
-    for question, query, title, passage, answer in (
-        (
-            "Who painted the ceiling of the town hall in Ferrin?",
-            "Ferrin town hall ceiling painted by",
-            "Ferrin town hall",
-            "The town hall of Ferrin was finished late. Marta Oleen painted its ceiling over three winters.",
-            "Marta Oleen",
-        ),
-        (
-            "What did the ferry Blue Heron carry?",
-            "Blue Heron ferry carried",
-            "Blue Heron",
-            "The Blue Heron is a river ferry built of oak. For forty years she brought the mail across.",
-            "mail",
-        ),
-    ):
+    for question, query, title, passage, answer in EXAMPLES:
         messages += [
             Message("user", (f"Question:\n{question}",)),
             Message("assistant", (f'{SEARCH_PREFIX}{query}"]}}}}</tool_call>',)),

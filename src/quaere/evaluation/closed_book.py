@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from quaere.chat.messages import Message, Quoted
 from quaere.chat.tags import find_blocks
-from quaere.chat.toolcall import MAX_ANSWER_CHARS
+from quaere.chat.toolcall import EXAMPLES, MAX_ANSWER_CHARS
 from quaere.chat.tools import ToolSchema
 from quaere.errors import SearchFailed
 from quaere.records import Action, Answer, Failure, Hit, Malformed, SearchResult, SolveTask, Task
@@ -23,7 +23,9 @@ possible, between <answer> and </answer>."""
 
 
 class ClosedBook:
-    """Asks for the answer directly. `guided` opens the turn as an answer, for models too small to do so themselves.
+    """Asks for the answer directly.
+
+    `guided` shows two worked examples and opens the turn as an answer, for models too small to do so themselves.
 
     ClosedBook(guided=True).prefix(turn=0, is_last=True) -> "<answer>"
     """
@@ -39,7 +41,13 @@ class ClosedBook:
         """What to do, then the question."""
         if not isinstance(task, SolveTask):
             raise TypeError(f"{self.name} answers questions; it got a {type(task).__name__}")
-        return [Message("system", (_SYSTEM,)), Message("user", ("Question:\n", Quoted(task.question.text)))]
+        messages = [Message("system", (_SYSTEM,))]
+        for asked, _, _, _, answer in EXAMPLES if self.guided else ():
+            messages += [
+                Message("user", (f"Question:\n{asked}",)),
+                Message("assistant", (f"<answer>{answer}</answer>",)),
+            ]
+        return [*messages, Message("user", ("Question:\n", Quoted(task.question.text)))]
 
     def prefix(self, turn: int, is_last: bool) -> str:
         """In a guided episode, open every turn as an answer."""
