@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from quaere.errors import BadInput
+from quaere.training.folders import sync
 
 _MANIFEST = "manifest.json"
 _NAME = re.compile(r"step-(\d{6,})")
@@ -81,12 +82,12 @@ def save_checkpoint(
     (partial / _MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
     _seal(partial / _MANIFEST)
     for folder in [*(path for path in partial.rglob("*") if path.is_dir()), partial]:
-        _sync(folder)
+        sync(folder)
     if final.exists():
         # A directory cannot be renamed over another; for this instant the older checkpoints stand in.
         discard_checkpoint(final)
     partial.rename(final)
-    _sync(root)
+    sync(root)
     if keep is not None:
         for old in find_checkpoints(root)[: -max(1, keep)]:
             discard_checkpoint(old.path)
@@ -132,18 +133,10 @@ def _remove_leftovers(root: Path) -> None:
 
 
 def _seal(path: Path) -> FileEntry:
-    _sync(path)
+    sync(path)
     return FileEntry(path.stat().st_size, _sha256(path))
 
 
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

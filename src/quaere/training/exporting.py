@@ -9,7 +9,6 @@ A role's weights in a checkpoint are a whole model, or an adapter on the model t
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +24,7 @@ from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
 from quaere.runs import Run
 from quaere.training.checkpoints import Checkpoint, find_checkpoints, verify_checkpoint
+from quaere.training.folders import new_folder
 
 T = TypeVar("T")
 
@@ -204,8 +204,6 @@ def role_policy(
     from transformers import AutoTokenizer
 
     from quaere.chat.rendering import Renderer
-    from quaere.policies.native.bridge import max_positions
-    from quaere.policies.native.engine import Engine
     from quaere.policies.native.sampler import NativeSampler
     from quaere.training.actors import choose_device
 
@@ -213,10 +211,8 @@ def role_policy(
     chosen_dtype = ("bfloat16" if chosen == "cuda" else "float32") if dtype == "auto" else dtype
     renderer = Renderer(AutoTokenizer.from_pretrained(_tokenizer_folder(weights)))
     model = load_role(weights, device=chosen, dtype=chosen_dtype)
-    engine = Engine(model, renderer.decode, max_rows=max_rows)
-    return TokenPolicy(
-        NativeSampler(engine, name=weights.name, mode=mode, max_positions=max_positions(model)), renderer
-    )
+    sampler = NativeSampler.over(model, renderer.decode, name=weights.name, mode=mode, max_rows=max_rows)
+    return TokenPolicy(sampler, renderer)
 
 
 def _tokenizer_folder(weights: RoleWeights) -> Path:
@@ -242,25 +238,14 @@ def export_role(
     An adapter stays one unless `merge` adds it to its base; a whole model is written as it is. With `force` an earlier
     export is replaced, and nothing but an export.
     """
-    out = out.absolute()  # "." has no name of its own
     _refuse_taken(out, force)
-    partial = out.with_name(f".{out.name}.partial-{os.getpid()}")
-    shutil.rmtree(partial, ignore_errors=True)  # left by a process of the same number that was killed
-    try:
-        partial.mkdir(parents=True)
+    with new_folder(out) as folder:
         if weights.is_adapter and not merge:
-            _write_adapter(weights, partial)
+            _write_adapter(weights, folder)
         else:
-            load_role(weights, dtype=dtype).save_pretrained(partial)
-            _copy_tokenizer(_tokenizer_folder(weights), partial)
-        (partial / _NOTES).write_bytes(msgspec.json.format(msgspec.json.encode(_describe(weights)), indent=2))
-        for file in partial.iterdir():
-            file.chmod(0o644)  # some writers make files that only their owner can read
-        _put_in_place(partial, out)
-    except OSError as error:
-        raise BadInput(f"cannot write {out}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)  # still there only if it was not renamed
+            load_role(weights, dtype=dtype).save_pretrained(folder)
+            _copy_tokenizer(_tokenizer_folder(weights), folder)
+        (folder / _NOTES).write_bytes(msgspec.json.format(msgspec.json.encode(_describe(weights)), indent=2))
     return out
 
 
@@ -271,17 +256,6 @@ def _refuse_taken(out: Path, force: bool) -> None:
         raise BadInput(f"{out} exists already", hint="choose another --out, or replace it with --force")
     if not (out / _NOTES).is_file():
         raise BadInput(f"{out} is not an export of quaere, so --force does not replace it", hint="choose another --out")
-
-
-def _put_in_place(partial: Path, out: Path) -> None:
-    if not out.exists():
-        partial.rename(out)
-        return
-    # A directory cannot be renamed over a full one.
-    old = out.with_name(f".{out.name}.old-{os.getpid()}")
-    out.rename(old)
-    partial.rename(out)
-    shutil.rmtree(old)
 
 
 def _write_adapter(weights: RoleWeights, folder: Path) -> None:

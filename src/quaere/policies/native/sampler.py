@@ -80,12 +80,21 @@ class NativeSampler:
         max_rows: int = 32,
     ) -> NativeSampler:
         """Load a model from a directory or hub id. `decode` is the tokenizer's, for stop strings."""
-        from quaere.policies.native.bridge import load_model, max_positions
+        from quaere.policies.native.bridge import load_model
 
-        model = load_model(path, device, dtype)
+        return cls.over(load_model(path, device, dtype), decode, name=name or path, mode=mode, max_rows=max_rows)
+
+    @classmethod
+    def over(
+        cls, model: Any, decode: Callable[[Sequence[int]], str], *, name: str, mode: Mode = "fast", max_rows: int = 32
+    ) -> NativeSampler:
+        """A sampler over a model in memory that attends through the native engine."""
+        from quaere.policies.native.bridge import max_positions
+
         # A GPU needs thousands of tokens to be busy; on a CPU a long step only keeps others waiting.
-        engine = Engine(model, decode, max_rows=max_rows, max_step_tokens=16384 if device == "cuda" else 2048)
-        return cls(engine, name=name or path, mode=mode, max_positions=max_positions(model))
+        is_cuda = next(model.parameters()).device.type == "cuda"
+        engine = Engine(model, decode, max_rows=max_rows, max_step_tokens=16384 if is_cuda else 2048)
+        return cls(engine, name=name, mode=mode, max_positions=max_positions(model))
 
     # ------------------------------------------------------------------------------------------- what coroutines call
 

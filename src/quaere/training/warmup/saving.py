@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from quaere.errors import BadInput
+from quaere.training.folders import new_folder
 
 MANIFEST = "warmup.json"
 
@@ -58,38 +56,7 @@ def check_target(out: Path, force: bool) -> None:
 def save_folder(model: Any, tokenizer: Any, out: Path, manifest: WarmupManifest, *, force: bool = False) -> None:
     """Write model, tokenizer and manifest under another name beside `out`, then rename: all of it or nothing."""
     check_target(out, force)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.partial-", dir=out.parent))
-        try:
-            model.save_pretrained(partial)
-            tokenizer.save_pretrained(partial)
-            (partial / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
-            _put_in_place(partial, out)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-    except OSError as error:
-        raise BadInput(f"cannot write the model to {out}: {error.strerror or error}") from error
-
-
-def _put_in_place(partial: Path, out: Path) -> None:
-    partial.chmod(0o755)  # a temporary folder is private; a model is not
-    for path in partial.iterdir():
-        path.chmod(0o644)
-        _sync(path)
-    _sync(partial)
-    aside = partial.with_name(partial.name.replace(".partial-", ".replaced-"))
-    if replaced := out.exists():
-        out.rename(aside)
-    partial.rename(out)
-    _sync(out.parent)
-    if replaced:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with new_folder(out) as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
