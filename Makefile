@@ -18,16 +18,16 @@ demo: setup model  ## the whole story on two cores: ask, warm up, evolve, ask ag
 	$(BIN)/quaere world --seed 7 --articles 500 --out $(DEMO)/world
 	$(BIN)/quaere index $(DEMO)/world/corpus.jsonl --out $(DEMO)/index
 	$(DEMO_EVAL) --name base --model smollm2-135m --closed-book --turn-tokens 32 --out $(DEMO)/base.json
-	$(DEMO_EVAL) --name base+search --model smollm2-135m --index $(DEMO)/index --max-turns 3 --topk 1 \
+	$(DEMO_EVAL) --name 'base + search' --model smollm2-135m --index $(DEMO)/index --max-turns 3 --topk 1 \
 		--turn-tokens 64 --tool-response-tokens 160 --out $(DEMO)/search.json
 	$(BIN)/quaere warmup drzero --model smollm2-135m --style brief --hops 1 --episodes 48 --epochs 1 --batch 4 \
 		--lora-rank 16 --learning-rate 2e-3 --micro-tokens 1024 $(DEMO_LIMITS) --out $(DEMO)/warm
-	$(DEMO_EVAL) --name warm-up --model $(DEMO)/warm --index $(DEMO)/index $(DEMO_LIMITS) --out $(DEMO)/warm.json
+	$(DEMO_EVAL) --name 'warm-up only' --model $(DEMO)/warm --index $(DEMO)/index $(DEMO_LIMITS) --out $(DEMO)/warm.json
 	$(BIN)/quaere evolve drzero --preset demo --model $(DEMO)/warm --index $(DEMO)/index --out $(DEMO)/run
 	$(DEMO_EVAL) --name evolved --run $(DEMO)/run --index $(DEMO)/index \
 		--compare $(DEMO)/base.json $(DEMO)/search.json $(DEMO)/warm.json
 	@echo
-	@echo "The warm-up imitated an oracle in another world; only 'evolved - warm-up' is Dr. Zero's doing, and an interval"
+	@echo "The warm-up imitated an oracle in another world; only 'evolved - warm-up only' is Dr. Zero's doing, and an interval"
 	@echo "that holds 0 is no gain. The run lies in $(DEMO)/run: look at it with"
 	@echo "  $(BIN)/quaere runs show $(DEMO)/run"
 
