@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,6 +64,8 @@ class Actors:
         self.concurrency = concurrency
         self._shared = shared  # one model with an adapter per role
         self._speaking = ""
+        self._saved: Path | None = None  # a checkpoint that holds the weights of all roles but those that changed since
+        self._changed = set(models)
 
     def adapter_of(self, role: str) -> str:
         """The name of the role's adapter; "" where it has a model of its own."""
@@ -72,9 +76,10 @@ class Actors:
         warmup_steps = math.ceil(settings.warmup_ratio * num_steps)
         return Learner(self.models[role], settings, adapter=self.adapter_of(role), warmup_steps=warmup_steps)
 
-    def weights_changed(self) -> None:
-        """Whoever writes next gets its weights anew."""
+    def weights_changed(self, role: str) -> None:
+        """The role has learned: whoever writes next gets its weights anew, and the next checkpoint too."""
         self._speaking = ""
+        self._changed.add(role)
 
     def become(self, role: str) -> None:
         """Let the sampler write as this role from now on. Nobody may be in the middle of an episode."""
@@ -111,17 +116,38 @@ class Actors:
     # ------------------------------------------------------------------------------------------------- save and load
 
     def save(self, folder: Path) -> None:
-        """Write every role's weights to a folder named after it, as Hugging Face lays them out."""
+        """Write every role's weights to a folder named after it, as Hugging Face lays them out.
+
+        What has not changed since the last checkpoint is linked from there rather than written again.
+        """
         for role, model in self.models.items():
+            if self._saved is not None and role not in self._changed:
+                _link_files(self._saved / role, folder / role)
+                continue
             save_weights(model, folder / role, self.adapter_of(role))
             if not self._shared:
                 self.policy.renderer.tokenizer.save_pretrained(folder / role)
+
+    def saved_at(self, folder: Path) -> None:
+        """The weights as they are now lie in this folder, which stays until the next one is written."""
+        self._saved = folder
+        self._changed.clear()
 
     def load(self, folder: Path) -> None:
         """Put back what `save` wrote."""
         for role, model in self.models.items():
             load_weights(model, folder / role, self.adapter_of(role))
-        self.weights_changed()
+        self._speaking = ""
+        self.saved_at(folder)
+
+
+def _link_files(source: Path, target: Path) -> None:
+    target.mkdir(parents=True)
+    for file in source.iterdir():
+        try:
+            os.link(file, target / file.name)
+        except OSError:  # a file system without links
+            shutil.copyfile(file, target / file.name)
 
 
 def is_spoiled(episode: Episode) -> bool:

@@ -160,7 +160,7 @@ class TrainingRun:
         self.store.add_candidates(step.candidates)
         self.store.log_metrics(step.step, step.metrics)
         if role:
-            self.actors.weights_changed()
+            self.actors.weights_changed(role)
         alarms = self._watch.check(step.metrics, role) if role else []
         for alarm in alarms:
             self.store.add_event(step.step, alarm.kind, alarm.message)
@@ -213,7 +213,8 @@ class TrainingRun:
             "watch": self._watch.state(),
             "suspect": self._watch.suspect,
         }
-        save_checkpoint(self._root, self._position, self._write, state, keep=self._settings.keep)
+        saved = save_checkpoint(self._root, self._position, self._write, state, keep=self._settings.keep)
+        self.actors.saved_at(saved.path)
 
     def _write(self, folder: Path) -> None:
         self.actors.save(folder)
