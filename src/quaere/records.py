@@ -203,6 +203,11 @@ class Turn(Struct, frozen=True):
     sample_s: float = 0.0
     search_s: float = 0.0
 
+    @property
+    def search_failed(self) -> bool:
+        """Was it a search that could not be carried out?"""
+        return self.failure is not None and self.failure.boundary == "search"
+
 
 class Episode(Struct, frozen=True):
     """A whole episode: a policy wrote turns and the environment answered, until an answer or a limit.
@@ -231,6 +236,11 @@ class Episode(Struct, frozen=True):
     def loss_mask(self) -> tuple[bool, ...]:
         """Per token of `token_ids`: did the model sample it?"""
         return tuple(flag for segment in self.segments for flag in segment.loss_mask)
+
+    @property
+    def search_failed(self) -> bool:
+        """Did a search fail in it? Then nothing it did or did not find can be held against anybody."""
+        return any(turn.search_failed for turn in self.turns)
 
     @property
     def num_searches(self) -> int:

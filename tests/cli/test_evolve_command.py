@@ -110,3 +110,14 @@ def test_a_model_that_is_not_there_leaves_no_run_behind(place, tmp_path, capsys)
     assert evolve("drzero", "--index", place[1][1], "--model", "./nowhere", "--out", tmp_path / "run") == 2
     assert "no model directory" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_model_taught_other_prompts_is_refused(place, tmp_path, capsys):
+    import shutil
+
+    shutil.copytree(place[1][3], tmp_path / "warm")
+    (tmp_path / "warm" / "warmup.json").write_text('{"style": "full"}', encoding="utf-8")
+    args = ["--index", place[1][1], "--model", tmp_path / "warm", "--config", place[1][5], "--out", tmp_path / "run"]
+    assert evolve("drzero", *args) == 2
+    assert "--set prompts=full" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

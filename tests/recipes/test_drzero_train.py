@@ -9,7 +9,6 @@ from village_runs import Told, make_config, run_drzero
 from quaere.errors import TrainingStopped
 from quaere.records import ProposeTask, SolveTask
 from quaere.rewards.difficulty import difficulty_reward, parabola_reward
-from quaere.rollout.samples import make_sample
 from quaere.training.checkpoints import find_checkpoints
 from quaere.training.learner import Learner
 
@@ -245,11 +244,8 @@ def test_adapters_on_a_shared_base(paths, tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_moves_no_weight(paths, tmp_path, monkeypatch):
-    broken = []
-
     def step(learner, samples):
         if learner.num_steps == 1:
-            broken.append(make_sample)
             samples = [
                 *samples[:-1],
                 type(samples[-1])(

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
+from quaere.policies.native.device import choose_device
 from quaere.records import (
     Candidate,
     Episode,
@@ -19,7 +20,6 @@ from quaere.records import (
     SearchResult,
     Turn,
 )
-from quaere.training.actors import choose_device, is_spoiled
 from quaere.training.phases.drawing import draw_hops, draw_tasks
 from quaere.training.phases.proposing import leaks_answer, opens_with_plan, propose_jobs, read_proposal
 from quaere.training.phases.selecting import (
@@ -105,7 +105,7 @@ def test_a_plan_stands_at_the_beginning_and_says_something():
 
 def test_after_a_failed_search_nothing_counts():
     proposed = read_proposal(episode(failed=True))
-    assert is_spoiled(proposed.episode)
+    assert proposed.episode.search_failed
     assert proposed.question is None
     assert judge_form(proposed, set()) == "unfinished"
 

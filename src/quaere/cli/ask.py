@@ -142,14 +142,14 @@ def _setting(args: argparse.Namespace) -> dict[str, Any]:
 
 def _protocol(args: argparse.Namespace) -> Protocol:
     from quaere.chat.toolcall import ToolCallSolver
-    from quaere.policies.catalogue import CATALOGUE
-    from quaere.training.exporting import read_notes
+    from quaere.policies.catalogue import needs_guide
+    from quaere.training.exporting import find_notes
 
     guided = args.guided
     if guided is None:
-        guided = args.model in CATALOGUE and CATALOGUE[args.model].needs_guide
+        guided = needs_guide(args.model)
     # A model that was warmed up or exported knows how it was spoken to while it learned.
-    return ToolCallSolver(guided=guided, style=read_notes(Path(args.model)).style or "full")
+    return ToolCallSolver(guided=guided, style=find_notes(args.model).style or "full")
 
 
 async def _ask_one(

@@ -170,13 +170,13 @@ def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Pro
 
     from quaere.chat.toolcall import ToolCallSolver
     from quaere.evaluation.closed_book import ClosedBook
-    from quaere.policies.catalogue import CATALOGUE
+    from quaere.policies.catalogue import needs_guide
     from quaere.rollout.episode import Limits
 
     notes = _notes(args, weights)
     guided = args.guided
     if guided is None:
-        guided = args.model in CATALOGUE and CATALOGUE[args.model].needs_guide
+        guided = needs_guide(args.model)
     given = {name: getattr(args, name) for name in _LIMITS if getattr(args, name) is not None}
     limits = structs.replace(notes.limits or Limits(), **given)
     if args.closed_book:
@@ -185,13 +185,9 @@ def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Pro
 
 
 def _notes(args: argparse.Namespace, weights: RoleWeights | None) -> Notes:
-    from quaere.policies.catalogue import CATALOGUE
-    from quaere.training.exporting import Notes, read_notes
+    from quaere.training.exporting import Notes, find_notes
 
-    if weights:
-        return Notes(weights.style, weights.limits)
-    folder = Path(args.model).expanduser()
-    return read_notes(folder) if args.model not in CATALOGUE and folder.is_dir() else Notes()
+    return Notes(weights.style, weights.limits) if weights else find_notes(args.model)
 
 
 def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: Limits) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from quaere.errors import BadInput
 from quaere.recipes.registry import RECIPES, find_recipe
+from quaere.training.writers import WRITERS
 
 if TYPE_CHECKING:
     from quaere.recipes.registry import Recipe
@@ -40,9 +41,7 @@ def register(commands: Any) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="check everything, say what would run and cost, and stop"
     )
-    parser.add_argument(
-        "--writer", action="append", default=[], choices=["tensorboard", "wandb"], help="also write metrics there"
-    )
+    parser.add_argument("--writer", action="append", default=[], choices=WRITERS, help="also write metrics there")
     parser.add_argument("--json", action="store_true", help="print JSON, one object per step")
     parser.set_defaults(run=run)
 

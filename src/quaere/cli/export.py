@@ -7,6 +7,7 @@ quaere ask "Who built the Halm bridge?" --model my-solver --index docs-index
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 from quaere.errors import BadInput
@@ -25,6 +26,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     parser.add_argument("--force", action="store_true", help="replace an earlier export at --out")
     parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
@@ -40,5 +42,8 @@ def run(args: argparse.Namespace) -> None:
             "an adapter is written as it is: --dtype needs --merge", hint="add --merge, or leave --dtype out"
         )
     export_role(weights, args.out, merge=args.merge, dtype=args.dtype or "float32", force=args.force)
+    if args.json:
+        print(json.dumps({"out": str(args.out), "run": weights.run, "role": weights.role, "step": weights.step}))
+        return
     what = f"LoRA adapter on {weights.base}" if stays_adapter else "model"
     print(f"{weights.role} of {weights.run} at step {weights.step}: {what} in {args.out}")

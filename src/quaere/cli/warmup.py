@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quaere.errors import BadInput
+from quaere.recipes.registry import RECIPES
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from quaere.training.warmup.demonstration import Demonstrations
     from quaere.training.warmup.teaching import Taught, TeachingStep
 
-RECIPES = ("drzero",)
 FULL_RATE, LORA_RATE = 1e-4, 3e-4
 _ADAPTER = "warmup"
 
@@ -198,7 +198,7 @@ def _teach(args: argparse.Namespace, path: str, episodes: list[Episode], display
     from transformers import AutoConfig
 
     from quaere.policies.native.bridge import load_model
-    from quaere.training.actors import choose_device
+    from quaere.policies.native.device import choose_device, choose_dtype
     from quaere.training.adapters import add_adapters
     from quaere.training.learner import Learner
     from quaere.training.settings import AdapterSettings
@@ -207,14 +207,14 @@ def _teach(args: argparse.Namespace, path: str, episodes: list[Episode], display
     device = choose_device(args.device, display.note)
     display.note(f"teaching {args.model} on {device}")
     # Weights under an adapter do not move, so on a GPU half the bytes will do for them.
-    loaded = "bfloat16" if args.lora_rank and device == "cuda" else "float32"
+    loaded = choose_dtype("auto", device) if args.lora_rank else "float32"
     model = load_model(path, device, loaded, packed=False)
     if args.lora_rank:
         torch.manual_seed(args.seed)  # adapters begin with random numbers
         model = add_adapters(model, (_ADAPTER,), AdapterSettings(rank=args.lora_rank, alpha=2 * args.lora_rank))
     settings = imitation(_learning_rate(args), args.micro_tokens)
     num_steps = count_steps(len(episodes), args.epochs, args.batch)
-    warmup_steps = max(1, int(settings.warmup_ratio * num_steps))
+    warmup_steps = settings.warmup_steps(num_steps)
     learner = Learner(model, settings, adapter=_ADAPTER if args.lora_rank else "", warmup_steps=warmup_steps)
     taught = teach(learner, episodes, epochs=args.epochs, batch=args.batch, seed=args.seed, report=display.step)
     if args.lora_rank:

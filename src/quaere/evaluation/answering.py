@@ -148,8 +148,7 @@ def score_episode(episode: Episode) -> QuestionScore:
         raise TypeError(f"episode {episode.id} does not answer a question")
     question = episode.task.question
     answer = episode.outcome.text if isinstance(episode.outcome, Answer) else None
-    search_failed = any(turn.failure is not None and turn.failure.boundary == "search" for turn in episode.turns)
-    counts = answer is not None and not search_failed
+    counts = answer is not None and not episode.search_failed
     unread = [turn for turn in episode.turns if isinstance(turn.action, Malformed) and turn.stop_reason != "failed"]
     return QuestionScore(
         id=question.id,
@@ -163,7 +162,7 @@ def score_episode(episode: Episode) -> QuestionScore:
         num_malformed=len(unread),
         num_searches=episode.num_searches,
         num_tokens=sum(turn.num_tokens for turn in episode.turns),
-        search_failed=search_failed,
+        search_failed=episode.search_failed,
     )
 
 

@@ -97,6 +97,11 @@ CATALOGUE: dict[str, CatalogueEntry] = {
 }
 
 
+def needs_guide(name: str | None) -> bool:
+    """Is it a catalogue model too small to follow a protocol by itself?"""
+    return name in CATALOGUE and CATALOGUE[name].needs_guide
+
+
 def _quiet(line: str) -> None:
     """Report progress to nobody."""
 

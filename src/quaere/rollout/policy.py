@@ -9,7 +9,6 @@ from typing import Protocol as Interface
 from quaere.chat.messages import as_chat
 from quaere.chat.protocol import Protocol
 from quaere.chat.rendering import Renderer, describe_tools
-from quaere.errors import BadInput
 from quaere.policies.sampler import ChatSampler, TokenSampler
 from quaere.records import Task
 from quaere.rollout.conversation import ChatConversation, Conversation, TokenConversation
@@ -112,18 +111,20 @@ def open_policy(
     from quaere.policies.catalogue import resolve_model
 
     path = resolve_model(model, report=report).path
-    import torch
     from transformers import AutoTokenizer
 
+    from quaere.policies.native.device import choose_device, choose_dtype
     from quaere.policies.native.sampler import NativeSampler
 
-    if device == "cuda" and not torch.cuda.is_available():
-        raise BadInput("there is no CUDA device here", hint="quaere doctor")
-    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    chosen = choose_device(device, report)
     renderer = Renderer(AutoTokenizer.from_pretrained(path))
-    # bfloat16 halves the memory a GPU must read; on most CPUs float32 is as fast and exact.
-    chosen_dtype = ("bfloat16" if chosen == "cuda" else "float32") if dtype == "auto" else dtype
     sampler = NativeSampler.load(
-        path, renderer.decode, name=model, device=chosen, dtype=chosen_dtype, mode=mode, max_rows=max_rows
+        path,
+        renderer.decode,
+        name=model,
+        device=chosen,
+        dtype=choose_dtype(dtype, chosen),
+        mode=mode,
+        max_rows=max_rows,
     )
     return TokenPolicy(sampler, renderer)

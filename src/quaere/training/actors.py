@@ -11,7 +11,6 @@ The sampling copy exists once in either case, so a second role costs no second e
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -20,7 +19,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from quaere.errors import BadInput, TrainingStopped
+from quaere.errors import TrainingStopped
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode
 from quaere.rollout.episode import Limits
@@ -73,7 +72,7 @@ class Actors:
 
     def learner(self, role: str, settings: LearnerSettings, num_steps: int) -> Learner:
         """A fresh learner for the role's weights: no momentum, at the beginning of its schedule."""
-        warmup_steps = math.ceil(settings.warmup_ratio * num_steps)
+        warmup_steps = settings.warmup_steps(num_steps)
         return Learner(self.models[role], settings, adapter=self.adapter_of(role), warmup_steps=warmup_steps)
 
     def weights_changed(self, role: str) -> None:
@@ -93,7 +92,7 @@ class Actors:
         episodes = await self._run(jobs, searcher, limits, seed)
         spoiled: list[Episode] = []
         for replay in range(1, self.search.replays + 2):
-            broken = [number for number, episode in enumerate(episodes) if is_spoiled(episode)]
+            broken = [number for number, episode in enumerate(episodes) if episode.search_failed]
             spoiled += [episodes[number] for number in broken]
             if not broken or replay > self.search.replays:
                 break
@@ -150,11 +149,6 @@ def _link_files(source: Path, target: Path) -> None:
             shutil.copyfile(file, target / file.name)
 
 
-def is_spoiled(episode: Episode) -> bool:
-    """Did a search fail in it? Then nothing it did or did not find can be held against anybody."""
-    return any(turn.failure is not None and turn.failure.boundary == "search" for turn in episode.turns)
-
-
 def _name(job: Job) -> str:
     return job.episode_id or job.task.id
 
@@ -177,11 +171,11 @@ def open_actors(
     from quaere.chat.rendering import Renderer
     from quaere.policies.catalogue import resolve_model
     from quaere.policies.native.bridge import load_model
+    from quaere.policies.native.device import choose_device, choose_dtype
     from quaere.policies.native.sampler import NativeSampler
 
     engine, adapter = engine or EngineSettings(), adapter or AdapterSettings()
     device = choose_device(engine.device, report)
-    usual = "bfloat16" if device == "cuda" else "float32"
     path = resolve_model(model, report=report).path
     renderer = Renderer(AutoTokenizer.from_pretrained(path))
     sampler = NativeSampler.load(
@@ -189,13 +183,12 @@ def open_actors(
         renderer.decode,
         name=model,
         device=device,
-        dtype=usual if engine.dtype == "auto" else engine.dtype,
+        dtype=choose_dtype(engine.dtype, device),
         mode=engine.mode,
         max_rows=engine.max_rows,
     )
     if adapter.rank:
-        base_dtype = usual if engine.base_dtype == "auto" else engine.base_dtype
-        base = load_model(path, device, base_dtype, packed=False)
+        base = load_model(path, device, choose_dtype(engine.base_dtype, device), packed=False)
         torch.manual_seed(seed)  # adapters begin with random numbers
         shared = add_adapters(base, roles, adapter)
         models = dict.fromkeys(roles, shared)
@@ -211,16 +204,3 @@ def open_actors(
         search=search,
         concurrency=concurrency,
     )
-
-
-def choose_device(wanted: str, report: Callable[[str], None]) -> str:
-    """`cuda` or `cpu`; says so when there are GPUs that will not be used."""
-    import torch
-
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise BadInput("there is no CUDA device here", hint="quaere doctor")
-    device = ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted
-    if device == "cuda" and torch.cuda.device_count() > 1:
-        count = torch.cuda.device_count()
-        report(f"{count} GPUs are here and one is used; several at once will go through the verl engine, still to come")
-    return device

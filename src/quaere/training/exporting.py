@@ -130,6 +130,11 @@ def read_notes(folder: Path) -> Notes:
     return notes
 
 
+def find_notes(model: str) -> Notes:
+    """What there is to know about a model by what a person types after `--model`; a catalogue's has no notes."""
+    return Notes() if model in CATALOGUE else read_notes(Path(model).expanduser())
+
+
 def _read_config(run: Run) -> _RunConfig:
     text = run.config_text()
     try:
@@ -204,13 +209,12 @@ def role_policy(
     from transformers import AutoTokenizer
 
     from quaere.chat.rendering import Renderer
+    from quaere.policies.native.device import choose_device, choose_dtype
     from quaere.policies.native.sampler import NativeSampler
-    from quaere.training.actors import choose_device
 
     chosen = choose_device(device, report)
-    chosen_dtype = ("bfloat16" if chosen == "cuda" else "float32") if dtype == "auto" else dtype
     renderer = Renderer(AutoTokenizer.from_pretrained(_tokenizer_folder(weights)))
-    model = load_role(weights, device=chosen, dtype=chosen_dtype)
+    model = load_role(weights, device=chosen, dtype=choose_dtype(dtype, chosen))
     sampler = NativeSampler.over(model, renderer.decode, name=weights.name, mode=mode, max_rows=max_rows)
     return TokenPolicy(sampler, renderer)
 

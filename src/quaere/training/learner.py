@@ -55,6 +55,13 @@ class LearnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     micro_tokens: int = 8192
     gradient_checkpointing: bool = False
 
+    def warmup_steps(self, num_steps: int) -> int:
+        """Over how many of a phase's steps the rate rises.
+
+        LearnerSettings(warmup_ratio=0.03).warmup_steps(50) == 2
+        """
+        return math.ceil(self.warmup_ratio * num_steps)
+
 
 class Learner:
     """A model, its optimizer, and where it stands in its schedule.

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from quaere.records import Episode, Malformed, Turn
+from quaere.records import Episode, Malformed
 from quaere.rewards.answers import normalise_answer
 
 if TYPE_CHECKING:  # it would load torch
@@ -42,12 +42,12 @@ def measure_episodes(episodes: Sequence[Episode], seconds: float, *, role: str) 
         "truncated": _mean([_is_truncated(episode) for episode in episodes]),
         "answered": _mean([episode.end == "answered" for episode in episodes]),
         "searches": _mean([episode.num_searches for episode in episodes]),
-        "search_failures": sum(_search_failed(turn) for turn in turns),
+        "search_failures": sum(turn.search_failed for turn in turns),
     }
     if turns:
         measured["call_validity"] = _mean([not isinstance(turn.action, Malformed) for turn in turns])
     # Not every wish to search is one: on the last turn, or with no searches left, nobody is asked.
-    if waits := [turn.search_s for turn in turns if turn.results or _search_failed(turn)]:
+    if waits := [turn.search_s for turn in turns if turn.results or turn.search_failed]:
         measured["search_s"] = _mean(waits)
     if seconds > 0:
         measured["tokens_per_s"] = sum(model_tokens) / seconds
@@ -139,10 +139,6 @@ def _rss_unit(platform: str) -> int:
 
 def _is_truncated(episode: Episode) -> bool:
     return episode.end == "sequence_limit" or any(turn.stop_reason == "length" for turn in episode.turns)
-
-
-def _search_failed(turn: Turn) -> bool:
-    return turn.failure is not None and turn.failure.boundary == "search"
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -186,7 +186,9 @@ class TrainingRun:
     def _act_on(self, alarms: list[Alarm]) -> None:
         said = "; ".join(alarm.message for alarm in alarms)
         if self._health.policy == "stop":
-            raise TrainingStopped(f"step {self._position}: {said}", hint="quaere evolve --resume RUN --set ... --force")
+            raise TrainingStopped(
+                f"step {self._position}: {said}", hint=f"quaere evolve --resume {self.store.path} --set K=V --force"
+            )
         if self._health.policy == "rollback":
             self._roll_back(said)
 

@@ -8,6 +8,7 @@ from msgspec import structs
 
 from quaere.errors import BadInput
 from quaere.policies.catalogue import resolve_model
+from quaere.policies.native.device import choose_device
 from quaere.recipes.drzero.config import PRESETS, DrZeroConfig, check_config
 from quaere.recipes.drzero.measuring import GRPO_ROLLOUTS
 from quaere.recipes.drzero.train import ROLES, count_batches, count_candidates, count_steps, evolve
@@ -15,8 +16,9 @@ from quaere.recipes.registry import Recipe
 from quaere.runs import Run
 from quaere.search.index import Index, open_index
 from quaere.search.searcher import LocalSearcher, Searcher, open_searcher
-from quaere.training.actors import choose_device, open_actors
-from quaere.training.estimate import estimate_run
+from quaere.training.actors import open_actors
+from quaere.training.estimate import estimate_rollouts, estimate_run
+from quaere.training.exporting import find_notes
 from quaere.training.reporting import Reporter
 from quaere.training.trainingrun import TrainingRun
 
@@ -59,6 +61,12 @@ def check(config: DrZeroConfig) -> None:
     if not config.model:
         raise BadInput("no model is named", hint="quaere evolve drzero --model smollm2-135m --index DIR")
     _open_documents(config)
+    style = find_notes(config.model).style
+    if style not in (None, config.prompts):
+        raise BadInput(
+            f"{config.model} was taught {style} prompts, and the config says {config.prompts}",
+            hint=f"--set prompts={style}",
+        )
     resolve_model(config.model)  # found, or downloaded, before a run is begun for it
 
 
@@ -77,21 +85,26 @@ def _open_documents(config: DrZeroConfig) -> Index:
 def plan(config: DrZeroConfig) -> list[tuple[str, str]]:
     """What would run, and what each step costs at most."""
     proposer, solver, generation = config.proposer, config.solver, config.generation
-    num_questions = proposer.batch * proposer.questions
+    rollouts = estimate_rollouts(
+        proposer.batch,
+        proposer.questions,
+        proposer.attempts,
+        sequence_tokens=proposer.limits.sequence_tokens,
+        attempt_tokens=solver.limits.sequence_tokens,
+    )
     candidates = count_candidates(config)
     tries = f", {generation.attempts} attempts at each" if generation.attempts else ""
-    tokens = num_questions * (proposer.limits.sequence_tokens + proposer.attempts * solver.limits.sequence_tokens)
     solver_tokens = solver.batch * solver.attempts * solver.limits.sequence_tokens
     return [
         ("iterations", f"{config.iterations}, {count_steps(config)} steps in all"),
         (
             "proposer phase",
-            f"{proposer.steps} steps of {proposer.batch} documents; a step plays {num_questions} + "
-            f"{num_questions * proposer.attempts} episodes, {tokens:,} tokens at most",
+            f"{proposer.steps} steps of {proposer.batch} documents; a step plays {rollouts.num_proposals} + "
+            f"{rollouts.num_attempts} episodes, {rollouts.max_tokens:,} tokens at most",
         ),
         (
             "episodes a document",
-            f"{proposer.questions * (1 + proposer.attempts)}, where GRPO with 4 x 4 takes {GRPO_ROLLOUTS}",
+            f"{rollouts.num_episodes // proposer.batch}, where GRPO with 4 x 4 takes {GRPO_ROLLOUTS}",
         ),
         ("generation", f"{candidates} candidates in {count_batches(config)} steps{tries}"),
         (
@@ -105,7 +118,7 @@ def plan(config: DrZeroConfig) -> list[tuple[str, str]]:
 
 def _plan_memory(config: DrZeroConfig) -> list[tuple[str, str]]:
     """What the larger of the two phases needs, by the sizes of the model."""
-    device = choose_device(config.engine.device, report=lambda line: None)
+    device = choose_device(config.engine.device)
     phases = [
         estimate_run(
             resolve_model(config.model).path,

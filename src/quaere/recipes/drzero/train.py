@@ -24,7 +24,7 @@ from quaere.rollout.many import Job
 from quaere.rollout.samples import make_sample
 from quaere.rollout.seeds import derive_seed
 from quaere.search.searcher import Searcher
-from quaere.training.actors import Played, is_spoiled
+from quaere.training.actors import Played
 from quaere.training.measures import measure_episodes
 from quaere.training.phases.attempting import attempt_jobs, group_attempts, solver_reward
 from quaere.training.phases.drawing import Passages, draw_tasks
@@ -116,7 +116,7 @@ class _DrZero:
                     group = next(groups)
                     num_right, num_attempts = int(sum(map(solver_reward, group))), len(group)
                     reason = judge_attempts(num_right, num_attempts)
-                if not is_spoiled(proposed.episode):
+                if not proposed.episode.search_failed:
                     step.keep(proposed.episode, {"format/total": proposed.score.total})
                 step.candidates.append(
                     make_candidate(
@@ -146,7 +146,7 @@ class _DrZero:
             questions = draw_questions(curriculum, step.number, config.batch, seed)
             jobs = attempt_jobs(solver_protocol(self.config), questions, config.attempts, step.name)
             played = await self.play(step, "solver", jobs, config.limits)
-            episodes = [episode for episode in played.episodes if not is_spoiled(episode)]
+            episodes = [episode for episode in played.episodes if not episode.search_failed]
             rewards = [solver_reward(episode) for episode in episodes]
             check_finite(rewards)
             places = {question.id: number for number, question in enumerate(questions)}
@@ -182,7 +182,7 @@ class _DrZero:
         jobs = attempt_jobs(solver_protocol(self.config), questions, num_attempts, step.name)
         played = await self.play(step, "solver", jobs, self.config.solver.limits)
         for episode in played.episodes:
-            if not is_spoiled(episode):
+            if not episode.search_failed:
                 step.keep(episode, {"answer/exact_match": solver_reward(episode)})
         groups = iter(group_attempts(played.episodes, num_attempts))
         return [next(groups) if item.question is not None else [] for item in proposals]
@@ -201,7 +201,7 @@ class _DrZero:
 
 def _can_be_judged(proposed: Proposed, attempts: Sequence[Episode]) -> bool:
     """Not if a failed search stood in the way of the proposer, or of all but one of the solver's attempts."""
-    if is_spoiled(proposed.episode):
+    if proposed.episode.search_failed:
         return False
     return proposed.question is None or len(attempts) >= 2
 

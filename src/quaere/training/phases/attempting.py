@@ -8,7 +8,6 @@ from quaere.chat.protocol import Protocol
 from quaere.records import Answer, Episode, Question, SolveTask
 from quaere.rewards.answers import exact_match_score
 from quaere.rollout.many import Job
-from quaere.training.actors import is_spoiled
 
 
 def attempt_jobs(protocol: Protocol, questions: Sequence[Question], num_attempts: int, name: str) -> list[Job]:
@@ -33,4 +32,4 @@ def solver_reward(episode: Episode) -> float:
 def group_attempts(episodes: Sequence[Episode], num_attempts: int) -> list[list[Episode]]:
     """The attempts at each question, without those a failed search has spoiled."""
     groups = [list(episodes[first : first + num_attempts]) for first in range(0, len(episodes), num_attempts)]
-    return [[episode for episode in group if not is_spoiled(episode)] for group in groups]
+    return [[episode for episode in group if not episode.search_failed] for group in groups]

@@ -11,7 +11,6 @@ from quaere.chat.tags import find_blocks
 from quaere.records import Episode, Proposal, ProposeTask, Question, Search
 from quaere.rewards.formatting import Containment, FormatScore, InvalidRule, contains, format_score
 from quaere.rollout.many import Job
-from quaere.training.actors import is_spoiled
 
 
 class Proposed(Struct, frozen=True):
@@ -68,7 +67,7 @@ def read_proposal(
         containment=containment,
     )
     # What was written after a search had failed is not held against anybody, nor is anybody asked to answer it.
-    is_worth_trying = score.valid and not is_spoiled(episode)
+    is_worth_trying = score.valid and not episode.search_failed
     question = Question(episode.id, outcome.question, (outcome.answer,), task.hops) if is_worth_trying else None
     return Proposed(episode, score, question)
 

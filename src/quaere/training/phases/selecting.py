@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from quaere.records import Candidate, DropReason, Proposal, ProposeTask, Question
 from quaere.rewards.answers import normalise_answer
 from quaere.rollout.seeds import derive_seed
-from quaere.training.actors import is_spoiled
 from quaere.training.phases.proposing import Proposed, leaks_answer
 
 
 def judge_form(proposed: Proposed, seen: set[str]) -> DropReason:
     """Why a question is not even tried, or "". `seen` holds the normalised questions so far and grows."""
-    if is_spoiled(proposed.episode):
+    if proposed.episode.search_failed:
         return "unfinished"
     if leaks_answer(proposed):
         return "leaked answer"
