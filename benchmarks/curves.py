@@ -3,12 +3,15 @@
     pip install matplotlib
     python benchmarks/curves.py runs/hrpo runs/shuffled --phase proposer --out curves.svg
 
-Thin lines are steps, thick ones means over `--window` of them.
+Thin lines are steps, thick ones means over `--window` of them. Of every metric it prints the first step, the mean over
+the last `--last` steps, and how far the first run is from the others there, step by step (runs with one seed see the
+same documents at the same step), with bootstrap intervals over steps.
 """
 
 import argparse
 from pathlib import Path
 
+from quaere.evaluation.intervals import bootstrap_interval, paired_difference
 from quaere.runs import Run
 from quaere.runs.phases import PHASES
 
@@ -61,21 +64,37 @@ def draw(runs, metrics, phase, window, out):
     figure.savefig(out, metadata={"Date": None})
 
 
+def compare(runs, metrics, phase, last):
+    """Print the first step and the last ones of every run, and the first run's lead over the others."""
+    for metric in metrics:
+        ends = []
+        for run in runs:
+            _, values = read_curve(run, metric, phase)
+            if not values:
+                continue
+            end = bootstrap_interval(values[-last:])
+            print(
+                f"{metric:18} {run.path.name:16} {len(values):3} steps  first {values[0]:.3f}"
+                f"  last {end.num}: {end.mean:.3f} [{end.low:.3f}, {end.high:.3f}]"
+            )
+            ends.append((run.path.name, values[-last:]))
+        for name, values in ends[1:]:
+            if len(values) == len(ends[0][1]):
+                lead = paired_difference(ends[0][1], values)
+                print(f"{metric:18} {ends[0][0]} - {name}: {lead.mean:+.3f} [{lead.low:+.3f}, {lead.high:+.3f}]")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--metrics", nargs="+", default=METRICS)
     parser.add_argument("--phase", choices=PHASES, default="proposer")
     parser.add_argument("--window", type=int, default=5)
+    parser.add_argument("--last", type=int, default=10)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     opened = [Run.open(path) for path in args.runs]
-    for run in opened:
-        for metric in args.metrics:
-            _, values = read_curve(run, metric, args.phase)
-            if values:
-                shown = smooth(values, args.window)
-                print(f"{run.path.name:24} {metric:20} {len(values):3} steps  {shown[0]:.3f} -> {shown[-1]:.3f}")
+    compare(opened, args.metrics, args.phase, args.last)
     draw(opened, args.metrics, args.phase, args.window, args.out)
 
 

@@ -125,6 +125,20 @@ def test_results_are_compared_pair_by_pair(place, tmp_path, capsys):
     assert found["compare"][0]["difference"] is None
 
 
+def test_stored_results_are_compared_without_a_model(place, tmp_path, capsys):
+    for name in ("lora", "full"):
+        evaluate(place, "--run", name, "--name", name, "--out", str(tmp_path / f"{name}.json"))
+    capsys.readouterr()
+    stored = [str(tmp_path / "lora.json"), str(tmp_path / "full.json")]
+    assert main(["eval", "--compare", *stored]) == 0
+    assert "full - lora, over 3 shared questions: EM" in capsys.readouterr().out
+    assert main(["eval", "--compare", *stored, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["name"], found["compare"][0]["name"], found["run"]) == ("full", "lora", None)
+    assert main(["eval", "--compare", stored[0]]) == 2
+    assert "--model or --run" in capsys.readouterr().err
+
+
 def test_closed_book_needs_no_index_and_takes_one_turn(place, capsys):
     where = ["--questions", str(place / "questions.jsonl"), "--runs", str(place / "runs")]
     argv = ["eval", *where, "--model", str(place / "base"), "--closed-book", "--guided", "--turn-tokens", "8", "--json"]

@@ -109,7 +109,7 @@ def test_requests_join_and_leave_in_mid_decode():
     left_early = [n for n in range(1, len(steps)) if present[n - 1] - present[n] and present[n] & present[n - 1]]
     assert joined_late
     assert left_early
-    # A prompt joined in the same forward pass in which another row decoded one token.
+    # A prompt joined in a step in which another row decoded one token.
     assert any({1, 4} <= {length for _, length in step} for step in steps)
     assert max(map(len, present)) == 3
 
@@ -186,11 +186,19 @@ def test_stop_strings(pieces, stop, length):
     params = SamplingParams(max_tokens=4, temperature=9.0, seed=3)
     free = run(make_engine(), [Request("x", [1, 2], params)])[0].token_ids
     assert len(set(free)) == 4
-    engine = make_engine()
-    engine.decode = Spelling(dict(zip(free, pieces, strict=True)))
+    engine = Engine(make_engine().model, Spelling(dict(zip(free, pieces, strict=True))))
     sampled = run(engine, [Request("x", [1, 2], structs.replace(params, stop=(stop,)))])[0]
     assert sampled.token_ids == free[:length]
     assert sampled.stop_reason == ("length" if length == 4 and stop == "zz" else "stop_string")
+
+
+def test_a_stop_string_may_end_in_a_space_that_the_tokenizer_drops_from_a_lone_token():
+    params = SamplingParams(max_tokens=4, temperature=9.0, seed=3)
+    free = run(make_engine(), [Request("x", [1, 2], params)])[0].token_ids
+    spelling = Spelling(dict(zip(free, [b" so", b" it", b" is", b" here"], strict=True)))
+    engine = Engine(make_engine().model, lambda ids: spelling(ids).lstrip())
+    sampled = run(engine, [Request("x", [1, 2], structs.replace(params, stop=("it ",)))])[0]
+    assert sampled.token_ids == free[:3]
 
 
 def test_max_tokens_is_a_length_stop():

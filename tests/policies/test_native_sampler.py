@@ -4,6 +4,7 @@ import asyncio
 import random
 
 import pytest
+import torch
 
 import tiny
 from quaere.errors import SamplingFailed
@@ -32,9 +33,11 @@ async def test_many_coroutines_share_batches_and_get_their_own_tokens():
     assert max(map(len, steps)) == 8
 
 
-async def play(mode, pauses):
+async def play(mode, pauses, max_rows=8, ahead=False):
     """Three turns of six sessions, each turn after a pause of its own; every bit of every log-prob."""
-    async with make_sampler(mode) as sampler:
+    async with make_sampler(mode, max_rows) as sampler:
+        if ahead:  # as a GPU is driven
+            sampler.engine.lookahead, sampler.engine.patience = 1, 8
         batches = []
         sampler.engine.observe = batches.append
 
@@ -54,12 +57,13 @@ async def play(mode, pauses):
         return await asyncio.gather(*map(session, range(6))), [sorted(batch) for batch in batches]
 
 
-async def test_in_deterministic_mode_latency_changes_no_bit():
-    still = await play("deterministic", [[0] * 3] * 6)
+@pytest.mark.parametrize(("max_rows", "ahead"), [(8, False), (8, True), (4, False), (4, True)])
+async def test_in_deterministic_mode_latency_changes_no_bit(max_rows, ahead):
+    still = await play("deterministic", [[0] * 3] * 6, max_rows, ahead)
     for seed in range(3):
         draw = random.Random(seed)
-        shaken = await play("deterministic", [[draw.uniform(0, 0.02) for _ in range(3)] for _ in range(6)])
-        assert shaken == still
+        pauses = [[draw.uniform(0, 0.02) for _ in range(3)] for _ in range(6)]
+        assert await play("deterministic", pauses, max_rows, ahead) == still
 
 
 async def test_in_fast_mode_latency_changes_batches_but_no_token():
@@ -91,6 +95,90 @@ async def test_a_cancelled_coroutine_frees_its_row():
             await endless
         assert len((await sampler.sample("b", [1], SamplingParams(max_tokens=3))).token_ids) == 3
         assert not sampler.engine.busy
+
+
+async def test_a_session_computes_only_what_is_new():
+    async with make_sampler() as sampler:
+        context = list(range(1, 41))
+        first = await sampler.sample("a", context, SamplingParams(max_tokens=5))
+        assert sampler.engine.counts.prefilled == 40
+        context += [*first.token_ids, 7, 8, 9]
+        second = await sampler.sample("a", context, SamplingParams(max_tokens=5, seed=1))
+        # The three that are new, and the last token drawn, after which nothing had been computed.
+        assert sampler.engine.counts.prefilled == 40 + 1 + 3
+        assert sampler.engine.counts.kept == 44
+    async with make_sampler() as fresh:
+        assert (await fresh.sample("b", context, SamplingParams(max_tokens=5, seed=1))).token_ids == second.token_ids
+
+
+async def test_after_new_weights_the_next_turn_computes_anew():
+    async with make_sampler() as sampler, make_sampler() as fresh:
+        context, params = list(range(1, 41)), SamplingParams(max_tokens=5, temperature=0)
+        context += (await sampler.sample("a", context, params)).token_ids
+        for model in (sampler.engine.model, fresh.engine.model):
+            with torch.no_grad():
+                for weight in model.parameters():
+                    weight.mul_(1.5)
+        sampler.weights_changed()
+        found = await sampler.sample("a", context, params)
+        assert sampler.engine.counts.prefilled == 40 + 45
+        assert (sampler.engine.counts.kept, sampler.engine.counts.copied) == (0, 0)
+        assert found == await fresh.sample("a", context, params)
+
+
+async def test_closing_a_session_frees_its_slot():
+    def held(sampler):
+        return {slot.session for slot in sampler.engine.slots.slots if slot.num_stored}
+
+    async with make_sampler(max_rows=2) as sampler:
+        context, params = list(range(1, 41)), SamplingParams(max_tokens=3)
+        for name in "ab":
+            sampler.open(name)
+            await sampler.sample(name, context[::-1] if name == "a" else context, params)
+        assert held(sampler) == {"a", "b"}
+        sampler.close("b")
+        await sampler.sample("c", [5, 6, 7], params)
+        assert held(sampler) == {"a", "c"}
+        # "a" has waited longest, and still has what it stored: "b" made room.
+        await sampler.sample("a", [*context[::-1], 8], params)
+        assert sampler.engine.counts.again == 0
+        assert sampler.engine.counts.kept == 40
+
+
+@pytest.mark.parametrize("mode", ["fast", "deterministic"])
+async def test_a_session_closed_in_flight_may_be_opened_again_at_once(mode):
+    async with make_sampler(mode) as sampler:
+        sampler.open("a")
+        first = asyncio.create_task(sampler.sample("a", [1, 2, 3], SamplingParams(max_tokens=40, seed=1)))
+        await asyncio.sleep(0.02)
+        sampler.close("a")
+        sampler.open("a")
+        second = await sampler.sample("a", [4, 5, 6], SamplingParams(max_tokens=4, seed=2))
+        assert (len((await first).token_ids), len(second.token_ids)) == (40, 4)
+        third = await sampler.sample("a", [4, 5, 6], SamplingParams(max_tokens=4, seed=2))
+        assert second.token_ids == third.token_ids
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+async def test_lockstep_goes_on_without_a_session_that_gave_up_before_its_batch_began(is_cancelled):
+    async with make_sampler("deterministic") as sampler:
+        sampler.open("gone")
+        sampler.open("stays")
+        gone = asyncio.create_task(sampler.sample("gone", [1, 2], SamplingParams(max_tokens=2)))
+        await asyncio.sleep(0.01)
+        if is_cancelled:
+            gone.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await gone
+        sampler.close("gone")
+        assert len((await sampler.sample("stays", [1, 2], SamplingParams(max_tokens=2))).token_ids) == 2
+        assert is_cancelled or len((await gone).token_ids) == 2
+
+
+async def test_an_empty_context_is_refused():
+    async with make_sampler() as sampler:
+        with pytest.raises(SamplingFailed, match="empty"):
+            await sampler.sample("a", [], SamplingParams(max_tokens=2))
 
 
 async def test_a_failing_step_fails_its_requests_and_the_next_ones_work():

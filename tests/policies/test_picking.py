@@ -5,14 +5,26 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.policies.native.picking import pick_tokens, uniform
+from quaere.policies.native.picking import how_to_draw, pick_tokens, uniform, uniforms
 from quaere.policies.sampler import SamplingParams
+
+
+def pick(logits, params, numbers):
+    tokens, logprobs = pick_tokens(
+        logits,
+        how_to_draw(params),
+        torch.tensor([param.temperature for param in params]),
+        torch.tensor([param.top_k for param in params]),
+        torch.tensor([param.top_p for param in params], dtype=torch.float64),
+        torch.tensor(numbers, dtype=torch.float64),
+    )
+    return tokens.tolist(), logprobs.tolist()
 
 
 def draw(logits, count=4000, **params):
     rows = torch.tensor([logits]).expand(count, -1)
-    uniforms = [uniform(11, index) for index in range(count)]
-    tokens, _ = pick_tokens(rows, [SamplingParams(**params)] * count, uniforms)
+    numbers = [uniform(11, index) for index in range(count)]
+    tokens, _ = pick(rows, [SamplingParams(**params)] * count, numbers)
     return torch.bincount(torch.tensor(tokens), minlength=len(logits)) / count
 
 
@@ -27,8 +39,31 @@ def test_uniform_numbers_are_reproducible_spread_and_in_range():
     assert ((counts - 400) ** 2 / 400).sum() < 30
 
 
+def splitmix(seed, index):
+    """The same numbers by plain integers of any size."""
+    mask = (1 << 64) - 1
+    state = (seed * 0x9E3779B97F4A7C15 + (index + 1) * 0xD1B54A32D192ED03) & mask
+    for _ in range(2):
+        state = (state + 0x9E3779B97F4A7C15) & mask
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & mask
+        state ^= state >> 31
+    return (state >> 11) / (1 << 53)
+
+
+@given(st.integers(0, (1 << 64) - 1), st.integers(0, 1 << 20))
+def test_tensor_arithmetic_wraps_as_64_bits_do(seed, index):
+    assert uniform(seed, index) == splitmix(seed, index)
+
+
+def test_uniform_numbers_of_many_rows_at_once():
+    seeds, indices = torch.arange(50) * 7919, torch.arange(50) * 3
+    expected = [splitmix(seed, index) for seed, index in zip(seeds.tolist(), indices.tolist(), strict=True)]
+    assert uniforms(seeds, indices).tolist() == expected
+
+
 def test_greedy_and_its_logprob():
-    tokens, logprobs = pick_tokens(torch.tensor([[0.0, 2.0]]), [SamplingParams(temperature=0)], [0.99])
+    tokens, logprobs = pick(torch.tensor([[0.0, 2.0]]), [SamplingParams(temperature=0)], [0.99])
     assert tokens == [1]
     assert logprobs[0] == pytest.approx(-math.log(1 + math.exp(-2)))
 
@@ -63,10 +98,10 @@ def test_rows_with_different_settings_do_not_mix():
         SamplingParams(top_k=5, top_p=0.4, temperature=0.7),
         SamplingParams(),
     ]
-    uniforms = [0.1, 0.5, 0.9, 0.3, 0.7, 0.2]
-    together = pick_tokens(logits, params, uniforms)
+    numbers = [0.1, 0.5, 0.9, 0.3, 0.7, 0.2]
+    together = pick(logits, params, numbers)
     for row in range(6):
-        alone = pick_tokens(logits[row : row + 1], [params[row]], [uniforms[row]])
+        alone = pick(logits[row : row + 1], [params[row]], [numbers[row]])
         assert (together[0][row], pytest.approx(together[1][row])) == (alone[0][0], alone[1][0])
 
 
@@ -80,7 +115,7 @@ def test_rows_with_different_settings_do_not_mix():
 def test_a_picked_token_is_never_one_that_was_cut(logits, number, temperature, top_p, top_k):
     row = torch.tensor([logits], dtype=torch.float32)
     params = SamplingParams(temperature=temperature, top_p=top_p, top_k=top_k)
-    (token,), (logprob,) = pick_tokens(row, [params], [number])
+    (token,), (logprob,) = pick(row, [params], [number])
     above = sum(value > row[0, token] for value in row[0])
     assert top_k == 0 or above < top_k
     mass_above = (row[0] / temperature).double().softmax(0)[row[0] > row[0, token]].sum()

@@ -4,8 +4,9 @@ from msgspec import structs
 
 import tiny
 from quaere.errors import ModelMissing
-from quaere.policies.native.bridge import hidden_states
-from quaere.policies.native.storage import KVStorage, Span
+from quaere.policies.native.bridge import hidden_states, use_packed_attention
+from quaere.policies.native.engine import Engine, Request
+from quaere.policies.sampler import SamplingParams
 from quaere.training.adapters import add_adapters, trainable_weights
 from quaere.training.estimate import RunEstimate, estimate_rollouts, estimate_run
 from quaere.training.learner import Learner, LearnerSettings
@@ -85,14 +86,14 @@ def test_gradients_and_moments_are_what_the_optimizer_holds(rank):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(("max_rows", "num_tokens"), [(4, 512), (5, 500)])
-def test_keys_and_values_are_what_the_storage_holds(family, max_rows, num_tokens):
+@pytest.mark.parametrize(("max_rows", "num_tokens"), [(4, 512), (5, 500), (6, 513)])
+def test_keys_and_values_are_what_the_engine_reserves(family, max_rows, num_tokens):
     model = tiny.model(family)
-    storage = KVStorage()
-    storage.reserve(max_rows, num_tokens)
-    heads, width = (6, 8) if family == "gpt2" else (2, 8)
-    token = torch.zeros(1, heads, 1, width)
-    held = [tensor for layer in range(3) for tensor in storage.write(layer, token, token, [Span(0, 0, 1, 0)])]
+    engine = Engine(use_packed_attention(tiny.model(family)), tiny.tokenizer().decode, max_rows=max_rows)
+    engine.add(Request("x", [1] * 20, SamplingParams(max_tokens=num_tokens - 20)))
+    engine.step()
+    held = [tensor for layer in engine.storage.layers.values() for tensor in layer]
+    assert len(held) == 3 * 2
     assert estimate(model, max_rows=max_rows, num_tokens=num_tokens).memory.kv_cache == num_bytes(held)
 
 

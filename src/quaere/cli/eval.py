@@ -48,7 +48,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     what.add_argument("--run", dest="run_name", metavar="RUN", help="a training run's name or directory")
     what.add_argument("--role", choices=["solver", "proposer"], default="solver", help="of the run (default: solver)")
     what.add_argument("--checkpoint", type=int, metavar="N", help="step of the run (default: the latest)")
-    parser.add_argument("--questions", type=Path, required=True, metavar="FILE", help="JSONL file of questions")
+    parser.add_argument("--questions", type=Path, metavar="FILE", help="JSONL file of questions")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions of the file")
     parser.add_argument("--hops", type=int, nargs="+", default=[], metavar="N", help="only questions of so many hops")
     parser.add_argument("--index", metavar="DIR|URL", help="index directory, or URL of a search server")
@@ -74,7 +74,14 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     output = parser.add_argument_group("output")
     output.add_argument("--name", metavar="LABEL", help="what to call this result (default: the model)")
     output.add_argument("--out", type=Path, metavar="FILE.json", help="write the result, for --compare")
-    output.add_argument("--compare", type=Path, nargs="+", default=[], metavar="EVAL.json", help="earlier results")
+    output.add_argument(
+        "--compare",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="EVAL.json",
+        help="earlier results; without a model, the last of them against the others",
+    )
     output.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
     output.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
@@ -85,8 +92,11 @@ def run(args: argparse.Namespace) -> None:
     from quaere.evaluation.answering import read_evaluation, refuse_unanswerable
     from quaere.rollout.questions import read_questions
 
-    _check(args)
     others = [read_evaluation(path) for path in args.compare]
+    if len(others) > 1 and args.model is args.run_name is args.questions is None:
+        _show(args, others[-1], others[:-1])
+        return
+    _check(args)
     questions = read_questions(args.questions, args.limit, args.hops)
     refuse_unanswerable(questions)
     weights = _find_weights(args)
@@ -97,6 +107,8 @@ def run(args: argparse.Namespace) -> None:
 def _check(args: argparse.Namespace) -> None:
     if (args.model is None) == (args.run_name is None):
         raise BadInput("give --model or --run, one of them", hint="quaere eval --model NAME ...")
+    if args.questions is None:
+        raise BadInput("give --questions, a JSONL file", hint="quaere eval --questions FILE ...")
     if args.checkpoint is not None and args.run_name is None:
         raise BadInput("--checkpoint belongs to --run", hint="quaere eval --run RUN --checkpoint N ...")
     if args.model is not None and (Path(args.model) / "adapter_config.json").is_file():
@@ -161,6 +173,12 @@ async def _evaluate(
     evaluation = Evaluation(settings["name"], model, settings, score, tuple(scores))
     if args.out:
         write_evaluation(evaluation, args.out)
+    _show(args, evaluation, others, stored)
+
+
+def _show(
+    args: argparse.Namespace, evaluation: Evaluation, others: list[Evaluation], stored: Run | None = None
+) -> None:
     (print_json if args.json else print_results)(evaluation, others, stored)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from quaere.runs import Run
 
 
-def print_results(evaluation: Evaluation, others: list[Evaluation], stored: Run) -> None:
+def print_results(evaluation: Evaluation, others: list[Evaluation], stored: Run | None) -> None:
     """A table of all results, the paired differences, and where the episodes are."""
     from rich.console import Console
     from rich.text import Text
@@ -39,7 +39,8 @@ def print_results(evaluation: Evaluation, others: list[Evaluation], stored: Run)
     console.print(
         f"{count(score.exact_match.num, 'question')}; {costs}; {score.num_malformed} malformed turns", style="dim"
     )
-    console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
+    if stored is not None:
+        console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
 
 
 def _table(evaluations: list[Evaluation]) -> Table:
@@ -98,7 +99,7 @@ def _cells(*values: str) -> list[Any]:
     return [Text(printable(value)) for value in values]
 
 
-def print_json(evaluation: Evaluation, others: list[Evaluation], stored: Run) -> None:
+def print_json(evaluation: Evaluation, others: list[Evaluation], stored: Run | None) -> None:
     """The result and what it is compared with; the questions one by one are in the run and in --out."""
     import json
 
@@ -113,6 +114,6 @@ def print_json(evaluation: Evaluation, others: list[Evaluation], stored: Run) ->
         "compare": [
             {"name": other.name, "score": other.score, "difference": compare(evaluation, other)} for other in others
         ],
-        "run": str(stored.path),
+        "run": str(stored.path) if stored else None,
     }
     print(json.dumps(json.loads(msgspec.json.encode(found)), indent=2))

@@ -83,7 +83,9 @@ class Actors:
     def become(self, role: str) -> None:
         """Let the sampler write as this role from now on. Nobody may be in the middle of an episode."""
         if self._speaking != role:
-            copy_weights(self.models[role], self.policy.sampler.engine.model, self.adapter_of(role))  # type: ignore[attr-defined]
+            sampler: Any = self.policy.sampler
+            copy_weights(self.models[role], sampler.engine.model, self.adapter_of(role))
+            sampler.weights_changed()
             self._speaking = role
 
     async def play(self, role: str, jobs: Sequence[Job], searcher: Searcher, limits: Limits, *, seed: int) -> Played:
@@ -194,13 +196,11 @@ def open_actors(
         models = dict.fromkeys(roles, shared)
     else:
         models = {role: load_model(path, device, "float32", packed=False) for role in roles}
-    # In lockstep a cohort is what runs together; otherwise some more may search while others write.
-    concurrency = engine.max_rows if engine.mode == "deterministic" else 2 * engine.max_rows
     return Actors(
         TokenPolicy(sampler, renderer),
         models,
         shared=bool(adapter.rank),
         sampling=sampling,
         search=search,
-        concurrency=concurrency,
+        concurrency=engine.max_rows,  # as many as have a slot of their own: none computes its context twice
     )

@@ -23,7 +23,6 @@ Device = Literal["cpu", "cuda"]
 _FLOAT32 = 4
 _NUM_BYTES = {"float32": 4, "bfloat16": 2}
 _NUM_LOGITS = 3  # logits, their log-softmax and a gradient are alive at once
-_STRIDE = 256  # see KVStorage.reserve
 
 
 class MemoryParts(Struct, frozen=True):
@@ -33,7 +32,7 @@ class MemoryParts(Struct, frozen=True):
     a KL term needs where there is no adapter to switch off; `cast_weights` the bfloat16 copy autocast keeps.
 
         MemoryParts(weights=1_076_120_064, adapters=0, reference=0, gradients=538_060_032, moments=1_076_120_064,
-                    cast_weights=269_030_016, sampling_copy=269_030_016, kv_cache=6_039_797_760,
+                    cast_weights=269_030_016, sampling_copy=269_030_016, kv_cache=6_134_169_600,
                     logits=603_979_776, activations=8_493_465_600)
     """
 
@@ -216,9 +215,11 @@ def _count_parameters(config: Any, adapter: AdapterSettings) -> tuple[int, int]:
 
 
 def _kv_numbers(shape: _Shape, num_rows: int, sequence_tokens: int) -> int:
-    """How many numbers the keys and values of all rows hold, rounded up as the storage of the sampler does."""
-    num_slots = 1 << (num_rows - 1).bit_length()
-    capacity = -(-sequence_tokens // _STRIDE) * _STRIDE
+    """How many numbers the keys and values of all slots hold, rounded up as the storage of the sampler does."""
+    from quaere.policies.native.storage import STRIDE
+
+    num_slots = num_rows + 1  # one is for padding: see `Decoder`
+    capacity = -(-sequence_tokens // STRIDE) * STRIDE
     return num_slots * capacity * shape.num_layers * 2 * shape.num_kv_heads * shape.head_dim
 
 

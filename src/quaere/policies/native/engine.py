@@ -1,15 +1,18 @@
 """Continuous batching as a plain state machine: no threads, no asyncio.
 
-Every row has tokens, some of which already have their keys and values stored. A step takes from each row the tokens
-that do not (a whole prompt, a chunk of one, or the token sampled last), runs them through the model together, and lets
-every row that has caught up sample its next token. So a prompt may join while others are in the middle of their turn,
-and a row leaves the moment it is done.
+Every row has a slot (`slots`), in which some of its tokens already have their keys and values stored: those of its
+session's earlier turns, or of a prompt it shares with another. A step lets every row whose context is complete draw one
+more token, and computes what is missing of the contexts that have joined, in chunks that fit. So a prompt may join
+while others are in the middle of their turn, and a row leaves the moment it is done.
 
     engine = Engine(model, decode, max_rows=32)
     engine.add(Request("e1", prompt_ids, SamplingParams(max_tokens=64)))
     while engine.busy:
         for done in engine.step():
             print(done.key, done.sampled())
+
+On a GPU the next step is launched before the tokens of the last one are looked at; a row that turns out to have stopped
+has then drawn one token too many, which is dropped.
 """
 
 from __future__ import annotations
@@ -19,26 +22,36 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from msgspec import Struct
 
-from quaere.policies.native.bridge import PackedStep, forward
-from quaere.policies.native.picking import pick_tokens, uniform
+from quaere.policies.native.attention import PrefillPass
+from quaere.policies.native.bridge import forward
+from quaere.policies.native.decoding import Decoder, Drawn, Joining
+from quaere.policies.native.picking import how_to_draw
+from quaere.policies.native.slots import Slot, SlotTable
+from quaere.policies.native.stopping import StopStrings
 from quaere.policies.native.storage import KVStorage, Span
 from quaere.policies.sampler import Sampled, SamplingParams
 from quaere.records import StopReason
 
 
 class Request:
-    """One turn to be sampled, and how far it has come."""
+    """One turn to be sampled, and how far it has come. Turns of one session build on what it has stored."""
 
-    def __init__(self, key: str, token_ids: Sequence[int], params: SamplingParams) -> None:
+    def __init__(self, key: str, token_ids: Sequence[int], params: SamplingParams, session: str = "") -> None:
         self.key = key
+        self.session = session
         self.params = params
         self.tokens = list(token_ids)
         self.num_prompt = len(self.tokens)
-        self.num_stored = 0
+        self.num_launched = 0  # tokens drawn, or being drawn
         self.logprobs: list[float] = []
         self.stop_reason: StopReason | None = None
         self.cancelled = False
+        self.slot: Slot | None = None
+        self.donor: Slot | None = None  # its first `num_shared` tokens will be copied from here
+        self.donor_epoch = 0
+        self.num_shared = 0
 
     @property
     def new_tokens(self) -> list[int]:
@@ -51,6 +64,22 @@ class Request:
         return Sampled(tuple(self.new_tokens), tuple(self.logprobs), self.stop_reason)
 
 
+class Counts(Struct):
+    """What the engine has done since it was made, in tokens.
+
+    Counts(prefilled=700, kept=512, copied=300, again=0, drawn=64)
+
+    prefilled: context tokens computed; kept: found in the session's own slot; copied: taken from a shared prompt;
+    again: computed although the session had them stored before (its slot was given away); drawn: sampled.
+    """
+
+    prefilled: int = 0
+    kept: int = 0
+    copied: int = 0
+    again: int = 0
+    drawn: int = 0
+
+
 class Engine:
     """Steps all rows in flight together; `observe` (if set) is told the keys and token counts of every step."""
 
@@ -61,17 +90,33 @@ class Engine:
         *,
         max_rows: int = 32,
         max_step_tokens: int = 2048,
+        reuse: bool = True,
     ) -> None:
         self.model = model
-        self.decode = decode
         self.max_rows = max_rows
         self.max_step_tokens = max_step_tokens
+        self.reuse = reuse
         self.device = next(model.parameters()).device
+        self.counts = Counts()
+        self.observe: Callable[[list[tuple[str, int]]], None] | None = None
+        self._stops = StopStrings(decode)
+        # A GPU works ahead of what was looked at, and lets contexts gather for some steps: there, a pass over one of
+        # them costs about as much as a pass over all.
+        self._is_cuda = self.device.type == "cuda"
+        self.lookahead = 1 if self._is_cuda else 0
+        self.patience = 16 if self._is_cuda else 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything in flight and give its memory back."""
         self.rows: list[Request] = []
         self.waiting: deque[Request] = deque()
         self.storage = KVStorage()
-        self._pieces: dict[int, str] = {}
-        self.observe: Callable[[list[tuple[str, int]]], None] | None = None
+        self.slots = SlotTable(self.max_rows, reuse=self.reuse)
+        self._decoder = Decoder(self.model, self.storage, self.max_rows)
+        self._launched: deque[tuple[list[Request], Drawn]] = deque()
+        self._since_prefill = 0
+        self._stored_before: dict[str, int] = {}
 
     @property
     def busy(self) -> bool:
@@ -82,49 +127,45 @@ class Engine:
         """Queue a request; it joins at the next step with room for it."""
         self.waiting.append(request)
 
-    def reset(self) -> None:
-        """Forget everything in flight and give its memory back."""
-        self.rows.clear()
-        self.waiting.clear()
-        self.storage = KVStorage()
+    def end(self, session: str) -> None:
+        """The session is over: what it has stored may go, and nothing that a last turn of it stores is kept."""
+        self.slots.end(session)
+        for request in self.waiting:
+            if request.session == session:
+                request.session = ""
+        self._stored_before.pop(session, None)
+
+    def forget(self) -> None:
+        """The weights have changed: nothing stored may be built upon."""
+        self.slots.forget()
+        self._stored_before.clear()
+        for row in self.rows:
+            if not row.num_launched:  # it has drawn nothing yet, so all of its context can still be computed anew
+                _slot_of(row).num_stored = 0
 
     def step(self) -> list[Request]:
-        """Move every row on by one forward pass; returns the requests that are done."""
+        """Move every row on; returns the requests that are done."""
         self._drop_cancelled()
         self._admit()
-        plan = self._plan()
-        if not plan:
-            return []
-        if self.observe:
-            self.observe([(self.rows[span.slot].key, span.length) for span in plan])
-        logits = self._forward(plan)
-        ready = []
-        for span in plan:
-            row = self.rows[span.slot]
-            row.num_stored += span.length
-            if row.num_stored == len(row.tokens):
-                ready.append(row)
-        if ready:
-            self._sample(ready, logits)
-        done = [row for row in self.rows if row.stop_reason is not None]
-        for row in done:
-            self._leave(row)
-        return done
+        decoded = self._decode()
+        seen = [*decoded, *self._prefill(len(decoded))]
+        if self.observe and seen:
+            self.observe(seen)
+        return self._collect()
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """Log-prob of every token given those before it, in a pass of its own; the first one's is 0."""
         if len(token_ids) < 2:
             return [0.0] * len(token_ids)
         storage = KVStorage()
-        storage.reserve(1, len(token_ids))
+        storage.reserve(1, len(token_ids), {})
         result = [0.0]
         for start in range(0, len(token_ids) - 1, self.max_step_tokens):
-            chunk = list(token_ids[start : start + self.max_step_tokens])
-            targets = list(token_ids[start + 1 : start + 1 + len(chunk)])
-            step = PackedStep(storage, [Span(0, start, len(chunk), 0)], self.device)
-            wanted = torch.arange(len(targets), device=self.device)
-            positions = torch.arange(start, start + len(chunk), device=self.device)
-            logits = forward(self.model, step, torch.tensor(chunk, device=self.device), positions, wanted)
+            targets = list(token_ids[start + 1 : start + 1 + self.max_step_tokens])
+            ids = torch.tensor(token_ids[start : start + len(targets)], device=self.device)
+            where = PrefillPass(storage, [Span(0, start, len(targets), 0)], self.device)
+            with torch.no_grad():
+                logits = forward(self.model, where, ids, where.positions)
             chosen = torch.tensor(targets, device=self.device)[:, None]
             result += torch.log_softmax(logits, -1).gather(1, chosen)[:, 0].tolist()
         return result
@@ -138,89 +179,127 @@ class Engine:
 
     def _admit(self) -> None:
         while self.waiting and len(self.rows) < self.max_rows:
-            self.rows.append(self.waiting.popleft())
+            row = self.waiting.popleft()
+            taken = self.slots.take(row.session, row.tokens)
+            row.slot, row.donor, row.num_shared = taken.slot, taken.donor, taken.num_shared
+            row.donor_epoch = taken.donor.epoch if taken.donor else 0
+            kept = taken.slot.num_stored
+            self.counts.kept += kept
+            self.counts.again += max(0, min(self._stored_before.get(row.session, 0), row.num_prompt - 1) - kept)
+            self.rows.append(row)
         if self.rows:
             longest = max(row.num_prompt + row.params.max_tokens for row in self.rows)
-            self.storage.reserve(len(self.rows), longest)
+            self.storage.reserve(self._decoder.num_slots, longest, self.slots.stored())
 
-    def _plan(self) -> list[Span]:
-        """Decoding rows first, in slot order; then prompts, in chunks that fit the step."""
-        decoding = [slot for slot, row in enumerate(self.rows) if len(row.tokens) - row.num_stored == 1]
-        room = max(1, self.max_step_tokens - len(decoding))
-        spans = [Span(slot, self.rows[slot].num_stored, 1, offset) for offset, slot in enumerate(decoding)]
-        offset = len(spans)
-        for slot, row in enumerate(self.rows):
-            length = min(len(row.tokens) - row.num_stored, room)
-            if slot in decoding or length == 0:
-                continue
-            spans.append(Span(slot, row.num_stored, length, offset))
-            offset += length
-            room -= length
-        return spans
+    def _decode(self) -> list[tuple[str, int]]:
+        """One more token for every row that has begun and may go on."""
+        rows = [row for row in self.rows if 0 < row.num_launched < row.params.max_tokens]
+        if not rows:
+            return []
+        slots = [_slot_of(row) for row in rows]
+        drawn = self._decoder.decode([slot.number for slot in slots], how_to_draw([row.params for row in rows]))
+        for slot in slots:
+            slot.num_stored += 1
+        self._launch(rows, drawn)
+        return [(row.key, 1) for row in rows]
 
-    def _forward(self, plan: list[Span]) -> torch.Tensor:
-        """Logits of the last token of every row that catches up in this step."""
+    def _prefill(self, num_decoded: int) -> list[tuple[str, int]]:
+        """Compute contexts, in chunks that fit the step; rows whose context is complete draw their first token."""
+        self._since_prefill += 1
+        behind = [row for row in self.rows if not row.num_launched]
+        enough = 4 * len(behind) >= num_decoded or self._since_prefill >= self.patience
+        if not behind or not enough:
+            return []
+        self._since_prefill = 0
+        spans: list[Span] = []
         token_ids: list[int] = []
-        positions: list[int] = []
-        wanted: list[int] = []
-        for span in plan:
-            row = self.rows[span.slot]
-            end = span.start + span.length
-            token_ids += row.tokens[span.start : end]
-            positions += range(span.start, end)
-            if end == len(row.tokens):
-                wanted.append(len(token_ids) - 1)
-        step = PackedStep(self.storage, plan, self.device)
-        tensors = [
-            torch.tensor(values, dtype=torch.long, device=self.device) for values in (token_ids, positions, wanted)
-        ]
-        return forward(self.model, step, *tensors)
+        joining: list[Request] = []
+        room = max(1, self.max_step_tokens - num_decoded)
+        for row in self._copy_shared(behind):
+            slot = _slot_of(row)
+            length = min(row.num_prompt - slot.num_stored, room - len(token_ids))
+            if length <= 0:
+                break
+            spans.append(Span(slot.number, slot.num_stored, length, len(token_ids)))
+            token_ids += row.tokens[slot.num_stored : slot.num_stored + length]
+            slot.num_stored += length
+            if slot.num_stored == row.num_prompt:
+                joining.append(row)
+        self.counts.prefilled += len(token_ids)
+        rows = [Joining(_slot_of(row).number, row.num_prompt, row.params) for row in joining]
+        drawn = self._decoder.prefill(spans, token_ids, rows, how_to_draw([row.params for row in joining]))
+        if drawn is not None:
+            self._launch(joining, drawn)
+        names = {_slot_of(row).number: row.key for row in behind}
+        return [(names[span.slot], span.length) for span in spans]
 
-    def _sample(self, ready: list[Request], logits: torch.Tensor) -> None:
-        params = [row.params for row in ready]
-        uniforms = [uniform(row.params.seed, len(row.logprobs)) for row in ready]
-        for row, token, logprob in zip(ready, *pick_tokens(logits, params, uniforms), strict=True):
+    def _copy_shared(self, rows: list[Request]) -> list[Request]:
+        """Copy what other slots have of these contexts; left out are rows for which it is still being computed."""
+        ready: list[Request] = []
+        copies: dict[tuple[int, int], list[int]] = {}
+        for row in rows:
+            donor = row.donor
+            if donor is not None and donor.epoch == row.donor_epoch:
+                if donor.in_flight and donor.num_stored < row.num_shared:
+                    continue
+                slot = _slot_of(row)
+                slot.num_stored = min(row.num_shared, donor.num_stored)
+                self.counts.copied += slot.num_stored
+                copies.setdefault((donor.number, slot.num_stored), []).append(slot.number)
+            row.donor = None
+            ready.append(row)
+        for (source, length), targets in copies.items():
+            self.storage.copy(source, targets, length)
+        return ready
+
+    def _launch(self, rows: list[Request], drawn: Drawn) -> None:
+        for row in rows:
+            row.num_launched += 1
+        self._launched.append((rows, drawn))
+
+    def _collect(self) -> list[Request]:
+        """Look at the tokens of earlier steps; of the last one only when nothing runs behind it."""
+        done: list[Request] = []
+        while len(self._launched) > self.lookahead:
+            done += self._read(*self._launched.popleft())
+        if not any(row.num_launched < row.params.max_tokens for row in self.rows):
+            while self._launched:
+                done += self._read(*self._launched.popleft())
+        return done
+
+    def _read(self, rows: list[Request], drawn: Drawn) -> list[Request]:
+        done = []
+        for row, token, logprob in zip(rows, *drawn.read(), strict=True):
+            if row.slot is None:  # it has left: this token was one too many
+                continue
+            self.counts.drawn += 1
             row.tokens.append(token)
             row.logprobs.append(logprob)
             row.stop_reason = self._why_stop(row)
+            if row.stop_reason is not None:
+                self._leave(row)
+                done.append(row)
+        return done
 
     def _why_stop(self, row: Request) -> StopReason | None:
-        new = row.new_tokens
-        if new[-1] in row.params.stop_token_ids:
+        if row.tokens[-1] in row.params.stop_token_ids:
             return "end_of_turn"
-        if row.params.stop and self._ends_in_stop(new, row.params.stop):
+        if row.params.stop and self._stops.just_ended(row.new_tokens, row.params.stop):
             return "stop_string"
-        return "length" if len(new) >= row.params.max_tokens else None
-
-    def _ends_in_stop(self, new: list[int], stop: tuple[str, ...]) -> bool:
-        """Has one of the strings just appeared? It may end inside the last token, which is kept whole.
-
-        A token stands for at least one byte of text, so a tail of tokens as long as the longest string in bytes holds
-        any string that the newest token completes; some more keep a character cut at the front out of the way.
-        """
-        if not self._may_end(new[-1], stop):
-            return False
-        longest = max(len(text.encode()) for text in stop)
-        tail = self.decode(new[-(longest + 4) :])
-        return any(text in tail for text in stop)
-
-    def _may_end(self, token: int, stop: tuple[str, ...]) -> bool:
-        """Could this token complete one of the strings?
-
-        What a token says is decoded once; a tail of tokens for every row and step would cost much of a fast step. A
-        last character of several bytes may be shared by two tokens, so then nothing is ruled out.
-        """
-        lasts = {text[-1] for text in stop}
-        if not all(map(str.isascii, lasts)):
-            return True
-        if token not in self._pieces:
-            self._pieces[token] = self.decode([token])
-        return not lasts.isdisjoint(self._pieces[token])
+        return "length" if len(row.tokens) - row.num_prompt >= row.params.max_tokens else None
 
     def _leave(self, row: Request) -> None:
-        """Take a row out; the last row moves into its slot, so that the slots in use stay 0..n-1."""
-        slot = self.rows.index(row)
-        last = self.rows.pop()
-        if last is not row:
-            self.rows[slot] = last
-            self.storage.move(len(self.rows), slot, last.num_stored)
+        """Take a row out; its session keeps the slot."""
+        slot = _slot_of(row)
+        self.rows.remove(row)
+        row.slot = None
+        # A step launched ahead has stored the last token too; nothing beyond it counts.
+        slot.num_stored = min(slot.num_stored, len(row.tokens))
+        if slot.session:
+            self._stored_before[slot.session] = slot.num_stored
+        self.slots.rest(slot)
+
+
+def _slot_of(row: Request) -> Slot:
+    assert row.slot is not None
+    return row.slot

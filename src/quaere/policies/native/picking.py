@@ -1,12 +1,14 @@
 """From logits to tokens.
 
 Each request brings its own seed; the random number of its n-th token is a pure function of (seed, n), so what a request
-samples does not depend on who else is in the batch.
+samples does not depend on who else is in the batch. All of it is tensor arithmetic without a look at any value, so that
+a GPU can do it as part of a captured step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,6 +16,9 @@ from torch import Tensor
 from quaere.policies.sampler import SamplingParams
 
 _MASK = (1 << 64) - 1
+_STRIDE, _STEP, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xD1B54A32D192ED03, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+Draw = Literal["greedy", "plain", "cut"]
 
 
 def uniform(seed: int, index: int) -> float:
@@ -21,49 +26,67 @@ def uniform(seed: int, index: int) -> float:
 
     uniform(7, 0) == uniform(7, 0) != uniform(7, 1)
     """
-    state = (seed * 0x9E3779B97F4A7C15 + (index + 1) * 0xD1B54A32D192ED03) & _MASK
+    return float(uniforms(torch.tensor([signed(seed)]), torch.tensor([index])))
+
+
+def uniforms(seeds: Tensor, indices: Tensor) -> Tensor:
+    """One float64 number in [0, 1) per seed and position, both int64; arithmetic wraps at 64 bits."""
+    state = seeds * signed(_STRIDE) + (indices + 1) * signed(_STEP)
     for _ in range(2):
-        state = (state + 0x9E3779B97F4A7C15) & _MASK
-        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
-        state ^= state >> 31
-    return (state >> 11) / (1 << 53)
+        state = state + signed(_STRIDE)
+        state = (state ^ _shifted(state, 30)) * signed(_FIRST)
+        state = (state ^ _shifted(state, 27)) * signed(_SECOND)
+        state = state ^ _shifted(state, 31)
+    return _shifted(state, 11).double() / (1 << 53)
+
+
+def signed(number: int) -> int:
+    """The int64 with the same 64 bits.
+
+    signed(0xFFFFFFFFFFFFFFFF) == -1
+    """
+    number &= _MASK
+    return number - (1 << 64) if number >> 63 else number
+
+
+def _shifted(state: Tensor, bits: int) -> Tensor:
+    """Shift right and let zeros in, as an unsigned number would."""
+    return (state >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def how_to_draw(params: Sequence[SamplingParams]) -> Draw:
+    """The least work that serves all these rows."""
+    if all(param.temperature == 0 for param in params):
+        return "greedy"
+    return "plain" if all(param.top_k == 0 and param.top_p >= 1 for param in params) else "cut"
 
 
 def pick_tokens(
-    logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]
-) -> tuple[list[int], list[float]]:
+    logits: Tensor, draw: Draw, temperatures: Tensor, top_k: Tensor, top_p: Tensor, numbers: Tensor
+) -> tuple[Tensor, Tensor]:
     """One token per row of float32 `logits`, and its log-prob under the unscaled, uncut distribution.
 
-    pick_tokens(tensor([[0.0, 2.0]]), [SamplingParams(temperature=0)], [0.3]) -> ([1], [-0.126928...])
+    Logits [[0.0, 2.0]] at temperature 0 give token 1 with log-prob -0.126928...
     """
-    logprobs = torch.log_softmax(logits, dim=-1)
     tokens = logits.argmax(dim=-1)
-    warm = [row for row, param in enumerate(params) if param.temperature > 0]
-    if warm:
-        chosen = [params[row] for row in warm]
-        scaled = _cut(_scale(logits[warm], chosen), chosen)
-        tokens[warm] = _invert(scaled, torch.tensor([uniforms[row] for row in warm], dtype=torch.float64))
-    picked = logprobs.gather(1, tokens[:, None])[:, 0]
-    return tokens.tolist(), picked.tolist()
+    if draw != "greedy":
+        warm = temperatures > 0
+        # Subtract the maximum first, so that a tiny temperature overflows nothing.
+        scaled = (logits - logits.amax(-1, keepdim=True)) / torch.where(warm, temperatures, 1.0)[:, None]
+        if draw == "cut":
+            scaled = _cut(scaled, top_k, top_p)
+        tokens = torch.where(warm, _invert(scaled, numbers), tokens)
+    picked = logits.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(-1)
+    return tokens, picked
 
 
-def _scale(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
-    temperatures = torch.tensor([param.temperature for param in params], device=logits.device)
-    # Subtract the maximum first, so that a tiny temperature overflows nothing.
-    return (logits - logits.amax(-1, keepdim=True)) / temperatures[:, None]
-
-
-def _cut(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+def _cut(logits: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
     """Apply top-k, then top-p, per row; the most probable token always stays."""
-    if all(param.top_k == 0 and param.top_p >= 1 for param in params):
-        return logits
     size = logits.shape[1]
     ordered, order = logits.sort(dim=-1, descending=True, stable=True)
     ranks = torch.arange(size, device=logits.device)
-    top_k = torch.tensor([min(param.top_k, size) or size for param in params], device=logits.device)
-    ordered = ordered.masked_fill(ranks >= top_k[:, None], float("-inf"))
-    top_p = torch.tensor([param.top_p for param in params], device=logits.device, dtype=torch.float64)
+    kept = torch.where(top_k > 0, top_k, size)
+    ordered = ordered.masked_fill(ranks >= kept[:, None], float("-inf"))
     mass = ordered.double().softmax(-1).cumsum(-1)
     # A token goes when the ones before it already hold the mass.
     gone = torch.zeros_like(mass, dtype=torch.bool)
@@ -72,9 +95,9 @@ def _cut(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     return torch.full_like(logits, float("-inf")).scatter(1, order, ordered)
 
 
-def _invert(logits: Tensor, uniforms: Tensor) -> Tensor:
+def _invert(logits: Tensor, numbers: Tensor) -> Tensor:
     """Invert the cumulative distribution at one uniform number per row, in float64."""
     cumulative = logits.double().softmax(-1).cumsum(-1)
-    targets = uniforms.to(logits.device)[:, None] * cumulative[:, -1:]
+    targets = numbers[:, None] * cumulative[:, -1:]
     tokens = torch.searchsorted(cumulative, targets, right=True)[:, 0]
     return tokens.clamp(max=logits.shape[1] - 1)

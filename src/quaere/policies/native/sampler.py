@@ -60,9 +60,10 @@ class NativeSampler:
         self.engine = engine
         self.max_positions = max_positions
         self._sessions: dict[str, int] = {}  # open sessions in the order they were opened, with their turns so far
+        self._ended: list[str] = []
         self._inbox: list[_Pending] = []
         self._jobs: list[Callable[[], None]] = []
-        self._in_flight: dict[str, _Pending] = {}
+        self._in_flight: dict[Request, _Pending] = {}
         self._wake = threading.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -86,14 +87,25 @@ class NativeSampler:
 
     @classmethod
     def over(
-        cls, model: Any, decode: Callable[[Sequence[int]], str], *, name: str, mode: Mode = "fast", max_rows: int = 32
+        cls,
+        model: Any,
+        decode: Callable[[Sequence[int]], str],
+        *,
+        name: str,
+        mode: Mode = "fast",
+        max_rows: int = 32,
+        reuse: bool = True,
     ) -> NativeSampler:
-        """A sampler over a model in memory that attends through the native engine."""
+        """A sampler over a model in memory that attends through the native engine.
+
+        `reuse=False` computes every context from its first token: nothing is kept between turns or shared.
+        """
         from quaere.policies.native.bridge import max_positions
 
         # A GPU needs thousands of tokens to be busy; on a CPU a long step only keeps others waiting.
         is_cuda = next(model.parameters()).device.type == "cuda"
-        engine = Engine(model, decode, max_rows=max_rows, max_step_tokens=16384 if is_cuda else 2048)
+        max_step_tokens = 16384 if is_cuda else 2048
+        engine = Engine(model, decode, max_rows=max_rows, max_step_tokens=max_step_tokens, reuse=reuse)
         return cls(engine, name=name, mode=mode, max_positions=max_positions(model))
 
     # ------------------------------------------------------------------------------------------- what coroutines call
@@ -106,11 +118,20 @@ class NativeSampler:
     def close(self, session: str) -> None:
         """End a session. In deterministic mode the others may have been waiting for it."""
         with self._wake:
-            self._sessions.pop(session, None)
+            if self._sessions.pop(session, None) is not None:
+                self._ended.append(session)
+            self._wake.notify()
+
+    def weights_changed(self) -> None:
+        """New weights were copied into the model: nothing it has computed so far may be built upon."""
+        with self._wake:
+            self._jobs.append(self.engine.forget)
             self._wake.notify()
 
     async def sample(self, session: str, token_ids: Sequence[int], params: SamplingParams) -> Sampled:
         """Sample a turn; requests of other coroutines are batched with it."""
+        if not token_ids:
+            raise SamplingFailed("the context is empty: there is no token to go on from")
         room = self.max_positions - len(token_ids)
         if room < params.max_tokens:
             raise SamplingFailed(
@@ -118,14 +139,17 @@ class NativeSampler:
             )
         with self._wake:
             turn = self._sessions[session] = self._sessions.get(session, 0) + 1
-            pending = _Pending(session, Request(f"{session}/{turn}", token_ids, params))
+            pending = _Pending(session, Request(f"{session}/{turn}", token_ids, params, session))
             self._inbox.append(pending)
             self._start()
             self._wake.notify()
         try:
             return await pending.future
         except asyncio.CancelledError:
-            pending.request.cancelled = True
+            with self._wake:
+                pending.request.cancelled = True
+                if pending in self._inbox:
+                    self._inbox.remove(pending)
             raise
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
@@ -175,8 +199,11 @@ class NativeSampler:
                 if self._stopping:
                     break
                 jobs, self._jobs = self._jobs, []
-                for pending in self._take_ready():
-                    self._in_flight[pending.request.key] = pending
+                ready = self._take_ready()
+                if ready or not self.lockstep:
+                    self._end_sessions()
+                for pending in ready:
+                    self._in_flight[pending.request] = pending
                     self.engine.add(pending.request)
             for job in jobs:
                 job()
@@ -197,8 +224,14 @@ class NativeSampler:
         taken, self._inbox = self._inbox, []
         if self.lockstep:
             order = {session: number for number, session in enumerate(self._sessions)}
-            taken.sort(key=lambda pending: order[pending.session])
+            taken.sort(key=lambda pending: order.get(pending.session, len(order)))  # a closed session may still wait
         return taken
+
+    def _end_sessions(self) -> None:
+        """Give up the slots of closed sessions; in lockstep only between batches, whenever they were closed."""
+        for session in self._ended:
+            self.engine.end(session)
+        self._ended.clear()
 
     def _step(self) -> None:
         try:
@@ -212,9 +245,9 @@ class NativeSampler:
             self._in_flight.clear()
             return
         for request in done:
-            self._in_flight.pop(request.key).settle(request.sampled())
-        for key in [key for key, pending in self._in_flight.items() if pending.request.cancelled]:
-            del self._in_flight[key]
+            self._in_flight.pop(request).settle(request.sampled())
+        for request in [request for request in self._in_flight if request.cancelled]:
+            del self._in_flight[request]
 
 
 def _sampling_failed(error: Exception) -> SamplingFailed:

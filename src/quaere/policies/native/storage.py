@@ -1,19 +1,23 @@
-"""Keys and values of the rows in flight, one slot per row.
+"""Keys and values of every slot, layer by layer.
 
-Row `i` of the batch lives in slot `i`, so the slots in use are always `0..n-1` and attention reads them as one view,
-without copying. When a row leaves, the last row moves into its slot.
+A slot holds one conversation: the keys and values of its tokens, from position 0 on. Who is in which slot is the
+business of `slots`; here is only the memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from msgspec import Struct
 from torch import Tensor
 
+STRIDE = 512  # tokens
+
 
 class Span(Struct, frozen=True):
-    """Tokens of one row inside a packed step: `packed[offset:offset+length]` are its positions `start..start+length`.
+    """Tokens of one slot inside a packed pass: `packed[offset:offset+length]` are its positions `start..start+length`.
 
-    Span(slot=2, start=117, length=1, offset=2)      # row 2 decodes its 118th token
+    Span(slot=2, start=117, length=40, offset=16)      # tokens 117 to 156 of slot 2, after 16 tokens of others
     """
 
     slot: int
@@ -25,49 +29,48 @@ class Span(Struct, frozen=True):
 class KVStorage:
     """Per layer, keys and values as `(slots, heads, capacity, head_dim)`; grows, keeps what it holds.
 
-    New memory is zeroed: attention reads padded rows and masks what lies beyond their end, but a stray NaN there would
-    survive the mask.
+    Layers are allocated when they first write. `version` changes when memory has moved: whoever remembers addresses
+    must look again.
     """
 
     def __init__(self) -> None:
-        self._keys: dict[int, Tensor] = {}
-        self._values: dict[int, Tensor] = {}
-        self._num_slots = 0
-        self._capacity = 0
+        self.layers: dict[int, tuple[Tensor, Tensor]] = {}
+        self.num_slots = 0
+        self.capacity = 0
+        self.version = 0
 
-    def reserve(self, num_slots: int, capacity: int) -> None:
-        """Make room for so many rows of so many tokens. Layers are allocated when they first write."""
-        if num_slots <= self._num_slots and capacity <= self._capacity:
+    def reserve(self, num_slots: int, capacity: int, stored: Mapping[int, int]) -> None:
+        """Make room for so many slots of so many tokens; `stored` says how many tokens of which slot to keep.
+
+        Memory that is not written to costs nothing on a CPU, so slots may be reserved that are never used.
+        """
+        if num_slots <= self.num_slots and capacity <= self.capacity:
             return
-        # Grow in strides, so that one more row or a few more tokens do not copy everything again.
-        self._num_slots = max(self._num_slots, 1 << (num_slots - 1).bit_length())
-        self._capacity = max(self._capacity, -(-capacity // 256) * 256)
-        for tensors in (self._keys, self._values):
-            for layer, old in tensors.items():
-                tensors[layer] = self._grown(old)
+        self.num_slots = max(self.num_slots, num_slots)
+        # Grow in strides, so that a few more tokens do not copy everything again.
+        self.capacity = max(self.capacity, -(-capacity // STRIDE) * STRIDE)
+        self.version += 1
+        for layer, (keys, values) in self.layers.items():
+            self.layers[layer] = self._grown(keys, stored), self._grown(values, stored)
 
-    def _grown(self, old: Tensor) -> Tensor:
-        slots, heads, capacity, head_dim = old.shape
-        new = old.new_zeros(self._num_slots, heads, self._capacity, head_dim)
-        new[:slots, :, :capacity] = old
+    def _grown(self, old: Tensor, stored: Mapping[int, int]) -> Tensor:
+        new = old.new_empty(self.num_slots, old.shape[1], self.capacity, old.shape[3])
+        for slot, length in stored.items():
+            new[slot, :, :length] = old[slot, :, :length]
         return new
 
-    def write(self, layer: int, key: Tensor, value: Tensor, spans: list[Span]) -> tuple[Tensor, Tensor]:
-        """Store the packed `(1, heads, tokens, head_dim)` keys and values of a step; returns the layer's storage."""
-        if layer not in self._keys:
-            shape = (self._num_slots, key.shape[1], self._capacity)
-            self._keys[layer] = key.new_zeros(*shape, key.shape[3])
-            self._values[layer] = value.new_zeros(*shape, value.shape[3])
-        keys, values = self._keys[layer], self._values[layer]
-        for span in spans:
-            source = slice(span.offset, span.offset + span.length)
-            target = slice(span.start, span.start + span.length)
-            keys[span.slot, :, target] = key[0, :, source]
-            values[span.slot, :, target] = value[0, :, source]
+    def write(self, layer: int, key: Tensor, value: Tensor, slots: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Store the packed `(1, heads, tokens, head_dim)` keys and values of a pass; returns the layer's memory."""
+        if layer not in self.layers:
+            shape = (self.num_slots, key.shape[1], self.capacity)
+            self.layers[layer] = key.new_empty(*shape, key.shape[3]), value.new_empty(*shape, value.shape[3])
+        keys, values = self.layers[layer]
+        keys[slots, :, positions] = key[0].transpose(0, 1)
+        values[slots, :, positions] = value[0].transpose(0, 1)
         return keys, values
 
-    def move(self, source: int, target: int, length: int) -> None:
-        """Copy a row's first `length` tokens to another slot."""
-        for tensors in (self._keys, self._values):
-            for tensor in tensors.values():
-                tensor[target, :, :length] = tensor[source, :, :length]
+    def copy(self, source: int, targets: Sequence[int], length: int) -> None:
+        """Copy the first `length` tokens of a slot to other slots."""
+        for memory in self.layers.values():
+            for tensor in memory:
+                tensor[list(targets), :, :length] = tensor[source, :, :length]

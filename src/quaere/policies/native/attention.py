@@ -1,0 +1,162 @@
+"""Attention over slots: what a forward pass does in place of a model's own attention.
+
+A pass packs the tokens of many slots into one sequence, `(1, tokens)`. Everything in a model except attention treats
+tokens one by one, so only attention must know which token belongs to which slot, and where that slot's earlier keys and
+values are. It reads each slot's real length, never a padded one, and does not expand grouped keys and values.
+
+On a CPU there is one call of torch's attention per slot; on a GPU, one kernel for all of them (`kernels`).
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from quaere.policies.native.storage import KVStorage, Span
+
+
+class Pass(Protocol):
+    """Knows where the packed tokens of one forward pass belong."""
+
+    def attend(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
+    ) -> Tensor:
+        """Packed `(1, heads, tokens, head_dim)` in, `(1, tokens, heads, head_dim)` out."""
+        ...
+
+
+class PrefillPass:
+    """Chunks of several slots, whose earlier tokens are stored already."""
+
+    def __init__(self, storage: KVStorage, spans: list[Span], device: torch.device) -> None:
+        self.storage = storage
+        self.spans = spans
+        slots = [span.slot for span in spans for _ in range(span.length)]
+        positions = [position for span in spans for position in range(span.start, span.start + span.length)]
+        self.slots, self.positions = torch.tensor([slots, positions], device=device)
+        self._blocks = None
+        if has_kernels(device):
+            from quaere.policies.native import kernels
+
+            self._blocks = kernels.query_blocks(spans, device)
+
+    def attend(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
+    ) -> Tensor:
+        """See `Pass`."""
+        keys, values = self.storage.write(layer, key, value, self.slots, self.positions)
+        if self._blocks is not None:
+            from quaere.policies.native import kernels
+
+            return kernels.prefill_attention(query, keys, values, self._blocks, scale, window, softcap)
+        outputs = []
+        for span in self.spans:
+            chunk = query[:, :, span.offset : span.offset + span.length]
+            outputs.append(_attend_span(chunk, keys, values, span, scale, window, softcap))
+        return torch.cat(outputs, 2).transpose(1, 2)
+
+
+class DecodePass:
+    """One token of each slot: `slots[i]` has its newest token at `positions[i]`."""
+
+    def __init__(self, storage: KVStorage, slots: Tensor, positions: Tensor) -> None:
+        self.storage = storage
+        self.slots = slots
+        self.positions = positions
+        self._has_kernels = has_kernels(slots.device)
+        self._spans: list[Span] = []
+        if not self._has_kernels:
+            rows = zip(slots.tolist(), positions.tolist(), strict=True)
+            self._spans = [Span(slot, position, 1, offset) for offset, (slot, position) in enumerate(rows)]
+
+    def attend(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
+    ) -> Tensor:
+        """See `Pass`."""
+        keys, values = self.storage.write(layer, key, value, self.slots, self.positions)
+        if self._has_kernels:
+            from quaere.policies.native import kernels
+
+            return kernels.decode_attention(query, keys, values, self.slots, self.positions, scale, window, softcap)
+        outputs = [
+            _attend_span(query[:, :, span.offset : span.offset + 1], keys, values, span, scale, window, softcap)
+            for span in self._spans
+        ]
+        return torch.cat(outputs, 2).transpose(1, 2)
+
+
+def has_kernels(device: torch.device) -> bool:
+    """Can this device attend to all slots at once? Triton comes with torch for CUDA, but not everywhere."""
+    return device.type == "cuda" and find_spec("triton") is not None
+
+
+def _attend_span(
+    query: Tensor, keys: Tensor, values: Tensor, span: Span, scale: float, window: int | None, softcap: float | None
+) -> Tensor:
+    """The `(1, heads, length, head_dim)` of one slot, through torch's own attention."""
+    end = span.start + span.length
+    # A lone token sees a window's worth of keys; a chunk's tokens see different ones, which takes a mask.
+    first = max(0, end - window) if window is not None and span.length == 1 else 0
+    key, value = keys[span.slot, None, :, first:end], values[span.slot, None, :, first:end]
+    mask = None if span.length == 1 else _chunk_mask(span, window, query.device)
+    if softcap is not None:
+        return _softcapped(query, key, value, mask, scale, softcap)
+    heads, groups = query.shape[1], query.shape[1] // key.shape[1]
+    if span.length == 1:
+        # The heads that share a key head become several queries of that head.
+        folded = query.reshape(1, key.shape[1], groups, query.shape[3])
+        return scaled_dot_product_attention(folded, key, value, scale=scale).reshape(1, heads, 1, value.shape[3])
+    return scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=groups > 1
+    )
+
+
+def _chunk_mask(span: Span, window: int | None, device: torch.device) -> Tensor | None:
+    """Causal mask of a chunk of one slot, `(length, start + length)`; None when it is a plain triangle."""
+    total = span.start + span.length
+    if span.start == 0 and (window is None or total <= window):
+        return None
+    rows = torch.arange(span.start, total, device=device)[:, None]
+    columns = torch.arange(total, device=device)
+    mask = columns <= rows
+    if window is not None:
+        mask &= columns > rows - window
+    return mask
+
+
+def _softcapped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, softcap: float) -> Tensor:
+    """Attention whose scores are squashed by tanh, as Gemma 2 has it; no kernel of torch offers it."""
+    groups = query.shape[1] // key.shape[1]
+    scores = query @ key.repeat_interleave(groups, 1).transpose(2, 3) * scale
+    scores = torch.tanh(scores / softcap) * softcap
+    if mask is None and scores.shape[2] > 1:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
+    return weights @ value.repeat_interleave(groups, 1)

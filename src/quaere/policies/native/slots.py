@@ -1,0 +1,162 @@
+"""Who holds which slot, and which tokens are stored there.
+
+A session keeps its slot between its turns, so that the next turn computes only what is new. A session that begins with
+the words of another (a shared prompt) copies their keys and values instead of computing them. When all slots are taken,
+the one that has waited longest gives way, and that session will have to compute its context again.
+
+    slots = SlotTable(8)
+    taken = slots.take("e1", [5, 6, 7, 8])      # taken.slot.num_stored == 0: all four are to be computed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+BLOCK = 16  # tokens; prefixes are looked up in blocks of this size
+
+
+class Slot:
+    """One conversation's place. Of `tokens`, the first `num_stored` have their keys and values here."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.session = ""
+        self.tokens: list[int] = []
+        self.num_stored = 0
+        self.num_promised = 0  # so many will be stored soon, by a row in flight
+        self.in_flight = False
+        self.last_used = 0
+        self.epoch = 0  # changes when the slot holds something else
+        self.prefixes: list[int] = []
+
+
+class Taken(Struct, frozen=True):
+    """A slot for a request; the first `num_shared` tokens can be copied from `donor` once they are stored there.
+
+    Taken(slot, donor=None, num_shared=0)
+    """
+
+    slot: Slot
+    donor: Slot | None = None
+    num_shared: int = 0
+
+
+class SlotTable:
+    """The slots, by session and by what they begin with."""
+
+    def __init__(self, num_slots: int, *, reuse: bool = True) -> None:
+        self.slots = [Slot(number) for number in range(num_slots)]
+        self.reuse = reuse
+        self._of_session: dict[str, Slot] = {}
+        self._holders: dict[int, dict[int, Slot]] = {}  # hash of a prefix -> slots that begin with it
+        self._clock = 0
+
+    def take(self, session: str, tokens: list[int]) -> Taken:
+        """A slot for this context, with as much of it as possible already there. One slot at least must be idle."""
+        self._clock += 1
+        slot = self._of_session.get(session)
+        if slot is not None and slot.in_flight:  # a session with two turns at once: this one gets a slot for itself
+            session, slot = "", None
+        donor, num_shared = None, 0
+        if slot is None:
+            donor, num_shared = self._find_donor(tokens) if self.reuse else (None, 0)
+            slot = self._free_slot()
+            if slot is donor:  # it gives way to what begins like it
+                self._of_session.pop(slot.session, None)
+            else:
+                self._empty(slot)
+        # The last token is always computed: what follows it is wanted.
+        num_stored = min(slot.num_stored, _common(slot.tokens, tokens), len(tokens) - 1)
+        if num_stored < slot.num_stored or not slot.prefixes:
+            self._empty(slot)
+            self._remember(slot, tokens)
+        slot.session, slot.tokens, slot.num_stored = session, tokens, num_stored
+        slot.num_promised, slot.in_flight, slot.last_used = len(tokens), True, self._clock
+        if session:
+            self._of_session[session] = slot
+        if donor is None or donor is slot or num_shared <= num_stored:
+            return Taken(slot)
+        return Taken(slot, donor, num_shared)
+
+    def rest(self, slot: Slot) -> None:
+        """The row has left; the slot stays with its session until that ends or the slot is needed."""
+        slot.in_flight = False
+        slot.num_promised = slot.num_stored
+        if not slot.session or not self.reuse:
+            self._empty(slot)
+
+    def end(self, session: str) -> None:
+        """The session is over: nobody will come back to its slot."""
+        slot = self._of_session.get(session)
+        if slot is not None and not slot.in_flight:
+            self._empty(slot)
+        elif slot is not None:
+            slot.session = ""
+            del self._of_session[session]
+
+    def forget(self) -> None:
+        """Nothing stored is true any more (the weights have changed): no later turn may build on it, or copy it."""
+        for slot in self.slots:
+            if slot.in_flight:
+                self._disown(slot)
+            else:
+                self._empty(slot)
+
+    def stored(self) -> dict[int, int]:
+        """How many tokens each slot holds."""
+        return {slot.number: slot.num_stored for slot in self.slots if slot.num_stored}
+
+    def _free_slot(self) -> Slot:
+        return min((slot for slot in self.slots if not slot.in_flight), key=lambda slot: slot.last_used)
+
+    def _find_donor(self, tokens: list[int]) -> tuple[Slot | None, int]:
+        """The slot that shares the longest beginning with these tokens, and how much of it."""
+        prefixes = list(_prefixes(tokens))
+        for num_blocks in range(len(prefixes), 0, -1):
+            for slot in self._holders.get(prefixes[num_blocks - 1], {}).values():
+                limit = max(slot.num_stored, slot.num_promised)
+                if limit >= num_blocks * BLOCK:  # else its row left before it was computed
+                    return slot, min(limit, _common(slot.tokens, tokens), len(tokens) - 1)
+        return None, 0
+
+    def _remember(self, slot: Slot, tokens: list[int]) -> None:
+        slot.prefixes = list(_prefixes(tokens)) if self.reuse else []
+        for prefix in slot.prefixes:
+            self._holders.setdefault(prefix, {})[slot.number] = slot
+
+    def _empty(self, slot: Slot) -> None:
+        self._disown(slot)
+        slot.tokens = []
+        slot.num_stored = slot.num_promised = slot.last_used = 0
+
+    def _disown(self, slot: Slot) -> None:
+        """No session comes back to it, and nobody copies from it."""
+        for prefix in slot.prefixes:
+            del self._holders[prefix][slot.number]
+            if not self._holders[prefix]:
+                del self._holders[prefix]
+        if self._of_session.get(slot.session) is slot:
+            del self._of_session[slot.session]
+        slot.session, slot.prefixes = "", []
+        slot.epoch += 1
+
+
+def _prefixes(tokens: list[int]) -> Iterator[int]:
+    """A hash for every beginning of whole blocks; each goes on from the one before."""
+    state = 0
+    for end in range(BLOCK, len(tokens) + 1, BLOCK):
+        state = hash((state, tuple(tokens[end - BLOCK : end])))
+        yield state
+
+
+def _common(first: list[int], second: list[int]) -> int:
+    """How many tokens two lists begin with in common.
+
+    _common([1, 2, 3], [1, 2, 4]) == 2
+    """
+    limit = min(len(first), len(second))
+    if first[:limit] == second[:limit]:
+        return limit
+    return next(index for index in range(limit) if first[index] != second[index])

@@ -1,0 +1,96 @@
+"""The GPU's attention kernels against plain attention.
+
+On a machine without a GPU: `TRITON_INTERPRET=1 pytest tests/policies/test_kernels.py`, with triton installed.
+"""
+
+import os
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="the kernels are Triton's: pip install triton")
+if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("there is no CUDA device; TRITON_INTERPRET=1 runs the kernels on the CPU", allow_module_level=True)
+
+from quaere.policies.native import kernels
+from quaere.policies.native.storage import Span
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def plain(query, key, value, start, scale, window, softcap):
+    """`(heads, queries, dim)` over `(key heads, keys, dim)`, one score at a time in float64."""
+    groups = query.shape[0] // key.shape[0]
+    key, value = key.repeat_interleave(groups, 0).double(), value.repeat_interleave(groups, 0).double()
+    scores = query.double() @ key.transpose(1, 2) * scale
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
+    rows = torch.arange(start, start + query.shape[1], device=DEVICE)[:, None]
+    columns = torch.arange(key.shape[1], device=DEVICE)
+    seen = columns <= rows
+    if window:
+        seen &= columns > rows - window
+    return (scores.masked_fill(~seen, float("-inf")).softmax(-1) @ value).float()
+
+
+def memory(slots, heads, capacity, dim, dtype):
+    generator = torch.Generator().manual_seed(heads * capacity + dim)
+    # Beyond a slot's end there may be anything at all.
+    keys, values = (torch.randn(slots, heads, capacity, dim, generator=generator) for _ in range(2))
+    return keys.to(DEVICE, dtype), values.to(DEVICE, dtype)
+
+
+SHAPES = [(9, 3, 64), (4, 4, 8), (6, 2, 24), (12, 2, 128)]
+VARIANTS = [(None, None), (7, None), (70, None), (None, 5.0), (40, 5.0)]
+
+
+@pytest.mark.parametrize(("heads", "key_heads", "dim"), SHAPES)
+@pytest.mark.parametrize(("window", "softcap"), VARIANTS)
+@pytest.mark.parametrize("rows", [1, 5])
+def test_decode(heads, key_heads, dim, window, softcap, rows):
+    keys, values = memory(7, key_heads, 256, dim, torch.float32)
+    slots = torch.tensor([3, 0, 6, 2, 5][:rows], device=DEVICE)
+    positions = torch.tensor([200, 0, 64, 255, 63][:rows], device=DEVICE)
+    query = torch.randn(1, rows, heads, dim, generator=torch.Generator().manual_seed(1)).to(DEVICE).transpose(1, 2)
+    found = kernels.decode_attention(query, keys, values, slots, positions, 0.3, window, softcap)
+    for row, (slot, position) in enumerate(zip(slots.tolist(), positions.tolist(), strict=True)):
+        seen = slice(0, position + 1)
+        expected = plain(
+            query[0, :, row, None], keys[slot, :, seen], values[slot, :, seen], position, 0.3, window, softcap
+        )
+        torch.testing.assert_close(found[0, row], expected[:, 0], atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("heads", "key_heads", "dim"), SHAPES)
+@pytest.mark.parametrize(("window", "softcap"), VARIANTS)
+def test_prefill(heads, key_heads, dim, window, softcap):
+    keys, values = memory(4, key_heads, 256, dim, torch.float32)
+    spans = [Span(2, 0, 70, 0), Span(0, 100, 1, 70), Span(3, 60, 67, 71)]
+    query = torch.randn(1, 138, heads, dim, generator=torch.Generator().manual_seed(1)).to(DEVICE).transpose(1, 2)
+    found = kernels.prefill_attention(query, keys, values, kernels.query_blocks(spans, DEVICE), 0.3, window, softcap)
+    for span in spans:
+        seen = slice(0, span.start + span.length)
+        chunk = query[0, :, span.offset : span.offset + span.length]
+        expected = plain(chunk, keys[span.slot, :, seen], values[span.slot, :, seen], span.start, 0.3, window, softcap)
+        result = found[0, span.offset : span.offset + span.length].transpose(0, 1)
+        torch.testing.assert_close(result, expected, atol=2e-5, rtol=1e-4)
+
+
+def test_few_rows_are_cut_into_parts():
+    assert kernels.num_parts(768) == 1
+    assert kernels.num_parts(60) == 4
+    assert kernels.num_parts(6) == 16
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_more_memory_changes_no_bit(rows):
+    keys, values = memory(7, 3, 1024, 64, torch.float32)
+    slots, positions = torch.arange(rows, device=DEVICE), torch.full((rows,), 200, device=DEVICE)
+    query = torch.randn(1, rows, 9, 64, generator=torch.Generator().manual_seed(1)).to(DEVICE).transpose(1, 2)
+    small, large = (
+        kernels.decode_attention(
+            query, keys[:, :, :size].contiguous(), values[:, :, :size].contiguous(), slots, positions, 0.3, None, None
+        )
+        for size in (256, 1024)
+    )
+    assert torch.equal(small, large)
