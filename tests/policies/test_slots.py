@@ -21,6 +21,7 @@ from quaere.policies.native import storage
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.engine import Engine, Request
 from quaere.policies.native.slots import BLOCK, SlotTable
+from quaere.policies.native.storage import STRIDE, KVStorage
 from quaere.policies.sampler import SamplingParams
 
 TOKENIZER = tiny.tokenizer()
@@ -212,12 +213,12 @@ def test_rows_that_have_drawn_all_they_may_keep_no_context_waiting():
     for n in range(6):
         engine.add(Request(f"s{n}", prompt(n), SamplingParams(max_tokens=2)))
     engine.step()
-    engine.step()
     engine.add(Request("late", prompt(9), SamplingParams(max_tokens=1)))
     steps = []
     engine.observe = steps.append
     engine.step()
-    assert steps == [[("late", 40)]]
+    engine.step()
+    assert steps == [[(f"s{n}", 1) for n in range(6)], [("late", 40)]]
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -404,6 +405,7 @@ def test_what_a_slot_claims_to_hold_is_what_was_stored_there(steps):
             assert not [slot for slot in table.slots if slot.session == session]
 
 
+SESSIONS = list("abcd")
 MODEL = use_packed_attention(tiny.model("llama"))
 
 
@@ -427,34 +429,36 @@ class Driven(RuleBasedStateMachine):
         self.requests = []
         self.contexts = {}
 
-    @rule(session=st.sampled_from(["", "a", "b", "c", "d"]), kind=st.integers(0, 3), max_tokens=st.integers(1, 4))
-    def add(self, session, kind, max_tokens):
-        """A turn on top of what the session has (0), or from the start: one of two prompts that share a beginning."""
-        begin = [*prompt(0, 20), *prompt(kind, 15)]
-        context = [*self.contexts[session], 5, 6] if kind == 0 and session in self.contexts else begin
-        stop = (7, *range(100, 160)) if max_tokens % 2 else ()
-        params = SamplingParams(max_tokens=max_tokens, seed=kind, stop_token_ids=stop)
+    @rule(session=st.sampled_from(["", *SESSIONS]), kind=st.integers(0, 2), max_tokens=st.integers(1, 4))
+    def begin(self, session, kind, max_tokens):
+        """A first turn, or another than the session had: of three prompts that begin alike."""
+        self.add(session, [*prompt(0, 20), *prompt(kind, 15)], kind, max_tokens)
+
+    @precondition(lambda self: self.contexts)
+    @rule(data=st.data(), length=st.integers(1, 20), max_tokens=st.integers(1, 4))
+    def go_on(self, data, length, max_tokens):
+        session = data.draw(st.sampled_from(sorted(self.contexts)))
+        self.add(session, [*self.contexts[session], *prompt(length, length)], length, max_tokens)
+
+    def add(self, session, context, seed, max_tokens):
+        stop = tuple(range(100, 160)) if max_tokens % 2 else ()
+        params = SamplingParams(max_tokens=max_tokens, seed=seed, stop_token_ids=stop)
         self.requests.append(Request(f"{session}/{len(self.requests)}", context, params, session))
         self.engine.add(self.requests[-1])
 
-    @precondition(lambda self: self.requests)
-    @rule(data=st.data())
-    def cancel(self, data):
-        data.draw(st.sampled_from(self.requests)).cancelled = True
-
-    @rule(session=st.sampled_from("abcd"))
-    def end(self, session):
-        self.engine.end(session)
-        self.contexts.pop(session, None)
-
-    @rule()
-    def forget(self):
-        self.engine.forget()
-
-    @rule()
-    def reset(self):
-        self.engine.reset()
-        self.requests.clear()
+    @rule(what=st.sampled_from(["cancel", "cancel", "end", "end", "forget", "reset"]), data=st.data())
+    def disturb(self, what, data):
+        if what == "cancel" and self.requests:
+            data.draw(st.sampled_from(self.requests)).cancelled = True
+        elif what == "end":
+            session = data.draw(st.sampled_from(SESSIONS))
+            self.engine.end(session)
+            self.contexts.pop(session, None)
+        elif what == "forget":
+            self.engine.forget()
+        elif what == "reset":
+            self.engine.reset()
+            self.requests.clear()
 
     @rule(count=st.integers(1, 4))
     def step(self, count):
@@ -474,13 +478,13 @@ class Driven(RuleBasedStateMachine):
             assert request.sampled().token_ids == expected.token_ids
             assert request.logprobs == pytest.approx(expected.logprobs, abs=1e-4)
             if request.session:
-                self.contexts[request.session] = request.tokens
+                self.contexts[request.session] = list(request.tokens)
 
     def teardown(self):
         if hasattr(self, "engine"):
             self.check(finish(self.engine))
             assert all(request.cancelled for request in self.requests)
-            for session in "abcd":
+            for session in SESSIONS:
                 self.engine.end(session)
             assert self.engine.slots.stored() == {}
 
@@ -488,3 +492,17 @@ class Driven(RuleBasedStateMachine):
 def test_whatever_happens_a_turn_is_sampled_as_if_alone(monkeypatch):
     monkeypatch.setattr(storage, "STRIDE", 16)  # so that memory grows often
     run_state_machine_as_test(Driven, settings=settings(max_examples=80, stateful_step_count=30, derandomize=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_was_never_written_is_zero(dtype):
+    storage = KVStorage()
+    storage.reserve(3, 10, {})
+    key = torch.ones(1, 2, 4, 8, dtype=dtype)
+    keys, values = storage.write(0, key, key, torch.tensor([1, 1, 1, 1]), torch.arange(4))
+    assert (keys.dtype, keys.shape) == (dtype, (3, 2, STRIDE, 8))
+    assert keys.sum() == values.sum() == key.sum()
+    storage.reserve(3, STRIDE + 1, {1: 3})
+    keys, _ = storage.layers[0]
+    assert keys.shape[2] == 2 * STRIDE
+    assert keys.sum() == key[:, :, :3].sum()

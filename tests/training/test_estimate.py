@@ -4,8 +4,9 @@ from msgspec import structs
 
 import tiny
 from quaere.errors import ModelMissing
-from quaere.policies.native.bridge import hidden_states, use_packed_attention
+from quaere.policies.native.bridge import packed_states, use_packed_attention, use_varlen_attention
 from quaere.policies.native.engine import Engine, Request
+from quaere.policies.native.varlen import Packing
 from quaere.policies.sampler import SamplingParams
 from quaere.training.adapters import add_adapters, trainable_weights
 from quaere.training.estimate import RunEstimate, estimate_rollouts, estimate_run
@@ -149,9 +150,11 @@ def kept_bytes(model, rows, tokens):
             saved[storage.data_ptr()] = (storage.nbytes(), tensor)  # holding it keeps its address its own
         return tensor
 
-    ids = torch.zeros(rows, tokens, dtype=torch.long)
+    ids = torch.zeros(rows * tokens, dtype=torch.long)
+    packing = Packing([tokens] * rows, torch.device("cpu"))
+    use_varlen_attention(model)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        states = hidden_states(model.train(), ids, torch.ones_like(ids))
+        states = packed_states(model.train(), ids, packing)
     assert states.requires_grad
     return sum(size for size, _ in saved.values())
 

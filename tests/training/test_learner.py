@@ -10,12 +10,13 @@ from msgspec import structs
 
 import tiny
 from quaere.errors import TrainingStopped
-from quaere.policies.native.bridge import use_packed_attention
+from quaere.policies.native.bridge import use_packed_attention, use_varlen_attention
 from quaere.policies.native.engine import Engine
 from quaere.rollout.samples import Sample
 from quaere.training.adapters import add_adapters, copy_weights
+from quaere.training.batching import split_batch
 from quaere.training.learner import Learner, LearnerSettings
-from quaere.training.logprobs import model_logprobs
+from quaere.training.logprobs import packed_logprobs
 from quaere.training.settings import AdapterSettings
 
 
@@ -118,28 +119,25 @@ def test_what_stands_on_masked_tokens_is_ignored(monkeypatch):
 
 
 def test_logprobs_agree_with_a_plain_forward_pass():
-    model = tiny.model("gemma2")
+    plain = tiny.model("gemma2")
     samples = make_samples(3)
-    width = max(len(sample.token_ids) for sample in samples)
-    ids, mask, attention = (torch.zeros(3, width, dtype=kind) for kind in (torch.long, torch.bool, torch.long))
-    for row, sample in enumerate(samples):
-        length = len(sample.token_ids)
-        ids[row, :length] = torch.tensor(sample.token_ids)
-        mask[row, :length] = torch.tensor(sample.loss_mask)
-        attention[row, :length] = 1
+    (batch,) = split_batch(samples, 10_000, torch.device("cpu"))
     with torch.no_grad():
-        logprobs, entropy = model_logprobs(model, ids, attention, mask)
-    for row, sample in enumerate(samples):
-        rows = torch.log_softmax(model(torch.tensor([sample.token_ids])).logits[0].detach(), -1)
-        for place in range(width):
-            if mask[row, place]:
-                expected = rows[place - 1]
-                assert logprobs[row, place] == pytest.approx(float(expected[ids[row, place]]), abs=1e-4)
-                assert entropy[row, place] == pytest.approx(float(-(expected.exp() * expected).sum()), abs=1e-4)
-            else:
-                assert logprobs[row, place] == entropy[row, place] == 0
+        found = packed_logprobs(use_varlen_attention(tiny.model("gemma2")), batch)
+    logprobs, entropy = (batch.grid(values) for values in found)
+    for number, row in enumerate(batch.rows):
+        sample = samples[row]
+        rows = torch.log_softmax(plain(torch.tensor([sample.token_ids])).logits[0].detach(), -1)
+        places = [place for place, flag in enumerate(sample.loss_mask) if flag]
+        for column, place in enumerate(places):
+            expected = rows[place - 1]
+            assert logprobs[number, column] == pytest.approx(float(expected[sample.token_ids[place]]), abs=1e-4)
+            assert entropy[number, column] == pytest.approx(float(-(expected.exp() * expected).sum()), abs=1e-4)
+        assert not logprobs[number, len(places) :].any()
+        assert not entropy[number, len(places) :].any()
+    first = structs.replace(samples[0], loss_mask=(True,) * len(samples[0].token_ids))
     with pytest.raises(ValueError, match="first token"):
-        model_logprobs(model, ids, attention, torch.ones_like(mask))
+        list(split_batch([first], 10_000, torch.device("cpu")))
 
 
 def test_a_step_raises_what_was_good_and_lowers_what_was_bad():

@@ -96,18 +96,21 @@ def policy_gradient_loss(
 class ClippedLoss(Struct, frozen=True, eq=False):
     """The clipped loss, and how many tokens it no longer pushes. The counts add up over micro-batches.
 
-    ClippedLoss(loss=tensor(-0.32), num_tokens=100, num_clipped_low=2, num_clipped_high=3).clip_fraction -> 0.05
+    Counts are tensors: to read one waits for the device.
+
+        ClippedLoss(loss=tensor(-0.32), num_tokens=tensor(100), num_clipped_low=tensor(2),
+                    num_clipped_high=tensor(3)).clip_fraction -> 0.05
     """
 
     loss: Tensor
-    num_tokens: int
-    num_clipped_low: int
-    num_clipped_high: int
+    num_tokens: Tensor
+    num_clipped_low: Tensor
+    num_clipped_high: Tensor
 
     @property
     def clip_fraction(self) -> float:
         """The share of tokens whose gradient was cut off."""
-        return (self.num_clipped_low + self.num_clipped_high) / max(self.num_tokens, 1)
+        return int(self.num_clipped_low + self.num_clipped_high) / max(int(self.num_tokens), 1)
 
 
 def clipped_loss(
@@ -143,9 +146,9 @@ def clipped_loss(
     high_BT = (ratio_BT > 1 + epsilon_high) & (advantages_BT > 0)
     return ClippedLoss(
         loss=aggregate(values_BT, mask_BT, how, denominator=denominator),
-        num_tokens=int(mask_BT.sum()),
-        num_clipped_low=int(low_BT.sum()),
-        num_clipped_high=int(high_BT.sum()),
+        num_tokens=mask_BT.sum(),
+        num_clipped_low=low_BT.sum(),
+        num_clipped_high=high_BT.sum(),
     )
 
 

@@ -7,6 +7,8 @@ a backward pass keeps of a micro-batch is a rough figure, by the formula in `_ac
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +25,7 @@ Device = Literal["cpu", "cuda"]
 _FLOAT32 = 4
 _NUM_BYTES = {"float32": 4, "bfloat16": 2}
 _NUM_LOGITS = 3  # logits, their log-softmax and a gradient are alive at once
+_MARGIN = 1.25  # what is rough may be so much more than it seems; and memory comes in pieces that do not all fit
 
 
 class MemoryParts(Struct, frozen=True):
@@ -123,6 +126,7 @@ def estimate_run(
     usual = "bfloat16" if device == "cuda" else "float32"
     has_adapters = adapter.rank > 0
     base_bytes = _NUM_BYTES[_resolve(engine.base_dtype, usual)] if has_adapters else _FLOAT32
+    is_offloaded = learner.offload_optimizer and device == "cuda"
     sampling_bytes = _NUM_BYTES[_resolve(engine.dtype, usual)]
     shape = _Shape.read(config)
     memory = MemoryParts(
@@ -130,14 +134,53 @@ def estimate_run(
         adapters=num_trainable * _FLOAT32 * num_roles if has_adapters else 0,
         reference=num_parameters * _FLOAT32 if learner.kl_beta and not has_adapters else 0,
         gradients=num_trainable * _FLOAT32,
-        moments=num_trainable * _FLOAT32 * 2,
+        moments=0 if is_offloaded else num_trainable * _FLOAT32 * 2,
         cast_weights=num_parameters * 2 if device == "cuda" and base_bytes == _FLOAT32 else 0,
         sampling_copy=num_parameters * sampling_bytes,
         kv_cache=_kv_numbers(shape, engine.max_rows, sequence_tokens) * sampling_bytes,
         logits=_logits_bytes(shape),
         activations=_activation_bytes(shape, learner, sequence_tokens, base_bytes, _NUM_BYTES[usual]),
     )
+    if learner.gradient_checkpointing == "auto" and device == "cuda" and memory.total * _MARGIN > _free_bytes():
+        checked = structs.replace(learner, gradient_checkpointing=True)
+        fewer = _activation_bytes(shape, checked, sequence_tokens, base_bytes, _NUM_BYTES[usual])
+        memory = structs.replace(memory, activations=fewer)
     return RunEstimate(device, num_parameters, num_trainable, memory)
+
+
+def needs_checkpointing(
+    model: Any, parameters: Sequence[Any], learner: LearnerSettings, *, sequence_tokens: int
+) -> bool:
+    """Would a step, beyond the weights that are there already, ask for more memory than the model's GPU has left?
+
+    On a CPU the answer is no: there memory is cheaper than time.
+
+        needs_checkpointing(model, list(model.parameters()), LearnerSettings(), sequence_tokens=4096)
+    """
+    weight = next(model.parameters())
+    if not weight.is_cuda:
+        return False
+    base_bytes = weight.element_size()
+    shape = _Shape.read(model.config)
+    num_trained = sum(parameter.numel() for parameter in parameters)
+    num_all = sum(parameter.numel() for parameter in model.parameters())
+    moments = 0 if learner.offload_optimizer else 2
+    needed = (
+        num_trained * _FLOAT32 * (1 + moments)
+        + (num_all * 2 if base_bytes == _FLOAT32 else 0)
+        + _logits_bytes(shape)
+        + _activation_bytes(shape, learner, sequence_tokens, base_bytes, 2)
+    )
+    return bool(needed * _MARGIN > _free_bytes())
+
+
+def _free_bytes() -> float:
+    """What a GPU has left, torch's own reserve counted in; without one there is no limit to go by."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return math.inf
+    return float(torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
 
 
 def _resolve(dtype: str, usual: str) -> str:
@@ -245,6 +288,6 @@ def _activation_bytes(
     num_tokens = max(learner.micro_tokens, sequence_tokens)  # a single episode may be longer than a micro-batch
     attention = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim
     layer = 8 * shape.hidden * weight_bytes + (4 * shape.intermediate + 2 * attention) * compute_bytes
-    if learner.gradient_checkpointing:
+    if learner.gradient_checkpointing is True:
         return num_tokens * (shape.num_layers * shape.hidden * weight_bytes + layer)
     return num_tokens * shape.num_layers * layer

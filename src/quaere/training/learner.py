@@ -3,19 +3,22 @@
     learner = Learner(model, LearnerSettings(learning_rate=1e-6))
     metrics = learner.step(samples)         # {"loss/policy": ..., "gradient/norm": ..., ...}
 
-Weights are float32; on a GPU the forward pass is autocast to bfloat16. Old log-probs are the learner's own, not the
-sampler's: a batch is used for one update, so they are what the forward pass of that update says before it. How far the
-sampler's are from them is a metric. Whatever is not finite stops the step with its cause before any weight moves.
+Weights are float32; on a GPU the forward pass is autocast to bfloat16. Samples are packed end to end, so nothing is
+computed for padding. Old log-probs are the learner's own, not the sampler's: a batch is used for one update, so they
+are what the forward pass of that update says before it. How far the sampler's are from them is a metric. Whatever is
+not finite stops the step with its cause before any weight moves. A step waits for its GPU once: when all gradients are
+there, before the update.
 
-Shapes: B rows, T tokens.
+Shapes: N tokens that carry loss, B samples, W most such tokens in one sample (see batching).
 """
 
-# ruff: noqa: N803, N806 (capitals are shapes)
+# ruff: noqa: N806 (capitals are shapes)
 from __future__ import annotations
 
 import contextlib
 import copy
 import math
+import operator
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -26,10 +29,13 @@ from torch import Tensor
 
 from quaere.errors import TrainingStopped
 from quaere.objectives.losses import Aggregation, Divergence, clipped_loss, count_terms, kl_loss, policy_gradient_loss
+from quaere.policies.native.bridge import decoder_layers, use_varlen_attention
 from quaere.rollout.samples import Sample
-from quaere.training.adapters import load_weights, save_weights, trainable_weights, without_adapter
+from quaere.training.adapters import load_weights, plain_model, save_weights, trainable_weights, without_adapter
 from quaere.training.batching import MicroBatch, split_batch
-from quaere.training.logprobs import model_logprobs
+from quaere.training.estimate import needs_checkpointing
+from quaere.training.logprobs import packed_logprobs
+from quaere.training.optimizer import make_optimizer
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 
@@ -37,7 +43,10 @@ OPTIMIZER_FILE = "optimizer.safetensors"
 class LearnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How a batch becomes a step. Defaults are those of Dr. Zero's solver.
 
-    `warmup_ratio` is the share of a phase's steps over which the learning rate rises; then it stays.
+    `warmup_ratio` is the share of a phase's steps over which the learning rate rises; then it stays. `micro_tokens`
+    are computed at a time. `gradient_checkpointing` computes activations twice rather than keep them; `auto` does so on
+    a GPU whose memory would not hold them. `offload_optimizer` keeps the moments in the computer's memory. `compiled`
+    fuses the small kernels of each layer, which takes a minute at the first step.
 
         LearnerSettings(learning_rate=1e-6, loss="clipped", epsilon=0.2)
     """
@@ -53,7 +62,9 @@ class LearnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     kl: Divergence = "k3"
     aggregation: Aggregation = "token_mean"
     micro_tokens: int = 8192
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: bool | Literal["auto"] = "auto"
+    offload_optimizer: bool = False
+    compiled: bool = False
 
     def warmup_steps(self, num_steps: int) -> int:
         """Over how many of a phase's steps the rate rises.
@@ -74,17 +85,26 @@ class Learner:
         self.adapter = adapter
         self.warmup_steps = warmup_steps
         self.model = model if adapter else model.float()
-        if settings.gradient_checkpointing:
-            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        use_varlen_attention(plain_model(self.model))
+        self._checkpointing = settings.gradient_checkpointing
+        if self._checkpointing is True:
+            self._switch_checkpointing_on()
         self.device = next(self.model.parameters()).device
         self.parameters = trainable_weights(self.model, adapter)
-        self.optimizer = torch.optim.AdamW(
-            self.parameters, lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
+        self.optimizer = make_optimizer(
+            self.parameters,
+            offload=settings.offload_optimizer,
+            lr=settings.learning_rate,
+            betas=settings.betas,
+            weight_decay=settings.weight_decay,
         )
         self.num_steps = 0
         self.reference: Any = None
         if settings.kl_beta and not adapter:  # with an adapter, the model without it is the reference
             self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
+        if settings.compiled:
+            for layer in decoder_layers(self.model):
+                layer.compile(dynamic=True)
 
     # ------------------------------------------------------------------------------------------------------- one step
 
@@ -92,38 +112,32 @@ class Learner:
         """Learn from these samples; returns what was measured on the way."""
         _refuse_unusable(samples)
         self._activate()
-        whole = split_batch(samples, self.settings.micro_tokens, torch.device("cpu"))
-        denominator = sum(count_terms(batch.mask_BT, self.settings.aggregation) for batch in whole)
-        micro_batches = split_batch(self._with_gradient(samples), self.settings.micro_tokens, self.device)
+        denominator = sum(count_terms(torch.tensor([one.loss_mask]), self.settings.aggregation) for one in samples)
+        # All of them are on the device before it begins, so that it never waits for the next.
+        batches = list(split_batch(self._with_gradient(samples), self.settings.micro_tokens, self.device))
+        self._choose_checkpointing(batches)
         self.optimizer.zero_grad(set_to_none=True)
-        totals: dict[str, float] = {}
-        gaps: list[Tensor] = []
-        for batch in micro_batches:
-            reference_BT = self._reference_logprobs(batch)
-            self.model.train()
-            loss, logprobs_BT, measured = self._loss(batch, reference_BT, denominator)
-            gaps.append((logprobs_BT - batch.logprobs_BT)[batch.mask_BT])
-            if not bool(torch.isfinite(loss)):
-                self.optimizer.zero_grad(set_to_none=True)
-                raise TrainingStopped(f"the loss is not finite at step {self.num_steps}; no weight was changed")
-            loss.backward()
-            for name, value in measured.items():
-                totals[name] = totals.get(name, 0.0) + value
-        metrics = _mismatch(torch.cat(gaps)) | self._update()
-        num_tokens = totals.pop("num_tokens")
-        # Losses were divided by the whole batch's count already; the others are sums over tokens.
-        for name, value in totals.items():
-            metrics[name] = value if name.startswith("loss/") else value / num_tokens
-        return metrics | {"batch/model_tokens": num_tokens}
+        self.model.train()
+        measured = [self._add_gradients(batch, denominator) for batch in batches]
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.max_grad_norm)
+        totals = _read(measured, norm)
+        self._refuse_non_finite(totals)
+        rate = self._update()
+        num_tokens = sum(len(batch.targets_N) for batch in batches)
+        # Losses were divided by the whole batch's count already; the others are sums over tokens, or stand for all.
+        means = ("policy/entropy", "policy/clip_fraction", "mismatch/mean")
+        metrics = {name: value / num_tokens if name in means else value for name, value in totals.items()}
+        del metrics["loss"]
+        return metrics | {"learner/rate": rate, "batch/model_tokens": float(num_tokens)}
 
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Log-prob of every token that carries loss, in order, per sample."""
         self._activate()
         found: list[list[float]] = [[] for _ in samples]
         for batch in split_batch(samples, self.settings.micro_tokens, self.device):
-            logprobs_BT = self._logprobs(batch)
-            for number, row in enumerate(batch.rows):
-                found[row] = logprobs_BT[number][batch.mask_BT[number]].tolist()
+            counts = batch.mask_BW.sum(dim=1).tolist()
+            for row, values in zip(batch.rows, self._logprobs(batch).split(counts), strict=True):
+                found[row] = values.tolist()
         return found
 
     # ------------------------------------------------------------------------------------------------- save and load
@@ -168,7 +182,8 @@ class Learner:
         """Those that pull at the weights: one worth nothing has no gradient, unless a KL term holds on to it."""
         if self.settings.kl_beta:
             return samples
-        return [sample for sample in samples if any(sample.advantages)] or samples
+        worth = [sample for sample in samples if any(map(operator.mul, sample.advantages, sample.loss_mask))]
+        return worth or samples
 
     def _activate(self) -> None:
         """Let the model speak with this learner's adapter; another learner may have used it since."""
@@ -183,58 +198,82 @@ class Learner:
         """What the present weights say of the batch, without gradients."""
         self.model.eval()
         with torch.no_grad(), self._autocast():
-            return model_logprobs(self.model, batch.token_ids_BT, batch.attention_BT, batch.mask_BT)[0]
+            return packed_logprobs(self.model, batch)[0]
 
-    def _reference_logprobs(self, batch: MicroBatch) -> Tensor | None:
-        if not self.settings.kl_beta:
-            return None
-        self.model.eval()
-        with torch.no_grad(), self._autocast(), without_adapter(self.model):
-            model = self.model if self.reference is None else self.reference
-            return model_logprobs(model, batch.token_ids_BT, batch.attention_BT, batch.mask_BT)[0]
+    def _reference_logprobs(self, batch: MicroBatch) -> Tensor:
+        if self.reference is not None:
+            with torch.no_grad(), self._autocast():
+                return packed_logprobs(self.reference, batch)[0]
+        with without_adapter(self.model):
+            logprobs_N = self._logprobs(batch)
+        self.model.train()
+        return logprobs_N
 
-    def _loss(
-        self, batch: MicroBatch, reference_BT: Tensor | None, denominator: int
-    ) -> tuple[Tensor, Tensor, dict[str, float]]:
-        """The loss of a micro-batch, the log-probs before the update, and what was measured."""
+    def _add_gradients(self, batch: MicroBatch, denominator: int) -> dict[str, Tensor]:
+        """Forth and back through one micro-batch. Nothing here waits for the device: what was measured is not read."""
         settings = self.settings
-        with self._autocast():
-            logprobs_BT, entropy_BT = model_logprobs(self.model, batch.token_ids_BT, batch.attention_BT, batch.mask_BT)
         shared: dict[str, Any] = {"how": settings.aggregation, "denominator": denominator}
-        measured = {"num_tokens": float(batch.mask_BT.sum()), "policy/entropy": float(entropy_BT.sum())}
+        reference_N = self._reference_logprobs(batch) if settings.kl_beta else None
+        with self._autocast():
+            logprobs_N, entropy_N = packed_logprobs(self.model, batch)
+        logprobs_BW = batch.grid(logprobs_N)
+        gaps_N = (logprobs_N.detach() - batch.logprobs_N).abs()
+        measured = {"mismatch/mean": gaps_N.sum(), "mismatch/max": gaps_N.max(), "policy/entropy": entropy_N.sum()}
         if settings.loss == "clipped":
             clipped = clipped_loss(
-                logprobs_BT,
-                logprobs_BT.detach(),
-                batch.advantages_BT,
-                batch.mask_BT,
+                logprobs_BW,
+                logprobs_BW.detach(),
+                batch.advantages_BW,
+                batch.mask_BW,
                 epsilon=settings.epsilon,
                 **shared,
             )
             loss = clipped.loss
-            measured["policy/clip_fraction"] = float(clipped.num_clipped_low + clipped.num_clipped_high)
+            measured["policy/clip_fraction"] = clipped.num_clipped_low + clipped.num_clipped_high
         else:
-            loss = policy_gradient_loss(logprobs_BT, batch.advantages_BT, batch.mask_BT, **shared)
-        measured["loss/policy"] = float(loss.detach())
-        if reference_BT is not None:
-            divergence = kl_loss(logprobs_BT, reference_BT, batch.mask_BT, kind=settings.kl, **shared)
+            loss = policy_gradient_loss(logprobs_BW, batch.advantages_BW, batch.mask_BW, **shared)
+        measured["loss/policy"] = loss.detach()
+        if reference_N is not None:
+            divergence = kl_loss(logprobs_BW, batch.grid(reference_N), batch.mask_BW, kind=settings.kl, **shared)
             loss = loss + settings.kl_beta * divergence
-            measured["loss/kl"] = float(divergence.detach())
-        return loss, logprobs_BT.detach(), measured
+            measured["loss/kl"] = divergence.detach()
+        loss.backward()
+        return measured | {"loss": loss.detach()}
 
-    def _update(self) -> dict[str, float]:
-        """Clip, check, and take the optimizer's step."""
+    def _refuse_non_finite(self, totals: dict[str, float]) -> None:
+        """Stop before any weight moves, and say what went wrong first."""
+        causes = {
+            "loss": f"the loss is not finite at step {self.num_steps}",
+            "mismatch/mean": "a log-prob of the learner is not finite",
+            "gradient/norm": f"the gradient is not finite at step {self.num_steps}",
+        }
+        for name, cause in causes.items():
+            if not math.isfinite(totals[name]):
+                self.optimizer.zero_grad(set_to_none=True)
+                raise TrainingStopped(f"{cause}; no weight was changed")
+
+    def _update(self) -> float:
+        """Take the optimizer's step; returns the rate it was taken at."""
         rate = self.settings.learning_rate * min(1.0, (self.num_steps + 1) / max(1, self.warmup_steps))
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.max_grad_norm))
-        if not math.isfinite(norm):
-            self.optimizer.zero_grad(set_to_none=True)
-            raise TrainingStopped(f"the gradient is not finite at step {self.num_steps}; no weight was changed")
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.num_steps += 1
-        return {"gradient/norm": norm, "learner/rate": rate}
+        return rate
+
+    def _choose_checkpointing(self, batches: Sequence[MicroBatch]) -> None:
+        """What `auto` stands for, at the first step: by then whoever shares the GPU has taken what it needs."""
+        if self._checkpointing == "auto":
+            longest = max(batch.packing.longest for batch in batches)
+            self._checkpointing = needs_checkpointing(
+                plain_model(self.model), self.parameters, self.settings, sequence_tokens=longest
+            )
+            if self._checkpointing:
+                self._switch_checkpointing_on()
+
+    def _switch_checkpointing_on(self) -> None:
+        self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
 
 def _refuse_unusable(samples: Sequence[Sample]) -> None:
@@ -246,8 +285,11 @@ def _refuse_unusable(samples: Sequence[Sample]) -> None:
                 raise TrainingStopped(f"a {name} of sample {number} is not finite; no weight was changed")
 
 
-def _mismatch(gaps_N: Tensor) -> dict[str, float]:
-    """How far the sampler's log-probs are from the learner's: what the policy said it would do against what it did."""
-    if not bool(torch.isfinite(gaps_N).all()):
-        raise TrainingStopped("a log-prob of the learner is not finite; no weight was changed")
-    return {"mismatch/mean": float(gaps_N.abs().mean()), "mismatch/max": float(gaps_N.abs().max())}
+def _read(measured: Sequence[dict[str, Tensor]], norm: Tensor) -> dict[str, float]:
+    """Sums over the micro-batches (of the largest mismatch, the largest), in one transfer from the device."""
+    names = list(measured[0])
+    rows = [torch.stack([batch[name].double() for name in names]) for batch in measured]
+    *values, norm_value = torch.cat([*rows, norm.double().reshape(1)]).tolist()
+    totals = {name: sum(values[place :: len(names)]) for place, name in enumerate(names)}
+    totals["mismatch/max"] = max(values[names.index("mismatch/max") :: len(names)])
+    return totals | {"gradient/norm": norm_value}

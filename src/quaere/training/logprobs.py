@@ -1,57 +1,149 @@
 """Log-probs of given tokens under a model, without the logits of the whole batch in memory at once.
 
 Logits of a vocabulary are the largest thing a training step makes. They are needed only at the tokens that carry loss,
-and only to pick one number from each row; so those tokens are taken out first, and projected a chunk at a time. In the
-backward pass each chunk is computed again.
+and only to pick one number from each row; so those tokens are taken out first, and projected a chunk at a time. What
+comes back for the states is worked out while a chunk's logits are there, unless the head itself is trained: its
+gradient needs to know what each token is worth, and that comes only in the backward pass, where a chunk is projected
+again.
 
-Shapes: B rows, T tokens, N tokens that carry loss, D width, V words in the vocabulary.
+Shapes: N tokens that carry loss, D width, V words in the vocabulary.
 """
 
 # ruff: noqa: N803, N806 (capitals are shapes)
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import linear
 
-from quaere.objectives.logprobs import token_entropy, token_logprobs
-from quaere.policies.native.bridge import hidden_states, project
+from quaere.policies.native.bridge import Head, output_head, packed_states
 from quaere.training.adapters import plain_model
+from quaere.training.batching import MicroBatch
 
 CHUNK_TOKENS = 1024
 
 
-def model_logprobs(model: Any, token_ids_BT: Tensor, attention_BT: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-prob and entropy `(B, T)` of every masked token given those before it; 0 elsewhere.
-
-    The first token of a row has nothing before it and must not be masked. Entropy carries no gradient.
-    """
-    if bool(mask_BT[:, 0].any()):
-        raise ValueError("the first token of a sequence cannot carry loss")
+def packed_logprobs(model: Any, batch: MicroBatch) -> tuple[Tensor, Tensor]:
+    """Log-prob and entropy `(N,)` of every token that carries loss given those before it. Entropy has no gradient."""
     model = plain_model(model)
-    states_BTD = hidden_states(model, token_ids_BT, attention_BT)
-    wanted = mask_BT[:, 1:]
-    states_ND = states_BTD[:, :-1][wanted]
-    targets_N = token_ids_BT[:, 1:][wanted]
-    found: list[Tensor] = []
-    entropies: list[Tensor] = []
-    for start in range(0, len(targets_N), CHUNK_TOKENS):
-        chunk = slice(start, start + CHUNK_TOKENS)
-        logprobs, entropy = checkpoint(_pick, model, states_ND[chunk], targets_N[chunk], use_reentrant=False)
-        found.append(logprobs)
-        entropies.append(entropy)
-    return _scatter(found, mask_BT), _scatter(entropies, mask_BT)
+    states_TD = packed_states(model, batch.token_ids_T, batch.packing)
+    return head_logprobs(states_TD[batch.before_N], output_head(model), batch.targets_N)
 
 
-def _pick(model: Any, states_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
-    logits_NV = project(model, states_ND)
-    with torch.no_grad():
-        entropy_N = token_entropy(logits_NV)
-    return token_logprobs(logits_NV, targets_N), entropy_N
+def head_logprobs(states_ND: Tensor, head: Head, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-prob of each target, and entropy, under the logits a head makes of the states.
+
+    Products are made in the precision of autocast, or of the weights; all else in float32 or better.
+
+        head_logprobs(zeros(1, 4), Head(zeros(2, 4), None, None), tensor([1])) -> [-0.693], [0.693]
+    """
+    device = states_ND.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else head.weight.dtype
+    with torch.autocast(device, enabled=False):
+        found: tuple[Tensor, Tensor] = _HeadLogProbs.apply(
+            states_ND, head.weight, head.bias, targets_N, head.softcap, dtype
+        )
+    return found
 
 
-def _scatter(pieces: list[Tensor], mask_BT: Tensor) -> Tensor:
-    result = torch.zeros(mask_BT.shape, dtype=torch.float32, device=mask_BT.device)
-    return result.masked_scatter(mask_BT, torch.cat(pieces)) if pieces else result
+class _HeadLogProbs(torch.autograd.Function):  # type: ignore[misc]
+    """From states to log-probs in one piece, so that no logits outlive their chunk."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        states_ND: Tensor,
+        weight_VD: Tensor,
+        bias_V: Tensor | None,
+        targets_N: Tensor,
+        softcap: float | None,
+        dtype: torch.dtype,
+    ) -> tuple[Tensor, Tensor]:
+        """Log-probs and entropy; for a frozen head also how each log-prob moves with its state."""
+        needs_states, needs_weight, needs_bias, *_ = ctx.needs_input_grad
+        ctx.is_frozen = not (needs_weight or needs_bias)
+        head = Head(weight_VD.to(dtype), None if bias_V is None else bias_V.to(dtype), softcap)
+        precise = torch.promote_types(dtype, torch.float32)
+        logprobs_N, entropy_N, sums_N = (states_ND.new_empty(len(targets_N), dtype=precise) for _ in range(3))
+        moves_ND = torch.empty_like(states_ND) if ctx.is_frozen and needs_states else None
+        for chunk in _chunks(len(targets_N)):
+            logits = _logits(states_ND[chunk].to(dtype), head, precise)
+            sums_N[chunk] = sums = logits.logsumexp(dim=-1)
+            slopes = _slopes(logits, softcap) if moves_ND is not None else None
+            logits -= sums[:, None]  # log-probs from here on
+            probabilities = logits.exp()
+            logprobs_N[chunk] = logits.gather(-1, targets_N[chunk, None])[:, 0]
+            # A word that is ruled out (-inf) adds nothing; without the bound its 0 * -inf would be nan.
+            entropy_N[chunk] = -(logits.clamp_(min=torch.finfo(precise).min).mul_(probabilities)).sum(dim=-1)
+            del logits
+            if moves_ND is not None:
+                moves_ND[chunk] = _pulls(probabilities, slopes, targets_N[chunk]).to(dtype) @ head.weight
+        saved = (moves_ND,) if ctx.is_frozen else (states_ND, weight_VD, bias_V, targets_N, sums_N)
+        ctx.save_for_backward(*saved)
+        ctx.softcap, ctx.dtype = softcap, dtype
+        ctx.mark_non_differentiable(entropy_N)
+        return logprobs_N, entropy_N
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, pull_N: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        """What the states, and a head that is trained, get of the pull at each log-prob."""
+        if ctx.is_frozen:
+            (moves_ND,) = ctx.saved_tensors
+            return (pull_N[:, None] * moves_ND).to(moves_ND.dtype), *(None,) * 5
+        return *_project_again(ctx, pull_N), None, None, None
+
+
+def _project_again(ctx: Any, pull_N: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    states_ND, weight_VD, bias_V, targets_N, sums_N = ctx.saved_tensors
+    dtype, precise = ctx.dtype, sums_N.dtype
+    head = Head(weight_VD.to(dtype), None if bias_V is None else bias_V.to(dtype), ctx.softcap)
+    for_states, for_weight, for_bias, *_ = ctx.needs_input_grad
+    states_grad = torch.empty_like(states_ND) if for_states else None
+    weight_grad = torch.zeros_like(weight_VD) if for_weight else None
+    bias_grad = torch.zeros_like(bias_V) if for_bias else None
+    for chunk in _chunks(len(targets_N)):
+        states = states_ND[chunk].to(dtype)
+        logits = _logits(states, head, precise)
+        slopes = _slopes(logits, ctx.softcap)
+        probabilities = logits.sub_(sums_N[chunk, None]).exp_()
+        pulls = _pulls(probabilities, slopes, targets_N[chunk]).mul_(pull_N[chunk, None])
+        low = pulls.to(dtype)
+        if states_grad is not None:
+            states_grad[chunk] = low @ head.weight
+        if weight_grad is not None:
+            if weight_grad.dtype == dtype:
+                weight_grad.addmm_(low.T, states)
+            else:
+                weight_grad += low.T @ states
+        if bias_grad is not None:
+            bias_grad += pulls.sum(dim=0)
+    return states_grad, weight_grad, bias_grad
+
+
+def _chunks(count: int) -> Iterator[slice]:
+    for start in range(0, count, CHUNK_TOKENS):
+        yield slice(start, start + CHUNK_TOKENS)
+
+
+def _logits(states_ND: Tensor, head: Head, precise: torch.dtype) -> Tensor:
+    logits_NV = linear(states_ND, head.weight, head.bias).to(precise)
+    if head.softcap is None:
+        return logits_NV
+    return logits_NV.div_(head.softcap).tanh_().mul_(head.softcap)
+
+
+def _slopes(logits_NV: Tensor, softcap: float | None) -> Tensor | None:
+    """How fast each logit moves with what it was before it was squashed; None is 1."""
+    return None if softcap is None else 1 - (logits_NV / softcap).square()
+
+
+def _pulls(probabilities_NV: Tensor, slopes_NV: Tensor | None, targets_N: Tensor) -> Tensor:
+    """How the log-prob of the target moves with each raw logit: up with its own, down with all. In place."""
+    pulls_NV = probabilities_NV.neg_()
+    pulls_NV.scatter_add_(1, targets_N[:, None], torch.ones_like(targets_N[:, None], dtype=pulls_NV.dtype))
+    return pulls_NV if slopes_NV is None else pulls_NV.mul_(slopes_NV)

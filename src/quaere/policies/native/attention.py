@@ -4,7 +4,8 @@ A pass packs the tokens of many slots into one sequence, `(1, tokens)`. Everythi
 tokens one by one, so only attention must know which token belongs to which slot, and where that slot's earlier keys and
 values are. It reads each slot's real length, never a padded one, and does not expand grouped keys and values.
 
-On a CPU there is one call of torch's attention per slot; on a GPU, one kernel for all of them (`kernels`).
+On a CPU there is one call of torch's attention per slot, or one for all slots that decode where they lie side by side
+and are about equally long; on a GPU, one kernel for all of them (`kernels`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -42,9 +44,9 @@ class PrefillPass:
     def __init__(self, storage: KVStorage, spans: list[Span], device: torch.device) -> None:
         self.storage = storage
         self.spans = spans
-        slots = [span.slot for span in spans for _ in range(span.length)]
-        positions = [position for span in spans for position in range(span.start, span.start + span.length)]
-        self.slots, self.positions = torch.tensor([slots, positions], device=device)
+        slots = np.concatenate([np.full(span.length, span.slot) for span in spans])
+        positions = np.concatenate([np.arange(span.start, span.start + span.length) for span in spans])
+        self.slots, self.positions = torch.from_numpy(np.stack([slots, positions])).to(device)
         self._blocks = None
         if has_kernels(device):
             from quaere.policies.native import kernels
@@ -83,9 +85,11 @@ class DecodePass:
         self.positions = positions
         self._has_kernels = has_kernels(slots.device)
         self._spans: list[Span] = []
+        self._side_by_side: _SideBySide | None = None
         if not self._has_kernels:
             rows = zip(slots.tolist(), positions.tolist(), strict=True)
             self._spans = [Span(slot, position, 1, offset) for offset, (slot, position) in enumerate(rows)]
+            self._side_by_side = _SideBySide.of(slots, positions)
 
     def attend(
         self,
@@ -103,11 +107,56 @@ class DecodePass:
             from quaere.policies.native import kernels
 
             return kernels.decode_attention(query, keys, values, self.slots, self.positions, scale, window, softcap)
+        if self._side_by_side is not None and softcap is None:
+            return self._side_by_side.attend(query, keys, values, scale, window)
         outputs = [
             _attend_span(query[:, :, span.offset : span.offset + 1], keys, values, span, scale, window, softcap)
             for span in self._spans
         ]
         return torch.cat(outputs, 2).transpose(1, 2)
+
+
+class _SideBySide:
+    """Slots that decode and lie side by side, as one padded batch: one call instead of one per slot."""
+
+    def __init__(self, first: int, places: Tensor, lengths: Tensor, longest: int) -> None:
+        self.first = first
+        self.places = places  # of each row within the stretch of slots
+        self.lengths = lengths  # of every slot of the stretch; one that does not decode counts as 1
+        self.longest = longest
+        self._masks: dict[int | None, Tensor] = {}
+
+    @classmethod
+    def of(cls, slots: Tensor, positions: Tensor) -> _SideBySide | None:
+        """None where padding and slots that do not decode would cost more than the calls they save."""
+        first, last = int(slots.min()), int(slots.max())
+        longest = int(positions.max()) + 1
+        if len(slots) == 1 or (last - first + 1) * longest > 1.5 * (int(positions.sum()) + len(slots)):
+            return None
+        lengths = torch.ones(last - first + 1, dtype=torch.long, device=slots.device)
+        lengths[slots - first] = positions + 1
+        return cls(first, slots - first, lengths, longest)
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None) -> Tensor:
+        """As `Pass.attend`, once keys and values are written."""
+        _, heads, rows, head_dim = query.shape
+        stretch = slice(self.first, self.first + len(self.lengths))
+        key, value = keys[stretch, :, : self.longest], values[stretch, :, : self.longest]
+        # The heads that share a key head become several queries of that head.
+        folded = query.new_zeros(len(self.lengths), key.shape[1], heads // key.shape[1], head_dim)
+        folded[self.places] = query[0].transpose(0, 1).reshape(rows, *folded.shape[1:])
+        result = scaled_dot_product_attention(folded, key, value, attn_mask=self._mask(window), scale=scale)
+        return result[self.places].reshape(1, rows, heads, value.shape[3])
+
+    def _mask(self, window: int | None) -> Tensor:
+        """`(slots, 1, 1, longest)`; the same for all layers that are alike."""
+        if window not in self._masks:
+            columns = torch.arange(self.longest, device=self.lengths.device)
+            mask = columns < self.lengths[:, None]
+            if window is not None:
+                mask &= columns >= self.lengths[:, None] - window
+            self._masks[window] = mask[:, None, None, :]
+        return self._masks[window]
 
 
 def has_kernels(device: torch.device) -> bool:

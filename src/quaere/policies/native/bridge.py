@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import os
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from quaere.errors import ModelMissing
 from quaere.policies.native.attention import Pass
+from quaere.policies.native.varlen import VARLEN, Packing, varlen_attention
 
 ATTENTION = "quaere_packed"
 _pass: ContextVar[Pass] = ContextVar("quaere_packed_pass")
@@ -96,23 +97,67 @@ def forward(model: Any, where: Pass, token_ids: Tensor, positions: Tensor, wante
     return logits
 
 
-def hidden_states(model: Any, token_ids: Tensor, attention_mask: Tensor) -> Tensor:
-    """The last hidden states `(rows, tokens, width)` of a padded batch, with gradients; no logits are made."""
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+
+
+# --------------------------------------------------------------------------------------------------------- training
+
+
+class Head(NamedTuple):
+    """The last layer: `logits = states @ weight.T + bias`, squashed to within `softcap` where there is one.
+
+    Head(weight=tensor of (49152, 576), bias=None, softcap=None)
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    softcap: float | None
+
+
+def use_varlen_attention(model: Any) -> Any:
+    """Let a model attend within the sequences of a packing, where it is called with one; else it does as before."""
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+    from transformers.modeling_utils import AttentionInterface
+
+    AttentionInterface.register(VARLEN, varlen_attention)
+    AttentionMaskInterface.register(VARLEN, sdpa_mask)
+    model.set_attn_implementation(VARLEN)
+    return model
+
+
+def packed_states(model: Any, token_ids: Tensor, packing: Packing) -> Tensor:
+    """The last hidden states `(tokens, width)` of packed tokens, with gradients; no logits are made."""
+    if model.config.get_text_config()._attn_implementation != VARLEN:
+        raise ValueError("call use_varlen_attention(model) first: other attention sees across sequences")
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
-    states: Tensor = decoder(input_ids=token_ids, attention_mask=attention_mask, use_cache=False).last_hidden_state
+    # A mask of four dimensions counts as finished, so none of tokens by tokens is built; ours is never looked at.
+    finished = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=token_ids.device)
+    output = decoder(
+        input_ids=token_ids[None],
+        position_ids=packing.positions_T[None],
+        attention_mask=finished,
+        use_cache=False,
+        packing=packing,
+    )
+    states: Tensor = output.last_hidden_state[0]
     return states
 
 
-def project(model: Any, states: Tensor) -> Tensor:
-    """Float32 logits of hidden states, as the model's own forward pass would give them."""
+def output_head(model: Any) -> Head:
+    """The head of a causal language model, if it is one we can do ourselves."""
     config = model.config.get_text_config()
     for name in ("logit_scale", "logits_scaling"):
         if getattr(config, name, None) not in (None, 1, 1.0):
             raise ModelMissing(f"models with {name} cannot be trained yet")
-    logits: Tensor = model.get_output_embeddings()(states).float()
-    softcap = getattr(config, "final_logit_softcapping", None)
-    return logits if softcap is None else torch.tanh(logits / softcap) * softcap
+    layer = model.get_output_embeddings()
+    if type(layer) is not torch.nn.Linear:
+        raise ModelMissing(f"models whose output layer is a {type(layer).__name__} cannot be trained yet")
+    return Head(layer.weight, layer.bias, getattr(config, "final_logit_softcapping", None))
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+def decoder_layers(model: Any) -> list[Any]:
+    """The layers a model repeats."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]

@@ -18,6 +18,8 @@ from quaere.policies.sampler import SamplingParams
 _MASK = (1 << 64) - 1
 _STRIDE, _STEP, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xD1B54A32D192ED03, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
+_BLOCK = 256  # words
+
 Draw = Literal["greedy", "plain", "cut"]
 
 
@@ -96,8 +98,20 @@ def _cut(logits: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
 
 
 def _invert(logits: Tensor, numbers: Tensor) -> Tensor:
-    """Invert the cumulative distribution at one uniform number per row, in float64."""
-    cumulative = logits.double().softmax(-1).cumsum(-1)
-    targets = numbers[:, None] * cumulative[:, -1:]
-    tokens = torch.searchsorted(cumulative, targets, right=True)[:, 0]
-    return tokens.clamp(max=logits.shape[1] - 1)
+    """Invert the cumulative distribution at one uniform number per row.
+
+    First the block of the vocabulary is found, then the token in it: sums over blocks and within one are exact enough
+    in float64, without a float64 copy of all the probabilities.
+    """
+    rows, size = logits.shape
+    blocks = -(-size // _BLOCK)
+    weights = torch.nn.functional.pad(logits.softmax(-1), (0, blocks * _BLOCK - size)).view(rows, blocks, _BLOCK)
+    before = weights.sum(-1, dtype=torch.float64).cumsum(-1)
+    targets = numbers[:, None] * before[:, -1:]
+    block = torch.searchsorted(before, targets, right=True).clamp(max=blocks - 1)
+    rest = targets - torch.where(block > 0, before.gather(1, (block - 1).clamp(min=0)), 0.0)
+    within = weights.gather(1, block[:, :, None].expand(-1, -1, _BLOCK))[:, 0].double().cumsum(-1)
+    place = torch.searchsorted(within, rest, right=True)
+    # Rounding may carry a number past the last token that has any weight at all.
+    last = (within < within[:, -1:]).sum(-1, keepdim=True)
+    return (block * _BLOCK + torch.minimum(place, last))[:, 0]

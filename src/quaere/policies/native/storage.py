@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+import torch
 from msgspec import Struct
 from torch import Tensor
 
@@ -30,7 +32,8 @@ class KVStorage:
     """Per layer, keys and values as `(slots, heads, capacity, head_dim)`; grows, keeps what it holds.
 
     Layers are allocated when they first write. `version` changes when memory has moved: whoever remembers addresses
-    must look again.
+    must look again. What was never written is zero: attention over padded slots masks it, but a stray NaN there would
+    survive the mask.
     """
 
     def __init__(self) -> None:
@@ -54,7 +57,7 @@ class KVStorage:
             self.layers[layer] = self._grown(keys, stored), self._grown(values, stored)
 
     def _grown(self, old: Tensor, stored: Mapping[int, int]) -> Tensor:
-        new = old.new_empty(self.num_slots, old.shape[1], self.capacity, old.shape[3])
+        new = _zeros((self.num_slots, old.shape[1], self.capacity, old.shape[3]), old)
         for slot, length in stored.items():
             new[slot, :, :length] = old[slot, :, :length]
         return new
@@ -63,7 +66,7 @@ class KVStorage:
         """Store the packed `(1, heads, tokens, head_dim)` keys and values of a pass; returns the layer's memory."""
         if layer not in self.layers:
             shape = (self.num_slots, key.shape[1], self.capacity)
-            self.layers[layer] = key.new_empty(*shape, key.shape[3]), value.new_empty(*shape, value.shape[3])
+            self.layers[layer] = _zeros((*shape, key.shape[3]), key), _zeros((*shape, value.shape[3]), value)
         keys, values = self.layers[layer]
         keys[slots, :, positions] = key[0].transpose(0, 1)
         values[slots, :, positions] = value[0].transpose(0, 1)
@@ -74,3 +77,11 @@ class KVStorage:
         for memory in self.layers.values():
             for tensor in memory:
                 tensor[list(targets), :, :length] = tensor[source, :, :length]
+
+
+def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Zeros of this shape. On a CPU numpy gets memory that is zero already, which costs nothing until it is used."""
+    if like.device.type != "cpu":
+        return like.new_zeros(shape)
+    plain = np.zeros(shape, dtype=f"i{like.element_size()}")
+    return torch.from_numpy(plain).view(like.dtype)

@@ -1,0 +1,268 @@
+"""How many tokens a second a gradient step learns from, against a plain padded step of transformers.
+
+    python benchmarks/learner.py --shape 135m --device cuda --compiled --json learner.json
+    python benchmarks/learner.py --shape tiny --device cpu --samples 16
+
+Both learn from the same samples of the same lengths, with the same random weights, loss and optimizer. The plain step
+pads the samples of a micro-batch to the longest of them, as they come (and, in a row of its own, sorted by length), and
+makes the logits of every token. It is tuned: it runs with each of `--rows` samples a micro-batch, with and without
+gradient checkpointing, and the fastest that fits counts. On a GPU both are autocast to bfloat16. Tokens are real ones;
+padding does not count. Each figure is the median of `--repeats` steps after one of the same size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import platform
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+from torch import Tensor
+
+from quaere.rollout.samples import Sample
+from quaere.training.learner import Learner, LearnerSettings
+
+
+class Shape(NamedTuple):
+    """The sizes of a model."""
+
+    family: str
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    kv_heads: int
+    vocabulary: int
+
+
+RATE = 1e-7  # so small that all steps are of the same model
+SHAPES = {
+    "tiny": Shape("Llama", hidden=192, intermediate=512, layers=4, heads=6, kv_heads=2, vocabulary=16384),
+    "135m": Shape("Llama", hidden=576, intermediate=1536, layers=30, heads=9, kv_heads=3, vocabulary=49152),
+    "3b": Shape("Qwen2", hidden=2048, intermediate=11008, layers=36, heads=16, kv_heads=2, vocabulary=151936),
+}
+
+
+class Row(NamedTuple):
+    """One way to take the step."""
+
+    name: str
+    step_s: float
+    tokens_per_s: float
+    peak_gib: float
+    loss: float
+    gradient_norm: float
+
+
+# ------------------------------------------------------------------------------------------------------- the workload
+
+
+def make_model(shape: str, device: str) -> Any:
+    sizes = SHAPES[shape]
+    config = getattr(transformers, f"{sizes.family}Config")(
+        hidden_size=sizes.hidden,
+        intermediate_size=sizes.intermediate,
+        num_hidden_layers=sizes.layers,
+        num_attention_heads=sizes.heads,
+        num_key_value_heads=sizes.kv_heads,
+        vocab_size=sizes.vocabulary,
+        max_position_embeddings=8192,
+        tie_word_embeddings=True,
+        attn_implementation="sdpa",
+    )
+    torch.manual_seed(0)
+    with torch.device(device):
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+
+
+def make_samples(count: int, vocabulary: int, loss_share: float) -> list[Sample]:
+    """Lengths drawn log-normally, median 900, within 300 and 2500; a prompt, then turns between tool responses."""
+    draw = random.Random(0)
+    samples = []
+    for _ in range(count):
+        length = min(2500, max(300, round(draw.lognormvariate(6.8, 0.6))))
+        mask = [False] * 150
+        while len(mask) < length:
+            turn = draw.randint(20, 150)
+            mask += [True] * turn + [False] * round(turn * (1 / loss_share - 1))
+        mask = [*mask[: length - 1], True]
+        samples.append(
+            Sample(
+                tuple(draw.randrange(vocabulary) for _ in mask),
+                tuple(mask),
+                (-10.0,) * length,
+                tuple(draw.gauss(0, 1) if flag else 0.0 for flag in mask),
+            )
+        )
+    return samples
+
+
+# ------------------------------------------------------------------------------------------------------ the plain step
+
+
+class PlainLearner:
+    """A padded step as one would write it with transformers and nothing else."""
+
+    def __init__(self, model: Any, device: str, *, rows: int, is_sorted: bool, checkpointing: bool) -> None:
+        self.model, self.device, self.rows, self.is_sorted = model.train(), device, rows, is_sorted
+        if checkpointing:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=device == "cuda")
+
+    def step(self, samples: Sequence[Sample]) -> dict[str, float]:
+        ordered = sorted(samples, key=lambda one: len(one.token_ids)) if self.is_sorted else samples
+        total = sum(sum(sample.loss_mask) for sample in samples)
+        self.optimizer.zero_grad(set_to_none=True)
+        losses = [self._add_gradients(ordered[n : n + self.rows], total) for n in range(0, len(ordered), self.rows)]
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        return {"loss/policy": sum(map(float, losses)), "gradient/norm": float(norm)}
+
+    def _add_gradients(self, samples: Sequence[Sample], total: int) -> Tensor:
+        width = max(len(sample.token_ids) for sample in samples)
+
+        def pad(rows: list[Sequence[float]], dtype: torch.dtype) -> Tensor:
+            return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], dtype=dtype, device=self.device)
+
+        ids = pad([sample.token_ids for sample in samples], torch.long)
+        attention = pad([[1] * len(sample.token_ids) for sample in samples], torch.long)
+        worth = pad([sample.advantages for sample in samples], torch.float32)  # 0 where there is no loss
+        with torch.autocast("cuda", torch.bfloat16) if self.device == "cuda" else nullcontext():
+            logits = self.model(input_ids=ids, attention_mask=attention, use_cache=False).logits
+        gaps = torch.nn.functional.cross_entropy(
+            logits[:, :-1].float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none"
+        )
+        loss = (gaps * worth[:, 1:].flatten()).sum() / total
+        loss.backward()
+        return loss.detach()
+
+
+# ------------------------------------------------------------------------------------------------------- the measuring
+
+
+def measure(name: str, make: Callable[[], Any], samples: Sequence[Sample], device: str, repeats: int) -> Row | None:
+    """The median step of a fresh learner; None where memory does not do."""
+    learner = None
+    try:
+        if device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        learner = make()
+        first = learner.step(samples)
+        times = []
+        for _ in range(repeats):
+            begun = time.perf_counter()
+            learner.step(samples)
+            if device == "cuda":
+                torch.cuda.synchronize()
+            times.append(time.perf_counter() - begun)
+    except torch.OutOfMemoryError:
+        return None
+    finally:
+        del learner
+        gc.collect()
+        if device == "cuda":
+            torch.cuda.empty_cache()
+    num_tokens = sum(len(sample.token_ids) for sample in samples)
+    step_s = statistics.median(times)
+    peak = torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else 0.0
+    return Row(name, step_s, num_tokens / step_s, peak, first["loss/policy"], first["gradient/norm"])
+
+
+def measure_plain(args: argparse.Namespace, samples: Sequence[Sample], *, is_sorted: bool) -> Row:
+    """The fastest of all ways to run the plain step that fit."""
+    found = []
+    for rows in args.rows:
+        for checkpointing in (False, True):
+            name = f"plain padded{', sorted' if is_sorted else ''}: {rows} rows{', checkpointing' * checkpointing}"
+            options = {"rows": rows, "is_sorted": is_sorted, "checkpointing": checkpointing}
+            row = measure(
+                name,
+                lambda options=options: PlainLearner(make_model(args.shape, args.device), args.device, **options),
+                samples,
+                args.device,
+                args.repeats,
+            )
+            print(f"  tried {name}: {f'{row.tokens_per_s:,.0f} tokens/s' if row else 'does not fit'}", flush=True)
+            found += [row] if row else []
+    return max(found, key=lambda row: row.tokens_per_s)
+
+
+def measure_ours(args: argparse.Namespace, samples: Sequence[Sample]) -> list[Row]:
+    found = []
+    for micro_tokens in args.micro_tokens:
+        for compiled in (False, True) if args.compiled else (False,):
+            settings = LearnerSettings(
+                learning_rate=RATE,
+                loss="policy_gradient",
+                micro_tokens=micro_tokens,
+                compiled=compiled,
+                gradient_checkpointing={"auto": "auto", "on": True, "off": False}[args.checkpointing],
+                offload_optimizer=args.offload,
+            )
+            row = measure(
+                f"quaere: {micro_tokens} micro_tokens{', compiled' * compiled}",
+                lambda settings=settings: Learner(make_model(args.shape, args.device), settings),
+                samples,
+                args.device,
+                args.repeats,
+            )
+            found += [row] if row else []
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=SHAPES, default="135m")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--lengths", choices=["real"], default="real", help="log-normal, median 900, 300 to 2500")
+    parser.add_argument("--samples", type=int, default=64)
+    parser.add_argument("--loss-share", type=float, default=0.35, help="of the tokens after a prompt")
+    parser.add_argument("--rows", type=int, nargs="+", default=[4, 8, 16], help="of the plain step's micro-batches")
+    parser.add_argument("--micro-tokens", type=int, nargs="+", default=[8192, 16384])
+    parser.add_argument("--compiled", action="store_true", help="measure compiled layers as well")
+    parser.add_argument("--checkpointing", choices=["auto", "on", "off"], default="auto", help="of ours")
+    parser.add_argument("--offload", action="store_true", help="keep our moments in host memory")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    samples = make_samples(args.samples, SHAPES[args.shape].vocabulary, args.loss_share)
+    lengths = sorted(len(sample.token_ids) for sample in samples)
+    machine = torch.cuda.get_device_name() if args.device == "cuda" else f"{platform.machine()} CPU"
+    about = {
+        "shape": args.shape,
+        "machine": f"{machine}, {torch.get_num_threads()} threads",
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "samples": len(samples),
+        "tokens": sum(lengths),
+        "lengths": f"{lengths[0]} to {lengths[-1]}, median {lengths[len(lengths) // 2]}",
+        "loss_tokens": sum(sum(sample.loss_mask) for sample in samples),
+    }
+    print("  ".join(f"{name} {value}" for name, value in about.items()), flush=True)
+    plain = [measure_plain(args, samples, is_sorted=flag) for flag in (False, True)]
+    rows = [*plain, *measure_ours(args, samples)]
+    print(f"{'':58}{'s/step':>8}{'tokens/s':>11}{'ratio':>7}{'GiB':>7}{'loss':>12}{'gradient':>11}")
+    for row in rows:
+        ratio = row.tokens_per_s / plain[0].tokens_per_s
+        print(
+            f"{row.name:58}{row.step_s:8.3f}{row.tokens_per_s:11,.0f}{ratio:7.2f}{row.peak_gib:7.1f}"
+            f"{row.loss:12.6f}{row.gradient_norm:11.5f}"
+        )
+    if args.json:
+        args.json.write_text(json.dumps({"about": about, "rows": [row._asdict() for row in rows]}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

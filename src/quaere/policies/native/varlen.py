@@ -1,0 +1,190 @@
+"""Attention within each of many sequences that stand end to end, with gradients: what training needs.
+
+    use_varlen_attention(model)                                             # see bridge
+    states_TD = packed_states(model, token_ids_T, Packing((3, 5), device))
+
+On a GPU, in half precision, one kernel does all sequences; elsewhere they are done one after another.
+
+Shapes: T packed tokens, H heads, D the width of one.
+"""
+
+# ruff: noqa: N806 (capitals are shapes)
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from quaere.errors import ModelMissing
+
+VARLEN = "quaere_varlen"
+
+
+class Packing:
+    """Where the sequences of a packed one begin and end.
+
+    Packing((3, 5), torch.device("cpu")).bounds -> tensor([0, 3, 8])
+    """
+
+    def __init__(self, lengths: Sequence[int], device: torch.device) -> None:
+        self.lengths = list(lengths)
+        self.longest = max(lengths)
+        self.bounds = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
+        self.positions_T = torch.cat([torch.arange(length) for length in lengths]).to(device)
+        self._masks: dict[int, Tensor] = {}
+
+    def mask(self, length: int, window: int | None) -> Tensor | None:
+        """What a sequence of this length may look at, `(length, length)`; None is the plain causal triangle."""
+        if window is None or length <= window:
+            return None
+        if window not in self._masks:  # of the longest one; the others' are its corners
+            place = torch.arange(self.longest, device=self.bounds.device)
+            ago = place[:, None] - place
+            self._masks[window] = (ago >= 0) & (ago < window)
+        return self._masks[window][:length, :length]
+
+
+class _Kind(NamedTuple):
+    """How a layer attends."""
+
+    scale: float
+    window: int | None
+    softcap: float | None
+    dropout: float
+
+
+# -------------------------------------------------------------------------------------------------------- attention
+
+
+# A break in the graph: neither the kernel nor a loop over sequences gains from compiling.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def varlen_attention(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """What transformers calls in place of its own: `(1, H, T, head_dim)` in, `(1, T, H, head_dim)` out."""
+    if options.get("s_aux") is not None:
+        raise ModelMissing("models with attention sinks cannot be trained yet")
+    scale = options.get("scaling")
+    kind = _Kind(
+        scale if scale is not None else query.shape[-1] ** -0.5,
+        options.get("sliding_window"),
+        options.get("softcap"),
+        options.get("dropout") or 0.0,
+    )
+    device = query.device.type
+    if torch.is_autocast_enabled(device):  # rotating has made queries and keys float32 again
+        dtype = torch.get_autocast_dtype(device)
+        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+    packing = options.get("packing")
+    if packing is None:  # someone else's call, in rows, with a mask as for sdpa
+        return _attend_rows(query, key, value, attention_mask, kind).transpose(1, 2), None
+    if _has_kernel(query, key, kind):
+        return _attend_flash(query, key, value, packing, kind).transpose(1, 2), None
+    return _attend_each(query, key, value, packing, kind).transpose(1, 2), None
+
+
+def _attend_flash(query: Tensor, key: Tensor, value: Tensor, packing: Packing, kind: _Kind) -> Tensor:
+    """All sequences in one kernel; torch's own `varlen_attn` is this call, with a signature that still changes."""
+    query_THD, key_THD, value_THD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    output_THD: Tensor = torch.ops.aten._flash_attention_forward(
+        query_THD,
+        key_THD,
+        value_THD,
+        packing.bounds,
+        packing.bounds,
+        packing.longest,
+        packing.longest,
+        0.0,
+        kind.window is None,
+        False,
+        scale=kind.scale,
+        window_size_left=-1 if kind.window is None else kind.window - 1,
+        window_size_right=0,
+    )[0]
+    return output_THD.transpose(0, 1)[None]
+
+
+def _attend_each(query: Tensor, key: Tensor, value: Tensor, packing: Packing, kind: _Kind) -> Tensor:
+    """Sequence after sequence: anywhere, in any precision, with any kind of attention."""
+    queries, keys, values = (tensor.split(packing.lengths, dim=2) for tensor in (query, key, value))
+    outputs = [
+        _attend_rows(queries[number], keys[number], values[number], packing.mask(length, kind.window), kind)
+        for number, length in enumerate(packing.lengths)
+    ]
+    return torch.cat(outputs, dim=2)
+
+
+def _attend_rows(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kind: _Kind) -> Tensor:
+    """Rows of equal length. Without a mask it is a causal triangle, or one token that sees all before it."""
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    is_causal = mask is None and query.shape[2] > 1
+    if kind.softcap is not None:
+        return _attend_softcapped(query, key, value, mask, is_causal, kind)
+    return scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, dropout_p=kind.dropout, is_causal=is_causal, scale=kind.scale
+    )
+
+
+def _attend_softcapped(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, kind: _Kind
+) -> Tensor:
+    """Scores squashed by tanh, as Gemma 2 has it; no fused kernel of torch offers it."""
+    scores = torch.tanh(query @ key.transpose(2, 3) * kind.scale / kind.softcap) * kind.softcap
+    if is_causal:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if mask is not None:
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)  # finite: a row may see nothing at all
+    weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
+    return torch.nn.functional.dropout(weights, kind.dropout) @ value
+
+
+# ----------------------------------------------------------------------------------------------------- the kernel
+
+
+def _has_kernel(query: Tensor, key: Tensor, kind: _Kind) -> bool:
+    if not query.is_cuda or kind.softcap is not None or kind.dropout:
+        return False
+    return kernel_works(query.device, query.dtype, query.shape[1], key.shape[1], query.shape[3])
+
+
+@lru_cache
+def kernel_works(device: torch.device, dtype: torch.dtype, num_heads: int, num_kv_heads: int, head_dim: int) -> bool:
+    """Does torch's kernel for many sequences run here, forth and back, and agree with one sequence after another?
+
+    Asked once for every shape of head. It is not to be had in float32, for every width, or on every device.
+
+        kernel_works(torch.device("cpu"), torch.float32, 9, 3, 64) == False
+    """
+    if device.type != "cuda" or dtype not in (torch.bfloat16, torch.float16):
+        return False
+    # Hooks of our own: those of a checkpoint around us would take what is saved here for a part of it.
+    apart = torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
+    try:
+        with apart, torch.enable_grad(), torch.autocast(device.type, enabled=False):
+            return all(_agrees(window, device, dtype, num_heads, num_kv_heads, head_dim) for window in (None, 7))
+    except (RuntimeError, TypeError, AttributeError):
+        return False
+
+
+def _agrees(
+    window: int | None, device: torch.device, dtype: torch.dtype, num_heads: int, num_kv_heads: int, head_dim: int
+) -> bool:
+    packing = Packing((5, 70, 1), device)
+    kind = _Kind(head_dim**-0.5, window, None, 0.0)
+    seed = torch.Generator().manual_seed(0)
+    pull, query, key, value = (
+        torch.randn(1, heads, 76, head_dim, generator=seed).to(device, dtype).requires_grad_()
+        for heads in (num_heads, num_heads, num_kv_heads, num_kv_heads)
+    )
+    each = _attend_each(query, key, value, packing, kind)
+    flash = _attend_flash(query, key, value, packing, kind)
+    slow, fast = (torch.autograd.grad(output, (query, key, value), pull.detach()) for output in (each, flash))
+    pairs = zip((each, *slow), (flash, *fast), strict=True)
+    return all(bool((a.float() - b.float()).norm() < 0.02 * a.float().norm()) for a, b in pairs)
