@@ -8,11 +8,14 @@ import os
 import pytest
 import torch
 
+import tiny
+
 pytest.importorskip("triton", reason="the kernels are Triton's: pip install triton")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("there is no CUDA device; TRITON_INTERPRET=1 runs the kernels on the CPU", allow_module_level=True)
 
-from quaere.policies.native import kernels
+from quaere.policies.native import fused, kernels
+from quaere.policies.native.bridge import fuse
 from quaere.policies.native.storage import Span
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -94,3 +97,56 @@ def test_more_memory_changes_no_bit(rows):
         for size in (256, 1024)
     )
     assert torch.equal(small, large)
+
+
+def randn(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, dtype)
+
+
+@pytest.mark.parametrize("width", [8, 48, 576])
+def test_norm(width):
+    states, weight = randn(1, 5, width) * 3, randn(width, seed=1)
+    expected = weight * (states * torch.rsqrt(states.square().mean(-1, keepdim=True) + 1e-5))
+    torch.testing.assert_close(fused.rms_norm(states, weight, 1e-5), expected)
+
+
+def test_gate():
+    gate, up = randn(1, 7, 300), randn(1, 7, 300, seed=1)
+    torch.testing.assert_close(fused.gated_silu(gate, up), torch.nn.functional.silu(gate) * up)
+
+
+@pytest.mark.parametrize("dim", [16, 24, 64])
+def test_rotation(dim):
+    # As a model has them: heads and tokens of a projection, swapped.
+    query, key = randn(1, 5, 6, dim).transpose(1, 2), randn(1, 5, 2, dim, seed=1).transpose(1, 2)
+    cosines, sines = randn(1, 5, dim, seed=2), randn(1, 5, dim, seed=3)
+
+    def turned(states):
+        first, second = states.chunk(2, -1)
+        return states * cosines[:, None] + torch.cat([-second, first], -1) * sines[:, None]
+
+    found = fused.rotate(query, key, cosines, sines)
+    torch.testing.assert_close(found[0], turned(query))
+    torch.testing.assert_close(found[1], turned(key))
+
+
+def test_writing_to_slots():
+    keys, values = torch.zeros(4, 3, 32, 8, device=DEVICE), torch.zeros(4, 3, 32, 24, device=DEVICE)
+    key, value = randn(1, 5, 3, 8).transpose(1, 2), randn(1, 5, 3, 24, seed=1).transpose(1, 2)
+    slots, positions = torch.tensor([2, 2, 0, 3, 3]), torch.tensor([0, 1, 31, 7, 8])
+    fused.write_slots(keys, values, key, value, slots.to(DEVICE), positions.to(DEVICE))
+    expected_keys, expected_values = torch.zeros_like(keys), torch.zeros_like(values)
+    expected_keys[slots, :, positions] = key[0].transpose(0, 1)
+    expected_values[slots, :, positions] = value[0].transpose(0, 1)
+    assert torch.equal(keys, expected_keys)
+    assert torch.equal(values, expected_values)
+
+
+@pytest.mark.parametrize(("family", "num_fused"), [("llama", 11), ("qwen3", 17), ("gemma2", 1), ("gpt2", 0)])
+def test_a_fused_model_says_the_same(family, num_fused):
+    model = tiny.model(family).to(DEVICE)
+    ids = torch.arange(30, device=DEVICE)[None]
+    with torch.no_grad():
+        expected = model(ids).logits
+        assert fuse(model) == num_fused
+        torch.testing.assert_close(model(ids).logits, expected, atol=1e-4, rtol=1e-4)

@@ -214,3 +214,13 @@ async def test_stopping_fails_what_waits():
     await sampler.stop()
     with pytest.raises(SamplingFailed, match="stopped"):
         await waiting
+
+
+async def test_a_stopped_sampler_says_so():
+    sampler = make_sampler()
+    await sampler.sample("a", [1, 2, 3], SamplingParams(max_tokens=2))
+    await sampler.stop()
+    with pytest.raises(SamplingFailed, match="was stopped"):
+        await sampler.sample("b", [1, 2, 3], SamplingParams(max_tokens=2))
+    with pytest.raises(SamplingFailed, match="was stopped"):
+        await sampler.score([1, 2, 3])

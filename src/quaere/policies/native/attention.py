@@ -10,7 +10,6 @@ and are about equally long; on a GPU, one kernel for all of them (`kernels`).
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from quaere.policies.native.device import has_kernels
 from quaere.policies.native.storage import KVStorage, Span
 
 
@@ -157,11 +157,6 @@ class _SideBySide:
                 mask &= columns >= self.lengths[:, None] - window
             self._masks[window] = mask[:, None, None, :]
         return self._masks[window]
-
-
-def has_kernels(device: torch.device) -> bool:
-    """Can this device attend to all slots at once? Triton comes with torch for CUDA, but not everywhere."""
-    return device.type == "cuda" and find_spec("triton") is not None
 
 
 def _attend_span(

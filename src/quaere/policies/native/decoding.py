@@ -18,8 +18,9 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
-from quaere.policies.native.attention import DecodePass, PrefillPass, has_kernels
+from quaere.policies.native.attention import DecodePass, PrefillPass
 from quaere.policies.native.bridge import forward
+from quaere.policies.native.device import has_kernels
 from quaere.policies.native.picking import Draw, pick_tokens, signed, uniforms
 from quaere.policies.native.storage import KVStorage, Span
 from quaere.policies.sampler import SamplingParams

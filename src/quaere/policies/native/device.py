@@ -1,10 +1,22 @@
-"""Which device and which precision `auto` stands for."""
+"""Which device and which precision `auto` stands for, and whether kernels of our own run there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from quaere.errors import BadInput
+
+if TYPE_CHECKING:
+    import torch
+
+
+@cache
+def has_kernels(device: torch.device) -> bool:
+    """Kernels are Triton's, which comes with torch for CUDA on most systems."""
+    return device.type == "cuda" and find_spec("triton") is not None
 
 
 def choose_device(wanted: str, report: Callable[[str], None] = lambda line: None) -> str:

@@ -25,8 +25,9 @@ import torch
 from msgspec import Struct
 
 from quaere.policies.native.attention import PrefillPass
-from quaere.policies.native.bridge import forward
+from quaere.policies.native.bridge import forward, fuse
 from quaere.policies.native.decoding import Decoder, Drawn, Joining
+from quaere.policies.native.device import has_kernels
 from quaere.policies.native.picking import how_to_draw
 from quaere.policies.native.slots import Slot, SlotTable
 from quaere.policies.native.stopping import StopStrings
@@ -97,6 +98,8 @@ class Engine:
         self.max_step_tokens = max_step_tokens
         self.reuse = reuse
         self.device = next(model.parameters()).device
+        if has_kernels(self.device):
+            fuse(model)
         self.counts = Counts()
         self.observe: Callable[[list[tuple[str, int]]], None] | None = None
         self._stops = StopStrings(decode)
@@ -160,8 +163,10 @@ class Engine:
         storage = KVStorage()
         storage.reserve(1, len(token_ids), {})
         result = [0.0]
-        for start in range(0, len(token_ids) - 1, self.max_step_tokens):
-            targets = list(token_ids[start + 1 : start + 1 + self.max_step_tokens])
+        # Logits of the whole vocabulary are made for every token, so not too many at once.
+        chunk = min(2048, self.max_step_tokens)
+        for start in range(0, len(token_ids) - 1, chunk):
+            targets = list(token_ids[start + 1 : start + 1 + chunk])
             ids = torch.tensor(token_ids[start : start + len(targets)], device=self.device)
             where = PrefillPass(storage, [Span(0, start, len(targets), 0)], self.device)
             with torch.no_grad():

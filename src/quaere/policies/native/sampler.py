@@ -138,10 +138,10 @@ class NativeSampler:
                 f"{len(token_ids)} tokens and {params.max_tokens} new ones exceed the model's {self.max_positions}"
             )
         with self._wake:
+            self._start()
             turn = self._sessions[session] = self._sessions.get(session, 0) + 1
             pending = _Pending(session, Request(f"{session}/{turn}", token_ids, params, session))
             self._inbox.append(pending)
-            self._start()
             self._wake.notify()
         try:
             return await pending.future
@@ -166,8 +166,8 @@ class NativeSampler:
                 loop.call_soon_threadsafe(future.set_result, result)
 
         with self._wake:
-            self._jobs.append(job)
             self._start()
+            self._jobs.append(job)
             self._wake.notify()
         return await future
 
@@ -188,6 +188,8 @@ class NativeSampler:
     # ------------------------------------------------------------------------------------------- the engine's thread
 
     def _start(self) -> None:
+        if self._stopping:
+            raise SamplingFailed("the engine was stopped")
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="quaere-engine", daemon=True)
             self._thread.start()

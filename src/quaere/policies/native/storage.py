@@ -13,6 +13,8 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
+from quaere.policies.native.device import has_kernels
+
 STRIDE = 512  # tokens
 
 
@@ -68,8 +70,13 @@ class KVStorage:
             shape = (self.num_slots, key.shape[1], self.capacity)
             self.layers[layer] = _zeros((*shape, key.shape[3]), key), _zeros((*shape, value.shape[3]), value)
         keys, values = self.layers[layer]
-        keys[slots, :, positions] = key[0].transpose(0, 1)
-        values[slots, :, positions] = value[0].transpose(0, 1)
+        if has_kernels(key.device):
+            from quaere.policies.native import fused
+
+            fused.write_slots(keys, values, key, value, slots, positions)
+        else:
+            keys[slots, :, positions] = key[0].transpose(0, 1)
+            values[slots, :, positions] = value[0].transpose(0, 1)
         return keys, values
 
     def copy(self, source: int, targets: Sequence[int], length: int) -> None:

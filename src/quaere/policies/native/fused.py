@@ -1,0 +1,132 @@
+"""The small steps between a model's matrix products, each as one kernel instead of five to ten.
+
+A decoding step of a small model is made of a thousand kernels that run for two microseconds each; most of them are
+pieces of a norm, a rotation or a gate. Here each of those is one Triton kernel, with the same roundings in between, so
+that results stay those of the model's own code. `bridge.fuse` puts them in place after comparing them with it.
+"""
+
+# ruff: noqa: N803 (capitals are compile-time constants of a kernel)
+# mypy: disable-error-code="import,no-untyped-def,untyped-decorator"
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+def rms_norm(states: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """`states / rms(states) * weight` over the last dimension; rounded before the weight comes in, as models do."""
+    width = states.shape[-1]
+    flat = states.reshape(-1, width)
+    output = torch.empty_like(flat)
+    _norm_kernel[(len(flat),)](flat, weight, output, epsilon, WIDTH=width, BLOCK=triton.next_power_of_2(width))
+    return output.view(states.shape)
+
+
+def gated_silu(gate: Tensor, up: Tensor) -> Tensor:
+    """`silu(gate) * up`."""
+    output = torch.empty_like(gate)
+    size = gate.numel()
+    _gate_kernel[(triton.cdiv(size, 1024),)](gate, up, output, size, BLOCK=1024)
+    return output
+
+
+def rotate(query: Tensor, key: Tensor, cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor]:
+    """Rotary positions: `(1, heads, tokens, dim)` and `(1, key heads, tokens, dim)`, angles as `(1, tokens, dim)`."""
+    return _rotate_one(query, cosines, sines), _rotate_one(key, cosines, sines)
+
+
+def _rotate_one(states: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    _, heads, tokens, dim = states.shape
+    output = states.new_empty(1, tokens, heads, dim)
+    _rotate_kernel[(tokens,)](
+        states, cosines, sines, output, states.stride(1), states.stride(2), cosines.stride(1),
+        HEADS=heads, HALF=dim // 2, BLOCK_H=triton.next_power_of_2(heads), BLOCK=triton.next_power_of_2(dim // 2),
+    )  # fmt: skip
+    return output.transpose(1, 2)
+
+
+def write_slots(keys: Tensor, values: Tensor, key: Tensor, value: Tensor, slots: Tensor, positions: Tensor) -> None:
+    """Put packed `(1, heads, tokens, dim)` keys and values where their slots have them."""
+    _, heads, tokens, dim = key.shape
+    _write_kernel[(tokens,)](
+        keys, values, key, value, slots, positions,
+        keys.stride(0), keys.stride(1), keys.stride(2), values.stride(0), values.stride(1), values.stride(2),
+        key.stride(1), key.stride(2), value.stride(1), value.stride(2),
+        HEADS=heads, DIM=dim, VALUE_DIM=value.shape[3], BLOCK_H=triton.next_power_of_2(heads),
+        BLOCK_D=triton.next_power_of_2(dim), BLOCK_V=triton.next_power_of_2(value.shape[3]),
+    )  # fmt: skip
+
+
+@triton.jit
+def _norm_kernel(states, weight, output, epsilon, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    there = at < WIDTH
+    x = tl.load(states + row * WIDTH + at, mask=there, other=0.0).to(tl.float32)
+    scale = 1.0 / tl.sqrt(tl.sum(x * x, 0) / WIDTH + epsilon)
+    normed = (x * scale).to(output.dtype.element_ty)
+    w = tl.load(weight + at, mask=there, other=0.0)
+    tl.store(
+        output + row * WIDTH + at, (normed.to(tl.float32) * w.to(tl.float32)).to(output.dtype.element_ty), mask=there
+    )
+
+
+@triton.jit
+def _gate_kernel(gate, up, output, size, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    there = at < size
+    g = tl.load(gate + at, mask=there, other=0.0).to(tl.float32)
+    u = tl.load(up + at, mask=there, other=0.0).to(tl.float32)
+    opened = (g * tl.sigmoid(g)).to(output.dtype.element_ty).to(tl.float32)
+    tl.store(output + at, (opened * u).to(output.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def _rotate_kernel(
+    states, cosines, sines, output, stride_head, stride_token, stride_angle,
+    HEADS: tl.constexpr, HALF: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64)
+    h = tl.arange(0, BLOCK_H)
+    d = tl.arange(0, BLOCK)
+    there = (h < HEADS)[:, None] & (d < HALF)[None, :]
+    base = states + h[:, None] * stride_head + token * stride_token + d[None, :]
+    dtype = output.dtype.element_ty
+    x = tl.load(base, mask=there, other=0.0).to(tl.float32)
+    y = tl.load(base + HALF, mask=there, other=0.0).to(tl.float32)
+    angle = token * stride_angle + d
+    cos_x = tl.load(cosines + angle, mask=d < HALF, other=0.0).to(tl.float32)[None, :]
+    sin_x = tl.load(sines + angle, mask=d < HALF, other=0.0).to(tl.float32)[None, :]
+    cos_y = tl.load(cosines + angle + HALF, mask=d < HALF, other=0.0).to(tl.float32)[None, :]
+    sin_y = tl.load(sines + angle + HALF, mask=d < HALF, other=0.0).to(tl.float32)[None, :]
+    # Every product is rounded before the sum, as it is when they are separate steps.
+    new_x = (x * cos_x).to(dtype).to(tl.float32) - (y * sin_x).to(dtype).to(tl.float32)
+    new_y = (y * cos_y).to(dtype).to(tl.float32) + (x * sin_y).to(dtype).to(tl.float32)
+    target = output + token * HEADS * 2 * HALF + h[:, None] * 2 * HALF + d[None, :]
+    tl.store(target, new_x.to(dtype), mask=there)
+    tl.store(target + HALF, new_y.to(dtype), mask=there)
+
+
+@triton.jit
+def _write_kernel(
+    keys, values, key, value, slots, positions,
+    keys_slot, keys_head, keys_token, values_slot, values_head, values_token,
+    key_head, key_token, value_head, value_token,
+    HEADS: tl.constexpr, DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
+    BLOCK_H: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64)
+    slot = tl.load(slots + token).to(tl.int64)
+    position = tl.load(positions + token).to(tl.int64)
+    h = tl.arange(0, BLOCK_H)[:, None]
+    d = tl.arange(0, BLOCK_D)[None, :]
+    v = tl.arange(0, BLOCK_V)[None, :]
+    k = tl.load(key + h * key_head + token * key_token + d, mask=(h < HEADS) & (d < DIM), other=0.0)
+    w = tl.load(value + h * value_head + token * value_token + v, mask=(h < HEADS) & (v < VALUE_DIM), other=0.0)
+    tl.store(keys + slot * keys_slot + h * keys_head + position * keys_token + d, k, mask=(h < HEADS) & (d < DIM))
+    tl.store(
+        values + slot * values_slot + h * values_head + position * values_token + v, w,
+        mask=(h < HEADS) & (v < VALUE_DIM),
+    )  # fmt: skip
