@@ -207,12 +207,10 @@ def measure(args: argparse.Namespace, path: str) -> dict[str, Any]:
 
 
 def choose_engines(args: argparse.Namespace) -> list[str]:
-    """`ours` stands for the sampler; beside it come the plain loop and, with turns, the sampler without reuse."""
+    """Beside `ours`, with turns, comes the sampler without reuse."""
     chosen = list(dict.fromkeys(args.engines.split(",")))
-    if "ours" in chosen and not args.start_up:
-        others = ["ours-engine", *(["ours-no-reuse"] if args.turns else [])]
-        place = chosen.index("ours") + 1
-        chosen[place:place] = [name for name in others if name not in chosen]
+    if "ours" in chosen and args.turns and not args.start_up and "ours-no-reuse" not in chosen:
+        chosen.insert(chosen.index("ours") + 1, "ours-no-reuse")
     return chosen
 
 

@@ -7,7 +7,7 @@ import torch
 from msgspec import structs
 
 import tiny
-from quaere.policies.native.bridge import use_packed_attention
+from quaere.policies.native.bridge import swap_products, use_packed_attention
 from quaere.policies.native.engine import Engine, Request
 from quaere.policies.sampler import SamplingParams
 
@@ -203,3 +203,17 @@ def test_a_stop_string_may_end_in_a_space_that_the_tokenizer_drops_from_a_lone_t
 
 def test_max_tokens_is_a_length_stop():
     assert run(make_engine(), [Request("x", [1], SamplingParams(max_tokens=3))])[0].stop_reason == "length"
+
+
+@pytest.mark.parametrize("rows", [1, 4, 31, 48, 49])
+@pytest.mark.parametrize("bias", [False, True])
+def test_products_the_other_way_round_come_to_the_same(rows, bias):
+    torch.manual_seed(0)
+    layer = torch.nn.Sequential(torch.nn.Linear(24, 40, bias=bias))
+    states = torch.randn(1, rows, 24)
+    expected = layer(states)
+    swap_products(layer)
+    torch.testing.assert_close(layer(states), expected)
+    with torch.no_grad():
+        layer[0].weight.zero_()  # new weights in place are seen
+    torch.testing.assert_close(layer(states), torch.zeros(1, rows, 40) + (layer[0].bias if bias else 0))

@@ -123,7 +123,7 @@ def open_policy(
         renderer.decode,
         name=model,
         device=chosen,
-        dtype=choose_dtype(dtype, chosen),
+        dtype=choose_dtype(dtype, chosen, mode),
         mode=mode,
         max_rows=max_rows,
     )

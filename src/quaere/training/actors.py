@@ -185,7 +185,7 @@ def open_actors(
         renderer.decode,
         name=model,
         device=device,
-        dtype=choose_dtype(engine.dtype, device),
+        dtype=choose_dtype(engine.dtype, device, engine.mode),
         mode=engine.mode,
         max_rows=engine.max_rows,
     )

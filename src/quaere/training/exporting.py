@@ -214,7 +214,7 @@ def role_policy(
 
     chosen = choose_device(device, report)
     renderer = Renderer(AutoTokenizer.from_pretrained(_tokenizer_folder(weights)))
-    model = load_role(weights, device=chosen, dtype=choose_dtype(dtype, chosen))
+    model = load_role(weights, device=chosen, dtype=choose_dtype(dtype, chosen, mode))
     sampler = NativeSampler.over(model, renderer.decode, name=weights.name, mode=mode, max_rows=max_rows)
     return TokenPolicy(sampler, renderer)
 

@@ -78,6 +78,24 @@ def use_packed_attention(model: Any) -> Any:
     return model.eval()
 
 
+def swap_products(model: Any) -> None:
+    """Let the linear layers of a model that samples on a CPU multiply the other way round where that is faster."""
+    for module in model.modules():
+        if type(module) is torch.nn.Linear and module.weight.device.type == "cpu":
+            module.forward = partial(_swapped_linear, module)
+
+
+def _swapped_linear(layer: torch.nn.Linear, states: Tensor) -> Tensor:
+    """`(weight @ states.T).T` for as many rows as decode together: half the time of `states @ weight.T` in float32."""
+    rows = states.numel() // states.shape[-1]
+    if not 4 <= rows <= 48 or states.dtype != torch.float32:
+        return torch.nn.functional.linear(states, layer.weight, layer.bias)
+    product = layer.weight @ states.reshape(rows, -1).t()
+    if layer.bias is not None:
+        product += layer.bias[:, None]
+    return product.t().reshape(*states.shape[:-1], -1)
+
+
 def fuse(model: Any) -> int:
     """Put one kernel in the place of each norm, gate and rotation of a model that samples; returns how many.
 

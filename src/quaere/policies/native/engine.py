@@ -25,7 +25,7 @@ import torch
 from msgspec import Struct
 
 from quaere.policies.native.attention import PrefillPass
-from quaere.policies.native.bridge import forward, fuse
+from quaere.policies.native.bridge import forward, fuse, swap_products
 from quaere.policies.native.decoding import Decoder, Drawn, Joining
 from quaere.policies.native.device import has_kernels
 from quaere.policies.native.picking import how_to_draw
@@ -98,6 +98,7 @@ class Engine:
         self.max_step_tokens = max_step_tokens
         self.reuse = reuse
         self.device = next(model.parameters()).device
+        swap_products(model)
         if has_kernels(self.device):
             fuse(model)
         self.counts = Counts()
@@ -183,6 +184,7 @@ class Engine:
             self._leave(row)
 
     def _admit(self) -> None:
+        longest = 0
         while self.waiting and len(self.rows) < self.max_rows:
             row = self.waiting.popleft()
             taken = self.slots.take(row.session, row.tokens)
@@ -192,8 +194,8 @@ class Engine:
             self.counts.kept += kept
             self.counts.again += max(0, min(self._stored_before.get(row.session, 0), row.num_prompt - 1) - kept)
             self.rows.append(row)
-        if self.rows:
-            longest = max(row.num_prompt + row.params.max_tokens for row in self.rows)
+            longest = max(longest, row.num_prompt + row.params.max_tokens)
+        if longest:
             self.storage.reserve(self._decoder.num_slots, longest, self.slots.stored())
 
     def _decode(self) -> list[tuple[str, int]]:
@@ -212,7 +214,7 @@ class Engine:
         """Compute contexts, in chunks that fit the step; rows whose context is complete draw their first token."""
         self._since_prefill += 1
         behind = [row for row in self.rows if not row.num_launched]
-        enough = 4 * len(behind) >= num_decoded or self._since_prefill >= self.patience
+        enough = 2 * len(behind) >= num_decoded or self._since_prefill >= self.patience
         if not behind or not enough:
             return []
         self._since_prefill = 0

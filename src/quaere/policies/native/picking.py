@@ -57,10 +57,11 @@ def _shifted(state: Tensor, bits: int) -> Tensor:
 
 
 def how_to_draw(params: Sequence[SamplingParams]) -> Draw:
-    """The least work that serves all these rows."""
+    """The least work that serves all these rows: `cut` serves any."""
     if all(param.temperature == 0 for param in params):
         return "greedy"
-    return "plain" if all(param.top_k == 0 and param.top_p >= 1 for param in params) else "cut"
+    plain = all(param.temperature > 0 and param.top_k == 0 and param.top_p >= 1 for param in params)
+    return "plain" if plain else "cut"
 
 
 def pick_tokens(
@@ -70,14 +71,16 @@ def pick_tokens(
 
     Logits [[0.0, 2.0]] at temperature 0 give token 1 with log-prob -0.126928...
     """
-    tokens = logits.argmax(dim=-1)
-    if draw != "greedy":
-        warm = temperatures > 0
-        # Subtract the maximum first, so that a tiny temperature overflows nothing.
-        scaled = (logits - logits.amax(-1, keepdim=True)) / torch.where(warm, temperatures, 1.0)[:, None]
+    if draw == "greedy":
+        tokens = logits.argmax(dim=-1)
+    else:
+        # A temperature below this picks the best token already, and would overflow.
+        scaled = logits / temperatures.clamp(min=1e-6)[:, None]
         if draw == "cut":
             scaled = _cut(scaled, top_k, top_p)
-        tokens = torch.where(warm, _invert(scaled, numbers), tokens)
+        tokens = _invert(scaled, numbers)
+        if draw == "cut":
+            tokens = torch.where(temperatures > 0, tokens, logits.argmax(dim=-1))
     picked = logits.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(-1)
     return tokens, picked
 
