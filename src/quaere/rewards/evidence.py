@@ -1,0 +1,161 @@
+"""What evidence is worth: EVE's verifier value, its brevity bonus, and the rewards of both roles built on them.
+
+    proposer  R = F / 2 + R_DZ(k) + 0.5 V + 0.1 B     (Eq. 16-18)
+    solver    R = EM + 0.3 F1(its span, gold span)    (Eq. 19-21)
+
+The caller has asked the solver and counted tokens; what arrives here are counts, texts and flags. The format score F of
+EVE is `quaere.rewards.formatting.format_score`; the span plays no part in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from msgspec import Struct, structs
+
+from quaere.rewards.answers import exact_match_score, f1_score, normalise_answer
+from quaere.rewards.difficulty import FORMAT_WEIGHT, DifficultyShape, proposer_reward
+from quaere.rewards.formatting import FormatScore
+
+EvidenceCheck = Literal["none", "zero_value", "invalid"]
+
+VALUE_WEIGHT = 0.5
+BREVITY_WEIGHT = 0.1
+BREVITY_TOKENS = 256
+SPAN_WEIGHT = 0.3
+
+
+def verifier_value(num_right_with: int, num_right_without: int, num_samples: int) -> float:
+    """How much more often the solver is right with the span than without it, of m samples each (Eq. 14).
+
+    verifier_value(4, 1, 5) -> 0.6
+    """
+    if num_samples < 1:
+        raise ValueError(f"the verifier needs at least 1 sample, not {num_samples}")
+    for num_right in (num_right_with, num_right_without):
+        if not 0 <= num_right <= num_samples:
+            raise ValueError(f"of {num_samples} samples, {num_right} cannot be right")
+    return (num_right_with - num_right_without) / num_samples
+
+
+def expected_value(chance_with: float, chance_without: float) -> float:
+    """The verifier's value for known chances of being right, V = p+ - p- (Eq. 11): what `verifier_value` estimates.
+
+    The chances may be the teacher-forced ones of the answer instead of sampled frequencies. Where the solver ignores
+    the span they are the same, and the span is worth nothing.
+
+        expected_value(0.9, 0.25) -> 0.65
+    """
+    for chance in (chance_with, chance_without):
+        if not 0 <= chance <= 1:
+            raise ValueError(f"a chance lies in [0, 1], not {chance}")
+    return chance_with - chance_without
+
+
+def value_variance(chance_with: float, chance_without: float, num_samples: int) -> float:
+    """The variance of `verifier_value` over its samples, at most 1 / (2m) (Proposition B.2).
+
+    [p+ (1 - p+) + p- (1 - p-)] / m
+
+        value_variance(0.5, 0.5, 5) -> 0.1
+    """
+    expected_value(chance_with, chance_without)
+    verifier_value(0, 0, num_samples)
+    return (chance_with * (1 - chance_with) + chance_without * (1 - chance_without)) / num_samples
+
+
+def brevity_score(num_tokens: int, limit: int = BREVITY_TOKENS) -> float:
+    """max(0, 1 - |e| / 256), the length in tokens of the proposer (Eq. 15). A span of nothing scores 1.
+
+    brevity_score(64) -> 0.75
+    """
+    if num_tokens < 0:
+        raise ValueError(f"a span has no {num_tokens} tokens")
+    if limit < 1:
+        raise ValueError(f"the limit is at least 1 token, not {limit}")
+    return max(0.0, 1 - num_tokens / limit)
+
+
+class TripleReward(Struct, frozen=True):
+    """What a proposer earned for question, answer and span, and for what; the weighted parts add up to `total`.
+
+    TripleReward(format=0.5, difficulty=0.75, value=0.25, brevity=0.075, total=1.575)
+    """
+
+    format: float
+    difficulty: float
+    value: float
+    brevity: float
+    total: float
+
+
+def triple_reward(
+    score: FormatScore,
+    num_right: int,
+    num_attempts: int,
+    *,
+    value: float,
+    num_span_tokens: int,
+    is_verbatim: bool,
+    evidence_check: EvidenceCheck = "zero_value",
+    value_weight: float = VALUE_WEIGHT,
+    brevity_weight: float = BREVITY_WEIGHT,
+    brevity_tokens: int = BREVITY_TOKENS,
+    shape: DifficultyShape = "single",
+    format_weight: float = FORMAT_WEIGHT,
+) -> TripleReward:
+    """Dr. Zero's reward and, for a valid proposal, the value and brevity of its span (Eq. 16).
+
+    `is_verbatim` says whether the span, not an empty one, stands in a text the proposer was shown. One that does not
+    is paid all the same (`evidence_check="none"`), earns neither value nor brevity, be they for or against it
+    ("zero_value"), or makes the proposal invalid, so that the format part alone is left ("invalid"). With both weights
+    0 the total is Dr. Zero's to the last bit, unless "invalid" took the difficulty away.
+
+        triple_reward(FormatScore(1.0, 1.0, 1.0, True, 1.0), 2, 5, value=0.5, num_span_tokens=64, is_verbatim=True)
+        -> TripleReward(format=0.5, difficulty=0.75, value=0.25, brevity=0.075, total=1.575)
+    """
+    if evidence_check not in ("none", "zero_value", "invalid"):
+        raise ValueError(f"evidence_check is 'none', 'zero_value' or 'invalid', not {evidence_check!r}")
+    if not -1 <= value <= 1:
+        raise ValueError(f"the value of a span lies in [-1, 1], not {value}")
+    brevity = brevity_score(num_span_tokens, brevity_tokens)
+    if evidence_check == "invalid" and not is_verbatim:
+        score = structs.replace(score, valid=False)
+    asked = proposer_reward(score, num_right, num_attempts, shape=shape, format_weight=format_weight)
+    earns = score.valid and (is_verbatim or evidence_check == "none")
+    value_part = value_weight * value if earns else 0.0
+    brevity_part = brevity_weight * brevity if earns else 0.0
+    total = asked.total + value_part + brevity_part
+    return TripleReward(asked.format, asked.difficulty, value_part, brevity_part, total)
+
+
+class SolverReward(Struct, frozen=True):
+    """What a solver earned for its answer and for its span; the weighted parts add up to `total`.
+
+    SolverReward(answer=1.0, span=0.15, total=1.15)
+    """
+
+    answer: float
+    span: float
+    total: float
+
+
+def cited_answer_reward(
+    answer: str,
+    accepted: Iterable[str],
+    span: str,
+    gold_span: str,
+    *,
+    span_weight: float = SPAN_WEIGHT,
+) -> SolverReward:
+    """Exact match, and 0.3 of the token F1 between the solver's span and the proposer's (Eq. 19-21).
+
+    A span that normalises to nothing earns nothing, even where the gold one does too: otherwise a proposer without
+    evidence would teach the solver to hand in none.
+
+        cited_answer_reward("Venn", ["Venn"], "Venn built it.", "It was Venn.") -> SolverReward(1.0, 0.2, 1.2)
+    """
+    overlap = f1_score(span, [gold_span]) if normalise_answer(span) else 0.0
+    paid_answer, paid_span = exact_match_score(answer, accepted), span_weight * overlap
+    return SolverReward(answer=paid_answer, span=paid_span, total=paid_answer + paid_span)

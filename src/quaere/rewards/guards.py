@@ -1,0 +1,273 @@
+"""Rules a triple must keep to be worth trying: each closes one way of being paid without having shown anything.
+
+The published reward looks at a span only through what the solver makes of it, and at a question only through how often
+it is answered. A guard is one rule about the texts themselves. A triple that breaks one is treated like any invalid
+proposal: it earns its format part and nothing else, and is not learned from.
+
+    refusals(Triple(question="Who built the Halm bridge?", answer="Orsolya Venn", span="Orsolya Venn", ...))
+    -> ("says_more",)
+
+The paper has none of them (`PAPER`); ours are all on (`OURS`). They know tricks, not truth: a span can pass them all
+and still prove nothing, which is why the verifier is asked as well.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct, structs
+
+from quaere.errors import BadInput
+from quaere.rewards.answers import normalise_answer
+from quaere.rewards.formatting import FormatScore
+
+MAX_SPAN_TOKENS = 128
+# A sentence or two is never too much of a text, however short the text is.
+MAX_SENTENCE_WORDS = 40
+MAX_SHARE = 0.5
+MIN_EXTRA_WORDS = 3
+MIN_QUESTION_WORDS = 4
+MIN_THOUGHT_WORDS = 3
+CONTENT_LETTERS = 4
+
+
+class Triple(Struct, frozen=True):
+    """A question, its answer and its span, with what is needed to judge how they came about.
+
+    `span` is the document's own text where it was located there, else what was written. `returned` are the texts its
+    searches brought back, `thoughts` what stands inside each turn's thought, and `num_earlier` says how many questions
+    before it in the batch are the same. Before the verifier has been asked, both counts are 0.
+
+        Triple(question="Who built the Halm bridge?", answer="Orsolya Venn",
+               span="Orsolya Venn built the Halm bridge in 1702.", num_span_tokens=11,
+               document="The Halm bridge ... Orsolya Venn built the Halm bridge in 1702.", hops=1,
+               thoughts=("The builder is named here.",))
+    """
+
+    question: str
+    answer: str
+    span: str
+    num_span_tokens: int
+    document: str
+    hops: int
+    returned: tuple[str, ...] = ()
+    thoughts: tuple[str, ...] = ()
+    queries: tuple[str, ...] = ()
+    num_right_with: int = 0
+    num_right_without: int = 0
+    num_earlier: int = 0
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Every text the proposer was shown."""
+        return (self.document, *self.returned)
+
+
+# --------------------------------------------------------------------------------------------------------- the span
+
+
+def verbatim(triple: Triple) -> bool:
+    """The span stands in a text that was shown."""
+    return bool(triple.span.strip()) and any(triple.span in text for text in triple.shown)
+
+
+def focused(triple: Triple) -> bool:
+    """The span is at most 128 tokens long."""
+    return triple.num_span_tokens <= MAX_SPAN_TOKENS
+
+
+def partial(triple: Triple) -> bool:
+    """A span of more than 40 words is at most half of every text that holds it."""
+    num_words = len(_words(triple.span))
+    if num_words <= MAX_SENTENCE_WORDS:
+        return True
+    homes = [text for text in triple.shown if triple.span in text]
+    return all(num_words <= MAX_SHARE * len(_words(home)) for home in homes)
+
+
+def holds_answer(triple: Triple) -> bool:
+    """The span holds the answer, unless that is yes or no."""
+    return _is_yes_no(triple.answer) or _is_within(_words(triple.answer), _words(triple.span))
+
+
+def says_more(triple: Triple) -> bool:
+    """The span has at least 3 words besides the answer's."""
+    return len(_outside_answer(triple.span, triple.answer)) >= MIN_EXTRA_WORDS
+
+
+def needed(triple: Triple) -> bool:
+    """If the solver is ever right without the span, it is right more often with it."""
+    return triple.num_right_without == 0 or triple.num_right_with > triple.num_right_without
+
+
+# ------------------------------------------------------------------------------------------- the question and answer
+
+
+def specific(triple: Triple) -> bool:
+    """The question has at least 4 words."""
+    return len(_words(triple.question)) >= MIN_QUESTION_WORDS
+
+
+def grounded(triple: Triple) -> bool:
+    """The question shares a word of 4 letters or more with a text that was shown."""
+    known = {word for text in triple.shown for word in _words(text)}
+    return any(word in known for word in _words(triple.question) if _is_content(word))
+
+
+def own_words(triple: Triple) -> bool:
+    """The question is not copied from a text that was shown."""
+    asked = _words(triple.question)
+    return not any(_is_within(asked, _words(text)) for text in triple.shown)
+
+
+def stands_alone(triple: Triple) -> bool:
+    """The question does not point at a passage its reader cannot see."""
+    return not _POINTER.search(" ".join(_words(triple.question)))
+
+
+def unspoken(triple: Triple) -> bool:
+    """The words of the answer do not stand side by side in the question, in any order, with 's or hidden characters."""
+    wanted = sorted(word for word in _words(triple.answer) if word not in _ARTICLES)
+    asked = _words(triple.question)
+    starts = range(len(asked) - len(wanted) + 1) if wanted else ()
+    return not any(sorted(asked[start : start + len(wanted)]) == wanted for start in starts)
+
+
+def telling(triple: Triple) -> bool:
+    """The answer is more than small words such as "of" or "it"."""
+    return not all(word in _SMALL_WORDS for word in _words(triple.answer))
+
+
+def untagged(triple: Triple) -> bool:
+    """Question, answer and span hold no tag of the protocol and no control token."""
+    return not any(_TAG.search(text) for text in (triple.question, triple.answer, triple.span))
+
+
+def new(triple: Triple) -> bool:
+    """No earlier question of the batch is the same."""
+    return triple.num_earlier == 0
+
+
+# ---------------------------------------------------------------------------------------------------------- the way
+
+
+def thoughtful(triple: Triple) -> bool:
+    """Every thought that was opened has at least 3 different words."""
+    return all(len(set(_words(thought))) >= MIN_THOUGHT_WORDS for thought in triple.thoughts)
+
+
+def searched(triple: Triple) -> bool:
+    """There are at least as many different queries as hops after the first."""
+    return len({" ".join(_words(query)) for query in triple.queries} - {""}) >= triple.hops - 1
+
+
+def travelled(triple: Triple) -> bool:
+    """Beyond one hop, the span stands in a passage that a search brought back."""
+    return triple.hops == 1 or any(triple.span in text for text in triple.returned)
+
+
+# ---------------------------------------------------------------------------------------------------------- all of them
+
+GUARDS: dict[str, Callable[[Triple], bool]] = {
+    rule.__name__: rule
+    for rule in (
+        verbatim,
+        focused,
+        partial,
+        holds_answer,
+        says_more,
+        needed,
+        specific,
+        grounded,
+        own_words,
+        stands_alone,
+        unspoken,
+        telling,
+        untagged,
+        new,
+        thoughtful,
+        searched,
+        travelled,
+    )
+}
+PAPER: tuple[str, ...] = ()
+OURS: tuple[str, ...] = tuple(GUARDS)
+
+
+def refusals(triple: Triple, guards: Sequence[str] = OURS) -> tuple[str, ...]:
+    """The names of the guards this triple does not pass; none is good.
+
+    refusals(Triple(..., span=""), ["verbatim", "new"]) -> ("verbatim",)
+    """
+    for name in guards:
+        if name not in GUARDS:
+            raise BadInput(f"there is no guard {name!r}; there are {', '.join(GUARDS)}")
+    return tuple(name for name in guards if not GUARDS[name](triple))
+
+
+def guarded(score: FormatScore, refused: Sequence[str]) -> FormatScore:
+    """The format score of a triple, no longer valid if a guard has refused it.
+
+    guarded(FormatScore(1.0, 1.0, 1.0, True, total=1.0), ("verbatim",)).valid -> False
+    """
+    return structs.replace(score, valid=score.valid and not refused)
+
+
+def count_earlier(questions: Sequence[str]) -> list[int]:
+    """For each question of a batch, how many before it are the same words.
+
+    count_earlier(["Who built it?", "When?", "who built  it"]) -> [0, 0, 1]
+    """
+    seen: Counter[str] = Counter()
+    counts = []
+    for question in questions:
+        words = " ".join(_words(question))
+        counts.append(seen[words])
+        seen[words] += 1
+    return counts
+
+
+# -------------------------------------------------------------------------------------------------------------- words
+
+# Ideographs, kana and Thai letters count one by one, for these scripts put no space between words.
+_UNSPACED = r"\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff"
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+_ARTICLES = {"a", "an", "the"}
+_SMALL_WORDS = _ARTICLES | set(
+    "and or but of in on at to by for from with as is are was were be it its he she they this that their".split()
+)
+_POINTER = re.compile(
+    r"\b(?:this|given|above|following|provided|according to the|in the|from the)"
+    r" (?:passage|text|document|article|excerpt|snippet|evidence|sentence)\b"
+)
+_TAG = re.compile(r"</?(?:think|tool_call|tool_response|question|answer|evidence)>|<\|[^|<>]*\|>")
+
+
+def _words(text: str) -> list[str]:
+    """Words with case, width and hidden characters folded; punctuation parts words and never joins them.
+
+    _words("Venn’s pre-1702 bridge") -> ["venn", "s", "pre", "1702", "bridge"]
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return _WORD.findall("".join(character for character in folded if unicodedata.category(character) != "Cf"))
+
+
+def _outside_answer(span: str, answer: str) -> list[str]:
+    """The words of the span without those of the answer, each as often as the answer has it."""
+    return list((Counter(_words(span)) - Counter(_words(answer))).elements())
+
+
+def _is_within(words: Sequence[str], others: Sequence[str]) -> bool:
+    """Do these words stand in the others, in a row?"""
+    return bool(words) and f" {' '.join(words)} " in f" {' '.join(others)} "
+
+
+def _is_content(word: str) -> bool:
+    return len(word) >= CONTENT_LETTERS or bool(re.match(f"[{_UNSPACED}]", word))
+
+
+def _is_yes_no(answer: str) -> bool:
+    return normalise_answer(answer) in ("yes", "no")

@@ -1,0 +1,250 @@
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quaere.rewards.difficulty import proposer_reward
+from quaere.rewards.evidence import (
+    SolverReward,
+    TripleReward,
+    brevity_score,
+    cited_answer_reward,
+    expected_value,
+    triple_reward,
+    value_variance,
+    verifier_value,
+)
+from quaere.rewards.formatting import FormatScore, format_score
+
+PERFECT = FormatScore(think=1.0, tool=1.0, answer=1.0, valid=True, total=1.0)
+INVALID = FormatScore(think=1.0, tool=1.0, answer=1.0, valid=False, total=1.0)
+MISSING = FormatScore(think=1.0, tool=1.0, answer=0.0, valid=False, total=0.0)
+CHECKS = ("none", "zero_value", "invalid")
+chances = st.floats(0, 1)
+
+# ------------------------------------------------------------------------------------------------- value and brevity
+
+
+@pytest.mark.parametrize(
+    ("num_with", "num_without", "num_samples", "value"),
+    [(4, 1, 5, 0.6), (5, 0, 5, 1), (0, 5, 5, -1), (3, 3, 5, 0), (1, 3, 4, -0.5), (1, 0, 1, 1)],
+)
+def test_value_by_hand(num_with, num_without, num_samples, value):
+    assert verifier_value(num_with, num_without, num_samples) == value
+
+
+@pytest.mark.parametrize(("num_tokens", "score"), [(0, 1), (1, 255 / 256), (64, 0.75), (256, 0), (257, 0), (9999, 0)])
+def test_brevity_by_hand(num_tokens, score):
+    assert brevity_score(num_tokens) == score
+
+
+def test_brevity_of_another_limit():
+    assert brevity_score(25, limit=100) == 0.75
+
+
+@given(st.integers(1, 30), st.data())
+def test_values_are_bounded_and_agree(num_samples, data):
+    num_with, num_without = data.draw(st.integers(0, num_samples)), data.draw(st.integers(0, num_samples))
+    value = verifier_value(num_with, num_without, num_samples)
+    assert -1 <= value <= 1
+    assert value == -verifier_value(num_without, num_with, num_samples)
+    assert value == pytest.approx(expected_value(num_with / num_samples, num_without / num_samples))
+
+
+@given(chances, chances, st.integers(1, 50))
+def test_the_variance_is_bounded_as_published(chance_with, chance_without, num_samples):
+    assert -1 <= expected_value(chance_with, chance_without) <= 1
+    assert 0 <= value_variance(chance_with, chance_without, num_samples) <= 1 / (2 * num_samples) + 1e-12
+    assert value_variance(0.5, 0.5, num_samples) == pytest.approx(1 / (2 * num_samples))
+
+
+@pytest.mark.parametrize("num_samples", [1, 2, 5, 16])
+def test_the_sampled_value_is_unbiased_with_the_stated_variance(num_samples):
+    dice = np.random.default_rng(num_samples)
+    num_draws = 20_000
+    for chance_with in (0.0, 0.1, 0.5, 0.8, 1.0):
+        for chance_without in (0.0, 0.3, 0.5, 0.9):
+            right_with = dice.binomial(num_samples, chance_with, num_draws)
+            right_without = dice.binomial(num_samples, chance_without, num_draws)
+            paid = {
+                (i, j): verifier_value(i, j, num_samples)
+                for i in range(num_samples + 1)
+                for j in range(num_samples + 1)
+            }
+            values = np.array([paid[pair] for pair in zip(right_with.tolist(), right_without.tolist(), strict=True)])
+            variance = value_variance(chance_with, chance_without, num_samples)
+            # Five standard errors; of the variance too, by the fourth moment that was drawn.
+            expected = expected_value(chance_with, chance_without)
+            assert values.mean() == pytest.approx(expected, abs=5 * (variance / num_draws) ** 0.5 + 1e-12)
+            spread = (values - expected) ** 2
+            assert spread.mean() == pytest.approx(variance, abs=5 * spread.std() / num_draws**0.5 + 1e-12)
+
+
+def test_a_solver_that_ignores_the_span_gives_it_no_value():
+    dice = np.random.default_rng(0)
+    for chance in (0.0, 0.2, 0.7, 1.0):
+        assert expected_value(chance, chance) == 0
+        # The same random draws with and without the span: every sample is the same, not just the mean.
+        answers = int((dice.random(5) < chance).sum())
+        assert verifier_value(answers, answers, 5) == 0
+
+
+# ------------------------------------------------------------------------------------------------- proposer's reward
+
+
+def test_a_triple_by_hand():
+    paid = triple_reward(PERFECT, 2, 5, value=0.5, num_span_tokens=64, is_verbatim=True)
+    assert paid == TripleReward(format=0.5, difficulty=0.75, value=0.25, brevity=0.1 * 0.75, total=1.575)
+    hurt = triple_reward(PERFECT, 1, 5, value=-0.6, num_span_tokens=300, is_verbatim=True)
+    assert hurt == TripleReward(format=0.5, difficulty=1, value=-0.3, brevity=0, total=1.2)
+    other = triple_reward(
+        PERFECT,
+        2,
+        4,
+        value=1,
+        num_span_tokens=5,
+        is_verbatim=True,
+        value_weight=2,
+        brevity_weight=1,
+        brevity_tokens=10,
+        shape="parabola",
+        format_weight=0,
+    )
+    assert other == TripleReward(format=0, difficulty=1, value=2, brevity=0.5, total=3.5)
+
+
+def test_the_format_score_of_the_paper_by_hand():
+    # Half the turns planned, one search of the two that three hops take, an answer of 6 words: (1 + 1/2 + 2/3 + 1/2)/4.
+    score = format_score(
+        question="What happened in 1702?",
+        answer="the great flood of upper Oss valley",
+        hops=3,
+        num_turns=2,
+        num_planned_turns=1,
+        num_valid_calls=1,
+        num_responses=1,
+        sources=["", "1702 saw the great flood of upper Oss valley."],
+    )
+    assert score.total == pytest.approx(2 / 3)
+    paid = triple_reward(score, 5, 5, value=0.2, num_span_tokens=128, is_verbatim=True)
+    assert paid.total == pytest.approx(1 / 3 + 0 + 0.1 + 0.05)
+
+
+@pytest.mark.parametrize("score", [INVALID, MISSING])
+@pytest.mark.parametrize("check", CHECKS)
+def test_an_invalid_proposal_earns_its_format_alone(score, check):
+    paid = triple_reward(score, 1, 5, value=1, num_span_tokens=1, is_verbatim=True, evidence_check=check)
+    assert paid == TripleReward(score.total / 2, 0, 0, 0, score.total / 2)
+
+
+@pytest.mark.parametrize(
+    ("check", "paid"),
+    [
+        ("none", TripleReward(0.5, 0.75, 0.2, 0.1, 1.55)),
+        ("zero_value", TripleReward(0.5, 0.75, 0, 0, 1.25)),
+        ("invalid", TripleReward(0.5, 0, 0, 0, 0.5)),
+    ],
+)
+def test_a_span_that_is_empty_or_not_verbatim(check, paid):
+    found = triple_reward(PERFECT, 2, 5, value=0.4, num_span_tokens=0, is_verbatim=False, evidence_check=check)
+    assert found == paid
+    against = triple_reward(PERFECT, 2, 5, value=-0.4, num_span_tokens=0, is_verbatim=False, evidence_check=check)
+    assert against.value == -paid.value
+
+
+def test_without_weights_the_reward_is_that_of_dr_zero_to_the_last_bit():
+    dice = random.Random(5)
+    for _ in range(5000):
+        parts = [dice.random() for _ in range(3)]
+        score = FormatScore(*parts, valid=dice.random() < 0.7, total=(1 + sum(parts)) / 4)
+        num_attempts = dice.randint(2, 9)
+        num_right = dice.randint(0, num_attempts)
+        is_verbatim = dice.random() < 0.5
+        options = dict(shape=dice.choice(["single", "parabola"]), format_weight=dice.choice([0.5, 0.3, 0]))
+        paid = triple_reward(
+            score,
+            num_right,
+            num_attempts,
+            value=dice.uniform(-1, 1),
+            num_span_tokens=dice.randint(0, 500),
+            is_verbatim=is_verbatim,
+            evidence_check=dice.choice(CHECKS if is_verbatim else CHECKS[:2]),
+            value_weight=0,
+            brevity_weight=0,
+            **options,
+        )
+        published = proposer_reward(score, num_right, num_attempts, **options)
+        assert (paid.format, paid.difficulty, paid.total) == (published.format, published.difficulty, published.total)
+        assert paid.value == paid.brevity == 0
+
+
+@given(
+    st.tuples(chances, chances, chances, st.booleans()),
+    st.integers(0, 5),
+    st.floats(-1, 1),
+    st.integers(0, 400),
+    st.booleans(),
+    st.sampled_from(CHECKS),
+)
+def test_rewards_of_proposers_are_bounded_and_add_up(parts, num_right, value, num_tokens, is_verbatim, check):
+    score = FormatScore(*parts, total=(1 + sum(parts[:3])) / 4)
+    paid = triple_reward(
+        score, num_right, 5, value=value, num_span_tokens=num_tokens, is_verbatim=is_verbatim, evidence_check=check
+    )
+    assert -0.5 + 0.125 <= paid.total <= 0.5 + 1 + 0.5 + 0.1
+    assert paid.total == pytest.approx(paid.format + paid.difficulty + paid.value + paid.brevity)
+    assert abs(paid.value) <= 0.5 and 0 <= paid.brevity <= 0.1
+
+
+# --------------------------------------------------------------------------------------------------- solver's reward
+
+
+def test_a_cited_answer_by_hand():
+    # 2 of 3 and 2 of 2 words shared: F1 = 4 / 5.
+    assert cited_answer_reward("the Venn", ["Oss", "Venn"], "Venn built it", "Built it.") == SolverReward(
+        answer=1, span=0.3 * 0.8, total=1 + 0.3 * 0.8
+    )
+    assert cited_answer_reward("Oss", ["Venn"], "Built it!", "the built it") == SolverReward(0, 0.3, 0.3)
+    assert cited_answer_reward("Venn", ["Venn"], "x", "y") == SolverReward(1, 0, 1)
+    assert cited_answer_reward("Venn", ["Venn"], "x", "x", span_weight=1).total == 2
+
+
+@pytest.mark.parametrize(("span", "gold"), [("", ""), ("the", "a"), ("", "Venn built it"), ("Venn built it", "")])
+def test_a_span_of_nothing_earns_nothing(span, gold):
+    assert cited_answer_reward("Venn", ["Venn"], span, gold).span == 0
+
+
+@given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=40), st.text(max_size=40))
+def test_rewards_of_solvers_are_bounded(answer, gold, span, gold_span):
+    paid = cited_answer_reward(answer, [gold], span, gold_span)
+    assert paid.answer in (0, 1)
+    assert 0 <= paid.span <= 0.3
+    assert paid.total == paid.answer + paid.span
+
+
+# ----------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: verifier_value(1, 1, 0),
+        lambda: verifier_value(6, 1, 5),
+        lambda: verifier_value(1, -1, 5),
+        lambda: expected_value(1.5, 0),
+        lambda: expected_value(0.5, float("nan")),
+        lambda: value_variance(0.5, 0.5, 0),
+        lambda: value_variance(0.5, 2, 5),
+        lambda: brevity_score(-1),
+        lambda: brevity_score(5, limit=0),
+        lambda: triple_reward(PERFECT, 1, 5, value=1.01, num_span_tokens=1, is_verbatim=True),
+        lambda: triple_reward(PERFECT, 1, 5, value=float("nan"), num_span_tokens=1, is_verbatim=True),
+        lambda: triple_reward(PERFECT, 6, 5, value=1, num_span_tokens=1, is_verbatim=True),
+        lambda: triple_reward(PERFECT, 1, 5, value=1, num_span_tokens=1, is_verbatim=True, evidence_check="all"),
+    ],
+)
+def test_impossible_values_are_refused(call):
+    with pytest.raises(ValueError, match=r"\d|nan|all"):
+        call()
