@@ -1,0 +1,85 @@
+"""From the arms that were pulled to passages: those far from the middle of their cluster, and seldom used, first."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quaere.training.selector.bandits import Floats, Integers, add_up, draw_places
+from quaere.training.selector.clusters import Clustering
+
+Uses = NDArray[np.int32]
+Mask = NDArray[np.bool_]
+
+
+def weigh_passages(distances: NDArray[np.floating], uses: Uses) -> Floats:
+    """How much the passages of a cluster weigh in a draw: distance / (1 + times used).
+
+    weigh_passages([0.6, 0.2, 0.0], uses=[2, 0, 0]) -> [0.2, 0.2, 0.0]
+    """
+    return np.asarray(distances, np.float64) / (1.0 + uses)
+
+
+def passage_probabilities(distances: NDArray[np.floating], uses: Uses) -> Floats:
+    """The chance of each passage of a cluster; the same for all where every weight is zero.
+
+    passage_probabilities([0.6, 0.2, 0.0], uses=[2, 0, 0]) -> [0.5, 0.5, 0.0]
+    """
+    weights = weigh_passages(distances, uses)
+    total = weights.sum()
+    return np.asarray(weights / total) if total > 0 else np.full(len(weights), 1 / len(weights))
+
+
+def choose_passages(
+    arms: Integers, clustering: Clustering, uses: Uses, chance: np.random.Generator, among: Mask | None = None
+) -> list[int]:
+    """A passage for each cluster in `arms`, one after another. `uses` is counted up as they are drawn.
+
+    `among` says which passages may be drawn, such as a shard. A cluster without any is answered by one of all that
+    may be drawn.
+
+        choose_passages([3, 0, 3], clustering, uses, np.random.default_rng(7)) -> [17, 4, 250]
+    """
+    pools: dict[int, _Pool] = {}
+    chosen = []
+    for arm in arms.tolist():
+        if arm not in pools:
+            pools[arm] = _Pool(arm, clustering, uses, among)
+        chosen.append(pools[arm].draw(chance))
+    return chosen
+
+
+class _Pool:
+    """The passages of a cluster and what they weigh; all passages, without weight, if it has none."""
+
+    def __init__(self, arm: int, clustering: Clustering, uses: Uses, among: Mask | None) -> None:
+        self._uses = uses
+        inside = clustering.labels == arm
+        self._numbers = np.flatnonzero(inside if among is None else inside & among)
+        if len(self._numbers):
+            self._weights = weigh_passages(clustering.distances[self._numbers], uses[self._numbers])
+        else:
+            self._numbers = np.arange(len(uses)) if among is None else np.flatnonzero(among)
+            self._weights = np.zeros(len(self._numbers))
+        self._add_up()
+
+    def draw(self, chance: np.random.Generator) -> int:
+        """A passage, which counts as used once more.
+
+        Adding up all weights after every draw would take long in a large cluster. So a passage is drawn by the weights
+        as last added up, and taken with chance new weight / old weight; only if it is not are they added up anew, and
+        one is drawn by those. The chances come out as those of the new weights, exactly.
+        """
+        place = int(draw_places(self._sums, 1, chance)[0])
+        if place in self._old and chance.random() * self._old[place] >= self._weights[place] > 0:
+            self._add_up()
+            place = int(draw_places(self._sums, 1, chance)[0])
+        number = int(self._numbers[place])
+        self._uses[number] += 1
+        self._old.setdefault(place, float(self._weights[place]))
+        self._weights[place] *= self._uses[number] / (1 + self._uses[number])
+        return number
+
+    def _add_up(self) -> None:
+        self._sums = add_up(self._weights)
+        self._old: dict[int, float] = {}  # what those drawn since then weighed

@@ -1,0 +1,109 @@
+"""A vector of length one for every passage of an index, made once and kept.
+
+    embedded = embed_index(index, run_folder / "embeddings")
+    embedded.vectors[17] @ embedded.vectors[4]            # the cosine of two passages
+
+An index that searches by meaning has such vectors, and they are taken from it. For any other, "tfidf-svd" stands in:
+weighted word counts, reduced to a few hundred numbers. It needs no model and groups passages that share words; it does
+not know that two words mean the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from quaere.errors import BadInput, ExtraMissing
+from quaere.search.index import Index
+from quaere.search.words import terms
+from quaere.training.folders import new_folder
+from quaere.training.selector.clusters import Vectors, sklearn_missing
+
+Method = Literal["dense", "tfidf-svd"]
+
+_VECTORS, _ABOUT = "vectors.npy", "about.json"
+_NUM_WORDS = 50_000  # the most frequent ones
+_WIDTH = 256
+_BLOCK = 65_536
+
+
+class About(msgspec.Struct, frozen=True):
+    """What vectors were made from, and how.
+
+    About(method="tfidf-svd", index="5f2c...", num_passages=23_784)
+    """
+
+    method: Method
+    index: str
+    num_passages: int
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Vectors, row n for passage n, and what tells them from others.
+
+    Embedded(vectors, fingerprint="tfidf-svd of 5f2c...")
+    """
+
+    vectors: Vectors
+    fingerprint: str
+
+
+def embed_index(index: Index, folder: Path) -> Embedded:
+    """The vectors of an index's passages: from `folder` if they lie there, else made and put there."""
+    method: Method = "dense" if "dense" in index.manifest.settings.engine_names else "tfidf-svd"
+    about = About(method, index.fingerprint, len(index))
+    if _read_about(folder) != about:
+        vectors = _read_dense(index.path) if method == "dense" else embed_words(index)
+        with new_folder(folder) as partial:
+            np.save(partial / _VECTORS, vectors)
+            (partial / _ABOUT).write_bytes(msgspec.json.format(msgspec.json.encode(about), indent=1))
+    try:
+        kept = np.load(folder / _VECTORS, mmap_mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        raise BadInput(f"{folder / _VECTORS} is damaged or missing", hint=f"delete {folder}") from error
+    return Embedded(kept, f"{method} of {index.fingerprint}")
+
+
+def _read_about(folder: Path) -> About | None:
+    try:
+        return msgspec.json.decode((folder / _ABOUT).read_bytes(), type=About)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _read_dense(index_path: Path) -> Vectors:
+    """The vectors an index searches by, as its embedder made them: FAISS keeps them whole in all three layouts."""
+    try:
+        import faiss
+    except ImportError:
+        raise ExtraMissing("this index needs faiss", hint="pip install 'quaere[dense]'") from None
+    neighbours: Any = faiss.read_index(str(index_path / "dense" / "neighbours.faiss"))
+    vectors = np.empty((neighbours.ntotal, neighbours.d), np.float32)
+    for start in range(0, neighbours.ntotal, _BLOCK):
+        count = min(_BLOCK, neighbours.ntotal - start)
+        vectors[start : start + count] = neighbours.reconstruct_n(start, count)
+    return _unit_length(vectors)
+
+
+def embed_words(index: Index) -> Vectors:
+    """TF-IDF of each passage's terms, reduced by a truncated SVD; a passage without terms is a row of zeros."""
+    try:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+        from sklearn.utils.extmath import randomized_svd
+    except ImportError:
+        raise sklearn_missing() from None
+    weigher = TfidfVectorizer(analyzer=terms, sublinear_tf=True, max_features=_NUM_WORDS, dtype=np.float32)
+    # There is at least one word: without, BM25 would not have built this index.
+    counts = weigher.fit_transform(passage.titled_text for passage in index.passages())
+    directions, strengths, _ = randomized_svd(counts, min(_WIDTH, *counts.shape), random_state=0)
+    return _unit_length(np.asarray(directions * strengths, dtype=np.float32))
+
+
+def _unit_length(vectors: Vectors) -> Vectors:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0))

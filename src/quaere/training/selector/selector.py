@@ -1,0 +1,207 @@
+"""The corpus selector: learns which topics and question types to give a proposer (EVE-Agent, Sec. 3.3 and App. F).
+
+    selector = Selector(embed_index(index, run / "embeddings"), SelectorSettings(), seed=7)
+    choices = selector.draw(256, seed=step.seed)                      # within an iteration the bandits stand still
+    selector.learn(iteration, samples, proposer_reward=1.1, solver_reward=0.4)     # between iterations they learn
+    selector.save(checkpoint); selector.load(checkpoint)              # goes on bit for bit
+
+Its state is the clusters, two bandits and how often each passage was drawn. A draw depends on these and on its seed
+alone, so a run that goes on from a checkpoint draws what it would have drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from quaere.errors import BadInput
+from quaere.rollout.seeds import derive_seed
+from quaere.training.selector.bandits import Arms, PreviousMean, learn_pulls, pull
+from quaere.training.selector.choosing import Mask, Uses, choose_passages
+from quaere.training.selector.clusters import Clustering, count_clusters, fit_clusters, inherit
+from quaere.training.selector.embeddings import Embedded
+from quaere.training.selector.feedback import (
+    PROPOSER_RANGE,
+    SOLVER_RANGE,
+    Choice,
+    RunScore,
+    Sample,
+    raw_rewards,
+    run_score,
+)
+from quaere.training.selector.questiontypes import TYPE_NAMES
+
+STATE_FILE = "selector.safetensors"
+
+
+class SelectorSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many topics there are at first and how many join an iteration, and how bold the bandits are.
+
+    `run_score` and `previous_mean` settle what the paper leaves open: see `feedback.run_score` and
+    `bandits.learn_pulls`.
+
+        SelectorSettings(num_clusters=10, growth=0.5)
+    """
+
+    num_clusters: int = 10
+    growth: float = 0.0
+    exploration: float = 1.0
+    run_score: RunScore = "clip"
+    previous_mean: PreviousMean = "raw reward"
+
+    def check(self) -> None:
+        """Refuse what is no schedule."""
+        if self.num_clusters < 1 or not 0 <= self.growth < np.inf or not 0 <= self.exploration < np.inf:
+            raise BadInput("selector: num_clusters must be at least 1, growth and exploration at least 0")
+
+
+@dataclass(frozen=True)
+class SelectorState:
+    """All that a selector remembers. `iteration` is the one it draws for; it has learned from all before.
+
+    SelectorState(iteration=0, clustering=..., clusters=Arms.fresh(10), types=Arms.fresh(5), uses=[0, 0, 0, ...])
+    """
+
+    iteration: int
+    clustering: Clustering
+    clusters: Arms
+    types: Arms
+    uses: Uses
+
+
+class Selector:
+    """Draws choices and learns from what came of them. Its passages are clustered when it is first needed."""
+
+    def __init__(self, embedded: Embedded, settings: SelectorSettings, seed: int) -> None:
+        settings.check()
+        self._embedded = embedded
+        self._settings = settings
+        self._seed = seed
+        self._state: SelectorState | None = None
+
+    @property
+    def state(self) -> SelectorState:
+        """What it remembers now."""
+        if self._state is None:
+            clustering = self._cluster(0)
+            uses = np.zeros(len(self._embedded.vectors), np.int32)
+            self._state = SelectorState(0, clustering, Arms.fresh(len(clustering)), Arms.fresh(len(TYPE_NAMES)), uses)
+        return self._state
+
+    def draw(self, num: int, seed: int, among: Mask | None = None) -> list[Choice]:
+        """Passages and question types for this many tasks; with `among`, only of the passages it is true for.
+
+        A batch is drawn by chance; a single task gets the arms that score best, the same ones until the next `learn`.
+
+            selector.draw(2, seed=7) -> [Choice(17, 3, "causal"), Choice(250, 8, "factual")]
+        """
+        if num < 1:
+            raise ValueError(f"at least 1 task must be drawn, not {num}")
+        if among is not None and (among.shape != self.state.uses.shape or not among.any()):
+            raise ValueError("`among` must hold a truth value for every passage, at least one of them true")
+        chances = {name: np.random.default_rng(derive_seed(seed, name)) for name in ("clusters", "types", "passages")}
+        clusters = pull(self.state.clusters, num, chances["clusters"], self._settings.exploration)
+        types = pull(self.state.types, num, chances["types"], self._settings.exploration)
+        passages = choose_passages(clusters, self.state.clustering, self.state.uses, chances["passages"], among)
+        found = zip(passages, clusters.tolist(), types.tolist(), strict=True)
+        return [Choice(passage, cluster, TYPE_NAMES[kind]) for passage, cluster, kind in found]
+
+    def learn(
+        self,
+        iteration: int,
+        samples: Sequence[Sample],
+        *,
+        proposer_reward: float,
+        solver_reward: float,
+        proposer_range: tuple[float, float] = PROPOSER_RANGE,
+        solver_range: tuple[float, float] = SOLVER_RANGE,
+    ) -> None:
+        """An iteration is over: pay the arms for its samples, then refine the clusters.
+
+        The rewards are the last mean rewards of both roles; the ranges are what these can be, and matter only if the
+        score is rescaled. An iteration that was learned from before is passed over, so a resumed run may say it again.
+        """
+        state = self.state
+        if iteration < state.iteration:
+            return
+        if iteration > state.iteration:
+            raise ValueError(f"iteration {state.iteration} must be learned from before iteration {iteration}")
+        ranges = {"proposer_range": proposer_range, "solver_range": solver_range}
+        score = run_score(proposer_reward, solver_reward, self._settings.run_score, **ranges)
+        rewards = raw_rewards(samples, score)
+        clusters = np.array([sample.choice.cluster for sample in samples], dtype=np.int64)
+        types = np.array([TYPE_NAMES.index(sample.choice.question_type) for sample in samples], dtype=np.int64)
+        previous_mean = self._settings.previous_mean
+        self._state = replace(
+            state,
+            iteration=iteration + 1,
+            clusters=learn_pulls(state.clusters, clusters, rewards, previous_mean),
+            types=learn_pulls(state.types, types, rewards, previous_mean),
+        )
+        self._refine()
+
+    def save(self, folder: Path) -> None:
+        """Write the state to a file in `folder`."""
+        from safetensors.numpy import save_file
+
+        header = _Header(self.state.iteration, self._embedded.fingerprint)
+        save_file(_to_arrays(self.state), folder / STATE_FILE, {"selector": msgspec.json.encode(header).decode()})
+
+    def load(self, folder: Path) -> None:
+        """Go on from what `save` wrote. The passages and their vectors must be the same."""
+        from safetensors import SafetensorError, safe_open
+
+        file = folder / STATE_FILE
+        try:
+            with safe_open(file, framework="np") as opened:
+                header = msgspec.json.decode(opened.metadata()["selector"], type=_Header)
+                arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (it is no mapping)
+            state = _from_arrays(header.iteration, arrays)
+        except (OSError, SafetensorError, msgspec.DecodeError, KeyError, TypeError) as error:
+            raise BadInput(f"{file} is missing or holds no selector's state") from error
+        same_size = len(state.uses) == len(self._embedded.vectors)
+        if header.embeddings != self._embedded.fingerprint or not same_size:
+            raise BadInput(f"{file} belongs to another index: go on with the one the run was begun with")
+        self._state = state
+
+    def _cluster(self, iteration: int) -> Clustering:
+        wanted = count_clusters(self._settings.num_clusters, self._settings.growth, iteration)
+        return fit_clusters(self._embedded.vectors, wanted, derive_seed(self._seed, "clusters", iteration))
+
+    def _refine(self) -> None:
+        """Cluster anew if more clusters are due (and there are passages for them); arms hand down what they know."""
+        state, settings = self.state, self._settings
+        wanted = count_clusters(settings.num_clusters, settings.growth, state.iteration)
+        if min(wanted, len(state.uses)) <= len(state.clustering):
+            return
+        finer = self._cluster(state.iteration)
+        heirs = inherit(state.clusters, state.clustering.centroids, finer.centroids)
+        self._state = replace(state, clustering=finer, clusters=heirs)
+
+
+class _Header(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a state's file says besides its arrays."""
+
+    iteration: int
+    embeddings: str
+
+
+def _to_arrays(state: SelectorState) -> dict[str, Any]:
+    arrays: dict[str, Any] = {"uses": state.uses}
+    for prefix, record in (("clustering", state.clustering), ("clusters", state.clusters), ("types", state.types)):
+        arrays |= {f"{prefix}.{name}": values for name, values in vars(record).items()}
+    return arrays
+
+
+def _from_arrays(iteration: int, arrays: dict[str, Any]) -> SelectorState:
+    def part(prefix: str) -> dict[str, Any]:
+        return {name.split(".")[1]: values for name, values in arrays.items() if name.startswith(f"{prefix}.")}
+
+    clustering, clusters, types = Clustering(**part("clustering")), Arms(**part("clusters")), Arms(**part("types"))
+    return SelectorState(iteration, clustering, clusters, types, arrays["uses"])
