@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import platform
 import random
 import statistics
 import time
@@ -25,31 +24,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import transformers
+from shapes import SHAPES, make_config
+from tables import say_scene, scene
 from torch import Tensor
+from transformers import AutoModelForCausalLM
 
 from quaere.rollout.samples import Sample
 from quaere.training.learner import Learner, LearnerSettings
 
-
-class Shape(NamedTuple):
-    """The sizes of a model."""
-
-    family: str
-    hidden: int
-    intermediate: int
-    layers: int
-    heads: int
-    kv_heads: int
-    vocabulary: int
-
-
 RATE = 1e-7  # so small that all steps are of the same model
-SHAPES = {
-    "tiny": Shape("Llama", hidden=192, intermediate=512, layers=4, heads=6, kv_heads=2, vocabulary=16384),
-    "135m": Shape("Llama", hidden=576, intermediate=1536, layers=30, heads=9, kv_heads=3, vocabulary=49152),
-    "3b": Shape("Qwen2", hidden=2048, intermediate=11008, layers=36, heads=16, kv_heads=2, vocabulary=151936),
-}
 
 
 class Row(NamedTuple):
@@ -67,21 +50,9 @@ class Row(NamedTuple):
 
 
 def make_model(shape: str, device: str) -> Any:
-    sizes = SHAPES[shape]
-    config = getattr(transformers, f"{sizes.family}Config")(
-        hidden_size=sizes.hidden,
-        intermediate_size=sizes.intermediate,
-        num_hidden_layers=sizes.layers,
-        num_attention_heads=sizes.heads,
-        num_key_value_heads=sizes.kv_heads,
-        vocab_size=sizes.vocabulary,
-        max_position_embeddings=8192,
-        tie_word_embeddings=True,
-        attn_implementation="sdpa",
-    )
     torch.manual_seed(0)
     with torch.device(device):
-        return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        return AutoModelForCausalLM.from_config(make_config(shape), dtype=torch.float32, attn_implementation="sdpa")
 
 
 def make_samples(count: int, vocabulary: int, loss_share: float) -> list[Sample]:
@@ -221,9 +192,8 @@ def measure_ours(args: argparse.Namespace, samples: Sequence[Sample]) -> list[Ro
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=SHAPES, default="135m")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--lengths", choices=["real"], default="real", help="log-normal, median 900, 300 to 2500")
+    parser.add_argument("--shape", choices=tuple(SHAPES), default="135m", help="a model of this shape, random weights")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--samples", type=int, default=64)
     parser.add_argument("--loss-share", type=float, default=0.35, help="of the tokens after a prompt")
     parser.add_argument("--rows", type=int, nargs="+", default=[4, 8, 16], help="of the plain step's micro-batches")
@@ -237,20 +207,17 @@ def main() -> None:
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
-    samples = make_samples(args.samples, SHAPES[args.shape].vocabulary, args.loss_share)
+    samples = make_samples(args.samples, SHAPES[args.shape][1]["vocab"], args.loss_share)
     lengths = sorted(len(sample.token_ids) for sample in samples)
-    machine = torch.cuda.get_device_name() if args.device == "cuda" else f"{platform.machine()} CPU"
     about = {
-        "shape": args.shape,
-        "machine": f"{machine}, {torch.get_num_threads()} threads",
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
+        **scene(args.device),
         "samples": len(samples),
         "tokens": sum(lengths),
         "lengths": f"{lengths[0]} to {lengths[-1]}, median {lengths[len(lengths) // 2]}",
         "loss_tokens": sum(sum(sample.loss_mask) for sample in samples),
     }
-    print("  ".join(f"{name} {value}" for name, value in about.items()), flush=True)
+    print(say_scene(about))
+    print(f"samples   {about['samples']} of {about['lengths']} tokens, {about['loss_tokens']} carry loss\n", flush=True)
     plain = [measure_plain(args, samples, is_sorted=flag) for flag in (False, True)]
     rows = [*plain, *measure_ours(args, samples)]
     print(f"{'':58}{'s/step':>8}{'tokens/s':>11}{'ratio':>7}{'GiB':>7}{'loss':>12}{'gradient':>11}")

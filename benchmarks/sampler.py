@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from peers import SAMPLERS, Plan, read_flags
-from shapes import SHAPES, Sizes, prepare_model
+from shapes import Sizes, add_model_arguments, prepare_model
 from tables import answer_worker, as_table, measure_bandwidth, peak_memory_gib, run_worker, say_scene, scene, spread
 
 ROLLOUTS = 5  # of each prompt, in the mix of turns
@@ -57,11 +57,8 @@ def main() -> None:
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=tuple(SHAPES), default="135m", help="a model of this shape, random weights")
-    parser.add_argument("--model", metavar="DIR", help="a model of your own instead")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    add_model_arguments(parser)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="default: bfloat16 on cuda, float32 on cpu")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads of every sampler (default: torch's choice)")
     parser.add_argument("--prompt", type=int, help="tokens of a prompt in the fixed workload (default: 512; tiny 64)")
     parser.add_argument("--new", type=int, help="tokens sampled after it (default: 128; tiny 16)")
     parser.add_argument("--rows", type=int, help="prompts at once (default: 256 on cuda, 32 on cpu; tiny 10)")

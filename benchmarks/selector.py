@@ -24,7 +24,7 @@ from tables import as_table
 from quaere.records import Passage
 from quaere.training.phases.drawing import draw_tasks
 from quaere.training.selector.embeddings import Embedded
-from quaere.training.selector.feedback import Choice, Sample
+from quaere.training.selector.feedback import Choice, Written
 from quaere.training.selector.questiontypes import TYPE_NAMES
 from quaere.training.selector.selector import Selector, SelectorSettings
 
@@ -65,7 +65,7 @@ def play(way: str, selector: Selector, iterations: int, batch: int, seed: int) -
         if way == "selector":
             choices = selector.draw(batch, seed=seed * 1_000 + iteration)
             samples = [
-                Sample(choice, f"a question of a good length, number {number}", "answer")
+                Written(choice, f"a question of a good length, number {number}", "answer")
                 for number, choice in enumerate(choices)
             ]
             selector.learn(iteration, samples, proposer_reward=0.9, solver_reward=0.4)

@@ -5,6 +5,7 @@ prepare_model({"shape": "135m", "path": "DIR", "device": "cpu", "dtype": "float3
 
 from __future__ import annotations
 
+import argparse
 from typing import Any, NamedTuple
 
 # Llama for the first two, Qwen2 (with biases on query, key and value) for the others.
@@ -62,3 +63,11 @@ def make_config(shape: str) -> Any:
         eos_token_id=1,
         pad_token_id=0,
     )
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which model, and where it runs."""
+    parser.add_argument("--shape", choices=tuple(SHAPES), default="135m", help="a model of this shape, random weights")
+    parser.add_argument("--model", metavar="DIR", help="a model of your own instead")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads of each engine (default: torch's choice)")

@@ -34,7 +34,7 @@ from typing import Any
 
 from drzero_step import drzero_table, run_drzero
 from peers import read_flags
-from shapes import SHAPES, Sizes, prepare_model
+from shapes import Sizes, add_model_arguments, prepare_model
 from tables import answer_worker, as_table, peak_memory_gib, run_worker, say_scene, scene, spread
 
 TITLES = {"ours": "ours", "trl": "TRL GRPOTrainer"}
@@ -72,11 +72,8 @@ def main() -> None:
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=tuple(SHAPES), default="135m", help="a model of this shape, random weights")
-    parser.add_argument("--model", metavar="DIR", help="a model of your own instead")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    add_model_arguments(parser)
     parser.add_argument("--dtypes", default="float32,bfloat16")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads of both (default: torch's choice)")
     parser.add_argument("--prompts", type=int, default=4, help="prompts, or with --drzero documents, of a step")
     parser.add_argument("--rollouts", type=int, default=16)
     parser.add_argument("--prompt", type=int, default=64, help="tokens of a prompt")

@@ -16,6 +16,7 @@ if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
 
 from quaere.policies.native import fused, kernels
 from quaere.policies.native.bridge import fuse
+from quaere.policies.native.kinds import Kind
 from quaere.policies.native.storage import Span
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -55,7 +56,7 @@ def test_decode(heads, key_heads, dim, window, softcap, rows):
     slots = torch.tensor([3, 0, 6, 2, 5][:rows], device=DEVICE)
     positions = torch.tensor([200, 0, 64, 255, 63][:rows], device=DEVICE)
     query = torch.randn(1, rows, heads, dim, generator=torch.Generator().manual_seed(1)).to(DEVICE).transpose(1, 2)
-    found = kernels.decode_attention(query, keys, values, slots, positions, 0.3, window, softcap)
+    found = kernels.decode_attention(query, keys, values, slots, positions, Kind(0.3, window, softcap))
     for row, (slot, position) in enumerate(zip(slots.tolist(), positions.tolist(), strict=True)):
         seen = slice(0, position + 1)
         expected = plain(
@@ -70,7 +71,9 @@ def test_prefill(heads, key_heads, dim, window, softcap):
     keys, values = memory(4, key_heads, 256, dim, torch.float32)
     spans = [Span(2, 0, 70, 0), Span(0, 100, 1, 70), Span(3, 60, 67, 71)]
     query = torch.randn(1, 138, heads, dim, generator=torch.Generator().manual_seed(1)).to(DEVICE).transpose(1, 2)
-    found = kernels.prefill_attention(query, keys, values, kernels.query_blocks(spans, DEVICE), 0.3, window, softcap)
+    found = kernels.prefill_attention(
+        query, keys, values, kernels.query_blocks(spans, DEVICE), Kind(0.3, window, softcap)
+    )
     for span in spans:
         seen = slice(0, span.start + span.length)
         chunk = query[0, :, span.offset : span.offset + span.length]
@@ -92,7 +95,7 @@ def test_more_memory_changes_no_bit(rows):
     query = torch.randn(1, rows, 9, 64, generator=torch.Generator().manual_seed(1)).to(DEVICE).transpose(1, 2)
     small, large = (
         kernels.decode_attention(
-            query, keys[:, :, :size].contiguous(), values[:, :, :size].contiguous(), slots, positions, 0.3, None, None
+            query, keys[:, :, :size].contiguous(), values[:, :, :size].contiguous(), slots, positions, Kind(0.3)
         )
         for size in (256, 1024)
     )

@@ -29,6 +29,7 @@ DEFAULT_EMBEDDER = "intfloat/e5-base-v2"
 _E5 = re.compile(r"(^|/)(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)*$")
 # Fetched beyond `topk`, so that equal scores at the cut are put in order before the cut is made.
 _SPARE = 16
+_READ_AT_ONCE = 65_536
 
 
 class DenseSettings(msgspec.Struct, frozen=True):
@@ -121,11 +122,7 @@ class DenseEngine:
     @staticmethod
     def open(folder: Path, settings: DenseSettings) -> DenseEngine:
         """Open what `build` wrote, and load the embedder."""
-        faiss = _import_faiss()
-        try:
-            neighbours = faiss.read_index(str(folder / "neighbours.faiss"))
-        except RuntimeError as error:
-            raise BadInput(f"{folder / 'neighbours.faiss'} is damaged") from error
+        neighbours = _read_neighbours(folder)
         if settings.ann == "ivf":
             neighbours.nprobe = min(settings.num_probes, neighbours.nlist)
         elif settings.ann == "hnsw":
@@ -202,6 +199,24 @@ def _batches(passages: Iterable[Passage], size: int) -> Iterator[list[Passage]]:
     rest = iter(passages)
     while batch := list(islice(rest, size)):
         yield batch
+
+
+def read_vectors(folder: Path) -> Vectors:
+    """The vectors `build` has stored, row n for passage n; FAISS keeps them whole in all its layouts."""
+    neighbours = _read_neighbours(folder)
+    vectors = np.empty((neighbours.ntotal, neighbours.d), np.float32)
+    for start in range(0, neighbours.ntotal, _READ_AT_ONCE):
+        count = min(_READ_AT_ONCE, neighbours.ntotal - start)
+        vectors[start : start + count] = neighbours.reconstruct_n(start, count)
+    return vectors
+
+
+def _read_neighbours(folder: Path) -> Any:
+    faiss = _import_faiss()
+    try:
+        return faiss.read_index(str(folder / "neighbours.faiss"))
+    except RuntimeError as error:
+        raise BadInput(f"{folder / 'neighbours.faiss'} is damaged") from error
 
 
 def _import_faiss() -> Any:

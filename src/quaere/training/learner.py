@@ -46,7 +46,7 @@ class LearnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     `warmup_ratio` is the share of a phase's steps over which the learning rate rises; then it stays. `micro_tokens`
     are computed at a time. `gradient_checkpointing` computes activations twice rather than keep them; `auto` does so on
     a GPU whose memory would not hold them. `offload_optimizer` keeps the moments in the computer's memory. `compiled`
-    fuses the small kernels of each layer, which takes a minute at the first step.
+    fuses the small kernels of each layer, which takes its time at the first step.
 
         LearnerSettings(learning_rate=1e-6, loss="clipped", epsilon=0.2)
     """

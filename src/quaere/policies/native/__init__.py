@@ -1,6 +1,7 @@
 """The native engine: torch and transformers on a CPU or one GPU, with continuous batching.
 
 bridge     the only file that touches transformers' internals: loading, forward passes, fused modules
+kinds      how a layer wants its attention
 attention  attention over slots, for passes that prefill and passes that decode
 kernels    the same on a GPU; fused: the small steps between matrix products there
 varlen     attention within many sequences packed end to end, for training

@@ -18,22 +18,14 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from quaere.policies.native.device import has_kernels
+from quaere.policies.native.kinds import Kind, softcapped_attention
 from quaere.policies.native.storage import KVStorage, Span
 
 
 class Pass(Protocol):
     """Knows where the packed tokens of one forward pass belong."""
 
-    def attend(
-        self,
-        layer: int,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        scale: float,
-        window: int | None,
-        softcap: float | None,
-    ) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, kind: Kind) -> Tensor:
         """Packed `(1, heads, tokens, head_dim)` in, `(1, tokens, heads, head_dim)` out."""
         ...
 
@@ -53,27 +45,14 @@ class PrefillPass:
 
             self._blocks = kernels.query_blocks(spans, device)
 
-    def attend(
-        self,
-        layer: int,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        scale: float,
-        window: int | None,
-        softcap: float | None,
-    ) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, kind: Kind) -> Tensor:
         """See `Pass`."""
         keys, values = self.storage.write(layer, key, value, self.slots, self.positions)
         if self._blocks is not None:
             from quaere.policies.native import kernels
 
-            return kernels.prefill_attention(query, keys, values, self._blocks, scale, window, softcap)
-        outputs = []
-        for span in self.spans:
-            chunk = query[:, :, span.offset : span.offset + span.length]
-            outputs.append(_attend_span(chunk, keys, values, span, scale, window, softcap))
-        return torch.cat(outputs, 2).transpose(1, 2)
+            return kernels.prefill_attention(query, keys, values, self._blocks, kind)
+        return _attend_spans(query, keys, values, self.spans, kind)
 
 
 class DecodePass:
@@ -91,29 +70,16 @@ class DecodePass:
             self._spans = [Span(slot, position, 1, offset) for offset, (slot, position) in enumerate(rows)]
             self._side_by_side = _SideBySide.of(slots, positions)
 
-    def attend(
-        self,
-        layer: int,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        scale: float,
-        window: int | None,
-        softcap: float | None,
-    ) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, kind: Kind) -> Tensor:
         """See `Pass`."""
         keys, values = self.storage.write(layer, key, value, self.slots, self.positions)
         if self._has_kernels:
             from quaere.policies.native import kernels
 
-            return kernels.decode_attention(query, keys, values, self.slots, self.positions, scale, window, softcap)
-        if self._side_by_side is not None and softcap is None:
-            return self._side_by_side.attend(query, keys, values, scale, window)
-        outputs = [
-            _attend_span(query[:, :, span.offset : span.offset + 1], keys, values, span, scale, window, softcap)
-            for span in self._spans
-        ]
-        return torch.cat(outputs, 2).transpose(1, 2)
+            return kernels.decode_attention(query, keys, values, self.slots, self.positions, kind)
+        if self._side_by_side is not None and kind.softcap is None:
+            return self._side_by_side.attend(query, keys, values, kind)
+        return _attend_spans(query, keys, values, self._spans, kind)
 
 
 class _SideBySide:
@@ -137,7 +103,7 @@ class _SideBySide:
         lengths[slots - first] = positions + 1
         return cls(first, slots - first, lengths, longest)
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None) -> Tensor:
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, kind: Kind) -> Tensor:
         """As `Pass.attend`, once keys and values are written."""
         _, heads, rows, head_dim = query.shape
         stretch = slice(self.first, self.first + len(self.lengths))
@@ -145,7 +111,7 @@ class _SideBySide:
         # The heads that share a key head become several queries of that head.
         folded = query.new_zeros(len(self.lengths), key.shape[1], heads // key.shape[1], head_dim)
         folded[self.places] = query[0].transpose(0, 1).reshape(rows, *folded.shape[1:])
-        result = scaled_dot_product_attention(folded, key, value, attn_mask=self._mask(window), scale=scale)
+        result = scaled_dot_product_attention(folded, key, value, attn_mask=self._mask(kind.window), scale=kind.scale)
         return result[self.places].reshape(1, rows, heads, value.shape[3])
 
     def _mask(self, window: int | None) -> Tensor:
@@ -159,24 +125,32 @@ class _SideBySide:
         return self._masks[window]
 
 
-def _attend_span(
-    query: Tensor, keys: Tensor, values: Tensor, span: Span, scale: float, window: int | None, softcap: float | None
-) -> Tensor:
-    """The `(1, heads, length, head_dim)` of one slot, through torch's own attention."""
-    end = span.start + span.length
+def _attend_spans(query: Tensor, keys: Tensor, values: Tensor, spans: list[Span], kind: Kind) -> Tensor:
+    """Slot after slot, through torch's own attention."""
+    outputs = [
+        _attend_span(query[:, :, span.offset : span.offset + span.length], keys, values, span, kind) for span in spans
+    ]
+    return torch.cat(outputs, 2).transpose(1, 2)
+
+
+def _attend_span(query: Tensor, keys: Tensor, values: Tensor, span: Span, kind: Kind) -> Tensor:
+    """The `(1, heads, length, head_dim)` of one slot."""
+    end, window = span.start + span.length, kind.window
     # A lone token sees a window's worth of keys; a chunk's tokens see different ones, which takes a mask.
     first = max(0, end - window) if window is not None and span.length == 1 else 0
     key, value = keys[span.slot, None, :, first:end], values[span.slot, None, :, first:end]
     mask = None if span.length == 1 else _chunk_mask(span, window, query.device)
-    if softcap is not None:
-        return _softcapped(query, key, value, mask, scale, softcap)
-    heads, groups = query.shape[1], query.shape[1] // key.shape[1]
+    groups = query.shape[1] // key.shape[1]
+    if kind.softcap is not None:
+        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+        return softcapped_attention(query, key, value, mask, kind)
     if span.length == 1:
         # The heads that share a key head become several queries of that head.
         folded = query.reshape(1, key.shape[1], groups, query.shape[3])
-        return scaled_dot_product_attention(folded, key, value, scale=scale).reshape(1, heads, 1, value.shape[3])
+        output = scaled_dot_product_attention(folded, key, value, scale=kind.scale)
+        return output.reshape(1, query.shape[1], 1, value.shape[3])
     return scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=groups > 1
+        query, key, value, attn_mask=mask, is_causal=mask is None, scale=kind.scale, enable_gqa=groups > 1
     )
 
 
@@ -191,16 +165,3 @@ def _chunk_mask(span: Span, window: int | None, device: torch.device) -> Tensor 
     if window is not None:
         mask &= columns > rows - window
     return mask
-
-
-def _softcapped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, softcap: float) -> Tensor:
-    """Attention whose scores are squashed by tanh, as Gemma 2 has it; no kernel of torch offers it."""
-    groups = query.shape[1] // key.shape[1]
-    scores = query @ key.repeat_interleave(groups, 1).transpose(2, 3) * scale
-    scores = torch.tanh(scores / softcap) * softcap
-    if mask is None and scores.shape[2] > 1:
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-    if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf"))
-    weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
-    return weights @ value.repeat_interleave(groups, 1)

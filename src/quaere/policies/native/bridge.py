@@ -20,6 +20,7 @@ from torch import Tensor
 
 from quaere.errors import ModelMissing
 from quaere.policies.native.attention import Pass
+from quaere.policies.native.kinds import Kind
 from quaere.policies.native.varlen import VARLEN, Packing, varlen_attention
 
 ATTENTION = "quaere_packed"
@@ -30,18 +31,7 @@ def _packed_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
 ) -> tuple[Tensor, None]:
     """What transformers calls in place of its own attention."""
-    if options.get("s_aux") is not None:
-        raise ModelMissing("models with attention sinks are not supported by the native engine")
-    scale = options.get("scaling")
-    output = _pass.get().attend(
-        module.layer_idx,
-        query,
-        key,
-        value,
-        scale if scale is not None else query.shape[-1] ** -0.5,
-        options.get("sliding_window"),
-        options.get("softcap"),
-    )
+    output = _pass.get().attend(module.layer_idx, query, key, value, Kind.read(query.shape[-1], options))
     return output, None
 
 
@@ -53,10 +43,6 @@ def load_model(path: str, device: str, dtype: str, *, packed: bool = True) -> An
     from transformers.modeling_utils import AttentionInterface
 
     AttentionInterface.register(ATTENTION, _packed_attention)
-    if not packed:
-        # cuDNN's attention with a mask gives NaN gradients for some lengths (torch 2.11 to 2.13, Hopper); the other
-        # kernels do not.
-        torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         model = AutoModelForCausalLM.from_pretrained(
             path,
@@ -86,7 +72,7 @@ def swap_products(model: Any) -> None:
 
 
 def _swapped_linear(layer: torch.nn.Linear, states: Tensor) -> Tensor:
-    """`(weight @ states.T).T` for as many rows as decode together: half the time of `states @ weight.T` in float32."""
+    """`(weight @ states.T).T` for as many rows as decode together: in float32 faster than `states @ weight.T`."""
     rows = states.numel() // states.shape[-1]
     if not 4 <= rows <= 48 or states.dtype != torch.float32:
         return torch.nn.functional.linear(states, layer.weight, layer.bias)
@@ -216,6 +202,9 @@ def use_varlen_attention(model: Any) -> Any:
 
     AttentionInterface.register(VARLEN, varlen_attention)
     AttentionMaskInterface.register(VARLEN, sdpa_mask)
+    # cuDNN's attention with a mask gives NaN gradients for some lengths (torch 2.11 to 2.13, Hopper); other kernels
+    # do not.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     model.set_attn_implementation(VARLEN)
     return model
 

@@ -106,9 +106,9 @@ class Engine:
         self._stops = StopStrings(decode)
         # A GPU works ahead of what was looked at, and lets contexts gather for some steps: there, a pass over one of
         # them costs about as much as a pass over all.
-        self._is_cuda = self.device.type == "cuda"
-        self.lookahead = 1 if self._is_cuda else 0
-        self.patience = 16 if self._is_cuda else 0
+        is_cuda = self.device.type == "cuda"
+        self.lookahead = 1 if is_cuda else 0
+        self.patience = 16 if is_cuda else 0
         self.reset()
 
     def reset(self) -> None:

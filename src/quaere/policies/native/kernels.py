@@ -18,6 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from quaere.policies.native.kinds import Kind
 from quaere.policies.native.storage import Span
 
 BLOCK_M = 64
@@ -40,16 +41,14 @@ def prefill_attention(
     keys: Tensor,
     values: Tensor,
     blocks: Tensor,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
+    kind: Kind,
 ) -> Tensor:
     """Packed queries `(1, heads, tokens, head_dim)` of several slots; `(1, tokens, heads, head_dim)` comes back."""
     _, heads, tokens, head_dim = query.shape
     output = query.new_empty(1, tokens, heads, values.shape[3])
     _prefill_kernel[(len(blocks), heads)](
         query, keys, values, output, blocks,
-        scale, window or 0, softcap or 0.0,
+        kind.scale, kind.window or 0, kind.softcap or 0.0,
         query.stride(1), query.stride(2),
         keys.stride(0), keys.stride(1), keys.stride(2),
         values.stride(0), values.stride(1), values.stride(2),
@@ -67,9 +66,7 @@ def decode_attention(
     values: Tensor,
     slots: Tensor,
     positions: Tensor,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
+    kind: Kind,
 ) -> Tensor:
     """One query per slot, packed `(1, heads, rows, head_dim)`; `(1, rows, heads, head_dim)` comes back."""
     _, heads, rows, head_dim = query.shape
@@ -81,7 +78,7 @@ def decode_attention(
     partial = query.new_empty((rows, heads, parts, value_dim + 2) if parts > 1 else (1,), dtype=torch.float32)
     _decode_kernel[(rows, key_heads, parts)](
         query, keys, values, output, partial, slots, positions,
-        scale, window or 0, softcap or 0.0,
+        kind.scale, kind.window or 0, kind.softcap or 0.0,
         query.stride(1), query.stride(2),
         keys.stride(0), keys.stride(1), keys.stride(2),
         values.stride(0), values.stride(1), values.stride(2),

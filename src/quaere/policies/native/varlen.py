@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from quaere.errors import ModelMissing
+from quaere.policies.native.kinds import Kind, softcapped_attention
 
 VARLEN = "quaere_varlen"
 
@@ -49,15 +49,6 @@ class Packing:
         return self._masks[window][:length, :length]
 
 
-class _Kind(NamedTuple):
-    """How a layer attends."""
-
-    scale: float
-    window: int | None
-    softcap: float | None
-    dropout: float
-
-
 # -------------------------------------------------------------------------------------------------------- attention
 
 
@@ -67,15 +58,7 @@ def varlen_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     """What transformers calls in place of its own: `(1, H, T, head_dim)` in, `(1, T, H, head_dim)` out."""
-    if options.get("s_aux") is not None:
-        raise ModelMissing("models with attention sinks cannot be trained yet")
-    scale = options.get("scaling")
-    kind = _Kind(
-        scale if scale is not None else query.shape[-1] ** -0.5,
-        options.get("sliding_window"),
-        options.get("softcap"),
-        options.get("dropout") or 0.0,
-    )
+    kind = Kind.read(query.shape[-1], options)
     device = query.device.type
     if torch.is_autocast_enabled(device):  # rotating has made queries and keys float32 again
         dtype = torch.get_autocast_dtype(device)
@@ -88,7 +71,7 @@ def varlen_attention(
     return _attend_each(query, key, value, packing, kind).transpose(1, 2), None
 
 
-def _attend_flash(query: Tensor, key: Tensor, value: Tensor, packing: Packing, kind: _Kind) -> Tensor:
+def _attend_flash(query: Tensor, key: Tensor, value: Tensor, packing: Packing, kind: Kind) -> Tensor:
     """All sequences in one kernel; torch's own `varlen_attn` is this call, with a signature that still changes."""
     query_THD, key_THD, value_THD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     output_THD: Tensor = torch.ops.aten._flash_attention_forward(
@@ -109,7 +92,7 @@ def _attend_flash(query: Tensor, key: Tensor, value: Tensor, packing: Packing, k
     return output_THD.transpose(0, 1)[None]
 
 
-def _attend_each(query: Tensor, key: Tensor, value: Tensor, packing: Packing, kind: _Kind) -> Tensor:
+def _attend_each(query: Tensor, key: Tensor, value: Tensor, packing: Packing, kind: Kind) -> Tensor:
     """Sequence after sequence: anywhere, in any precision, with any kind of attention."""
     queries, keys, values = (tensor.split(packing.lengths, dim=2) for tensor in (query, key, value))
     outputs = [
@@ -119,36 +102,23 @@ def _attend_each(query: Tensor, key: Tensor, value: Tensor, packing: Packing, ki
     return torch.cat(outputs, dim=2)
 
 
-def _attend_rows(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kind: _Kind) -> Tensor:
+def _attend_rows(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kind: Kind) -> Tensor:
     """Rows of equal length. Without a mask it is a causal triangle, or one token that sees all before it."""
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-    is_causal = mask is None and query.shape[2] > 1
     if kind.softcap is not None:
-        return _attend_softcapped(query, key, value, mask, is_causal, kind)
+        return softcapped_attention(query, key, value, mask, kind)
+    is_causal = mask is None and query.shape[2] > 1
     return scaled_dot_product_attention(
         query, key, value, attn_mask=mask, dropout_p=kind.dropout, is_causal=is_causal, scale=kind.scale
     )
 
 
-def _attend_softcapped(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, kind: _Kind
-) -> Tensor:
-    """Scores squashed by tanh, as Gemma 2 has it; no fused kernel of torch offers it."""
-    scores = torch.tanh(query @ key.transpose(2, 3) * kind.scale / kind.softcap) * kind.softcap
-    if is_causal:
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-    if mask is not None:
-        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)  # finite: a row may see nothing at all
-    weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
-    return torch.nn.functional.dropout(weights, kind.dropout) @ value
-
-
 # ----------------------------------------------------------------------------------------------------- the kernel
 
 
-def _has_kernel(query: Tensor, key: Tensor, kind: _Kind) -> bool:
+def _has_kernel(query: Tensor, key: Tensor, kind: Kind) -> bool:
     if not query.is_cuda or kind.softcap is not None or kind.dropout:
         return False
     return kernel_works(query.device, query.dtype, query.shape[1], key.shape[1], query.shape[3])
@@ -177,7 +147,7 @@ def _agrees(
     window: int | None, device: torch.device, dtype: torch.dtype, num_heads: int, num_kv_heads: int, head_dim: int
 ) -> bool:
     packing = Packing((5, 70, 1), device)
-    kind = _Kind(head_dim**-0.5, window, None, 0.0)
+    kind = Kind(head_dim**-0.5, window, None, 0.0)
     seed = torch.Generator().manual_seed(0)
     pull, query, key, value = (
         torch.randn(1, heads, 76, head_dim, generator=seed).to(device, dtype).requires_grad_()

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
 
-from quaere.errors import BadInput, ExtraMissing
+from quaere.errors import BadInput
+from quaere.search.dense import read_vectors
 from quaere.search.index import Index
 from quaere.search.words import terms
 from quaere.training.folders import new_folder
@@ -28,7 +29,6 @@ Method = Literal["dense", "tfidf-svd"]
 _VECTORS, _ABOUT = "vectors.npy", "about.json"
 _NUM_WORDS = 50_000  # the most frequent ones
 _WIDTH = 256
-_BLOCK = 65_536
 
 
 class About(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ def embed_index(index: Index, folder: Path) -> Embedded:
     method: Method = "dense" if "dense" in index.manifest.settings.engine_names else "tfidf-svd"
     about = About(method, index.fingerprint, len(index))
     if _read_about(folder) != about:
-        vectors = _read_dense(index.path) if method == "dense" else embed_words(index)
+        vectors = _unit_length(read_vectors(index.path / "dense")) if method == "dense" else embed_words(index)
         with new_folder(folder) as partial:
             np.save(partial / _VECTORS, vectors)
             (partial / _ABOUT).write_bytes(msgspec.json.format(msgspec.json.encode(about), indent=1))
@@ -74,20 +74,6 @@ def _read_about(folder: Path) -> About | None:
         return msgspec.json.decode((folder / _ABOUT).read_bytes(), type=About)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
-
-
-def _read_dense(index_path: Path) -> Vectors:
-    """The vectors an index searches by, as its embedder made them: FAISS keeps them whole in all three layouts."""
-    try:
-        import faiss
-    except ImportError:
-        raise ExtraMissing("this index needs faiss", hint="pip install 'quaere[dense]'") from None
-    neighbours: Any = faiss.read_index(str(index_path / "dense" / "neighbours.faiss"))
-    vectors = np.empty((neighbours.ntotal, neighbours.d), np.float32)
-    for start in range(0, neighbours.ntotal, _BLOCK):
-        count = min(_BLOCK, neighbours.ntotal - start)
-        vectors[start : start + count] = neighbours.reconstruct_n(start, count)
-    return _unit_length(vectors)
 
 
 def embed_words(index: Index) -> Vectors:

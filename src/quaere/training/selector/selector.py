@@ -31,7 +31,7 @@ from quaere.training.selector.feedback import (
     SOLVER_RANGE,
     Choice,
     RunScore,
-    Sample,
+    Written,
     raw_rewards,
     run_score,
 )
@@ -115,7 +115,7 @@ class Selector:
     def learn(
         self,
         iteration: int,
-        samples: Sequence[Sample],
+        samples: Sequence[Written],
         *,
         proposer_reward: float,
         solver_reward: float,
