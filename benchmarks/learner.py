@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from lengths import read_lengths
 from shapes import SHAPES, make_config
 from tables import say_scene, scene
 from torch import Tensor
@@ -55,26 +56,41 @@ def make_model(shape: str, device: str) -> Any:
         return AutoModelForCausalLM.from_config(make_config(shape), dtype=torch.float32, attn_implementation="sdpa")
 
 
-def make_samples(count: int, vocabulary: int, loss_share: float) -> list[Sample]:
+def draw_masks(count: int, loss_share: float) -> list[list[bool]]:
     """Lengths drawn log-normally, median 900, within 300 and 2500; a prompt, then turns between tool responses."""
-    draw = random.Random(0)
-    samples = []
+    draw, masks = random.Random(0), []
     for _ in range(count):
         length = min(2500, max(300, round(draw.lognormvariate(6.8, 0.6))))
         mask = [False] * 150
         while len(mask) < length:
             turn = draw.randint(20, 150)
             mask += [True] * turn + [False] * round(turn * (1 / loss_share - 1))
-        mask = [*mask[: length - 1], True]
-        samples.append(
-            Sample(
-                tuple(draw.randrange(vocabulary) for _ in mask),
-                tuple(mask),
-                (-10.0,) * length,
-                tuple(draw.gauss(0, 1) if flag else 0.0 for flag in mask),
-            )
+        masks.append([*mask[: length - 1], True])
+    return masks
+
+
+def read_masks(run: Path, count: int) -> list[list[bool]]:
+    """As long as episodes of a run were, with its model's tokens where they were."""
+    masks = []
+    for episode in random.Random(0).choices(read_lengths(run), k=count):
+        mask = [False] * episode["prompt"]
+        for sampled, said in episode["turns"]:
+            mask += [True] * sampled + [False] * said
+        masks.append(mask)
+    return masks
+
+
+def make_samples(masks: Sequence[Sequence[bool]], vocabulary: int) -> list[Sample]:
+    draw = random.Random(0)
+    return [
+        Sample(
+            tuple(draw.randrange(vocabulary) for _ in mask),
+            tuple(mask),
+            (-10.0,) * len(mask),
+            tuple(draw.gauss(0, 1) if flag else 0.0 for flag in mask),
         )
-    return samples
+        for mask in masks
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------ the plain step
@@ -195,7 +211,8 @@ def main() -> None:
     parser.add_argument("--shape", choices=tuple(SHAPES), default="135m", help="a model of this shape, random weights")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--samples", type=int, default=64)
-    parser.add_argument("--loss-share", type=float, default=0.35, help="of the tokens after a prompt")
+    parser.add_argument("--run", type=Path, metavar="DIR", help="samples as long as the episodes of this run")
+    parser.add_argument("--loss-share", type=float, default=0.35, help="without --run: of the tokens after a prompt")
     parser.add_argument("--rows", type=int, nargs="+", default=[4, 8, 16], help="of the plain step's micro-batches")
     parser.add_argument("--micro-tokens", type=int, nargs="+", default=[8192, 16384])
     parser.add_argument("--compiled", action="store_true", help="measure compiled layers as well")
@@ -207,7 +224,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
-    samples = make_samples(args.samples, SHAPES[args.shape][1]["vocab"], args.loss_share)
+    masks = read_masks(args.run, args.samples) if args.run else draw_masks(args.samples, args.loss_share)
+    samples = make_samples(masks, SHAPES[args.shape][1]["vocab"])
     lengths = sorted(len(sample.token_ids) for sample in samples)
     about = {
         **scene(args.device),

@@ -301,7 +301,8 @@ class VLLM:
             "enable_prefix_caching": spec["mix"]["kind"] == "turns",
         }
         if not is_cpu:
-            self.flags["gpu_memory_utilization"] = 0.85
+            # By itself it captures no graph for more than 512 rows.
+            self.flags |= {"gpu_memory_utilization": 0.85, "max_cudagraph_capture_size": max(512, len(plans))}
         self.flags |= spec["flags"]
         arguments = EngineArgs(
             model=spec["path"],

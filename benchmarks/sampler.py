@@ -27,14 +27,14 @@ import json
 import random
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lengths import read_lengths
 from peers import SAMPLERS, Plan, read_flags
-from shapes import Sizes, add_model_arguments, prepare_model
+from shapes import Sizes, add_model_arguments, model_folder, prepare_model
 from tables import answer_worker, as_table, measure_bandwidth, peak_memory_gib, run_worker, say_scene, scene, spread
 
 ROLLOUTS = 5  # of each prompt, in the mix of turns
@@ -43,9 +43,7 @@ DEFAULTS = {"tiny": (64, 16, 10), "cpu": (512, 128, 32), "cuda": (512, 128, 256)
 
 def main() -> None:
     args = read_arguments()
-    with tempfile.TemporaryDirectory() as scratch:
-        path = args.model or str(Path(scratch) / "model")
-        report = measure(args, path)
+    report = measure(args, args.model or str(model_folder(args.shape, args.dtype)))
     print(say_scene(report))
     print(f"workload  {report['workload']}\n")
     for name, found in report["engines"].items():
@@ -115,26 +113,6 @@ def draw_plans(mix: dict[str, Any], run: int) -> list[Plan]:
             *middle, (last, _) = turns()
             plans.append(Plan(prompt, [*((new, ids(said)) for new, said in middle), (last, [])]))
     return plans
-
-
-def read_lengths(run: Path) -> list[dict[str, Any]]:
-    """How long the episodes of a run were: {"prompt": 412, "turns": [(57, 240), (31, 0)]} each."""
-    from quaere.runs import Run
-
-    found = []
-    with Run.open(run) as store:
-        for episode in store.episodes():
-            if not episode.segments:
-                continue
-            turns: list[tuple[int, int]] = []
-            for segment in episode.segments[1:]:
-                if segment.origin == "model":
-                    turns.append((len(segment.token_ids), 0))
-                elif turns:
-                    turns[-1] = (turns[-1][0], turns[-1][1] + len(segment.token_ids))
-            if turns:
-                found.append({"prompt": len(episode.segments[0].token_ids), "turns": turns})
-    return found
 
 
 def describe(plans: Sequence[Plan]) -> str:

@@ -21,11 +21,11 @@ from statistics import mean
 import numpy as np
 from tables import as_table
 
+from quaere.chat.questiontypes import TYPE_NAMES
 from quaere.records import Passage
 from quaere.training.phases.drawing import draw_tasks
 from quaere.training.selector.embeddings import Embedded
 from quaere.training.selector.feedback import Choice, Written
-from quaere.training.selector.questiontypes import TYPE_NAMES
 from quaere.training.selector.selector import Selector, SelectorSettings
 
 NUM_TOPICS = 10

@@ -1,4 +1,4 @@
-"""Models to measure with: the shapes of real ones, with random weights, written to a folder once.
+"""Models to measure with: the shapes of real ones, with random weights, written once to the machine's temporary folder.
 
 prepare_model({"shape": "135m", "path": "DIR", "device": "cpu", "dtype": "float32"}).num_parameters == 134515008
 """
@@ -6,6 +6,9 @@ prepare_model({"shape": "135m", "path": "DIR", "device": "cpu", "dtype": "float3
 from __future__ import annotations
 
 import argparse
+import shutil
+import tempfile
+from pathlib import Path
 from typing import Any, NamedTuple
 
 # Llama for the first two, Qwen2 (with biases on query, key and value) for the others.
@@ -31,11 +34,14 @@ def prepare_model(spec: dict[str, Any]) -> Sizes:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    if spec["shape"]:
+    if spec["shape"] and not Path(spec["path"]).exists():
         torch.manual_seed(0)
         with torch.device(spec["device"]):
-            dtype = getattr(torch, spec["dtype"])
-            AutoModelForCausalLM.from_config(make_config(spec["shape"]), dtype=dtype).save_pretrained(spec["path"])
+            model = AutoModelForCausalLM.from_config(make_config(spec["shape"]), dtype=getattr(torch, spec["dtype"]))
+        draft = Path(spec["path"] + ".draft")  # so that what is there is whole
+        shutil.rmtree(draft, ignore_errors=True)
+        model.save_pretrained(draft)
+        draft.rename(spec["path"])
     config = AutoConfig.from_pretrained(spec["path"])
     with torch.device("meta"):
         num_parameters = sum(weight.numel() for weight in AutoModelForCausalLM.from_config(config).parameters())
@@ -44,6 +50,13 @@ def prepare_model(spec: dict[str, Any]) -> Sizes:
     head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     kv_bytes = 2 * text.num_hidden_layers * text.num_key_value_heads * head_dim * size
     return Sizes(num_parameters, num_parameters * size, kv_bytes, text.vocab_size)
+
+
+def model_folder(shape: str, dtype: str) -> Path:
+    """Where the model of a shape lies: always the same place, as vLLM keeps what it compiled by the model's path."""
+    folder = Path(tempfile.gettempdir()) / "quaere-benchmarks"
+    folder.mkdir(exist_ok=True)
+    return folder / f"{shape}-{dtype}"
 
 
 def make_config(shape: str) -> Any:

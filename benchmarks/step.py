@@ -34,7 +34,7 @@ from typing import Any
 
 from drzero_step import drzero_table, run_drzero
 from peers import read_flags
-from shapes import Sizes, add_model_arguments, prepare_model
+from shapes import Sizes, add_model_arguments, model_folder, prepare_model
 from tables import answer_worker, as_table, peak_memory_gib, run_worker, say_scene, scene, spread
 
 TITLES = {"ours": "ours", "trl": "TRL GRPOTrainer"}
@@ -45,7 +45,7 @@ VARIANTS: dict[str, dict[str, Any]] = {"": {}, " without autocast": {"bf16": Fal
 def main() -> None:
     args = read_arguments()
     with tempfile.TemporaryDirectory() as scratch:
-        path = args.model or str(Path(scratch) / "model")
+        path = args.model or str(model_folder(args.shape, "float32"))
         prepare = {"engine": "", "shape": "" if args.model else args.shape, "path": path, "device": args.device}
         found = run_worker(__file__, prepare | {"dtype": "float32"})
         if "error" in found:

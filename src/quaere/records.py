@@ -89,12 +89,15 @@ class SolveTask(Struct, frozen=True, tag="solve"):
 class ProposeTask(Struct, frozen=True, tag="propose"):
     """Write a question of `hops` hops that starts from this document; without one, from whatever a search finds.
 
-    ProposeTask(id="p1", document=Passage(...), hops=2)
+    `question_type` asks for one of a kind ("causal", ...); "" leaves the kind open.
+
+        ProposeTask(id="p1", document=Passage(...), hops=2)
     """
 
     id: str
     document: Passage | None
     hops: int
+    question_type: str = ""
 
 
 Task = SolveTask | ProposeTask
@@ -110,22 +113,24 @@ class Search(Struct, frozen=True, tag="search"):
 
 
 class Answer(Struct, frozen=True, tag="answer"):
-    """The policy ends the episode with an answer.
+    """The policy ends the episode with an answer. `span` is the evidence as it wrote it, where it gave any.
 
-    Answer(text="Orsolya Venn")
+    Answer(text="Orsolya Venn", span="Orsolya Venn built the Halm bridge in 1702.")
     """
 
     text: str
+    span: str = ""
 
 
 class Proposal(Struct, frozen=True, tag="proposal"):
-    """The proposer ends the episode with a question and its answer.
+    """The proposer ends the episode with a question and its answer. `span` is the evidence as it wrote it, if any.
 
     Proposal(question="Who built the bridge at Halmgate?", answer="Orsolya Venn")
     """
 
     question: str
     answer: str
+    span: str = ""
 
 
 class Malformed(Struct, frozen=True, tag="malformed"):
@@ -250,14 +255,36 @@ class Episode(Struct, frozen=True):
 
 # -------------------------------------------------------------------------------------------------------- curriculum
 
-DropReason = Literal["", "invalid", "leaked answer", "duplicate", "never solved", "always solved", "unfinished"]
+DropReason = Literal[
+    "", "invalid", "leaked answer", "refused", "duplicate", "never solved", "always solved", "unfinished"
+]
+
+
+class Support(Struct, frozen=True):
+    """What evidence does for a question: how often its answer is given with the span and without it.
+
+    Of `num_samples` samples each; 0 where the chances were computed rather than sampled.
+
+        Support(chance_with=0.8, chance_without=0.2, num_samples=5).value == 0.6
+    """
+
+    chance_with: float
+    chance_without: float
+    num_samples: int = 0
+
+    @property
+    def value(self) -> float:
+        """What the span is worth, from -1 to 1."""
+        return self.chance_with - self.chance_without
 
 
 class Candidate(Struct, frozen=True):
     """A question a proposer wrote for the solver to learn from, and why it was kept (`reason=""`) or dropped.
 
     `num_attempts` is 0 where the solver was not asked to try it. An episode that a failed search kept from its end is
-    "unfinished": nothing can be said of its question.
+    "unfinished": nothing can be said of its question. Where a proposer gives evidence, `span` is what it wrote,
+    `evidence` where that stands in a text it was shown (None if nowhere), `support` what the verifier found, and
+    `refusals` are the guards it did not pass. `cluster` and `question_type` say what a corpus selector has chosen.
 
         Candidate(id="i0-g0001", step=51, iteration=0, episode_id="i0-g0001", document_id="w7-000012", hops=2,
                   question="Who built the bridge at Halmgate?", answer="Orsolya Venn", num_right=2, num_attempts=5,
@@ -276,6 +303,17 @@ class Candidate(Struct, frozen=True):
     num_attempts: int = 0
     reason: DropReason = ""
     scores: dict[str, float] = {}
+    span: str = ""
+    evidence: Evidence | None = None
+    support: Support | None = None
+    refusals: tuple[str, ...] = ()
+    cluster: int = -1
+    question_type: str = ""
+
+    @property
+    def gold_span(self) -> str:
+        """The span a solver's is compared with: the document's own text where there is one, else what was written."""
+        return self.evidence.text if self.evidence else self.span
 
     @property
     def kept(self) -> bool:

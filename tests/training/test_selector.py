@@ -7,13 +7,13 @@ from statistics import mean
 import numpy as np
 import pytest
 
+from quaere.chat.questiontypes import TYPE_NAMES
 from quaere.errors import BadInput
 from quaere.records import Passage
 from quaere.search.index import IndexSettings, build_index
 from quaere.training.phases.drawing import draw_tasks
 from quaere.training.selector.embeddings import Embedded, embed_index
 from quaere.training.selector.feedback import Written
-from quaere.training.selector.questiontypes import TYPE_NAMES
 from quaere.training.selector.selector import STATE_FILE, Selector, SelectorSettings
 
 pytest.importorskip("sklearn")

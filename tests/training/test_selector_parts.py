@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quaere.chat.questiontypes import QUESTION_TYPES, TYPE_NAMES
 from quaere.training.selector.bandits import (
     Arms,
     batch_probabilities,
@@ -19,7 +20,6 @@ from quaere.training.selector.bandits import (
 from quaere.training.selector.choosing import choose_passages, passage_probabilities
 from quaere.training.selector.clusters import Clustering, count_clusters, inherit, nearest
 from quaere.training.selector.feedback import Choice, Written, judge_quality, raw_rewards, run_score
-from quaere.training.selector.questiontypes import QUESTION_TYPES, TYPE_NAMES
 
 
 def make_arms(pulls, rewards, raw=None):

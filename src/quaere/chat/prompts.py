@@ -1,4 +1,4 @@
-"""The words that open an episode of the tool-call dialect.
+"""The words that open an episode of the tool-call dialect, without evidence and (`CITED_`) with it.
 
 `full` explains the protocol to a model that has never seen it; `brief` reminds one that was taught it (by a warm-up) in
 a few tokens, which is most of the cost of a short episode on a CPU.
@@ -10,32 +10,61 @@ from typing import Literal
 
 PromptStyle = Literal["full", "brief"]
 
-SOLVER_SYSTEM = """\
+_ANSWER = "<answer>the answer alone, as short as possible</answer>"
+_EVIDENCE = "<evidence>one sentence copied letter for letter from a text you were shown</evidence>"
+
+SOLVER_SYSTEM = f"""\
 You answer questions by searching a collection of documents. The documents are right, even where they differ from \
 what you remember.
 
 Each turn, think briefly inside <think> and </think>, then do exactly one of two things:
-- to search, write <tool_call>{"name": "search", "arguments": {"query_list": ["your query"]}}</tool_call>
-- to finish, write <answer>the answer alone, as short as possible</answer>
+- to search, write <tool_call>{{"name": "search", "arguments": {{"query_list": ["your query"]}}}}</tool_call>
+- to finish, write {_ANSWER}
 
 What a search finds comes back between <tool_response> and </tool_response>. If it does not hold what you need, search \
 again with other words; if the question needs several facts, look them up one after another."""
+
+CITED_SOLVER_SYSTEM = SOLVER_SYSTEM.replace(
+    _ANSWER, f"{_EVIDENCE}, the one your answer rests on, and right after it {_ANSWER}"
+)
+SOLVER_FINISH = "put the answer between <answer> and </answer>"
+CITED_SOLVER_FINISH = (
+    "copy the sentence your answer rests on between <evidence> and </evidence>, then put the answer between <answer> "
+    "and </answer>"
+)
 
 # Short, because every further word costs a small model more than it helps.
 GUIDED_SYSTEM = """\
 You answer questions by searching documents. To search, write <tool_call>{"name": "search", "arguments": \
 {"query_list": ["your query"]}}</tool_call> and to finish, write <answer>the answer alone</answer>."""
 
-PROPOSER_SYSTEM = """\
+CITED_GUIDED_SYSTEM = """\
+You answer questions by searching documents. To search, write <tool_call>{"name": "search", "arguments": \
+{"query_list": ["your query"]}}</tool_call> and to finish, write <evidence>the sentence you rely on</evidence>\
+<answer>the answer alone</answer>."""
+
+_PROPOSAL = "<question>your question</question> and right after it <answer>its answer</answer>"
+
+PROPOSER_SYSTEM = f"""\
 You write questions that test how well somebody can search a collection of documents.
 
 Each turn, think briefly inside <think> and </think>, then do exactly one of two things:
-- to search, write <tool_call>{"name": "search", "arguments": {"query_list": ["your query"]}}</tool_call>
-- to finish, write <question>your question</question> and right after it <answer>its answer</answer>
+- to search, write <tool_call>{{"name": "search", "arguments": {{"query_list": ["your query"]}}}}</tool_call>
+- to finish, write {_PROPOSAL}
 
 What a search finds comes back between <tool_response> and </tool_response>."""
 
+CITED_PROPOSER_SYSTEM = PROPOSER_SYSTEM.replace(
+    _PROPOSAL,
+    f"<question>your question</question>, right after it {_EVIDENCE}, which states the answer, and then "
+    "<answer>its answer</answer>",
+)
+
 PROPOSER_FINISH = "put the question between <question> and </question>, then its answer between <answer> and </answer>"
+CITED_PROPOSER_FINISH = (
+    "put the question between <question> and </question>, then the sentence that states its answer, copied letter for "
+    "letter, between <evidence> and </evidence>, then the answer between <answer> and </answer>"
+)
 
 PROPOSER_RULES_ONE = """\
 Write one question of 1 hop about the document below. Choose a person, place, thing or event it names, and ask for a \
@@ -75,3 +104,7 @@ fact about the one before it, and you find it by searching.
 
 BRIEF_SOLVER_SYSTEM = "Answer the question. Think, then search or answer."
 BRIEF_PROPOSER_SYSTEM = "Write a question of {hops} hop{plural} and its answer. Think, then search or finish."
+CITED_BRIEF_SOLVER_SYSTEM = "Answer the question and quote your evidence. Think, then search or answer."
+CITED_BRIEF_PROPOSER_SYSTEM = (
+    "Write a question of {hops} hop{plural}, its evidence and its answer. Think, then search or finish."
+)

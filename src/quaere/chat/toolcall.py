@@ -9,6 +9,12 @@ and its last:
 
     <think>The passage names her.</think><answer>Orsolya Venn</answer>
 
+With evidence (EVE-Agent), both roles quote what they rely on just before the answer:
+
+    <evidence>Orsolya Venn built the Halm bridge in 1702.</evidence><answer>Orsolya Venn</answer>
+
+Whether a quotation stands in what was shown is not for a protocol to say: `chat/spans.py` looks for it.
+
 Thoughts are welcome and never required in order to read a turn.
 """
 
@@ -20,15 +26,24 @@ from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.prompts import (
     BRIEF_PROPOSER_SYSTEM,
     BRIEF_SOLVER_SYSTEM,
+    CITED_BRIEF_PROPOSER_SYSTEM,
+    CITED_BRIEF_SOLVER_SYSTEM,
+    CITED_GUIDED_SYSTEM,
+    CITED_PROPOSER_FINISH,
+    CITED_PROPOSER_SYSTEM,
+    CITED_SOLVER_FINISH,
+    CITED_SOLVER_SYSTEM,
     GUIDED_SYSTEM,
     PROPOSER_FINISH,
     PROPOSER_RULES_FREE,
     PROPOSER_RULES_MANY,
     PROPOSER_RULES_ONE,
     PROPOSER_SYSTEM,
+    SOLVER_FINISH,
     SOLVER_SYSTEM,
     PromptStyle,
 )
+from quaere.chat.questiontypes import QUESTION_TYPES
 from quaere.chat.tags import Block, find_blocks, has_unclosed
 from quaere.chat.tools import SEARCH, CallRefused, ToolSchema, read_call, read_queries
 from quaere.records import (
@@ -45,6 +60,7 @@ from quaere.records import (
 )
 
 TOOLS = (SEARCH,)
+_CITED = ("evidence",)  # read as a block only where evidence is asked for
 STOP = ("</tool_call>", "</answer>")
 MAX_ANSWER_CHARS = 4000
 
@@ -54,7 +70,8 @@ class ToolCallSolver:
 
     `guided` helps models too small to follow the protocol untrained: a shorter prompt, two worked examples, the first
     turn begun as a search and the last one as an answer. The policy still writes every query and every answer. The
-    `brief` style is for models that were taught the protocol and need no explanation.
+    `brief` style is for models that were taught the protocol and need no explanation. With `evidence`, it is asked for
+    the sentence it relies on; an answer without one is an answer all the same.
 
         ToolCallSolver().read("<answer>Orsolya Venn</answer>") -> Answer(text="Orsolya Venn")
         ToolCallSolver(guided=True).prefix(turn=3, is_last=True) -> "<answer>"
@@ -62,10 +79,11 @@ class ToolCallSolver:
 
     stop: tuple[str, ...] = STOP
 
-    def __init__(self, *, guided: bool = False, style: PromptStyle = "full") -> None:
+    def __init__(self, *, guided: bool = False, style: PromptStyle = "full", evidence: bool = False) -> None:
         self.guided = guided
         self.style = style
-        self.name = "drzero-solver-guided" if guided else "drzero-solver"
+        self.evidence = evidence
+        self.name = ("eve" if evidence else "drzero") + ("-solver-guided" if guided else "-solver")
         self.tools: tuple[ToolSchema, ...] = TOOLS if style == "full" and not guided else ()
 
     def opening(self, task: Task) -> list[Message]:
@@ -74,30 +92,36 @@ class ToolCallSolver:
             raise TypeError(f"{self.name} solves questions; it got a {type(task).__name__}")
         question = Message("user", ("Question:\n", Quoted(task.question.text)))
         if self.guided:
-            return [Message("system", (GUIDED_SYSTEM,)), *worked_examples(), question]
-        system = SOLVER_SYSTEM if self.style == "full" else BRIEF_SOLVER_SYSTEM
-        return [Message("system", (system,)), question]
+            system = CITED_GUIDED_SYSTEM if self.evidence else GUIDED_SYSTEM
+            return [Message("system", (system,)), *worked_examples(evidence=self.evidence), question]
+        full, brief = SOLVER_SYSTEM, BRIEF_SOLVER_SYSTEM
+        if self.evidence:
+            full, brief = CITED_SOLVER_SYSTEM, CITED_BRIEF_SOLVER_SYSTEM
+        return [Message("system", (full if self.style == "full" else brief,)), question]
 
     def prefix(self, turn: int, is_last: bool) -> str:
         """In a guided episode, open the first turn as a search and the last as an answer."""
         if not self.guided:
             return ""
         if is_last:
-            return "<answer>"
+            return "<evidence>" if self.evidence else "<answer>"
         return SEARCH_PREFIX if turn == 0 else ""
 
     def read(self, text: str) -> Action:
-        """The first tool call or answer outside a thought."""
-        for block in find_blocks(text, ("think", "tool_call", "answer")):
+        """The first tool call or answer outside a thought; the evidence is the last quotation before the answer."""
+        span: Block | None = None
+        for block in find_blocks(text, ("think", "tool_call", "answer", *_CITED[: self.evidence])):
             if block.name == "tool_call":
                 return _read_search(block)
+            if block.name == "evidence":
+                span = block
             if block.name == "answer":
-                return _read_answer(block)
+                return _read_answer(block, span)
         return _no_action(text)
 
     def reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
         """Passages, or what went wrong."""
-        return _reply(action, results, failure, "put the answer between <answer> and </answer>")
+        return _reply(action, results, failure, CITED_SOLVER_FINISH if self.evidence else SOLVER_FINISH)
 
 
 SEARCH_PREFIX = '<tool_call>{"name": "search", "arguments": {"query_list": ["'
@@ -122,30 +146,32 @@ EXAMPLES = (
 )
 
 
-def worked_examples() -> list[Message]:
+def worked_examples(*, evidence: bool = False) -> list[Message]:
     """Two short episodes on invented facts, as messages that open a guided episode."""
     messages: list[Message] = []
     for question, query, title, passage, answer in EXAMPLES:
+        quoted = f"<evidence>{passage.split('. ', 1)[1]}</evidence>"
         messages += [
             Message("user", (f"Question:\n{question}",)),
             Message("assistant", (f'{SEARCH_PREFIX}{query}"]}}}}</tool_call>',)),
             Message("tool", (f"[1]\n{title}\n{passage}",)),
-            Message("assistant", (f"<answer>{answer}</answer>",)),
+            Message("assistant", (f"{quoted if evidence else ''}<answer>{answer}</answer>",)),
         ]
     return messages
 
 
 class ToolCallProposer:
-    """Writes a question and its answer, starting from a document.
+    """Writes a question and its answer, starting from a document; with `evidence`, the sentence that states it too.
 
     ToolCallProposer().read("<question>Who?</question><answer>Venn</answer>") -> Proposal("Who?", "Venn")
     """
 
-    name = "drzero-proposer"
     stop: tuple[str, ...] = STOP
 
-    def __init__(self, *, style: PromptStyle = "full") -> None:
+    def __init__(self, *, style: PromptStyle = "full", evidence: bool = False) -> None:
         self.style = style
+        self.evidence = evidence
+        self.name = "eve-proposer" if evidence else "drzero-proposer"
         self.tools: tuple[ToolSchema, ...] = TOOLS if style == "full" else ()
 
     def prefix(self, turn: int, is_last: bool) -> str:
@@ -158,28 +184,33 @@ class ToolCallProposer:
             raise TypeError(f"{self.name} proposes questions; it got a {type(task).__name__}")
         document: tuple[Part, ...] = () if task.document is None else (Quoted(task.document.titled_text),)
         if self.style == "brief":
-            system = BRIEF_PROPOSER_SYSTEM.format(hops=task.hops, plural=_plural(task.hops))
+            system = CITED_BRIEF_PROPOSER_SYSTEM if self.evidence else BRIEF_PROPOSER_SYSTEM
+            system = system.format(hops=task.hops, plural=_plural(task.hops)) + _kind_wanted(task, " ")
             return [
                 Message("system", (system,)),
                 Message("user", ("Document:\n", *document) if document else ("Search.",)),
             ]
-        return [Message("system", (PROPOSER_SYSTEM,)), Message("user", (_proposer_rules(task), *document))]
+        system = (CITED_PROPOSER_SYSTEM if self.evidence else PROPOSER_SYSTEM) + _kind_wanted(task, "\n\n")
+        return [Message("system", (system,)), Message("user", (_proposer_rules(task), *document))]
 
     def read(self, text: str) -> Action:
         """A tool call, or a question and its answer, whichever comes first."""
         question: Block | None = None
-        for block in find_blocks(text, ("think", "tool_call", "question", "answer")):
+        span: Block | None = None
+        for block in find_blocks(text, ("think", "tool_call", "question", "answer", *_CITED[: self.evidence])):
             if block.name == "tool_call":
                 return _read_search(block)
             if block.name == "question" and question is None:
                 question = block
+            elif block.name == "evidence":
+                span = block
             elif block.name == "answer":
-                return _read_proposal(question, block)
+                return _read_proposal(question, block, span)
         return _no_action(text)
 
     def reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
         """Passages, or what went wrong."""
-        return _reply(action, results, failure, PROPOSER_FINISH)
+        return _reply(action, results, failure, CITED_PROPOSER_FINISH if self.evidence else PROPOSER_FINISH)
 
 
 def _proposer_rules(task: ProposeTask) -> str:
@@ -189,6 +220,11 @@ def _proposer_rules(task: ProposeTask) -> str:
     if not searches:
         return PROPOSER_RULES_ONE
     return PROPOSER_RULES_MANY.format(hops=task.hops, searches=searches, plural=_plural(searches))
+
+
+def _kind_wanted(task: ProposeTask, joint: str) -> str:
+    """The line that asks for a kind of question, where one was chosen."""
+    return joint + QUESTION_TYPES[task.question_type] if task.question_type else ""
 
 
 def _plural(count: int) -> str:
@@ -202,19 +238,22 @@ def _read_search(block: Block) -> Action:
         return Malformed(reason=str(refusal))
 
 
-def _read_answer(block: Block) -> Action:
+def _read_answer(block: Block, span: Block | None) -> Action:
     answer = block.content.strip()
     if not answer:
         return Malformed(reason="the answer is empty")
     if len(answer) > MAX_ANSWER_CHARS:
         return Malformed(reason="the answer is too long")
-    return Answer(text=answer)
+    quoted = span.content.strip() if span else ""
+    if len(quoted) > MAX_ANSWER_CHARS:
+        return Malformed(reason="the evidence is too long")
+    return Answer(text=answer, span=quoted)
 
 
-def _read_proposal(question: Block | None, answer: Block) -> Action:
+def _read_proposal(question: Block | None, answer: Block, span: Block | None) -> Action:
     if question is None:
         return Malformed(reason="there is an answer but no question before it")
-    read = _read_answer(answer)
+    read = _read_answer(answer, span)
     if not isinstance(read, Answer):
         return read
     text = question.content.strip()
@@ -222,7 +261,7 @@ def _read_proposal(question: Block | None, answer: Block) -> Action:
         return Malformed(reason="the question is empty")
     if len(text) > MAX_ANSWER_CHARS:
         return Malformed(reason="the question is too long")
-    return Proposal(question=text, answer=read.text)
+    return Proposal(question=text, answer=read.text, span=read.span)
 
 
 def _no_action(text: str) -> Malformed:

@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
+from quaere.chat.questiontypes import QuestionType
 from quaere.training.selector.bandits import Floats
-from quaere.training.selector.questiontypes import QuestionType
 
 RunScore = Literal["clip", "rescale"]
 

@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from quaere.chat.questiontypes import TYPE_NAMES
 from quaere.errors import BadInput
 from quaere.rollout.seeds import derive_seed
 from quaere.training.selector.bandits import Arms, PreviousMean, learn_pulls, pull
@@ -35,7 +36,6 @@ from quaere.training.selector.feedback import (
     raw_rewards,
     run_score,
 )
-from quaere.training.selector.questiontypes import TYPE_NAMES
 
 STATE_FILE = "selector.safetensors"
 
