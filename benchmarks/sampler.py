@@ -49,8 +49,6 @@ def main() -> None:
     for name, found in report["engines"].items():
         print(f"{SAMPLERS[name].title}: " + (found.get("error") or json.dumps(found["flags"])))
     print("\n" + (start_up_table(report) if args.start_up else speed_table(report)))
-    if args.json:
-        args.json.write_text(json.dumps(report, indent=1), encoding="utf-8")
 
 
 def read_arguments() -> argparse.Namespace:
@@ -177,6 +175,8 @@ def measure(args: argparse.Namespace, path: str) -> dict[str, Any]:
         if "first_token_s" in found:
             found["first_token_s"] -= found["started_s"]
         report["engines"][name] = found
+        if args.json:  # after each of them, so that nothing is lost with the next
+            args.json.write_text(json.dumps(report, indent=1), encoding="utf-8")
         print(f"{SAMPLERS[name].title}: {found.get('error') or 'done'}", file=sys.stderr, flush=True)
     return report
 

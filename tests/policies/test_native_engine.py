@@ -217,3 +217,28 @@ def test_products_the_other_way_round_come_to_the_same(rows, bias):
     with torch.no_grad():
         layer[0].weight.zero_()  # new weights in place are seen
     torch.testing.assert_close(layer(states), torch.zeros(1, rows, 40) + (layer[0].bias if bias else 0))
+
+
+@pytest.mark.parametrize("patience", [0, 16])
+def test_contexts_that_fill_whole_steps_do_not_wait(patience):
+    engine = make_engine(max_rows=16, max_step_tokens=64)
+    engine.patience = patience
+    for number in range(16):
+        engine.add(Request(str(number), [number] * 30, SamplingParams(max_tokens=10)))
+    num_steps = 0
+    while engine.busy:
+        engine.step()
+        num_steps += 1
+    # 480 tokens of context take 8 steps and a little more, as rows that write take part of the room; then 10 to write.
+    assert num_steps <= 21
+
+
+def test_a_short_context_waits_for_others_no_longer_than_patience():
+    engine = make_engine(max_rows=16)
+    engine.patience = 6
+    for number in range(10):
+        engine.add(Request(str(number), [number] * 30, SamplingParams(max_tokens=20)))
+    engine.step()
+    engine.add(Request("late", [5, 6, 7], SamplingParams(max_tokens=1)))
+    waited = next(number for number in range(1, 20) if "late" in [request.key for request in engine.step()])
+    assert 2 <= waited <= 7

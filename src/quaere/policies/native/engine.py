@@ -214,10 +214,8 @@ class Engine:
         """Compute contexts, in chunks that fit the step; rows whose context is complete draw their first token."""
         self._since_prefill += 1
         behind = [row for row in self.rows if not row.num_launched]
-        enough = 2 * len(behind) >= num_decoded or self._since_prefill >= self.patience
-        if not behind or not enough:
+        if not behind or not (self._since_prefill >= self.patience or self._has_gathered(behind, num_decoded)):
             return []
-        self._since_prefill = 0
         spans: list[Span] = []
         token_ids: list[int] = []
         joining: list[Request] = []
@@ -232,6 +230,8 @@ class Engine:
             slot.num_stored += length
             if slot.num_stored == row.num_prompt:
                 joining.append(row)
+        # What did not fit into this step goes on in the next: nobody new is waited for.
+        self._since_prefill = 0 if len(token_ids) < room else self.patience
         self.counts.prefilled += len(token_ids)
         rows = [Joining(_slot_of(row).number, row.num_prompt, row.params) for row in joining]
         drawn = self._decoder.prefill(spans, token_ids, rows, how_to_draw([row.params for row in joining]))
@@ -239,6 +239,12 @@ class Engine:
             self._launch(joining, drawn)
         names = {_slot_of(row).number: row.key for row in behind}
         return [(names[span.slot], span.length) for span in spans]
+
+    def _has_gathered(self, behind: list[Request], num_decoded: int) -> bool:
+        """Are those that wait as many as half of those that write, or is there work for a whole step?"""
+        if 2 * len(behind) >= num_decoded:
+            return True
+        return sum(row.num_prompt - _slot_of(row).num_stored for row in behind) >= self.max_step_tokens
 
     def _copy_shared(self, rows: list[Request]) -> list[Request]:
         """Copy what other slots have of these contexts; left out are rows for which it is still being computed."""

@@ -10,7 +10,8 @@ the one that has waited longest gives way, and that session will have to compute
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import heapq
+from array import array
 
 from msgspec import Struct
 
@@ -52,6 +53,7 @@ class SlotTable:
         self._of_session: dict[str, Slot] = {}
         self._holders: dict[int, dict[int, Slot]] = {}  # hash of a prefix -> slots that begin with it
         self._clock = 0
+        self._idle = [(0, number) for number in range(num_slots)]  # a heap by age; what is no longer so is passed over
 
     def take(self, session: str, tokens: list[int]) -> Taken:
         """A slot for this context, with as much of it as possible already there. One slot at least must be idle."""
@@ -59,9 +61,10 @@ class SlotTable:
         slot = self._of_session.get(session)
         if slot is not None and slot.in_flight:  # a session with two turns at once: this one gets a slot for itself
             session, slot = "", None
+        prefixes = _prefixes(tokens) if self.reuse else []
         donor, num_shared = None, 0
         if slot is None:
-            donor, num_shared = self._find_donor(tokens) if self.reuse else (None, 0)
+            donor, num_shared = self._find_donor(tokens, prefixes)
             slot = self._free_slot()
             if slot is donor:  # it gives way to what begins like it
                 self._of_session.pop(slot.session, None)
@@ -71,7 +74,7 @@ class SlotTable:
         num_stored = min(slot.num_stored, _common(slot.tokens, tokens), len(tokens) - 1)
         if num_stored < slot.num_stored or not slot.prefixes:
             self._empty(slot)
-            self._remember(slot, tokens)
+            self._remember(slot, prefixes)
         slot.session, slot.tokens, slot.num_stored = session, tokens, num_stored
         slot.num_promised, slot.in_flight, slot.last_used = len(tokens), True, self._clock
         if session:
@@ -86,6 +89,8 @@ class SlotTable:
         slot.num_promised = slot.num_stored
         if not slot.session or not self.reuse:
             self._empty(slot)
+        else:
+            self._offer(slot)
 
     def end(self, session: str) -> None:
         """The session is over: nobody will come back to its slot."""
@@ -109,11 +114,23 @@ class SlotTable:
         return {slot.number: slot.num_stored for slot in self.slots if slot.num_stored}
 
     def _free_slot(self) -> Slot:
-        return min((slot for slot in self.slots if not slot.in_flight), key=lambda slot: slot.last_used)
+        """The idle slot that has waited longest; an empty one, if there is any."""
+        while True:
+            last_used, number = heapq.heappop(self._idle)
+            slot = self.slots[number]
+            if not slot.in_flight and slot.last_used == last_used:
+                return slot
 
-    def _find_donor(self, tokens: list[int]) -> tuple[Slot | None, int]:
+    def _offer(self, slot: Slot) -> None:
+        """The slot is idle, or has become emptier: whoever needs one may have it."""
+        if slot.in_flight:
+            return
+        heapq.heappush(self._idle, (slot.last_used, slot.number))
+        if len(self._idle) > 4 * len(self.slots):
+            self._idle = sorted((slot.last_used, slot.number) for slot in self.slots if not slot.in_flight)
+
+    def _find_donor(self, tokens: list[int], prefixes: list[int]) -> tuple[Slot | None, int]:
         """The slot that shares the longest beginning with these tokens, and how much of it."""
-        prefixes = list(_prefixes(tokens))
         for num_blocks in range(len(prefixes), 0, -1):
             for slot in self._holders.get(prefixes[num_blocks - 1], {}).values():
                 limit = max(slot.num_stored, slot.num_promised)
@@ -121,15 +138,16 @@ class SlotTable:
                     return slot, min(limit, _common(slot.tokens, tokens), len(tokens) - 1)
         return None, 0
 
-    def _remember(self, slot: Slot, tokens: list[int]) -> None:
-        slot.prefixes = list(_prefixes(tokens)) if self.reuse else []
-        for prefix in slot.prefixes:
+    def _remember(self, slot: Slot, prefixes: list[int]) -> None:
+        slot.prefixes = prefixes
+        for prefix in prefixes:
             self._holders.setdefault(prefix, {})[slot.number] = slot
 
     def _empty(self, slot: Slot) -> None:
         self._disown(slot)
         slot.tokens = []
         slot.num_stored = slot.num_promised = slot.last_used = 0
+        self._offer(slot)
 
     def _disown(self, slot: Slot) -> None:
         """No session comes back to it, and nobody copies from it."""
@@ -143,12 +161,15 @@ class SlotTable:
         slot.epoch += 1
 
 
-def _prefixes(tokens: list[int]) -> Iterator[int]:
+def _prefixes(tokens: list[int]) -> list[int]:
     """A hash for every beginning of whole blocks; each goes on from the one before."""
-    state = 0
-    for end in range(BLOCK, len(tokens) + 1, BLOCK):
-        state = hash((state, tuple(tokens[end - BLOCK : end])))
-        yield state
+    data = array("q", tokens)
+    width = BLOCK * data.itemsize
+    content, state, found = data.tobytes(), 0, []
+    for start in range(0, len(content) - width + 1, width):
+        state = hash((state, content[start : start + width]))
+        found.append(state)
+    return found
 
 
 def _common(first: list[int], second: list[int]) -> int:
