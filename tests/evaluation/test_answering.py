@@ -3,6 +3,7 @@
 import pytest
 
 import tiny
+from quaere.chat.closedbook import ClosedBook
 from quaere.chat.rendering import Renderer
 from quaere.chat.toolcall import ToolCallSolver
 from quaere.errors import BadInput, SamplingFailed, SearchFailed
@@ -14,12 +15,12 @@ from quaere.evaluation.answering import (
     score_answering,
     write_evaluation,
 )
-from quaere.evaluation.closed_book import ClosedBook, NoSearcher
 from quaere.evaluation.intervals import Interval
 from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Answer, Malformed, Question
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
+from quaere.search.searcher import NoSearcher
 
 CALL = '<tool_call>{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}</tool_call>'
 RIGHT = "<answer>Orsolya Venn</answer>"

@@ -133,8 +133,7 @@ def _find_weights(args: argparse.Namespace) -> RoleWeights | None:
 
 
 def _open_searcher(args: argparse.Namespace) -> Searcher:
-    from quaere.evaluation.closed_book import NoSearcher
-    from quaere.search.searcher import open_searcher
+    from quaere.search.searcher import NoSearcher, open_searcher
 
     return NoSearcher() if args.closed_book else open_searcher(args.index)
 
@@ -186,8 +185,8 @@ def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Pro
     """How to ask: as the command line says, else as the model was trained, else as the paper has it."""
     from msgspec import structs
 
+    from quaere.chat.closedbook import ClosedBook
     from quaere.chat.toolcall import ToolCallSolver
-    from quaere.evaluation.closed_book import ClosedBook
     from quaere.policies.catalogue import needs_guide
     from quaere.rollout.episode import Limits
 

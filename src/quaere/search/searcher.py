@@ -41,6 +41,17 @@ def open_searcher(where: str) -> Searcher:
     return LocalSearcher(open_index(Path(where)))
 
 
+class NoSearcher:
+    """Stands where a searcher is expected and none is used."""
+
+    async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
+        """Refuse: with the book closed there is nothing to search."""
+        raise SearchFailed("there is nothing to search with the book closed", kind="rejected")
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
 class _Request:
     """A search that waits for its turn."""
 

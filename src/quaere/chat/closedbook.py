@@ -4,18 +4,22 @@ The row of a table that shows what the documents add. The prompt does not mentio
 to search is not punished for trying to.
 
     ClosedBook().read("It was her. <answer>Orsolya Venn</answer>") -> Answer(text="Orsolya Venn")
+
+With a span of evidence above the question it shows what that span adds. Nothing else in the prompt changes, so that
+whatever changes in the answers is the span's doing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quaere.chat.messages import Message, Quoted
+from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.tags import find_blocks
 from quaere.chat.toolcall import EXAMPLES, MAX_ANSWER_CHARS
 from quaere.chat.tools import ToolSchema
-from quaere.errors import SearchFailed
-from quaere.records import Action, Answer, Failure, Hit, Malformed, SearchResult, SolveTask, Task
+from quaere.records import Action, Answer, Failure, Malformed, SearchResult, SolveTask, Task
+
+ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
 
 _SYSTEM = """\
 Answer the question from what you know. If you are not sure, give your best guess. Write the answer alone, as short as \
@@ -25,20 +29,23 @@ possible, between <answer> and </answer>."""
 class ClosedBook:
     """Asks for the answer directly.
 
-    `guided` shows two worked examples and opens the turn as an answer, for models too small to do so themselves.
+    `guided` shows two worked examples and opens the turn as an answer, for models too small to do so themselves. A
+    `span` is shown above the question as text from outside: whatever it holds, it cannot act. A blank one is none.
 
-    ClosedBook(guided=True).prefix(turn=0, is_last=True) -> "<answer>"
+        ClosedBook(guided=True).prefix(turn=0, is_last=True) -> "<answer>"
+        ClosedBook(span="Venn built it.").opening(task)[-1].text -> "Evidence:\\nVenn built it.\\n\\nQuestion:\\nWho?"
     """
 
     tools: tuple[ToolSchema, ...] = ()
-    stop: tuple[str, ...] = ("</answer>",)
+    stop: tuple[str, ...] = (ANSWER_CLOSE,)
 
-    def __init__(self, *, guided: bool = False) -> None:
+    def __init__(self, *, guided: bool = False, span: str = "") -> None:
         self.guided = guided
-        self.name = "closed-book-guided" if guided else "closed-book"
+        self.span = span if span.strip() else ""
+        self.name = "closed-book" + ("-guided" if guided else "") + ("-with-span" if self.span else "")
 
     def opening(self, task: Task) -> list[Message]:
-        """What to do, then the question."""
+        """What to do, then the evidence if there is any, then the question."""
         if not isinstance(task, SolveTask):
             raise TypeError(f"{self.name} answers questions; it got a {type(task).__name__}")
         messages = [Message("system", (_SYSTEM,))]
@@ -47,11 +54,12 @@ class ClosedBook:
                 Message("user", (f"Question:\n{asked}",)),
                 Message("assistant", (f"<answer>{answer}</answer>",)),
             ]
-        return [*messages, Message("user", ("Question:\n", Quoted(task.question.text)))]
+        evidence: tuple[Part, ...] = ("Evidence:\n", Quoted(self.span), "\n\n") if self.span else ()
+        return [*messages, Message("user", (*evidence, "Question:\n", Quoted(task.question.text)))]
 
     def prefix(self, turn: int, is_last: bool) -> str:
         """In a guided episode, open every turn as an answer."""
-        return "<answer>" if self.guided else ""
+        return ANSWER_OPEN if self.guided else ""
 
     def read(self, text: str) -> Action:
         """The first answer outside a thought."""
@@ -66,14 +74,3 @@ class ClosedBook:
     def reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
         """Ask again, where the limits leave a turn for it."""
         return Message("user", ("Put the answer between <answer> and </answer>.",))
-
-
-class NoSearcher:
-    """Stands where a searcher is expected and none is used."""
-
-    async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
-        """Refuse: with the book closed there is nothing to search."""
-        raise SearchFailed("there is nothing to search with the book closed", kind="rejected")
-
-    async def close(self) -> None:
-        """Nothing is held."""
