@@ -67,6 +67,10 @@ class TokenSampler(Protocol):
         """Log-prob of every token given those before it; the first one's is 0."""
         ...
 
+    async def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
+        """As `score`, for many sequences at once; with `starts`, only the tokens from there on, and 0 before."""
+        ...
+
     async def stop(self) -> None:
         """Let go of threads, memory and connections."""
         ...

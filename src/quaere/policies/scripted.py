@@ -64,6 +64,10 @@ class ScriptedSampler:
         """Every token is as likely as any other."""
         return [0.0] + [-1.0] * (len(token_ids) - 1)
 
+    async def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
+        """As `score`, one after another."""
+        return [await self.score(token_ids) for token_ids in sequences]
+
     async def stop(self) -> None:
         """Nothing is held."""
 

@@ -21,14 +21,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from msgspec import Struct
 
-from quaere.policies.native.attention import PrefillPass
-from quaere.policies.native.bridge import forward, fuse, swap_products
+from quaere.policies.native.bridge import fuse, swap_products
 from quaere.policies.native.decoding import Decoder, Drawn, Joining
 from quaere.policies.native.device import has_kernels
 from quaere.policies.native.picking import how_to_draw
+from quaere.policies.native.scoring import score_sequences
 from quaere.policies.native.slots import Slot, SlotTable
 from quaere.policies.native.stopping import StopStrings
 from quaere.policies.native.storage import KVStorage, Span
@@ -158,23 +157,14 @@ class Engine:
         return self._collect()
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Log-prob of every token given those before it, in a pass of its own; the first one's is 0."""
-        if len(token_ids) < 2:
-            return [0.0] * len(token_ids)
-        storage = KVStorage()
-        storage.reserve(1, len(token_ids), {})
-        result = [0.0]
-        # Logits of the whole vocabulary are made for every token, so not too many at once.
-        chunk = min(2048, self.max_step_tokens)
-        for start in range(0, len(token_ids) - 1, chunk):
-            targets = list(token_ids[start + 1 : start + 1 + chunk])
-            ids = torch.tensor(token_ids[start : start + len(targets)], device=self.device)
-            where = PrefillPass(storage, [Span(0, start, len(targets), 0)], self.device)
-            with torch.no_grad():
-                logits = forward(self.model, where, ids, where.positions)
-            chosen = torch.tensor(targets, device=self.device)[:, None]
-            result += torch.log_softmax(logits, -1).gather(1, chosen)[:, 0].tolist()
-        return result
+        """Log-prob of every token given those before it, in passes of its own; the first one's is 0."""
+        return self.score_many([token_ids])[0]
+
+    def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
+        """As `score`, for many sequences side by side; with `starts`, only the tokens from there on in each."""
+        return score_sequences(
+            self.model, sequences, starts, max_rows=self.max_rows, max_step_tokens=self.max_step_tokens
+        )
 
     # ------------------------------------------------------------------------------------------ one step, in order
 

@@ -153,13 +153,20 @@ class NativeSampler:
             raise
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Log-probs of given tokens, computed between two steps in a pass of its own."""
+        """Log-probs of given tokens, computed between two steps in passes of their own."""
+        return (await self.score_many([token_ids]))[0]
+
+    async def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
+        """As `score`, for many sequences at once; with `starts`, only the tokens from there on in each."""
+        longest = max(map(len, sequences), default=0)
+        if longest > self.max_positions:
+            raise SamplingFailed(f"{longest} tokens exceed the model's {self.max_positions}")
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[float]] = loop.create_future()
+        future: asyncio.Future[list[list[float]]] = loop.create_future()
 
         def job() -> None:
             try:
-                result = self.engine.score(token_ids)
+                result = self.engine.score_many(sequences, starts)
             except Exception as error:
                 loop.call_soon_threadsafe(future.set_exception, _sampling_failed(error))
             else:

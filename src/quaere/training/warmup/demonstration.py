@@ -76,6 +76,10 @@ class _Writer:
         """As above."""
         return [0.0] * len(token_ids)
 
+    async def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
+        """As `score`, one after another."""
+        return [await self.score(token_ids) for token_ids in sequences]
+
     async def stop(self) -> None:
         """Nothing is held."""
 

@@ -1,0 +1,116 @@
+"""How likely given tokens are: many sequences side by side in packed passes, none of them sampled.
+
+    score_sequences(model, [[5, 7, 9], [5, 8]], max_rows=32, max_step_tokens=2048)
+    -> [[0.0, -0.7, -0.1], [0.0, -2.3]]
+
+Memory is bounded however many sequences there are: at most `max_rows` of them have their keys and values stored at a
+time, a pass takes at most `max_step_tokens` tokens, and logits of the whole vocabulary are made for 2048 of them at
+most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from quaere.policies.native.attention import PrefillPass
+from quaere.policies.native.bridge import forward
+from quaere.policies.native.storage import KVStorage, Span
+
+_MAX_LOGITS = 2048  # rows of the vocabulary's size at once
+
+
+def score_sequences(
+    model: Any,
+    sequences: Sequence[Sequence[int]],
+    starts: Sequence[int] = (),
+    *,
+    max_rows: int,
+    max_step_tokens: int,
+) -> list[list[float]]:
+    """Per sequence, the log-prob of every token given those before it; that of a first token is 0.
+
+    With `starts`, only the tokens from there on are scored in each sequence and the others count as 0: what a shared
+    or uninteresting beginning costs is then only its way through the layers, not through the vocabulary.
+    """
+    starts = starts or [1] * len(sequences)
+    if len(starts) != len(sequences) or any(start < 1 for start in starts):
+        raise ValueError("every sequence needs one start, at least 1: nothing comes before a first token")
+    scores = [[0.0] * len(sequence) for sequence in sequences]
+    # Those of about equal length share a storage, whose slots are all as long as the longest.
+    order = sorted(range(len(sequences)), key=lambda number: len(sequences[number]))
+    order = [number for number in order if starts[number] < len(sequences[number])]
+    for first in range(0, len(order), max_rows):
+        rows = [_Row(sequences[number], starts[number], scores[number]) for number in order[first : first + max_rows]]
+        _score_rows(model, rows, max_step_tokens)
+    return scores
+
+
+class _Row:
+    """A sequence, and how far it has come."""
+
+    def __init__(self, token_ids: Sequence[int], start: int, scores: list[float]) -> None:
+        self.token_ids = token_ids
+        self.start = start
+        self.scores = scores
+        self.num_stored = 0
+
+    @property
+    def num_left(self) -> int:
+        """The last token is only ever predicted, so it never goes in."""
+        return len(self.token_ids) - 1 - self.num_stored
+
+
+class _Chunk:
+    """Tokens of one row inside a pass: what goes in, and where the logits that predict scored tokens stand."""
+
+    def __init__(self, row: _Row, slot: int, offset: int, length: int) -> None:
+        self.row = row
+        self.span = Span(slot, row.num_stored, length, offset)
+        begin, end = row.num_stored, row.num_stored + length
+        self.token_ids = row.token_ids[begin:end]
+        self.scored = range(max(begin + 1, row.start), end + 1)  # places of the tokens that get a score
+        self.wanted = range(offset + self.scored.start - 1 - begin, offset + length)
+        row.num_stored = end
+
+
+def _score_rows(model: Any, rows: list[_Row], max_step_tokens: int) -> None:
+    """Run the rows through the model, chunk by chunk, and put their scores where they belong."""
+    device = next(model.parameters()).device
+    storage = KVStorage()
+    storage.reserve(len(rows), max(len(row.token_ids) for row in rows), {})
+    for chunks in _passes(rows, max_step_tokens):
+        where = PrefillPass(storage, [chunk.span for chunk in chunks], device)
+        ids = torch.tensor([token for chunk in chunks for token in chunk.token_ids], device=device)
+        wanted = torch.tensor([place for chunk in chunks for place in chunk.wanted], dtype=torch.long, device=device)
+        targets = [chunk.row.token_ids[place] for chunk in chunks for place in chunk.scored]
+        with torch.no_grad():
+            logits = forward(model, where, ids, where.positions, wanted)
+            if not targets:
+                continue
+            chosen = torch.tensor(targets, device=device)[:, None]
+            values = iter((logits.gather(1, chosen)[:, 0] - logits.logsumexp(-1)).tolist())
+        for chunk in chunks:
+            for place in chunk.scored:
+                chunk.row.scores[place] = next(values)
+
+
+def _passes(rows: list[_Row], max_step_tokens: int) -> Iterator[list[_Chunk]]:
+    """Fill pass after pass with as much of the rows as fits."""
+    chunks: list[_Chunk] = []
+    for slot, row in enumerate(rows):
+        while row.num_left:
+            num_tokens = sum(chunk.span.length for chunk in chunks)
+            num_logits = sum(len(chunk.wanted) for chunk in chunks)
+            # Up to the first scored token a chunk may run on for nothing; from there each token costs a row of logits.
+            free = max(0, row.start - 1 - row.num_stored)
+            length = min(row.num_left, max_step_tokens - num_tokens, free + _MAX_LOGITS - num_logits)
+            if length > 0:
+                chunks.append(_Chunk(row, slot, num_tokens, length))
+            if row.num_left:  # the pass is full
+                yield chunks
+                chunks = []
+    if chunks:
+        yield chunks
