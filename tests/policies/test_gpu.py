@@ -57,6 +57,13 @@ def test_log_probs_agree_with_plain_transformers(family, dtype, tolerance):
         assert (torch.tensor(request.logprobs) - expected).abs().max() < tolerance
 
 
+def test_sequences_scored_together_score_as_they_do_alone():
+    engine = make_engine()
+    sequences = [request.tokens for request in requests(24, temperature=1.0)]
+    for together, tokens in zip(engine.score_many(sequences), sequences, strict=True):
+        assert together == pytest.approx(engine.score(tokens), abs=1e-3)
+
+
 def test_batched_and_one_at_a_time_give_the_same_tokens():
     together = run(make_engine(), requests(24, temperature=0.7))
     alone = run(make_engine(max_rows=1), requests(24, temperature=0.7))

@@ -21,6 +21,7 @@ COMMANDS = (
     "warmup",
     "evolve",
     "eval",
+    "verify",
     "export",
     "runs",
     "doctor",

@@ -1,0 +1,224 @@
+"""`quaere verify`: what the evidence in a file is worth to a model.
+
+quaere verify curriculum.jsonl --model smollm2-135m
+quaere verify curriculum.jsonl --model smollm2-135m --form teacher_forced --index INDEX
+quaere verify curriculum.jsonl --model openai:qwen3-4b@http://localhost:8000/v1 --samples 10 --out verified.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quaere.cli.verify_view import print_items, result_json
+from quaere.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from quaere.evaluation.supporting import ClaimFile, Verified
+    from quaere.records import Evidence, Support
+    from quaere.rollout.policy import Policy
+    from quaere.training.phases.verifying import Claim, Form, VerifierSettings
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `verify` to the command line."""
+    parser = commands.add_parser("verify", help="measure what evidence does for the answers of a model")
+    parser.set_defaults(run=run)
+    parser.add_argument("file", type=Path, metavar="FILE", help="JSONL of question, answer (or answers) and evidence")
+    parser.add_argument("--model", required=True, help="catalogue name, directory, hub id, or openai:MODEL@BASE_URL")
+    parser.add_argument(
+        "--form",
+        choices=["sampled", "teacher_forced", "hosted"],
+        help="how chances are found (default: sampled; hosted for an openai: model)",
+    )
+    parser.add_argument("--samples", type=int, default=5, metavar="M", help="turns with and without (default: 5)")
+    parser.add_argument("--temperature", type=float, default=1.0, metavar="T", help="of sampled turns (default: 1)")
+    parser.add_argument("--turn-tokens", type=int, default=256, metavar="N", help="tokens per turn (default: 256)")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N lines of the file")
+    parser.add_argument("--index", type=Path, metavar="DIR", help="say where in its documents each span stands")
+    parser.add_argument(
+        "--guided",
+        action=argparse.BooleanOptionalAction,
+        help="open turns for models too small to follow the protocol "
+        "(default: only for models of the catalogue that need it)",
+    )
+    engine = parser.add_argument_group("engine")
+    engine.add_argument("--max-rows", type=int, default=32, metavar="N", help="turns at once (default: 32)")
+    engine.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    engine.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto")
+    engine.add_argument("--deterministic", action="store_true", help="batches that never depend on timing; slower")
+    engine.add_argument("--seed", type=int, default=0)
+    output = parser.add_argument_group("output")
+    output.add_argument("--out", type=Path, metavar="FILE.json", help="write the result")
+    output.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Check everything that can be checked at once, then load, verify and print."""
+    from quaere.evaluation.supporting import locate_evidence, read_claims
+    from quaere.search.index import open_index
+
+    settings = _settings(args)
+    found = read_claims(args.file, args.limit)
+    index = open_index(args.index) if args.index else None
+    places = locate_evidence([span for spans in found.spans for span in spans], index) if index else None
+    supports = asyncio.run(_verify(args, settings, found.claims))
+    _show(args, settings, _put_together(found, supports, places))
+
+
+def _settings(args: argparse.Namespace) -> VerifierSettings:
+    from quaere.policies.catalogue import needs_guide
+    from quaere.training.phases.verifying import VerifierSettings
+
+    for name in ("samples", "limit", "max_rows", "turn_tokens"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    if not 0 <= args.temperature < float("inf"):
+        raise BadInput(f"--temperature must be at least 0, not {args.temperature:g}")
+    if args.out is not None and (args.out.is_dir() or not args.out.absolute().parent.is_dir()):
+        raise BadInput(f"--out {args.out} cannot be written: it names a folder, or lies in none that exists")
+    is_endpoint = args.model.startswith("openai:")
+    form: Form = args.form or ("hosted" if is_endpoint else "sampled")
+    if is_endpoint and form != "hosted":
+        raise BadInput(f"an openai: model is verified in the hosted form, not {form}", hint="leave --form out")
+    if form == "hosted" and not is_endpoint:
+        raise BadInput("the hosted form needs an endpoint", hint="--model openai:NAME@URL")
+    guided = needs_guide(args.model) if args.guided is None else args.guided
+    return VerifierSettings(
+        form=form,
+        samples=args.samples,
+        model=args.model if is_endpoint else "",
+        turn_tokens=args.turn_tokens,
+        temperature=args.temperature,
+        guided=guided,
+    )
+
+
+async def _verify(args: argparse.Namespace, settings: VerifierSettings, claims: list[Claim]) -> list[Support | None]:
+    from rich.console import Console
+
+    from quaere.training.phases.verifying import verify_claims
+
+    quiet = Console(stderr=True, highlight=False)
+    policy = _open_policy(args, settings, quiet)
+    try:
+        with _progress(len(claims), quiet) as advance:
+            return await verify_claims(
+                policy,
+                claims,
+                settings,
+                seed=args.seed,
+                concurrency=args.max_rows,
+                on_support=lambda claim, support: advance(support),
+            )
+    finally:
+        await policy.stop()
+
+
+def _open_policy(args: argparse.Namespace, settings: VerifierSettings, quiet: Console) -> Policy:
+    from quaere.rollout.policy import open_policy
+    from quaere.training.phases.verifying import open_hosted
+
+    def report(line: str) -> None:
+        quiet.print(line, style="dim", markup=False)
+
+    if settings.form == "hosted":
+        return open_hosted(settings)
+    report(f"loading {args.model}")
+    return open_policy(
+        args.model,
+        device=args.device,
+        dtype=args.dtype,
+        mode="deterministic" if args.deterministic else "fast",
+        max_rows=args.max_rows,
+        report=report,
+    )
+
+
+@contextmanager
+def _progress(total: int, quiet: Console) -> Iterator[Callable[[Support | None], None]]:
+    """A bar with the time left on a terminal; elsewhere a plain line after every tenth of the claims."""
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from quaere.cli.progress import format_duration
+
+    num_done, started = 0, time.monotonic()
+    values: list[float] = []
+    columns = (TextColumn("verifying"), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"))
+    is_terminal = sys.stderr.isatty()
+    with Progress(
+        *columns,
+        TimeRemainingColumn(),
+        TextColumn("V {task.fields[value]}"),
+        console=quiet,
+        disable=not is_terminal,
+        transient=True,
+    ) as bar:
+        task = bar.add_task("verifying", total=total, value="")
+
+        def advance(support: Support | None) -> None:
+            nonlocal num_done
+            num_done += 1
+            values.extend([support.value] if support else [])
+            mean = f"{sum(values) / len(values):+.3f}" if values else "unknown"
+            bar.update(task, advance=1, value=mean)
+            if not is_terminal and (num_done % max(1, total // 10) == 0 or num_done == total):
+                left_s = (time.monotonic() - started) / num_done * (total - num_done)
+                left = f", about {format_duration(left_s)} left" if num_done < total else ""
+                quiet.print(f"{num_done} of {total} verified, mean V {mean}{left}", markup=False)
+
+        yield advance
+
+
+def _put_together(
+    found: ClaimFile, supports: list[Support | None], places: dict[str, Evidence | None] | None
+) -> list[Verified]:
+    """One item per claim; a claim's evidence is verbatim if all of its spans are."""
+    from quaere.evaluation.supporting import Verified
+
+    items = []
+    for claim, spans, support in zip(found.claims, found.spans, supports, strict=True):
+        located = [places[span] for span in spans] if places is not None else []
+        verbatim = tuple(evidence for evidence in located if evidence is not None)
+        evidence = (verbatim if len(verbatim) == len(spans) else ()) if places is not None else None
+        items.append(Verified(claim, support, support.value if support else None, evidence))
+    return items
+
+
+def _show(args: argparse.Namespace, settings: VerifierSettings, items: list[Verified]) -> None:
+    from msgspec import structs
+
+    from quaere.evaluation.supporting import score_supporting
+
+    score = score_supporting(items)
+    kept = {
+        "file": str(args.file),
+        "limit": args.limit,
+        **structs.asdict(settings),
+        "model": args.model,
+        "index": str(args.index) if args.index else None,
+        "device": args.device,
+        "dtype": args.dtype,
+        "max_rows": args.max_rows,
+        "deterministic": args.deterministic,
+        "seed": args.seed,
+    }
+    told = result_json(kept, score, items)
+    if args.out:
+        try:
+            args.out.write_text(told + "\n", encoding="utf-8")
+        except OSError as error:
+            raise BadInput(f"cannot write {args.out}: {error.strerror}") from error
+    if args.json:
+        print(told)
+    else:
+        print_items(score, items)
