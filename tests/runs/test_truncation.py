@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from quaere.errors import BadInput
-from quaere.records import Candidate, DropReason
+from quaere.records import Candidate, DropReason, Evidence, Support
 from quaere.runs import Event, Run
 from quaere.runs import run as run_module
 from quaere.runs.shards import ShardWriter
@@ -185,19 +185,28 @@ def test_candidates_come_back_in_order_and_by_filter(tmp_path: Path) -> None:
         assert run.candidates(iteration=1) == [candidate for candidate in added if candidate.iteration == 1]
         assert run.candidates(kept=True) == added[:1]
         assert run.candidates(kept=False) == added[1:]
-        assert run.candidates(reason="duplicate", iteration=1, kept=False) == [
-            candidate for candidate in added if candidate.reason == "duplicate"
+        assert run.candidates(reason="refused", iteration=1, kept=False) == [
+            candidate for candidate in added if candidate.reason == "refused"
         ]
         assert run.candidates(reason="duplicate", kept=True) == []
 
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 small = st.integers(-(2**63), 2**63 - 1)
+any_evidence = st.builds(
+    lambda doc_id, start, words: Evidence(doc_id, start, start + len(words), words), text, st.integers(0, 2**62), text
+)
 any_candidate = st.builds(
     Candidate,
     *(text, small, small, text, text, small, text, text, small, small),
     st.sampled_from(get_args(DropReason)),
     st.dictionaries(text, st.floats(), max_size=2),
+    text,
+    st.none() | any_evidence,
+    st.none() | st.builds(Support, st.floats(), st.floats(), st.integers(0, 2**62)),
+    st.lists(text, max_size=2).map(tuple),
+    small,
+    text,
 )
 
 
@@ -273,5 +282,5 @@ def test_a_run_of_an_older_schema_is_refused(tmp_path: Path) -> None:
     Run.create(tmp_path / "r", "ask").close()
     with sqlite3.connect(tmp_path / "r" / "run.db") as database:
         database.execute("PRAGMA user_version = 1")
-    with pytest.raises(BadInput, match="has schema 1; this quaere reads 2"):
+    with pytest.raises(BadInput, match="has schema 1; this quaere reads 2 to 3"):
         Run.open(tmp_path / "r")

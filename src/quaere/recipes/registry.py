@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from quaere.chat.protocol import Protocol
 from quaere.errors import BadInput
 from quaere.runs import Run
 from quaere.training.reporting import Reporter
@@ -20,9 +21,10 @@ class Recipe(Struct, frozen=True):
     """A recipe by its name.
 
     `check` refuses a config that makes no sense; `plan` says in words what a run would do and cost; `train` does it,
-    from wherever the run stands.
+    from wherever the run stands; `solver_protocol` is how a run of this config speaks to its solver.
 
-        Recipe(name="drzero", summary="...", schema=DrZeroConfig, presets=PRESETS, check=..., plan=..., train=...)
+        Recipe(name="drzero", summary="...", schema=DrZeroConfig, presets=PRESETS, check=..., plan=..., train=...,
+               solver_protocol=...)
     """
 
     name: str
@@ -32,6 +34,7 @@ class Recipe(Struct, frozen=True):
     check: Callable[[Any], None]
     plan: Callable[[Any], list[tuple[str, str]]]
     train: Callable[[Any, Run, Reporter], Awaitable[None]]
+    solver_protocol: Callable[[Any], Protocol]
 
 
 def find_recipe(name: str) -> Recipe:

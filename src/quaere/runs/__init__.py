@@ -8,5 +8,19 @@ Run.open("runs/ask-20250301-101500").episode("ask-0")
 from quaere.runs.listing import RunSummary, find_run, list_runs, runs_root
 from quaere.runs.rows import EpisodeRow, Event, Metric, RunInfo
 from quaere.runs.run import Run
+from quaere.runs.verdicts import Verdict, give_verdicts, judge
 
-__all__ = ["EpisodeRow", "Event", "Metric", "Run", "RunInfo", "RunSummary", "find_run", "list_runs", "runs_root"]
+__all__ = [
+    "EpisodeRow",
+    "Event",
+    "Metric",
+    "Run",
+    "RunInfo",
+    "RunSummary",
+    "Verdict",
+    "find_run",
+    "give_verdicts",
+    "judge",
+    "list_runs",
+    "runs_root",
+]

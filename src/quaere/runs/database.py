@@ -14,9 +14,18 @@ from typing import Any
 
 from quaere.errors import BadInput
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+OLDEST_VERSION = 2  # read as it is; brought up to date as soon as somebody writes
+_BUSY_S = 30.0  # how long a writer waits for another: a run in training, or a person giving verdicts beside it
 
-_SCHEMA = """
+# What a person said of candidates. Without a step, and apart from them: cutting a run back must not lose it.
+_VERDICTS = """
+CREATE TABLE verdicts (
+    candidate_id TEXT PRIMARY KEY, kind TEXT NOT NULL, question TEXT NOT NULL, answer TEXT NOT NULL,
+    span TEXT NOT NULL, note TEXT NOT NULL, time TEXT NOT NULL
+) STRICT
+"""
+_SCHEMA = f"""
 CREATE TABLE runs (
     id TEXT PRIMARY KEY, kind TEXT NOT NULL, created TEXT NOT NULL, version TEXT NOT NULL,
     settings TEXT NOT NULL, writer_pid INTEGER
@@ -38,12 +47,27 @@ CREATE TABLE candidates (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, step INTEGER NOT NULL, iteration INTEGER NOT NULL,
     episode_id TEXT NOT NULL, document_id TEXT NOT NULL, hops INTEGER NOT NULL,
     question TEXT NOT NULL, answer TEXT NOT NULL, num_right INTEGER NOT NULL, num_attempts INTEGER NOT NULL,
-    reason TEXT NOT NULL, scores TEXT NOT NULL
+    reason TEXT NOT NULL, scores TEXT NOT NULL,
+    span TEXT NOT NULL DEFAULT '', evidence TEXT, support TEXT, refusals TEXT NOT NULL DEFAULT '[]',
+    cluster INTEGER NOT NULL DEFAULT -1, question_type TEXT NOT NULL DEFAULT ''
 ) STRICT;
+{_VERDICTS};
 CREATE TABLE events (
     number INTEGER PRIMARY KEY, step INTEGER NOT NULL, kind TEXT NOT NULL, message TEXT NOT NULL
 ) STRICT;
 """
+# By version: what makes it the next one. New columns have defaults, so that a row of before is a row of today.
+_MIGRATIONS = {
+    2: (
+        "ALTER TABLE candidates ADD COLUMN span TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE candidates ADD COLUMN evidence TEXT",
+        "ALTER TABLE candidates ADD COLUMN support TEXT",
+        "ALTER TABLE candidates ADD COLUMN refusals TEXT NOT NULL DEFAULT '[]'",
+        "ALTER TABLE candidates ADD COLUMN cluster INTEGER NOT NULL DEFAULT -1",
+        "ALTER TABLE candidates ADD COLUMN question_type TEXT NOT NULL DEFAULT ''",
+        _VERDICTS,
+    )
+}
 
 
 def create_database(path: Path) -> None:
@@ -57,25 +81,47 @@ def create_database(path: Path) -> None:
 
 
 def connect(path: Path, *, write: bool) -> sqlite3.Connection:
-    """Open the database of a run; anything that is not one, or a newer one, is a `BadInput`."""
+    """Open the database of a run; anything that is not one, or a newer one, is a `BadInput`.
+
+    To write to one of an earlier schema brings it up to date; to read it leaves it as it is.
+    """
     if not path.is_file():
         raise BadInput(f"{path.parent} is not a run directory: it has no {path.name}", hint="quaere runs list")
     mode = "mode=rw" if write else "mode=ro"
     if not write and not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists():
         mode = "immutable=1"  # SQLite wants to write beside a WAL database even to read it, unless nobody can change it
     try:
-        database = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)
+        database = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_BUSY_S)
         database.row_factory = sqlite3.Row
-        (version,) = database.execute("PRAGMA user_version").fetchone()
+        version = _read_version(database)
         if write:
             database.execute("PRAGMA synchronous = FULL")  # a committed row survives a power cut, like its frame
+            version = _migrate(database, version)
     except sqlite3.Error as error:
         raise BadInput(f"{path} cannot be read: {error}", hint="quaere runs list") from error
-    if version != SCHEMA_VERSION:
+    if not OLDEST_VERSION <= version <= SCHEMA_VERSION:
         database.close()
-        said = f"{path} has schema {version}; this quaere reads {SCHEMA_VERSION}"
+        said = f"{path} has schema {version}; this quaere reads {OLDEST_VERSION} to {SCHEMA_VERSION}"
         raise BadInput(said, hint="pip install -U quaere" if version > SCHEMA_VERSION else "quaere runs list")
     return database
+
+
+def _read_version(database: sqlite3.Connection) -> int:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def _migrate(database: sqlite3.Connection, version: int) -> int:
+    """Bring an earlier schema up to date, all of it or nothing; another process may be about to do the same."""
+    if not OLDEST_VERSION <= version < SCHEMA_VERSION:
+        return version
+    with database:
+        database.execute("BEGIN IMMEDIATE")
+        for number in range(_read_version(database), SCHEMA_VERSION):
+            for statement in _MIGRATIONS[number]:
+                database.execute(statement)
+            database.execute(f"PRAGMA user_version = {number + 1}")
+    return SCHEMA_VERSION
 
 
 def insert(
@@ -94,7 +140,7 @@ def insert(
 
 
 def drop_after(database: sqlite3.Connection, step: int) -> None:
-    """Delete every row of a later step, all of them or none."""
+    """Delete every row of a later step, all of them or none. Verdicts stay: a person gave them, not a step."""
     with database:
         for table in ("episodes", "metrics", "candidates", "events"):
             database.execute(f"DELETE FROM {table} WHERE step > ?", (step,))

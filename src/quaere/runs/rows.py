@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from quaere.records import Answer, Candidate, EndReason, Episode, Proposal, SolveTask, Task
+from quaere.records import Answer, Candidate, EndReason, Episode, Evidence, Proposal, SolveTask, Support, Task
 from quaere.runs.shards import Frame
 
 
@@ -107,14 +107,24 @@ def read_place(row: sqlite3.Row) -> Frame:
     return Frame(shard=row["shard"], offset=row["offset"], length=row["length"])
 
 
-def candidate_row(candidate: Candidate) -> dict[str, str | int]:
+def candidate_row(candidate: Candidate) -> dict[str, str | int | None]:
     """A candidate as a row of `candidates`."""
-    return {**msgspec.structs.asdict(candidate), "scores": encode_values(candidate.scores)}
+    return {
+        **msgspec.structs.asdict(candidate),
+        "scores": encode_values(candidate.scores),
+        "evidence": _encode_record(candidate.evidence),
+        "support": _encode_record(candidate.support),
+        "refusals": json.dumps(candidate.refusals),
+    }
 
 
 def read_candidate(row: sqlite3.Row | Mapping[str, Any]) -> Candidate:
-    """The candidate of a row of `candidates`."""
-    return msgspec.convert({**dict(row), "scores": json.loads(row["scores"])}, Candidate)
+    """The candidate of a row of `candidates`; what an earlier schema does not know is as `Candidate` says."""
+    values = dict(row)
+    for name in ("scores", "evidence", "support", "refusals"):
+        if values.get(name) is not None:
+            values[name] = json.loads(values[name])
+    return msgspec.convert(values, Candidate)
 
 
 def encode_values(values: Mapping[str, float]) -> str:
@@ -134,6 +144,10 @@ def encode_episode(episode: Episode) -> bytes:
     if msgspec.json.decode(line, type=Episode) != episode:
         raise ValueError("it would not be read back the same")
     return line
+
+
+def _encode_record(record: Evidence | Support | None) -> str | None:
+    return None if record is None else json.dumps(msgspec.structs.asdict(record))
 
 
 def _subject(task: Task) -> str:

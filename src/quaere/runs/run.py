@@ -1,7 +1,8 @@
 """One run: its directory is the truth about it.
 
     runs/ask-20250301-101500/
-        run.db                       what it was run with, metrics, candidates, events, and where each episode lies
+        run.db                       what it was run with, metrics, candidates, events, where each episode lies, and
+                                     what people said of the candidates
         episodes/00000.jsonl.zst     the episodes
         config.yaml                  of a training run: all its settings
         run.lock                     held by the one process that writes
@@ -12,13 +13,15 @@ the index knows can be read, at any moment, and by any number of readers beside 
 
 A training run that goes on from a checkpoint first drops what lies beyond it (`truncate_after`). Rows go first here,
 then bytes, so that a process killed between the two leaves the same as above.
+
+Verdicts alone are written beside the writer, by anybody and at any time: see `verdicts.py`.
 """
 
 from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count, groupby
@@ -30,6 +33,7 @@ import msgspec
 from filelock import FileLock
 
 import quaere
+from quaere.chat.spans import check_evidence
 from quaere.errors import BadInput
 from quaere.records import Candidate, DropReason, EndReason, Episode
 from quaere.runs.database import connect, drop_after, insert
@@ -49,6 +53,7 @@ from quaere.runs.rows import (
     read_place,
 )
 from quaere.runs.shards import ShardWriter, read_frame
+from quaere.runs.verdicts import Verdict, is_learned, read_verdicts
 
 
 class Run:
@@ -174,8 +179,18 @@ class Run:
         with self._writing():
             insert(self._database, "metrics", rows, replace=True)
 
-    def add_candidates(self, candidates: Sequence[Candidate]) -> None:
-        """Keep what a proposer wrote, and why it was kept or dropped: all of them are stored, or none."""
+    def add_candidates(
+        self, candidates: Sequence[Candidate], *, read_document: Callable[[str], str] | None = None
+    ) -> None:
+        """Keep what a proposer wrote, and why it was kept or dropped: all of them are stored, or none.
+
+        With `read_document`, which gives a document's text by its id, evidence that is not `document[start:end]` is
+        refused. Without it, evidence is still refused if its text is not as long as its offsets say.
+
+            run.add_candidates([candidate], read_document=index.document)
+        """
+        for candidate in candidates:
+            _check_evidence(candidate, read_document)
         with self._writing():
             insert(self._database, "candidates", [candidate_row(candidate) for candidate in candidates])
 
@@ -278,6 +293,17 @@ class Run:
         found = [read_candidate(row) for row in rows]
         return [candidate for candidate in found if kept is None or candidate.kept == kept]
 
+    def verdicts(self) -> dict[str, Verdict]:
+        """What people have said of candidates, by the candidate's id; some may be about one that is no longer there."""
+        with self._reading():
+            return read_verdicts(self._database)
+
+    def curriculum(self, iteration: int | None = None) -> list[Candidate]:
+        """What a solver learns from: the kept without those a person rejected, and the dropped that one accepted."""
+        verdicts = self.verdicts()
+        found = self.candidates(iteration=iteration)
+        return [candidate for candidate in found if is_learned(candidate, verdicts.get(candidate.id))]
+
     def events(self) -> list[Event]:
         """What happened, in the order it did."""
         return [Event(*row) for row in self._query("SELECT step, kind, message FROM events ORDER BY number")]
@@ -290,8 +316,13 @@ class Run:
     # -------------------------------------------------------------------------------------------------- details
 
     def _query(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
-        try:
+        with self._reading():
             return self._database.execute(sql, values).fetchall()
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
         except sqlite3.Error as error:
             raise BadInput(f"{self.path / DATABASE} cannot be read: {error}", hint="quaere runs list") from error
 
@@ -348,3 +379,16 @@ def _encode(episode: Episode) -> bytes:
         return encode_episode(episode)
     except (msgspec.MsgspecError, ValueError) as error:
         raise BadInput(f"episode {episode.id} cannot be stored: {error}") from error
+
+
+def _check_evidence(candidate: Candidate, read_document: Callable[[str], str] | None) -> None:
+    evidence = candidate.evidence
+    if evidence is None:
+        return
+    try:
+        if read_document is not None:
+            check_evidence(evidence, read_document(evidence.doc_id))
+        elif evidence.start < 0 or evidence.end - evidence.start != len(evidence.text):
+            raise BadInput(f"{len(evidence.text)} characters cannot be those from {evidence.start} to {evidence.end}")
+    except BadInput as error:
+        raise BadInput(f"candidate {candidate.id} cannot be stored: {error}") from error

@@ -12,7 +12,7 @@ drawn in a step derives from its place in the run, never from what came before i
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +85,14 @@ class TrainingRun:
         reporter: Reporter,
         num_steps: int,
         seed: int,
+        read_document: Callable[[str], str] | None = None,
     ) -> None:
         self.store = store
         self.actors = actors
         self.reporter = reporter
         self.num_steps = num_steps
         self.seed = seed
+        self._read_document = read_document  # evidence is checked against it before it is stored
         self._settings = checkpoints
         self._health = health
         self._watch = Watch(health)
@@ -157,7 +159,7 @@ class TrainingRun:
         place = {"run/iteration": float(step.iteration), "run/phase": float(PHASES.index(step.phase))}
         step.metrics |= measure_memory() | place
         self.store.add_episodes(step.episodes, step.measured, step=step.step, phase=step.phase)
-        self.store.add_candidates(step.candidates)
+        self.store.add_candidates(step.candidates, read_document=self._read_document)
         self.store.log_metrics(step.step, step.metrics)
         if role:
             self.actors.weights_changed(role)

@@ -11,6 +11,7 @@ from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.device import choose_device
 from quaere.recipes.drzero.config import PRESETS, DrZeroConfig, check_config
 from quaere.recipes.drzero.measuring import GRPO_ROLLOUTS
+from quaere.recipes.drzero.prompts import solver_protocol
 from quaere.recipes.drzero.train import ROLES, count_batches, count_candidates, count_steps, evolve
 from quaere.recipes.registry import Recipe
 from quaere.runs import Run
@@ -46,6 +47,7 @@ async def train(config: DrZeroConfig, store: Run, reporter: Reporter) -> None:
             reporter=reporter,
             num_steps=count_steps(config),
             seed=config.seed,
+            read_document=index.document,
         )
         try:
             await evolve(config, training, index, searcher)
@@ -147,4 +149,5 @@ DRZERO = Recipe(
     check=check,
     plan=plan,
     train=train,
+    solver_protocol=solver_protocol,
 )

@@ -34,6 +34,7 @@ from quaere.training.phases.selecting import (
     judge_attempts,
     judge_form,
     make_candidate,
+    measure_verdicts,
     remember_questions,
 )
 from quaere.training.trainingrun import RolledBack, Step, TrainingRun
@@ -133,11 +134,11 @@ class _DrZero:
     async def train_solver(self, iteration: int) -> None:
         """GRPO: a group of answers to each question, paid by exact match (Eq. 5)."""
         config = self.config.solver
-        curriculum = self.training.store.candidates(iteration=iteration, kept=True)
+        kept = self.training.store.candidates(iteration=iteration, kept=True)
+        curriculum = self.training.store.curriculum(iteration)
         if not curriculum:
-            self.training.reporter.note(
-                f"iteration {iteration + 1}: no question was kept, so the solver learns nothing"
-            )
+            why = "every question that was kept was rejected" if kept else "no question was kept"
+            self.training.reporter.note(f"iteration {iteration + 1}: {why}, so the solver learns nothing")
             self.training.skip(config.steps)
             return
         steps = self.training.steps(iteration, "solver", config.steps, role="solver", settings=config.learner)
@@ -156,6 +157,7 @@ class _DrZero:
                 advantages = shuffled(advantages, step.seed)
             learn(step, episodes, advantages)
             measure_solver(step, episodes, rewards, advantages, config.attempts)
+            step.metrics |= measure_verdicts(kept, curriculum)
 
     # ---------------------------------------------------------------------------------------------- what they share
 

@@ -68,6 +68,21 @@ def make_candidate(
     )
 
 
+def measure_verdicts(kept: Sequence[Candidate], curriculum: Sequence[Candidate]) -> dict[str, float]:
+    """How a curriculum differs, by what people said, from the candidates the run itself kept.
+
+    measure_verdicts([a, b], [b, c])
+    -> {"curriculum/questions": 2.0, "curriculum/rejected": 1.0, "curriculum/accepted": 1.0}
+    """
+    num_accepted = sum(not candidate.kept for candidate in curriculum)
+    num_rejected = len(kept) - (len(curriculum) - num_accepted)
+    return {
+        "curriculum/questions": float(len(curriculum)),
+        "curriculum/rejected": float(num_rejected),
+        "curriculum/accepted": float(num_accepted),
+    }
+
+
 def draw_questions(curriculum: Sequence[Candidate], number: int, batch: int, seed: int) -> list[Question]:
     """The questions of a step: the curriculum in shuffled rounds, each question once a round.
 
