@@ -24,6 +24,7 @@ COMMANDS = (
     "verify",
     "export",
     "runs",
+    "curriculum",
     "doctor",
 )
 

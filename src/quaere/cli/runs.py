@@ -62,7 +62,7 @@ def run_list(args: argparse.Namespace) -> None:
     root = runs_root(args.runs)
     summaries = list_runs(root)
     if args.json:
-        print(_json(summaries))
+        print(as_json(summaries))
         return
     console = Console(highlight=False)
     if not summaries:
@@ -103,7 +103,7 @@ def _show_training(run: Run, args: argparse.Namespace) -> None:
 
     summary = summarise_training(run)
     if args.json:
-        print(_json(summary))
+        print(as_json(summary))
     else:
         Console(highlight=False).print(render_training(summary, args.name))
 
@@ -115,7 +115,7 @@ def _show_metrics(run: Run, args: argparse.Namespace) -> None:
 
     found = find_metrics(run, args.metrics)
     if args.json:
-        print(_json(found))
+        print(as_json(found))
         return
     for name, metrics in found.items():
         for metric in metrics:
@@ -130,7 +130,7 @@ def _show_candidates(run: Run, args: argparse.Namespace) -> None:
 
     candidates = run.candidates()
     if args.json:
-        print(_json(candidates))
+        print(as_json(candidates))
         return
     console = Console(highlight=False)
     if candidates:
@@ -148,7 +148,7 @@ def _show_episodes(run: Run, args: argparse.Namespace) -> None:
 
     rows = run.index(step=None if args.episodes in (None, ALL_STEPS) else args.episodes)
     if args.json:
-        print(_json({"run": run.info, "episodes": rows, "metrics": run.metric_names()}))
+        print(as_json({"run": run.info, "episodes": rows, "metrics": run.metric_names()}))
         return
     console = Console(highlight=False)
     console.print(render_info(run.info))
@@ -179,7 +179,7 @@ def _show_episode(episode: Episode, args: argparse.Namespace) -> None:
     from quaere.cli.episode_view import render_episode, render_tokens
 
     if args.json:
-        print(_json(episode))
+        print(as_json(episode))
         return
     console = Console(highlight=False)
     console.print(render_episode(episode, full=args.full))
@@ -187,7 +187,7 @@ def _show_episode(episode: Episode, args: argparse.Namespace) -> None:
         console.print(render_tokens(episode))
 
 
-def _json(value: Any) -> str:
+def as_json(value: Any) -> str:
     """Indented JSON in ASCII, so that no character of a document reaches the terminal as itself."""
     import json
 

@@ -1,0 +1,322 @@
+"""`quaere curriculum`: the questions a run wrote for its solver, why each was kept or dropped, and what you say of it.
+
+quaere curriculum evolve-1 --kept --hops 2 --min value=0.5
+quaere curriculum evolve-1 show i0g-0003
+quaere curriculum evolve-1 reject i0g-0003 --note "two bridges fit"
+quaere curriculum evolve-1 export questions.parquet --learned
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from quaere.cli.runs import as_json
+from quaere.errors import BadInput
+
+if TYPE_CHECKING:
+    from quaere.runs import Run
+    from quaere.runs.curriculum import Item, ItemFilter
+    from quaere.search.index import Index
+
+_TABLE_ROWS = 40
+_FILTERS = ("kept", "dropped", "learned", "reason", "verdict", "hops", "iteration", "min", "max", "text")
+_KINDS = {"accept": "accepted", "reject": "rejected", "flag": "flagged"}
+_HELP = {
+    "accept": "let the solver learn from them, also if they were dropped",
+    "reject": "keep the solver from learning from them",
+    "flag": "mark them to come back to; the solver learns as before",
+}
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `curriculum` with its actions to the command line."""
+    parser = commands.add_parser(
+        "curriculum",
+        help="look at the questions a run wrote, and judge them",
+        description="Without an action: the candidates of a run as a list. Filters narrow it.",
+    )
+    parser.add_argument("name", metavar="RUN", help="a run's name or directory")
+    parser.set_defaults(run=run_list)
+    _add_filters(parser)
+    parser.add_argument(
+        "--limit", type=_count, metavar="N", help=f"at most so many (default: {_TABLE_ROWS}; all in JSON)"
+    )
+    parser.add_argument("--offset", type=_count, default=0, metavar="N", help="leave out the first so many")
+    _add_places(parser)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
+    show = actions.add_parser("show", help="one candidate with all that is known of it")
+    show.add_argument("id", metavar="ID")
+    show.set_defaults(run=run_show)
+    for action, help in _HELP.items():
+        judging = actions.add_parser(action, help=help)
+        judging.add_argument("ids", metavar="ID", nargs="+")
+        judging.add_argument("--note", default="", metavar="TEXT", help="why")
+        judging.set_defaults(run=run_judge)
+    clear = actions.add_parser("clear", help="take verdicts back")
+    clear.add_argument("ids", metavar="ID", nargs="+")
+    clear.set_defaults(run=run_clear)
+    export = actions.add_parser("export", help="write candidates to FILE.parquet or FILE.jsonl")
+    export.add_argument("file", type=Path, metavar="FILE")
+    export.add_argument("--verl", action="store_true", help="the Parquet verl trains from: what the solver learns from")
+    export.add_argument("--force", action="store_true", help="replace FILE if it is there")
+    _add_filters(export, default=argparse.SUPPRESS)
+    export.set_defaults(run=run_export)
+    reading = actions.add_parser("import", help="take the verdicts of an edited export")
+    reading.add_argument("file", type=Path, metavar="FILE")
+    reading.set_defaults(run=run_import)
+    for added in actions.choices.values():
+        _add_places(added, default=argparse.SUPPRESS)
+
+
+def _add_filters(parser: argparse.ArgumentParser, default: Any = None) -> None:
+    """The filters. An action's own must be `SUPPRESS`ed: argparse would overwrite what stood before the action."""
+    from quaere.records import DropReason
+    from quaere.runs.verdicts import VerdictKind
+
+    group = parser.add_argument_group("filters")
+    which = group.add_mutually_exclusive_group()
+    add: Callable[..., Any] = group.add_argument
+    which.add_argument("--kept", action="store_true", default=default, help="what the run kept")
+    which.add_argument("--dropped", action="store_true", default=default, help="what it dropped")
+    which.add_argument(
+        "--learned", action="store_true", default=default, help="what a solver learns from, by your verdicts too"
+    )
+    reasons = [reason for reason in get_args(DropReason) if reason]
+    add("--reason", choices=reasons, default=default, metavar="R", help=f"dropped as: {', '.join(reasons)}")
+    kinds = [*get_args(VerdictKind), "none"]
+    add("--verdict", choices=kinds, default=default, metavar="V", help=f"judged as: {', '.join(kinds)}")
+    add("--hops", type=int, default=default, metavar="H")
+    add("--iteration", type=int, default=default, metavar="I", help="counted from 0")
+    bounds = "votes, rate, p+, p-, value, or a score's name"
+    add("--min", action="append", type=_bound, default=default, metavar="NAME=VALUE", help=f"at least; {bounds}")
+    add("--max", action="append", type=_bound, default=default, metavar="NAME=VALUE", help="at most")
+    add("--text", default=default, metavar="T", help="in the question, the answer or the span, in any case")
+
+
+def _add_places(parser: argparse.ArgumentParser, default: Any = None) -> None:
+    parser.add_argument(
+        "--index", default=default, metavar="DIR", help="the documents, if they are not where the run had them"
+    )
+    parser.add_argument(
+        "--runs", default=default, metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)"
+    )
+    parser.add_argument("--json", action="store_true", default=default, help="print JSON")
+
+
+def _bound(text: str) -> tuple[str, float]:
+    name, _, value = text.rpartition("=")
+    try:
+        if name:
+            return name, float(value)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as value=0.5")
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
+    return int(text)
+
+
+# ------------------------------------------------------------------------------------------------------------- actions
+
+
+def run_list(args: argparse.Namespace) -> None:
+    """Print the candidates that pass the filters."""
+    from rich.console import Console
+
+    from quaere.cli.curriculum_view import item_values, render_items
+    from quaere.runs.curriculum import check_item, read_items
+
+    with _open(args) as run:
+        items = read_items(run)
+        found = _select(items, args, run)
+        limit = args.limit if args.limit is not None else len(found) if args.json else _TABLE_ROWS
+        page = found[args.offset : args.offset + limit]
+        index, said = _open_documents(run, args, page)
+        page = [check_item(item, index.document if index else None) for item in page]
+        if args.json:
+            print(as_json([item_values(item) for item in page]))
+            return
+        num_lost = len(run.verdicts().keys() - {item.candidate.id for item in items})
+    Console(highlight=False).print(render_items(page, found, args.offset, args.name, said, num_lost))
+
+
+def run_show(args: argparse.Namespace) -> None:
+    """Print one candidate, with its span where it stands in the document."""
+    from rich.console import Console
+
+    from quaere.cli.curriculum_view import item_values, render_item
+    from quaere.runs.curriculum import check_item, find_item, read_items
+
+    with _open(args) as run:
+        item = find_item(read_items(run), args.id, args.name)
+        index, said = _open_documents(run, args, [item])
+        item = check_item(item, index.document if index else None)
+        rows = [row for row in run.index() if row.id == item.candidate.episode_id]
+    paid = rows[0].metrics if rows else {}
+    evidence = item.candidate.evidence
+    document = index.document(evidence.doc_id) if index and evidence and item.evidence_state == "verbatim" else ""
+    if args.json:
+        print(as_json({**item_values(item), "episode_metrics": paid, "documents": said}))
+        return
+    Console(highlight=False).print(render_item(item, paid, document, said, args.name))
+
+
+def run_judge(args: argparse.Namespace) -> None:
+    """Store a verdict on each of the candidates, or on none if one of them is not there."""
+    from quaere.runs import give_verdicts, judge
+    from quaere.runs.curriculum import find_item, read_items
+
+    with _open(args) as run:
+        items = read_items(run)
+    kind: Any = _KINDS[args.action]
+    verdicts = [judge(find_item(items, id, args.name).candidate, kind, args.note) for id in dict.fromkeys(args.ids)]
+    give_verdicts(run.path, verdicts)
+    _tell({kind: len(verdicts)}, args)
+
+
+def run_clear(args: argparse.Namespace) -> None:
+    """Forget verdicts; also those on candidates that are no longer there."""
+    from quaere.runs import give_verdicts
+
+    with _open(args) as run:
+        known = run.verdicts()
+    for id in args.ids:
+        if id not in known:
+            raise BadInput(f"there is no verdict on {id}", hint=f"quaere curriculum {args.name}")
+    give_verdicts(run.path, [], clear=args.ids)
+    _tell({"cleared": len(set(args.ids))}, args)
+
+
+def run_export(args: argparse.Namespace) -> None:
+    """Write the candidates that pass the filters to a file."""
+    from quaere.runs.curriculum import check_item, read_items
+    from quaere.runs.itemfiles import write_items, write_verl
+
+    if args.file.exists() and not args.force:
+        raise BadInput(f"{args.file} is there already", hint="--force replaces it")
+    with _open(args) as run:
+        found = _select(read_items(run), args, run)
+        if args.verl:
+            protocol = _solver_protocol(run)
+            found = [item for item in found if item.learned]
+            write_verl(args.file, [item.candidate for item in found], protocol, run.info.id)
+            _tell({"exported": len(found)}, args)
+            return
+        index, said = _open_documents(run, args, found)
+        found = [check_item(item, index.document if index else None) for item in found]
+    write_items(args.file, found, run.info.id)
+    counts = {"exported": len(found)}
+    num_wrong = sum(item.evidence_state == "mismatch" for item in found)
+    if num_wrong:
+        counts["with evidence that is not in its document"] = num_wrong
+    _tell(counts, args, said)
+
+
+def run_import(args: argparse.Namespace) -> None:
+    """Make the verdicts of the candidates in a file what the file says; an empty one takes a verdict back."""
+    from quaere.cli.verdict_import import plan_import
+    from quaere.runs import give_verdicts
+    from quaere.runs.curriculum import read_items
+    from quaere.runs.itemfiles import read_verdict_rows
+
+    with _open(args) as run:
+        plan = plan_import(read_verdict_rows(args.file), read_items(run), str(args.file), args.name)
+    give_verdicts(run.path, plan.verdicts, clear=plan.clear)
+    _tell(plan.counts, args)
+
+
+# ------------------------------------------------------------------------------------------------------------- details
+
+
+def _open(args: argparse.Namespace) -> Run:
+    from quaere.runs import Run, find_run, runs_root
+
+    if args.action and (args.limit is not None or args.offset):
+        raise BadInput("--limit and --offset are for the list: leave them out")
+    if args.action not in (None, "export") and any(getattr(args, name) is not None for name in _FILTERS):
+        raise BadInput(f"filters are for the list and for export: {args.action} takes what it is to do by ID or FILE")
+    return Run.open(find_run(runs_root(args.runs), args.name))
+
+
+def _select(items: list[Item], args: argparse.Namespace, run: Run) -> list[Item]:
+    wanted = _read_filter(args)
+    wanted.check_measures(items, run.info.id)
+    return [item for item in items if wanted.admits(item)]
+
+
+def _read_filter(args: argparse.Namespace) -> ItemFilter:
+    from quaere.runs.curriculum import ItemFilter
+
+    return ItemFilter(
+        kept=True if args.kept else False if args.dropped else None,
+        learned=True if args.learned else None,
+        reason=args.reason,
+        verdict=args.verdict,
+        hops=args.hops,
+        iteration=args.iteration,
+        text=args.text or "",
+        least=dict(args.min or ()),
+        most=dict(args.max or ()),
+    )
+
+
+def _open_documents(run: Run, args: argparse.Namespace, items: list[Item]) -> tuple[Index | None, str]:
+    """The index to check evidence against, if there is any evidence; and what a person should know about it."""
+    from quaere.errors import IndexMissing
+    from quaere.search.index import open_index
+
+    if not any(item.candidate.evidence for item in items):
+        return None, ""
+    path = args.index or _index_of(run)
+    try:
+        index = open_index(Path(path))
+    except IndexMissing as error:
+        if args.index:
+            raise
+        return None, f"evidence is not checked: {error} (--index DIR says where the documents are)"
+    if index.fingerprint != run.info.settings.get("index_fingerprint", index.fingerprint):
+        return index, f"{path} holds other documents than when the run began"
+    return index, ""
+
+
+def _index_of(run: Run) -> str:
+    """Where the run has its documents, by its config, which a resumed run may have changed; else by its settings."""
+    import yaml
+
+    try:
+        config = yaml.safe_load(run.config_text())
+    except (BadInput, yaml.YAMLError):
+        config = None
+    given = config.get("index") if isinstance(config, dict) else None
+    return str(given or run.info.settings.get("index", ""))
+
+
+def _solver_protocol(run: Run) -> Any:
+    from quaere.recipes.registry import find_recipe
+    from quaere.training.config import config_from_yaml
+
+    if "recipe" not in run.info.settings:
+        raise BadInput(f"run {run.info.id} is no run of `quaere evolve`: how its solver is spoken to is not known")
+    recipe = find_recipe(run.info.settings["recipe"])
+    return recipe.solver_protocol(config_from_yaml(recipe.schema, run.config_text()))
+
+
+def _tell(counts: dict[str, int], args: argparse.Namespace, said: str = "") -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from quaere.cli.episode_view import printable
+
+    if args.json:
+        print(as_json({**counts, "said": said} if said else counts))
+        return
+    console = Console(highlight=False)
+    console.print(Text(", ".join(f"{number} {what}" for what, number in counts.items())))
+    if said:
+        console.print(Text(printable(said), "yellow"))

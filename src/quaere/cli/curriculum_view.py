@@ -1,0 +1,170 @@
+"""Candidates as a person reads them in a terminal. Pure: items in, something that rich can print out.
+
+Console().print(render_item(item, {"format/total": 0.5}, document_text, "", "evolve-1"))
+
+Questions, spans and notes may hold anything: `episode_view` says why all of them pass through `printable` and `Text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from quaere.cli.episode_view import count, printable, trim
+from quaere.cli.run_view import cells, plain_table
+from quaere.records import Candidate, Evidence
+from quaere.runs.curriculum import Item, measures
+from quaere.runs.verdicts import Verdict
+
+_CONTEXT_CHARS = 240
+_STATE_STYLES = {"verbatim": "green", "mismatch": "bold red", "unchecked": "yellow"}
+_VERDICT_STYLES = {"accepted": "green", "rejected": "red", "flagged": "yellow"}
+
+
+def item_values(item: Item) -> dict[str, Any]:
+    """An item as JSON tells it: all of the record, and what follows from it."""
+    values: dict[str, Any] = msgspec.to_builtins(item)
+    measured = measures(item.candidate)
+    return {**values, "kept": item.candidate.kept, "learned": item.learned, "measures": measured}
+
+
+def render_items(
+    page: Sequence[Item], found: Sequence[Item], offset: int, name: str, said: str, num_lost: int
+) -> Group:
+    """A page of the list, and what is beyond it. `num_lost` verdicts are on candidates that are no longer there."""
+    with_value = any(item.candidate.support for item in page)
+    with_evidence = any(item.candidate.evidence for item in page)
+    extra = ("V",) * with_value + ("evidence",) * with_evidence
+    table = plain_table("id", "it", "hops", "state", "verdict", "votes", *extra, "question", right=("it", "hops", "V"))
+    for item in page:
+        candidate, support = item.candidate, item.candidate.support
+        value = (f"{support.value:+.2f}" if support else "",) * with_value
+        evidence = (item.evidence_state,) * with_evidence
+        words = (candidate.id, str(candidate.iteration), str(candidate.hops), item.state, _verdict_word(item))
+        table.add_row(*cells(*words, _votes(candidate), *value, *evidence, trim(candidate.question, 100)))
+    lines = [Text(_count_line(page, found, offset), "dim")]
+    num_wrong = sum(item.evidence_state == "mismatch" for item in page)
+    num_outdated = sum(item.outdated is not None for item in found) + num_lost
+    if num_wrong:
+        lines.append(
+            Text(f"{num_wrong} with evidence that is not in its document: quaere curriculum RUN show ID", "red")
+        )
+    if num_outdated:
+        told = f"{count(num_outdated, 'verdict')} on questions that were written anew since: not honoured"
+        lines.append(Text(told, "yellow"))
+    if said:
+        lines.append(Text(printable(said), "yellow"))
+    lines.append(Text(printable(f"  quaere curriculum {name} show ID"), "dim"))
+    return Group(*([table] if page else []), *lines)
+
+
+def render_item(item: Item, paid: Mapping[str, float], document: str, said: str, name: str) -> Group:
+    """Everything about a candidate. `paid` was measured on its episode; `document` is the text its evidence is in."""
+    candidate = item.candidate
+    place = f"iteration {candidate.iteration}, step {candidate.step}, {count(candidate.hops, 'hop')}"
+    if candidate.question_type:
+        place += f", {candidate.question_type}"
+    if candidate.cluster >= 0:
+        place += f", cluster {candidate.cluster}"
+    parts: list[RenderableType] = [
+        Text(printable(candidate.id), "bold") + Text(printable(f"  {place}"), "dim"),
+        _line("question", candidate.question or "none", "bold"),
+        _line("answer", candidate.answer or "none", "bold green"),
+        _line("document", candidate.document_id or "none", ""),
+        *_evidence_lines(item, document),
+    ]
+    if said:
+        parts.append(Text(printable(f"  {said}"), "yellow"))
+    support = candidate.support
+    if support:
+        how = f"of {support.num_samples} samples each" if support.num_samples else "computed"
+        shown = f"p+ {support.chance_with:.3f}, p- {support.chance_without:.3f}, V {support.value:+.3f} ({how})"
+        parts.append(_line("support", shown, ""))
+    parts.append(_line("votes", _votes(candidate) or "the solver was not asked", ""))
+    for label, numbers in (("scores", candidate.scores), ("paid", paid)):
+        if numbers:
+            parts.append(_line(label, ", ".join(f"{key} {value:.4g}" for key, value in numbers.items()), ""))
+    parts += _decision_lines(item)
+    parts.append(Text(printable(f"  quaere runs show {name} {candidate.episode_id}"), "dim"))
+    return Group(*parts)
+
+
+# ------------------------------------------------------------------------------------------------------------- details
+
+
+def _evidence_lines(item: Item, document: str) -> list[RenderableType]:
+    candidate, evidence = item.candidate, item.candidate.evidence
+    if evidence is None:
+        told = f"found in nothing it was shown: {candidate.span}" if candidate.span else "none"
+        return [_line("evidence", told, "yellow" if candidate.span else "dim")]
+    where = f"{evidence.doc_id} {evidence.start}-{evidence.end}, "
+    head = (
+        Text("evidence: ", "dim")
+        + Text(printable(where))
+        + Text(item.evidence_state, _STATE_STYLES[item.evidence_state])
+    )
+    lines: list[RenderableType] = [head]
+    if item.problem:
+        lines.append(Text(printable(f"  {item.problem}"), "bold red"))
+    context = _context(evidence, document) if document else Text(printable(evidence.text), "reverse")
+    lines.append(Padding(context, (0, 0, 0, 2), expand=False))
+    if candidate.span and candidate.span != evidence.text:
+        lines.append(_line("as written", candidate.span, "dim"))
+    return lines
+
+
+def _context(evidence: Evidence, document: str) -> Text:
+    """The span in what stands around it, marked in a way that survives a pipe."""
+    first, last = max(0, evidence.start - _CONTEXT_CHARS), min(len(document), evidence.end + _CONTEXT_CHARS)
+    before, after = document[first : evidence.start], document[evidence.end : last]
+    return (
+        Text("… " * (first > 0) + printable(before), "dim")
+        + Text(f"»{printable(document[evidence.start : evidence.end])}«", "bold reverse")
+        + Text(printable(after) + " …" * (last < len(document)), "dim")
+    )
+
+
+def _decision_lines(item: Item) -> list[Text]:
+    candidate = item.candidate
+    lines = [_line("the run", "kept it" if candidate.kept else f"dropped it: {candidate.reason}", "")]
+    if candidate.refusals:
+        lines.append(_line("refused by", ", ".join(candidate.refusals), "yellow"))
+    if item.verdict:
+        lines.append(_line("verdict", _told(item.verdict), _VERDICT_STYLES[item.verdict.kind]))
+    if item.outdated:
+        told = f"{_told(item.outdated)}; given on another question of this id, not honoured: {item.outdated.question}"
+        lines.append(_line("verdict", told, "yellow"))
+    lines.append(_line("the solver", "learns from it" if item.learned else "does not learn from it", ""))
+    return lines
+
+
+def _told(verdict: Verdict) -> str:
+    note = f": {verdict.note}" if verdict.note else ""
+    return f"{verdict.kind} {verdict.time[:16].replace('T', ' ')}{note}"
+
+
+def _verdict_word(item: Item) -> str:
+    return item.verdict.kind if item.verdict else "(outdated)" if item.outdated else ""
+
+
+def _votes(candidate: Candidate) -> str:
+    return f"{candidate.num_right}/{candidate.num_attempts}" if candidate.num_attempts else ""
+
+
+def _count_line(page: Sequence[Item], found: Sequence[Item], offset: int) -> str:
+    num_learned = sum(item.learned for item in found)
+    total = f"{count(len(found), 'candidate')}, the solver learns from {num_learned}"
+    if len(page) == len(found):
+        return total
+    shown = f"{offset + 1} to {offset + len(page)} shown" if page else "none shown"
+    more = f"; --offset {offset + len(page)} goes on" if page and offset + len(page) < len(found) else ""
+    return f"{total}; {shown}{more}"
+
+
+def _line(label: str, value: str, style: str) -> Text:
+    return Text(f"{label}: ", "dim") + Text(printable(value), style)

@@ -1,0 +1,163 @@
+"""The curriculum of a run as a person audits it: every candidate, what was measured on it, and what was said of it.
+
+    items = read_items(run)
+    hard = ItemFilter(kept=True, hops=2, most={"votes": 1})
+    [check_item(item, index.document) for item in items if hard.admits(item)]
+
+Evidence is checked against the document whenever an item is read for somebody (`check_item`). What does not stand there
+is told as such; nothing is left out and nothing is repaired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from quaere.chat.spans import check_evidence
+from quaere.errors import BadInput
+from quaere.records import Candidate, DropReason
+from quaere.runs.nearest import nearest_hint
+from quaere.runs.run import Run
+from quaere.runs.verdicts import Verdict, VerdictKind, is_learned
+
+# "" where there is no evidence; "unchecked" where the document was not at hand.
+EvidenceState = Literal["", "unchecked", "verbatim", "mismatch"]
+
+
+class Item(Struct, frozen=True):
+    """A candidate, a person's verdict on it, and whether its evidence stands where it says.
+
+    `outdated` is a verdict that was given on other words under the same id: shown, and not honoured. `problem` says
+    what is wrong with the evidence, if something is.
+
+        Item(candidate=Candidate(...), verdict=Verdict(kind="rejected", ...), evidence_state="verbatim")
+    """
+
+    candidate: Candidate
+    verdict: Verdict | None = None
+    outdated: Verdict | None = None
+    evidence_state: EvidenceState = ""
+    problem: str = ""
+
+    @property
+    def learned(self) -> bool:
+        """Would a solver phase that begins now learn from it?"""
+        return is_learned(self.candidate, self.verdict)
+
+    @property
+    def state(self) -> str:
+        """What the run itself decided: "kept", or why it was dropped."""
+        return self.candidate.reason or "kept"
+
+
+def read_items(run: Run) -> list[Item]:
+    """Every candidate of a run in the order they were added, with its verdict."""
+    verdicts = run.verdicts()
+    items = []
+    for candidate in run.candidates():
+        verdict = verdicts.get(candidate.id)
+        holds = verdict is not None and verdict.is_about(candidate)
+        items.append(
+            Item(
+                candidate,
+                verdict=verdict if holds else None,
+                outdated=None if holds else verdict,
+                evidence_state="unchecked" if candidate.evidence else "",
+            )
+        )
+    return items
+
+
+def find_item(items: Sequence[Item], id: str, run_id: str) -> Item:
+    """The item of this id, or a `BadInput` with the nearest id there is."""
+    for item in items:
+        if item.candidate.id == id:
+            return item
+    hint = nearest_hint(id, [item.candidate.id for item in items], f"quaere curriculum {run_id}")
+    raise BadInput(f"run {run_id} has no candidate {id}", hint=hint)
+
+
+def check_item(item: Item, read_document: Callable[[str], str] | None) -> Item:
+    """The item with its evidence compared, letter for letter, with the document it names."""
+    evidence = item.candidate.evidence
+    if evidence is None or read_document is None:
+        return item
+    try:
+        check_evidence(evidence, read_document(evidence.doc_id))
+    except BadInput as error:
+        return msgspec.structs.replace(item, evidence_state="mismatch", problem=str(error))
+    return msgspec.structs.replace(item, evidence_state="verbatim")
+
+
+def measures(candidate: Candidate) -> dict[str, float]:
+    """The numbers a candidate can be filtered by; what was not measured is not there.
+
+    measures(candidate) == {"format": 1.0, "votes": 2.0, "rate": 0.4, "p+": 0.8, "p-": 0.2, "value": 0.6}
+    """
+    found = dict(candidate.scores)
+    if candidate.num_attempts:
+        found |= {"votes": float(candidate.num_right), "rate": candidate.num_right / candidate.num_attempts}
+    if candidate.support:
+        support = candidate.support
+        found |= {"p+": support.chance_with, "p-": support.chance_without, "value": support.value}
+    return found
+
+
+class ItemFilter(Struct, frozen=True):
+    """Which items to show; each thing said narrows the list.
+
+    `least` and `most` are bounds on `measures`, both ends included: an item that lacks the measure is not shown.
+    `verdict="none"` means those nobody has judged. `text` is looked for in question, answer and span, in any case.
+
+        ItemFilter(kept=True, hops=2, least={"value": 0.5}, text="bridge")
+    """
+
+    kept: bool | None = None
+    learned: bool | None = None
+    reason: DropReason | None = None
+    verdict: VerdictKind | Literal["none"] | None = None
+    hops: int | None = None
+    iteration: int | None = None
+    text: str = ""
+    least: dict[str, float] = {}
+    most: dict[str, float] = {}
+
+    def admits(self, item: Item) -> bool:
+        """Does the item pass?"""
+        candidate = item.candidate
+        wanted = (
+            (self.kept, candidate.kept),
+            (self.learned, item.learned),
+            (self.reason, candidate.reason),
+            (self.verdict, item.verdict.kind if item.verdict else "none"),
+            (self.hops, candidate.hops),
+            (self.iteration, candidate.iteration),
+        )
+        return (
+            all(want is None or want == value for want, value in wanted)
+            and self._holds_text(candidate)
+            and self._within_bounds(candidate)
+        )
+
+    def check_measures(self, items: Sequence[Item], run_id: str) -> None:
+        """Refuse a bound on something that no item of the run has: a typing error would show an empty list."""
+        known = sorted({name for item in items for name in measures(item.candidate)})
+        for name in (*self.least, *self.most):
+            if items and name not in known:
+                hint = nearest_hint(name, known, f"one of {', '.join(known)}" if known else "leave the bound out")
+                raise BadInput(f"no candidate of run {run_id} has a measure {name}", hint=hint)
+
+    def _holds_text(self, candidate: Candidate) -> bool:
+        text = self.text.casefold()
+        places = (candidate.question, candidate.answer, candidate.span, candidate.gold_span)
+        return not text or any(text in place.casefold() for place in places)
+
+    def _within_bounds(self, candidate: Candidate) -> bool:
+        found = measures(candidate)
+        # A number that is not one lies within no bound: `nan >= 0` is false.
+        return all(name in found and found[name] >= least for name, least in self.least.items()) and all(
+            name in found and found[name] <= most for name, most in self.most.items()
+        )

@@ -1,0 +1,253 @@
+"""Curricula as files: Parquet or JSON Lines with one row a candidate, and the Parquet that verl trains from.
+
+    write_items(Path("questions.parquet"), items, "evolve-1")
+    read_verdict_rows(Path("questions.parquet"))[0] == VerdictRow(id="i0g-0001", verdict="rejected", note="", ...)
+
+The columns are told in docs/curriculum.md. A file appears whole or not at all. JSON Lines need nothing beyond Quaere;
+Parquet needs the extra `parquet`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from quaere.chat.messages import as_chat
+from quaere.chat.protocol import Protocol
+from quaere.errors import BadInput, ExtraMissing
+from quaere.records import Candidate, Question, SolveTask
+from quaere.runs.curriculum import Item
+
+SCORE = "score/"  # before the name of every score a recipe gave
+# Name of a column and its type in Parquet; where a value may be missing, it is null.
+COLUMNS = {
+    "id": "string",
+    "run": "string",
+    "iteration": "int64",
+    "step": "int64",
+    "episode_id": "string",
+    "document_id": "string",
+    "hops": "int64",
+    "question_type": "string",
+    "cluster": "int64",
+    "question": "string",
+    "answer": "string",
+    "answers": "strings",
+    "span": "string",
+    "evidence": "evidence",
+    "evidence_state": "string",
+    "p_with": "double",
+    "p_without": "double",
+    "value": "double",
+    "num_samples": "int64",
+    "num_right": "int64",
+    "num_attempts": "int64",
+    "kept": "bool",
+    "reason": "string",
+    "refusals": "strings",
+    "learned": "bool",
+    "verdict": "string",
+    "note": "string",
+    "verdict_time": "string",
+}
+
+
+class VerdictRow(Struct, frozen=True):
+    """What a file says of a candidate; question and answer are compared with the run's own where the file has them.
+
+    VerdictRow(id="i0g-0001", verdict="rejected", note="which bridge?", question="Who built it?", answer="Venn")
+    """
+
+    id: str
+    verdict: str | None
+    note: str | None = None
+    question: str | None = None
+    answer: str | None = None
+
+
+# ------------------------------------------------------------------------------------------------------------ writing
+
+
+def write_items(path: Path, items: Sequence[Item], run_id: str) -> None:
+    """Write the items to `path`, in the form its name says; what is there already is replaced."""
+    names = sorted({name for item in items for name in item.candidate.scores})
+    rows = [_item_row(item, run_id, names) for item in items]
+    write = choose_form(path, parquet=_write_parquet, jsonl=_write_jsonl)
+    with _new_file(path) as partial:
+        write(partial, rows, {**COLUMNS, **{SCORE + name: "double" for name in names}})
+
+
+def write_verl(path: Path, candidates: Sequence[Candidate], protocol: Protocol, run_id: str) -> None:
+    """Write what verl's dataset reads: prompts as the solver's protocol opens an episode, answers as ground truth."""
+    if path.suffix != ".parquet":
+        raise BadInput(f"verl trains from Parquet, and {path} is not named so", hint="export FILE.parquet --verl")
+    rows = [_verl_row(candidate, protocol, run_id, number) for number, candidate in enumerate(candidates)]
+    with _new_file(path) as partial:
+        _write_parquet(partial, rows, _VERL_COLUMNS)
+
+
+def choose_form(path: Path, **forms: Callable[..., Any]) -> Callable[..., Any]:
+    """The function for a file of this name: `choose_form(Path("a.jsonl"), jsonl=f, parquet=g) -> f`."""
+    form = forms.get(path.suffix.removeprefix("."))
+    if form is None:
+        raise BadInput(f"{path} is neither .jsonl nor .parquet", hint="name it FILE.parquet or FILE.jsonl")
+    return form
+
+
+def _item_row(item: Item, run_id: str, score_names: Sequence[str]) -> dict[str, Any]:
+    candidate, support, verdict = item.candidate, item.candidate.support, item.verdict
+    return {
+        **{name: getattr(candidate, name) for name in COLUMNS if hasattr(candidate, name)},
+        "run": run_id,
+        "answers": [candidate.answer] if candidate.answer else [],
+        "evidence": [msgspec.structs.asdict(candidate.evidence)] if candidate.evidence else [],
+        "evidence_state": item.evidence_state,
+        "p_with": support.chance_with if support else None,
+        "p_without": support.chance_without if support else None,
+        "value": support.value if support else None,
+        "num_samples": support.num_samples if support else None,
+        "refusals": list(candidate.refusals),
+        "learned": item.learned,
+        "verdict": verdict.kind if verdict else "",
+        "note": verdict.note if verdict else "",
+        "verdict_time": verdict.time if verdict else "",
+        **{SCORE + name: candidate.scores.get(name) for name in score_names},
+    }
+
+
+_VERL_COLUMNS = {
+    "data_source": "string",
+    "prompt": "messages",
+    "ability": "string",
+    "reward_model": "reward_model",
+    "extra_info": "extra_info",
+}
+
+
+def _verl_row(candidate: Candidate, protocol: Protocol, run_id: str, number: int) -> dict[str, Any]:
+    question = Question(candidate.id, candidate.question, (candidate.answer,), candidate.hops)
+    return {
+        "data_source": "quaere",
+        "prompt": [as_chat(message) for message in protocol.opening(SolveTask(question))],
+        "ability": "search",
+        "reward_model": {"style": "rule", "ground_truth": {"target": list(question.answers)}},
+        "extra_info": {
+            "index": number,
+            "split": "train",
+            "id": candidate.id,
+            "run": run_id,
+            "question": candidate.question,
+            "answer": candidate.answer,
+            "span": candidate.gold_span,
+            "document_id": candidate.document_id,
+            "hops": candidate.hops,
+            "protocol": protocol.name,
+        },
+    }
+
+
+def _write_jsonl(path: Path, rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> None:
+    """Every line has every column; a number that is not one becomes null, which JSON can say."""
+    with path.open("wb") as stream:
+        stream.writelines(msgspec.json.encode({name: row[name] for name in columns}) + b"\n" for row in rows)
+
+
+def _write_parquet(path: Path, rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> None:
+    arrow, parquet = _load_pyarrow()
+    types = _arrow_types(arrow)
+    schema = arrow.schema([(name, types[kind]) for name, kind in columns.items()])
+    parquet.write_table(arrow.Table.from_pylist(list(rows), schema=schema), path)
+
+
+def _arrow_types(arrow: Any) -> dict[str, Any]:
+    text, whole = arrow.string(), arrow.int64()
+    texts = arrow.list_(text)
+    info = ("id", "run", "question", "answer", "span", "document_id", "protocol", "split")
+    return {
+        "string": text,
+        "int64": whole,
+        "double": arrow.float64(),
+        "bool": arrow.bool_(),
+        "strings": texts,
+        "evidence": arrow.list_(arrow.struct([("doc_id", text), ("start", whole), ("end", whole), ("text", text)])),
+        "messages": arrow.list_(arrow.struct([("role", text), ("content", text)])),
+        "reward_model": arrow.struct([("style", text), ("ground_truth", arrow.struct([("target", texts)]))]),
+        "extra_info": arrow.struct([("index", whole), ("hops", whole), *((name, text) for name in info)]),
+    }
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[Path]:
+    """A file to write, which becomes `path` at the end; nothing if that fails."""
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        yield partial
+        with partial.open("rb") as stream:
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise BadInput(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):  # still there only if it was not renamed
+            partial.unlink()
+
+
+# ------------------------------------------------------------------------------------------------------------ reading
+
+
+def read_verdict_rows(path: Path) -> list[VerdictRow]:
+    """The verdicts in a file: columns `id` and `verdict`, with `note`, `question` and `answer` where it has them."""
+    try:
+        rows: list[VerdictRow] = choose_form(path, parquet=_read_parquet, jsonl=_read_jsonl)(path)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
+    seen: set[str] = set()
+    for number, row in enumerate(rows, start=1):
+        if row.id in seen:
+            raise BadInput(f"{path}, row {number}: the id {row.id} occurs twice")
+        seen.add(row.id)
+    return rows
+
+
+_SHAPE = 'each row needs an "id" and a "verdict": accepted, rejected, flagged or nothing'
+
+
+def _read_jsonl(path: Path) -> list[VerdictRow]:
+    rows = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        if line.strip():
+            try:
+                rows.append(msgspec.json.decode(line, type=VerdictRow))
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise BadInput(f"{path}, line {number}: {error}", hint=_SHAPE) from error
+    return rows
+
+
+def _read_parquet(path: Path) -> list[VerdictRow]:
+    arrow, parquet = _load_pyarrow()
+    try:
+        with parquet.ParquetFile(path) as file:
+            known = [name for name in VerdictRow.__struct_fields__ if name in file.schema_arrow.names]
+            rows = file.read(columns=known).to_pylist()
+    except arrow.ArrowException as error:
+        raise BadInput(f"{path} is not Parquet: {str(error).splitlines()[0]}") from error
+    try:
+        return msgspec.convert(rows, list[VerdictRow])
+    except msgspec.ValidationError as error:
+        raise BadInput(f"{path}: {error}", hint=_SHAPE) from error
+
+
+def _load_pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        said = "Parquet needs pyarrow; JSON Lines (FILE.jsonl) do not"
+        raise ExtraMissing(said, hint="pip install 'quaere[parquet]'") from error
+    return pyarrow, pyarrow.parquet
