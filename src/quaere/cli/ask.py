@@ -1,6 +1,7 @@
 """`quaere ask`: a model answers by searching; every episode is stored.
 
 quaere ask "Who built the Halm bridge?" --index docs-index --model smollm2-135m
+quaere ask "Who built the Halm bridge?" --index docs-index --evidence
 quaere ask --questions world/questions.jsonl --limit 10 --index world-index
 """
 
@@ -16,9 +17,10 @@ from quaere.errors import BadInput, SamplingFailed
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
-    from quaere.chat.protocol import Protocol
-    from quaere.records import Episode, Question
+    from quaere.chat.toolcall import ToolCallSolver
+    from quaere.records import Episode, Evidence, Question
     from quaere.rollout.policy import Policy
     from quaere.runs import Run
     from quaere.search.searcher import Searcher
@@ -43,6 +45,12 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         action=argparse.BooleanOptionalAction,
         help="open the first turn as a search and the last as an answer, for models too small to follow the protocol "
         "(default: only for models of the catalogue that need it)",
+    )
+    parser.add_argument(
+        "--evidence",
+        action=argparse.BooleanOptionalAction,
+        help="ask for the sentence the answer rests on, and look for it in what the model was shown "
+        "(default: only for models that were taught to give it)",
     )
     limits = parser.add_argument_group("limits")
     limits.add_argument("--max-turns", type=int, default=5, metavar="N", help="turns the model may take (default: 5)")
@@ -140,7 +148,7 @@ def _setting(args: argparse.Namespace) -> dict[str, Any]:
     return {"limits": limits, "params": SamplingParams(temperature=args.temperature), "seed": args.seed}
 
 
-def _protocol(args: argparse.Namespace) -> Protocol:
+def _protocol(args: argparse.Namespace) -> ToolCallSolver:
     from quaere.chat.toolcall import ToolCallSolver
     from quaere.policies.catalogue import needs_guide
     from quaere.training.exporting import find_notes
@@ -149,7 +157,19 @@ def _protocol(args: argparse.Namespace) -> Protocol:
     if guided is None:
         guided = needs_guide(args.model)
     # A model that was warmed up or exported knows how it was spoken to while it learned.
-    return ToolCallSolver(guided=guided, style=find_notes(args.model).style or "full")
+    notes = find_notes(args.model)
+    evidence = wants_evidence(args.evidence, notes)
+    return ToolCallSolver(guided=guided, style=notes.style or "full", evidence=evidence)
+
+
+def wants_evidence(given: bool | None, notes: object) -> bool:
+    """As the person says; else as the model was taught, which its notes say.
+
+    A model that was never taught to quote is not asked to: a small one then often fails to answer at all.
+
+        wants_evidence(None, Notes(style="brief")) -> False
+    """
+    return bool(getattr(notes, "evidence", False)) if given is None else given
 
 
 async def _ask_one(
@@ -164,12 +184,15 @@ async def _ask_one(
 
     console = Console(highlight=False)
     show = None if args.json else lambda turn: console.print(render_turn(turn))
-    episode = await run_episode(policy, _protocol(args), searcher, SolveTask(question), on_turn=show, **_setting(args))
+    protocol = _protocol(args)
+    episode = await run_episode(policy, protocol, searcher, SolveTask(question), on_turn=show, **_setting(args))
     stored.add_episode(episode)
     if args.json:
-        _print_json(episode, stored)
+        _print_json(episode, stored, evidence=protocol.evidence)
     else:
         console.print(render_end(episode))
+        if protocol.evidence:
+            console.print(render_evidence(episode))
         console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
     _complain_if_all_failed([episode])
 
@@ -188,7 +211,8 @@ async def _ask_many(
     from quaere.records import SolveTask
     from quaere.rollout.many import Job, run_many
 
-    jobs = [Job(_protocol(args), SolveTask(question)) for question in questions]
+    protocol = _protocol(args)
+    jobs = [Job(protocol, SolveTask(question)) for question in questions]
     episodes: list[Episode] = []
     done, left = (MofNCompleteColumn(), TimeElapsedColumn()), (TextColumn("left"), TimeRemainingColumn())
     shown: dict[str, Any] = {"console": quiet, "disable": not sys.stderr.isatty(), "transient": True}
@@ -199,9 +223,9 @@ async def _ask_many(
             episodes.append(episode)
             progress.advance(bar)
             if args.json:
-                _print_json(episode, stored)
+                _print_json(episode, stored, evidence=protocol.evidence)
     if not args.json:
-        _print_table(episodes, stored, show_first=args.show)
+        _print_table(episodes, stored, show_first=args.show, evidence=protocol.evidence)
     _complain_if_all_failed(episodes)
 
 
@@ -224,7 +248,60 @@ def _scores(episode: Episode) -> dict[str, float]:
     return {"answer/exact_match": exact_match_score(answer, accepted), "answer/f1": f1_score(answer, accepted)}
 
 
-def _print_json(episode: Episode, stored: Run) -> None:
+# --------------------------------------------------------------------------------------------------------- evidence
+
+
+def find_span(episode: Episode) -> tuple[str, Evidence | None, str]:
+    """The span as it was written ("" for none), its place in a passage returned in this episode, and the title there.
+
+    find_span(episode) -> ("The Oss rises in Korrin.", Evidence("rivers.md", 118, 142, "The Oss ..."), "The Oss")
+    """
+    from quaere.chat.spans import find_evidence, shown_passages
+    from quaere.records import Answer
+
+    span = episode.outcome.span if isinstance(episode.outcome, Answer) else ""
+    for passage in shown_passages(episode):
+        found = find_evidence(span, [passage])
+        if found is not None:
+            return span, found, passage.title
+    return span, None, ""
+
+
+def render_evidence(episode: Episode) -> Text:
+    """The span as its document has it, and where it stands; else what was written, and that it stands nowhere."""
+    from rich.text import Text
+
+    from quaere.cli.episode_view import printable
+
+    span, found, title = find_span(episode)
+    if not span:
+        return Text("Evidence: ", "dim") + Text("it gave none", "yellow")
+    shown = Text("Evidence: ", "dim") + Text(printable(found.text if found else span), "green" if found else "yellow")
+    if found is None:
+        return shown + Text("\n  not found in anything it was shown", "yellow")
+    named = f" ({title})" if title else ""
+    place = f"found verbatim in {found.doc_id}{named}, characters {found.start} to {found.end}"
+    return shown + Text(printable(f"\n  {place}"), "dim")
+
+
+def _evidence_word(episode: Episode) -> str:
+    span, found, _ = find_span(episode)
+    return "verbatim" if found else "not found" if span else "none"
+
+
+def _evidence_row(episode: Episode) -> dict[str, Any]:
+    """The evidence for `--json`: `text` is the document's own, `span` what was written."""
+    span, found, title = find_span(episode)
+    row: dict[str, Any] = {"span": span, "verbatim": found is not None}
+    if found is not None:
+        row |= {"text": found.text, "doc_id": found.doc_id, "title": title, "start": found.start, "end": found.end}
+    return row
+
+
+# --------------------------------------------------------------------------------------------------------- printing
+
+
+def _print_json(episode: Episode, stored: Run, *, evidence: bool) -> None:
     import json
 
     from quaere.records import Answer, SolveTask
@@ -233,6 +310,7 @@ def _print_json(episode: Episode, stored: Run) -> None:
     found = {
         "question": episode.task.question.text,
         "answer": episode.outcome.text if isinstance(episode.outcome, Answer) else None,
+        "evidence": _evidence_row(episode) if evidence else None,
         "end": episode.end,
         "searches": [result.query for turn in episode.turns for result in turn.results],
         "passages": [hit.passage.id for turn in episode.turns for result in turn.results for hit in result.hits],
@@ -244,7 +322,7 @@ def _print_json(episode: Episode, stored: Run) -> None:
     print(json.dumps(found))
 
 
-def _print_table(episodes: list[Episode], stored: Run, *, show_first: bool) -> None:
+def _print_table(episodes: list[Episode], stored: Run, *, show_first: bool, evidence: bool) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -257,6 +335,8 @@ def _print_table(episodes: list[Episode], stored: Run, *, show_first: bool) -> N
         console.print(render_episode(episodes[0]))
         console.print()
     table = Table("hops", "question", "answer", "expected", "right", "searches", box=None, pad_edge=False)
+    if evidence:
+        table.add_column("evidence")
     scores = [_scores(episode) for episode in episodes]
     for episode, score in zip(episodes, scores, strict=True):
         assert isinstance(episode.task, SolveTask)
@@ -270,6 +350,7 @@ def _print_table(episodes: list[Episode], stored: Run, *, show_first: bool) -> N
             trim(question.answers[0], 30) if question.answers else "",
             right,
             str(episode.num_searches),
+            *((_evidence_word(episode),) if evidence else ()),
         )
         table.add_row(*(Text(printable(cell)) for cell in cells))
     console.print(table)
@@ -280,5 +361,8 @@ def _print_table(episodes: list[Episode], stored: Run, *, show_first: bool) -> N
         exact = sum(score["answer/exact_match"] for score in marked)
         f1 = sum(score["answer/f1"] for score in marked) / len(marked)
         line += f", {exact:.0f} of {len(marked)} exactly right, mean F1 {f1:.2f}"
+    if evidence:
+        num_found = sum(_evidence_word(episode) == "verbatim" for episode in episodes)
+        line += f", evidence of {num_found} found verbatim"
     console.print(line, style="bold", markup=False)
     console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
