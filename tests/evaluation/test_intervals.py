@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quaere.evaluation.intervals import Interval, bootstrap_interval, paired_difference
+from quaere.evaluation.intervals import Interval, bootstrap_interval, paired_difference, smallest_difference
 
 values = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40)
 
@@ -99,3 +99,47 @@ def test_other_misuse_is_refused():
         paired_difference([1], [1, 2])
     with pytest.raises(ValueError, match="between 0 and 1"):
         bootstrap_interval([1], level=95)
+
+
+def test_the_smallest_difference_is_shown_about_as_often_as_it_says():
+    """Pairs of right and wrong answers, drawn with a true difference of just that size, as the interval sees them."""
+    draw = np.random.default_rng(3)
+    num, disagree = 400, 0.3
+    truth = 0.0
+    for _ in range(20):  # the size depends on the spread, and the spread a little on the size
+        truth = 2.8016 * np.sqrt((disagree - truth**2) / num)
+    chances = [(disagree + truth) / 2, 1 - disagree, (disagree - truth) / 2]
+    num_shown, told = 0, []
+    for _ in range(500):
+        gains = draw.choice([1.0, 0.0, -1.0], size=num, p=chances)
+        told.append(smallest_difference(gains, np.zeros(num)))
+        found = bootstrap_interval(gains, num_resamples=200)
+        num_shown += found.low > 0 or found.high < 0
+    assert np.mean(told) == pytest.approx(truth, rel=0.02)
+    # Expected 400 of 500, standard deviation 9; half that difference would be shown 144 times.
+    assert 365 <= num_shown <= 435
+
+
+def test_systems_that_agreed_on_a_few_questions_could_still_have_differed():
+    assert smallest_difference([1], [1]) > 1
+    assert smallest_difference([1, 0] * 5, [1, 0] * 5) == pytest.approx(2.8016 * np.sqrt(1 / 11 / 10), rel=1e-4)
+    assert smallest_difference([1] * 150 + [0] * 250, [0] * 50 + [1] * 100 + [0] * 250) == pytest.approx(
+        0.047, abs=1e-3
+    )
+
+
+@given(st.lists(st.sampled_from([0, 1]), min_size=2, max_size=60))
+def test_more_questions_or_less_power_ask_for_less(sample):
+    other = sample[1:] + sample[:1]
+    size = smallest_difference(sample, other)
+    assert smallest_difference(other, sample) == pytest.approx(size)
+    assert smallest_difference(sample * 4, other * 4) < size
+    assert smallest_difference(sample, other, power=0.5) < size < smallest_difference(sample, other, level=0.99)
+
+
+def test_a_smallest_difference_of_nothing_is_refused():
+    for ours, theirs in (([], []), ([1], [1, 0])):
+        with pytest.raises(ValueError, match="same questions"):
+            smallest_difference(ours, theirs)
+    with pytest.raises(ValueError, match="level and power"):
+        smallest_difference([1], [0], power=1.0)

@@ -2,6 +2,7 @@
 
     bootstrap_interval([1, 0, 0, 1]) -> Interval(mean=0.5, low=0.0, high=1.0, num=4)
     paired_difference([1, 1, 0], [0, 1, 0])  # the same three questions answered by two systems
+    smallest_difference([1, 1, 0], [0, 1, 0])  # how large a difference had to be for three questions to show it
 
 The questions are drawn anew, with replacement, thousands of times; the interval is where the middle of those means
 lies. Values that are all equal give an interval of no width: the bootstrap cannot imagine what it has not seen.
@@ -10,6 +11,7 @@ lies. Values that are all equal give an interval of no width: the bootstrap cann
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import NormalDist
 
 import numpy as np
 from msgspec import Struct
@@ -62,6 +64,34 @@ def paired_difference(
     if len(ours) != len(theirs):
         raise ValueError(f"a paired difference needs the same questions: {len(ours)} against {len(theirs)}")
     return bootstrap_interval([a - b for a, b in zip(ours, theirs, strict=True)], level=level, seed=seed)
+
+
+def smallest_difference(
+    ours: Sequence[float], theirs: Sequence[float], *, level: float = 0.95, power: float = 0.8
+) -> float:
+    """The smallest true difference that so many pairs, as noisy as these, would show with a chance of `power`.
+
+    To show a difference is to have its two-sided interval (`level`) leave out zero. That takes
+
+        (z_(1 - (1 - level) / 2) + z_power) * s / sqrt(n)      # 2.80 s / sqrt(n) as it stands
+
+    with s the standard deviation of the n differences. One imagined pair in which ours is better by 1 and one in which
+    theirs is, of half a pair's weight each, are added to s: two systems that happened to agree on a few questions could
+    still have differed. Differences of rates never exceed 1, so a result above 1 says that no difference could have
+    been shown.
+
+        smallest_difference([1] * 150 + [0] * 250, [0] * 50 + [1] * 100 + [0] * 250) -> 0.047
+    """
+    if len(ours) != len(theirs) or len(ours) == 0:
+        raise ValueError(f"a difference needs the same questions, at least one: {len(ours)} against {len(theirs)}")
+    if not 0 < level < 1 or not 0 < power < 1:
+        raise ValueError(f"level and power lie between 0 and 1, not {level} and {power}")
+    gains = np.asarray(ours, dtype=np.float64) - np.asarray(theirs, dtype=np.float64)
+    num = gains.size
+    mean = gains.sum() / (num + 1)  # the imagined pairs weigh 1 together, and their mean is 0
+    variance = (np.square(gains).sum() + 1) / (num + 1) - mean**2
+    z = NormalDist().inv_cdf((1 + level) / 2) + NormalDist().inv_cdf(power)
+    return float(z * np.sqrt(variance / num))
 
 
 def _resampled_means(sample: np.ndarray, seed: int, num_resamples: int) -> np.ndarray:
