@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quaere.chat.messages import Message, Part, Quoted
-from quaere.chat.tags import find_blocks
-from quaere.chat.toolcall import EXAMPLES, MAX_ANSWER_CHARS
+from quaere.chat.tags import Block, find_blocks
+from quaere.chat.toolcall import EXAMPLES, read_answer
 from quaere.chat.tools import ToolSchema
-from quaere.records import Action, Answer, Failure, Malformed, SearchResult, SolveTask, Task
+from quaere.records import Action, Failure, Malformed, SearchResult, SolveTask, Task
 
 ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
 
@@ -25,12 +25,19 @@ _SYSTEM = """\
 Answer the question from what you know. If you are not sure, give your best guess. Write the answer alone, as short as \
 possible, between <answer> and </answer>."""
 
+_CITED_SYSTEM = """\
+Answer the question from what you know. If you are not sure, give your best guess. Write one sentence that states the \
+answer between <evidence> and </evidence>, and right after it the answer alone, as short as possible, between <answer> \
+and </answer>."""
+
 
 class ClosedBook:
     """Asks for the answer directly.
 
     `guided` shows two worked examples and opens the turn as an answer, for models too small to do so themselves. A
-    `span` is shown above the question as text from outside: whatever it holds, it cannot act. A blank one is none.
+    `span` is shown above the question as text from outside: whatever it holds, it cannot act. A blank one is none. With
+    `evidence`, it is asked for a sentence that states the answer too, so that it can be judged beside systems that
+    search; nothing is shown to it, so none of its sentences is verbatim.
 
         ClosedBook(guided=True).prefix(turn=0, is_last=True) -> "<answer>"
         ClosedBook(span="Venn built it.").opening(task)[-1].text -> "Evidence:\\nVenn built it.\\n\\nQuestion:\\nWho?"
@@ -39,36 +46,41 @@ class ClosedBook:
     tools: tuple[ToolSchema, ...] = ()
     stop: tuple[str, ...] = (ANSWER_CLOSE,)
 
-    def __init__(self, *, guided: bool = False, span: str = "") -> None:
+    def __init__(self, *, guided: bool = False, span: str = "", evidence: bool = False) -> None:
         self.guided = guided
         self.span = span if span.strip() else ""
-        self.name = "closed-book" + ("-guided" if guided else "") + ("-with-span" if self.span else "")
+        self.evidence = evidence
+        marks = {"-evidence": evidence, "-guided": guided, "-with-span": bool(self.span)}
+        self.name = "closed-book" + "".join(mark for mark, wanted in marks.items() if wanted)
 
     def opening(self, task: Task) -> list[Message]:
         """What to do, then the evidence if there is any, then the question."""
         if not isinstance(task, SolveTask):
             raise TypeError(f"{self.name} answers questions; it got a {type(task).__name__}")
-        messages = [Message("system", (_SYSTEM,))]
-        for asked, _, _, _, answer in EXAMPLES if self.guided else ():
+        messages = [Message("system", (_CITED_SYSTEM if self.evidence else _SYSTEM,))]
+        for asked, _, _, passage, answer in EXAMPLES if self.guided else ():
+            said = f"<evidence>{passage.split('. ', 1)[1]}</evidence>" if self.evidence else ""
             messages += [
                 Message("user", (f"Question:\n{asked}",)),
-                Message("assistant", (f"<answer>{answer}</answer>",)),
+                Message("assistant", (f"{said}<answer>{answer}</answer>",)),
             ]
         evidence: tuple[Part, ...] = ("Evidence:\n", Quoted(self.span), "\n\n") if self.span else ()
         return [*messages, Message("user", (*evidence, "Question:\n", Quoted(task.question.text)))]
 
     def prefix(self, turn: int, is_last: bool) -> str:
-        """In a guided episode, open every turn as an answer."""
-        return ANSWER_OPEN if self.guided else ""
+        """In a guided episode, open every turn as an answer, or as its evidence."""
+        if not self.guided:
+            return ""
+        return "<evidence>" if self.evidence else ANSWER_OPEN
 
     def read(self, text: str) -> Action:
-        """The first answer outside a thought."""
-        for block in find_blocks(text, ("think", "answer")):
+        """The first answer outside a thought, and the last sentence before it."""
+        span: Block | None = None
+        for block in find_blocks(text, ("think", "answer", "evidence") if self.evidence else ("think", "answer")):
+            if block.name == "evidence":
+                span = block
             if block.name == "answer":
-                answer = block.content.strip()
-                if 0 < len(answer) <= MAX_ANSWER_CHARS:
-                    return Answer(text=answer)
-                return Malformed(reason="the answer is too long" if answer else "the answer is empty")
+                return read_answer(block, span)
         return Malformed(reason="there is no answer")
 
     def reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:

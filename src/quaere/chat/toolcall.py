@@ -116,7 +116,7 @@ class ToolCallSolver:
             if block.name == "evidence":
                 span = block
             if block.name == "answer":
-                return _read_answer(block, span)
+                return read_answer(block, span)
         return _no_action(text)
 
     def reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
@@ -238,7 +238,8 @@ def _read_search(block: Block) -> Action:
         return Malformed(reason=str(refusal))
 
 
-def _read_answer(block: Block, span: Block | None) -> Action:
+def read_answer(block: Block, span: Block | None) -> Action:
+    """The answer a block holds, with the quotation before it; `Malformed` where it is empty or one is far too long."""
     answer = block.content.strip()
     if not answer:
         return Malformed(reason="the answer is empty")
@@ -253,7 +254,7 @@ def _read_answer(block: Block, span: Block | None) -> Action:
 def _read_proposal(question: Block | None, answer: Block, span: Block | None) -> Action:
     if question is None:
         return Malformed(reason="there is an answer but no question before it")
-    read = _read_answer(answer, span)
+    read = read_answer(answer, span)
     if not isinstance(read, Answer):
         return read
     text = question.content.strip()

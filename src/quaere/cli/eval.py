@@ -3,6 +3,7 @@
 quaere eval --model smollm2-135m --questions world/eval.jsonl --index world-index --out base.json
 quaere eval --run drzero-20250301-101500 --questions world/eval.jsonl --index world-index --compare base.json
 quaere eval --model smollm2-135m --closed-book --questions world/eval.jsonl
+quaere eval --model smollm2-135m --questions world/eval.jsonl --index world-index --evidence --judge string
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from quaere.cli.ask import wants_evidence
 from quaere.cli.eval_view import print_json, print_results
 from quaere.errors import BadInput, SamplingFailed
 
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from quaere.chat.protocol import Protocol
-    from quaere.evaluation.answering import Evaluation, QuestionScore
+    from quaere.evaluation.answering import AnsweringScore, Evaluation, Judging, QuestionScore
+    from quaere.evaluation.judging import Judge
     from quaere.records import Episode, Question
     from quaere.rollout.episode import Limits
     from quaere.rollout.policy import Policy
@@ -38,6 +41,7 @@ _LIMITS = {
     "sequence_tokens": "tokens in all",
     "tool_response_tokens": "tokens of what a search brings back",
 }
+_MAX_JUDGE_ITEMS = 400
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -61,6 +65,24 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         action=argparse.BooleanOptionalAction,
         help="open turns for models too small to follow the protocol "
         "(default: only for models of the catalogue that need it)",
+    )
+    evidence = parser.add_argument_group("evidence")
+    evidence.add_argument(
+        "--evidence",
+        action=argparse.BooleanOptionalAction,
+        help="ask for the sentence each answer rests on (default: only for models that were taught to give it)",
+    )
+    evidence.add_argument(
+        "--judge",
+        metavar="string|MODEL",
+        help="who says whether it supports the answer: a string check (no judge), or a model as after --model",
+    )
+    evidence.add_argument(
+        "--judge-items",
+        type=int,
+        default=100,
+        metavar="N",
+        help="questions the judge is validated on first, each with its gold span and six corrupted ones (default: 100)",
     )
     limits = parser.add_argument_group("limits", "default: as the model was trained, else those of the paper")
     for name, words in _LIMITS.items():
@@ -119,6 +141,8 @@ def _check(args: argparse.Namespace) -> None:
         value = getattr(args, name)
         if value is not None and value < 1:
             raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    if not 1 <= args.judge_items <= _MAX_JUDGE_ITEMS:
+        raise BadInput(f"--judge-items must lie between 1 and {_MAX_JUDGE_ITEMS}, not {args.judge_items}")
     if args.out is not None and (args.out.is_dir() or not args.out.absolute().parent.is_dir()):
         raise BadInput(f"--out {args.out} cannot be written: it names a folder, or lies in none that exists")
 
@@ -148,31 +172,68 @@ async def _evaluate(
     searcher: Searcher,
     others: list[Evaluation],
 ) -> None:
+    from msgspec import structs
     from rich.console import Console
 
-    from quaere.evaluation.answering import Evaluation, score_answering, write_evaluation
+    from quaere.evaluation.answering import Evaluation, judge_spans, score_answering, write_evaluation
     from quaere.runs import Run, runs_root
     from quaere.search.client import SearchClient
 
     quiet = Console(stderr=True, highlight=False)
-    if isinstance(searcher, SearchClient):
-        await searcher.health()  # an unreachable server is said now, not after the model is loaded
-    protocol, limits = _arrange(args, weights)
-    model = weights.name if weights else args.model
-    settings = _settings(args, model, protocol, limits)
-    policy = _open_policy(args, weights, quiet)
-    try:
+    async with AsyncExitStack() as held:
+        held.push_async_callback(searcher.close)
+        if isinstance(searcher, SearchClient):
+            await searcher.health()  # an unreachable server is said now, not after the model is loaded
+        protocol, limits = _arrange(args, weights)
+        if args.judge and not getattr(protocol, "evidence", False):
+            raise BadInput("--judge has nothing to judge without --evidence", hint="quaere eval --evidence --judge ...")
+        model = weights.name if weights else args.model
+        settings = _settings(args, model, protocol, limits)
+        judge, judging = await _open_judge(args, held, quiet)
+        policy = _open_policy(args, weights, quiet)
+        held.push_async_callback(policy.stop)
         with Run.start(runs_root(args.runs), "eval", settings) as stored:
             scores = await _answer(args, policy, protocol, searcher, questions, limits, stored, quiet)
+            if judge and judging:
+                quiet.print("judging the spans", style="dim")
+                scores, num_unread = await judge_spans(judge, scores, questions)
+                judging = structs.replace(judging, num_unread=num_unread)
             score = score_answering(scores)
-            stored.log_metrics(0, {"answer/exact_match": score.exact_match.mean, "answer/f1": score.f1.mean})
-    finally:
-        await searcher.close()
-        await policy.stop()
-    evaluation = Evaluation(settings["name"], model, settings, score, tuple(scores))
+            stored.log_metrics(0, _metrics(score))
+    evaluation = Evaluation(settings["name"], model, settings, score, tuple(scores), judging)
     if args.out:
         write_evaluation(evaluation, args.out)
     _show(args, evaluation, others, stored)
+
+
+async def _open_judge(
+    args: argparse.Namespace, held: AsyncExitStack, quiet: Console
+) -> tuple[Judge | None, Judging | None]:
+    """The judge and what it is worth, before anything is answered: one that cannot be reached is said now."""
+    if args.judge is None:
+        return None, None
+    from quaere.evaluation.answering import Judging
+    from quaere.evaluation.judging import open_judge
+    from quaere.evaluation.validating import validate_judge
+
+    def report(line: str) -> None:
+        quiet.print(line, style="dim", markup=False)
+
+    report(f"validating the judge {args.judge} on {args.judge_items} questions")
+    judge = open_judge(
+        args.judge, concurrency=args.max_rows, report=report, device=args.device, dtype=args.dtype, mode=_mode(args)
+    )
+    held.push_async_callback(judge.stop)
+    return judge, Judging(judge.name, await validate_judge(judge, args.judge_items), num_unread=0)
+
+
+def _metrics(score: AnsweringScore) -> dict[str, float]:
+    found = {"answer/exact_match": score.exact_match.mean, "answer/f1": score.f1.mean}
+    for name in ("present", "verbatim", "supported", "joint"):
+        share = getattr(score.evidence, name, None)
+        if share is not None:
+            found[f"evidence/{name}"] = share.mean
+    return found
 
 
 def _show(
@@ -191,14 +252,15 @@ def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Pro
     from quaere.rollout.episode import Limits
 
     notes = _notes(args, weights)
+    evidence = wants_evidence(args.evidence, weights or notes)
     guided = args.guided
     if guided is None:
         guided = needs_guide(args.model)
     given = {name: getattr(args, name) for name in _LIMITS if getattr(args, name) is not None}
     limits = structs.replace(notes.limits or Limits(), **given)
     if args.closed_book:
-        return ClosedBook(guided=guided), structs.replace(limits, max_turns=1)
-    return ToolCallSolver(guided=guided, style=args.style or notes.style or "full"), limits
+        return ClosedBook(guided=guided, evidence=evidence), structs.replace(limits, max_turns=1)
+    return ToolCallSolver(guided=guided, style=args.style or notes.style or "full", evidence=evidence), limits
 
 
 def _notes(args: argparse.Namespace, weights: RoleWeights | None) -> Notes:
@@ -220,6 +282,9 @@ def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: 
         "index": None if args.closed_book else args.index,
         "protocol": protocol.name,
         "style": getattr(protocol, "style", None),
+        "evidence": getattr(protocol, "evidence", False),
+        "judge": args.judge,
+        "judge_items": args.judge_items if args.judge else None,
         "limits": structs.asdict(limits),
         "device": args.device,
         "dtype": args.dtype,
@@ -236,12 +301,16 @@ def _open_policy(args: argparse.Namespace, weights: RoleWeights | None, quiet: C
     def report(line: str) -> None:
         quiet.print(line, style="dim", markup=False)
 
-    mode = "deterministic" if args.deterministic else "fast"
-    engine: dict[str, Any] = {"device": args.device, "dtype": args.dtype, "mode": mode, "max_rows": args.max_rows}
+    engine: dict[str, Any] = {"device": args.device, "dtype": args.dtype, "mode": _mode(args)}
+    engine["max_rows"] = args.max_rows
     report(f"loading {weights.name if weights else args.model}")
     if weights:
         return role_policy(weights, report=report, **engine)
     return open_policy(args.model, report=report, **engine)
+
+
+def _mode(args: argparse.Namespace) -> Literal["deterministic", "fast"]:
+    return "deterministic" if args.deterministic else "fast"
 
 
 async def _answer(
@@ -262,7 +331,10 @@ async def _answer(
     with _progress(len(questions), quiet) as advance:
 
         def keep(episode: Episode, score: QuestionScore) -> None:
-            stored.add_episode(episode, {"answer/exact_match": score.exact_match, "answer/f1": score.f1})
+            metrics = {"answer/exact_match": score.exact_match, "answer/f1": score.f1}
+            if score.span is not None:
+                metrics |= {"evidence/present": float(score.present), "evidence/verbatim": float(score.verbatim)}
+            stored.add_episode(episode, metrics)
             if episode.end == "failed" and (failure := episode.turns[-1].failure):
                 failures.append(failure.message)
             advance(score)

@@ -1,4 +1,4 @@
-"""How results of `quaere eval` are shown: a table, exact match by hops, and what differs between results."""
+"""How results of `quaere eval` are shown: tables of scores, what differs between results, and what a judge is worth."""
 
 from __future__ import annotations
 
@@ -6,11 +6,25 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
-    from quaere.evaluation.answering import Difference, Evaluation
+    from quaere.evaluation.answering import Difference, Evaluation, Judging
     from quaere.evaluation.intervals import Interval
     from quaere.runs import Run
+
+
+_MEASURES = {
+    "exact_match": "EM",
+    "f1": "F1",
+    "present": "present",
+    "verbatim": "verbatim",
+    "supported": "supported",
+    "joint": "joint",
+}
+_LEGEND = (
+    "in brackets the 95 % interval, in parentheses the smallest difference the sample could have shown (80 % power)"
+)
 
 
 def print_results(evaluation: Evaluation, others: list[Evaluation], stored: Run | None) -> None:
@@ -27,8 +41,11 @@ def print_results(evaluation: Evaluation, others: list[Evaluation], stored: Run 
     console.print(_table([*others, evaluation]))
     if len(evaluation.score.by_hops) > 1:
         console.print(_hop_table([*others, evaluation]))
+    _print_evidence(console, [*others, evaluation])
     for other, difference in zip(others, differences, strict=True):
         console.print(Text(printable(_difference_line(evaluation, other, difference))))
+    if any(differences):
+        console.print(_LEGEND, style="dim", markup=False)
     score = evaluation.score
     if score.num_search_failed:
         told = f"search failed in {count(score.num_search_failed, 'episode')}; each counts as wrong"
@@ -68,6 +85,52 @@ def _hop_table(evaluations: list[Evaluation]) -> Table:
     return table
 
 
+def _print_evidence(console: Console, evaluations: list[Evaluation]) -> None:
+    """The evidence of those results that were asked for it, and of every judge how far its word can be trusted."""
+    cited = [evaluation for evaluation in evaluations if evaluation.score.evidence]
+    if not cited:
+        return
+    table = _plain_table("present %", "verbatim %", "supported %", "joint %", "judged by")
+    for evaluation in cited:
+        score, judging = evaluation.score.evidence, evaluation.judging
+        assert score is not None  # those without were left out above
+        shares = (score.present, score.verbatim, score.supported, score.joint)
+        judge = judging.judge if judging else "nobody"
+        table.add_row(*_cells(evaluation.name, *(_between(share) if share else "" for share in shares), judge))
+    console.print(table)
+    judgings = {evaluation.judging.judge: evaluation.judging for evaluation in cited if evaluation.judging}
+    for judging in judgings.values():
+        _print_judging(console, judging)
+
+
+def _print_judging(console: Console, judging: Judging) -> None:
+    from rich.text import Text
+
+    from quaere.cli.episode_view import count, printable
+
+    trust = judging.validation
+    num = count(trust.balanced.num, "question")
+    console.print(Text(printable(f"what the verdicts of {judging.judge!r} are worth: {num} ({trust.world})")))
+    table = _plain_table("right on %", "of")
+    table.columns[0].header = "spans"
+    summary = {
+        "gold, called supported (sensitivity)": trust.sensitivity,
+        "corrupted, called not supported (specificity)": trust.specificity,
+        "both (balanced accuracy; 50 is no better than chance)": trust.balanced,
+    }
+    kinds = {f"  {agreement.kind}": agreement.right for agreement in trust.by_kind}
+    for name, share in (summary | kinds).items():
+        table.add_row(*_cells(name, _between(share), str(share.num)))
+    console.print(table)
+    if trust.balanced.low <= 0.5:
+        told = "this judge has not been shown to be better than chance: what it calls supported says nothing"
+        console.print(told, style="yellow", markup=False)
+    for num_unread, where in ((trust.num_unread, "there"), (judging.num_unread, "here")):
+        if num_unread:
+            told = f"{count(num_unread, 'verdict')} could not be read {where}; each counts as not supported"
+            console.print(told, style="yellow", markup=False)
+
+
 def _plain_table(*headings: str) -> Table:
     """A column for the result's name, which gives way where the terminal is narrow, and columns of numbers."""
     from rich.table import Table
@@ -82,7 +145,12 @@ def _difference_line(evaluation: Evaluation, other: Evaluation, difference: Diff
     if difference is None:
         return f"{evaluation.name} and {other.name} share no question, so no paired difference can be given"
     pair = f"{evaluation.name} - {other.name}, over {difference.exact_match.num} shared questions"
-    return f"{pair}: EM {_between(difference.exact_match, '+')}, F1 {_between(difference.f1, '+')}"
+    found = [
+        f"{word} {_between(getattr(difference, measure), '+')} ({100 * difference.smallest[measure]:.1f})"
+        for measure, word in _MEASURES.items()
+        if measure in difference.smallest
+    ]
+    return f"{pair}: {', '.join(found)}"
 
 
 def _between(interval: Interval, sign: str = "") -> str:
@@ -111,6 +179,7 @@ def print_json(evaluation: Evaluation, others: list[Evaluation], stored: Run | N
         "name": evaluation.name,
         "settings": evaluation.settings,
         "score": evaluation.score,
+        "judging": evaluation.judging,
         "compare": [
             {"name": other.name, "score": other.score, "difference": compare(evaluation, other)} for other in others
         ],

@@ -3,6 +3,12 @@
     scores = await evaluate(policy, ToolCallSolver(), searcher, questions, Limits())
     score_answering(scores).exact_match -> Interval(mean=0.31, low=0.27, high=0.35, num=500)
 
+Where the protocol asks for evidence, each score keeps the quoted span and where it stands in what was shown, and a
+judge may say whether it supports the accepted answer:
+
+    scores, num_unread = await judge_spans(StringCheck(), scores, questions)
+    score_answering(scores).evidence.joint -> Interval(mean=0.22, low=0.18, high=0.26, num=500)
+
 An `Evaluation` is what is kept in a file, with every question's score, so that a later one can be compared with it
 question by question.
 """
@@ -14,13 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.chat.protocol import Protocol
+from quaere.chat.spans import find_evidence, shown_passages
 from quaere.errors import BadInput
-from quaere.evaluation.intervals import Interval, bootstrap_interval, paired_difference
+from quaere.evaluation.intervals import Interval, bootstrap_interval, paired_difference, smallest_difference
+from quaere.evaluation.judging import Citation, Judge
+from quaere.evaluation.validating import Validation
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Answer, EndReason, Episode, Malformed, Question, SolveTask
+from quaere.records import Answer, EndReason, Episode, Evidence, Malformed, Question, SolveTask
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
@@ -33,6 +42,10 @@ class QuestionScore(Struct, frozen=True):
 
     Where a search failed the episode counts as wrong whatever it answered: the policy was not shown what it asked for,
     and a score must not rise because the search engine was down.
+
+    `span` is the evidence as it was written: "" where none was given, None where none was asked for. `evidence` is the
+    place where it stands in a passage that was returned in that episode, and `supported` a judge's word, None where
+    none was asked.
 
         QuestionScore(id="q1", question="Who built the Halm bridge?", hops=1, answer="Venn", exact_match=0.0, f1=0.67,
                       end="answered", num_turns=2, num_malformed=0, num_searches=1, num_tokens=57, search_failed=False)
@@ -50,6 +63,24 @@ class QuestionScore(Struct, frozen=True):
     num_searches: int
     num_tokens: int
     search_failed: bool
+    span: str | None = None
+    evidence: Evidence | None = None
+    supported: bool | None = None
+
+    @property
+    def present(self) -> bool:
+        """Was a span given, of whatever worth?"""
+        return bool(self.span)
+
+    @property
+    def verbatim(self) -> bool:
+        """Does the span stand in what was shown?"""
+        return self.evidence is not None
+
+    @property
+    def joint(self) -> bool:
+        """Is the answer right and the span found to support it?"""
+        return self.exact_match == 1.0 and self.supported is True
 
 
 class HopScore(Struct, frozen=True):
@@ -61,6 +92,18 @@ class HopScore(Struct, frozen=True):
     hops: int
     exact_match: Interval
     f1: Interval
+
+
+class EvidenceScore(Struct, frozen=True):
+    """The evidence of a whole question set. Every share is of all questions: an absent span counts as a bad one.
+
+    EvidenceScore(present=Interval(...), verbatim=Interval(...), supported=Interval(...), joint=Interval(...))
+    """
+
+    present: Interval  # a span was given
+    verbatim: Interval  # it stands in a passage that was returned in that episode
+    supported: Interval | None = None  # the evidence score: the judge finds that it supports an accepted answer
+    joint: Interval | None = None  # that, and the answer is an exact match
 
 
 class AnsweringScore(Struct, frozen=True):
@@ -81,6 +124,18 @@ class AnsweringScore(Struct, frozen=True):
     num_malformed: int  # turns that could not be read
     num_search_failed: int  # episodes in which a search could not be carried out
     num_failed: int  # episodes in which the policy itself failed
+    evidence: EvidenceScore | None = None  # None where no evidence was asked for
+
+
+class Judging(Struct, frozen=True):
+    """Who judged the spans, what is known of that judge, and how many of its verdicts could not be read.
+
+    Judging(judge="string check, not a judge", validation=Validation(...), num_unread=0)
+    """
+
+    judge: str
+    validation: Validation
+    num_unread: int  # each counts as "not supported"
 
 
 class Evaluation(Struct, frozen=True):
@@ -95,17 +150,27 @@ class Evaluation(Struct, frozen=True):
     settings: dict[str, Any]
     score: AnsweringScore
     questions: tuple[QuestionScore, ...]
+    judging: Judging | None = None
 
 
 class Difference(Struct, frozen=True):
     """One evaluation minus another, over the questions both were asked.
 
-    Difference(other="base", exact_match=Interval(mean=0.06, low=0.02, high=0.1, num=500), f1=Interval(...))
+    What not both of them have is None, and so are verdicts of different judges. `smallest` says of each how large a
+    difference had to be for the sample to show it.
+
+        Difference(other="base", exact_match=Interval(mean=0.06, low=0.02, high=0.1, num=500), f1=Interval(...),
+                   smallest={"exact_match": 0.055, "f1": 0.05})
     """
 
     other: str
     exact_match: Interval
     f1: Interval
+    present: Interval | None = None
+    verbatim: Interval | None = None
+    supported: Interval | None = None
+    joint: Interval | None = None
+    smallest: dict[str, float] = {}
 
 
 async def evaluate(
@@ -125,7 +190,7 @@ async def evaluate(
     greedy = SamplingParams(temperature=0.0)
     scores = []
     async for episode in run_many(policy, jobs, searcher, limits, seed=seed, params=greedy, concurrency=concurrency):
-        score = score_episode(episode)
+        score = score_episode(episode, evidence=getattr(protocol, "evidence", False))
         on_episode(episode, score)
         scores.append(score)
     return scores
@@ -142,12 +207,13 @@ def refuse_unanswerable(questions: Sequence[Question]) -> None:
         )
 
 
-def score_episode(episode: Episode) -> QuestionScore:
-    """Exact match and F1 of an episode's answer, and what it took to get there."""
+def score_episode(episode: Episode, *, evidence: bool = False) -> QuestionScore:
+    """Exact match and F1 of an episode's answer, what it took to get there, and the evidence if it was asked for."""
     if not isinstance(episode.task, SolveTask):
         raise TypeError(f"episode {episode.id} does not answer a question")
     question = episode.task.question
     answer = episode.outcome.text if isinstance(episode.outcome, Answer) else None
+    span = episode.outcome.span if isinstance(episode.outcome, Answer) else ""
     counts = answer is not None and not episode.search_failed
     unread = [turn for turn in episode.turns if isinstance(turn.action, Malformed) and turn.stop_reason != "failed"]
     return QuestionScore(
@@ -163,7 +229,27 @@ def score_episode(episode: Episode) -> QuestionScore:
         num_searches=episode.num_searches,
         num_tokens=sum(turn.num_tokens for turn in episode.turns),
         search_failed=episode.search_failed,
+        span=span if evidence else None,
+        evidence=find_evidence(span, shown_passages(episode)) if evidence else None,
     )
+
+
+async def judge_spans(
+    judge: Judge, scores: Sequence[QuestionScore], questions: Sequence[Question]
+) -> tuple[list[QuestionScore], int]:
+    """The same scores with the judge's word on every span, and how many verdicts could not be read.
+
+    An absent span is not supported, nor is one from an episode in which a search failed; the judge is not asked.
+    """
+    asked = {
+        score.id: Citation(question.text, question.answers, score.span)
+        for score, question in zip(scores, questions, strict=True)
+        if score.span and not score.search_failed
+    }
+    verdicts = await judge.judge(list(asked.values()))
+    said = dict(zip(asked, verdicts, strict=True))
+    judged = [structs.replace(score, supported=said.get(score.id) is True) for score in scores]
+    return judged, sum(verdict is None for verdict in verdicts)
 
 
 def score_answering(scores: Sequence[QuestionScore]) -> AnsweringScore:
@@ -188,6 +274,19 @@ def score_answering(scores: Sequence[QuestionScore]) -> AnsweringScore:
         num_malformed=sum(score.num_malformed for score in scores),
         num_search_failed=sum(score.search_failed for score in scores),
         num_failed=sum(score.end == "failed" for score in scores),
+        evidence=_score_evidence(scores),
+    )
+
+
+def _score_evidence(scores: Sequence[QuestionScore]) -> EvidenceScore | None:
+    if any(score.span is None for score in scores):
+        return None
+    is_judged = all(score.supported is not None for score in scores)
+    return EvidenceScore(
+        present=bootstrap_interval([score.present for score in scores]),
+        verbatim=bootstrap_interval([score.verbatim for score in scores]),
+        supported=bootstrap_interval([score.supported is True for score in scores]) if is_judged else None,
+        joint=bootstrap_interval([score.joint for score in scores]) if is_judged else None,
     )
 
 
@@ -197,12 +296,18 @@ def compare(ours: Evaluation, theirs: Evaluation) -> Difference | None:
     pairs = [(score, known[key]) for score in ours.questions if (key := (score.id, score.question)) in known]
     if not pairs:
         return None
-    mine, others = zip(*pairs, strict=True)
-    return Difference(
-        other=theirs.name,
-        exact_match=paired_difference([a.exact_match for a in mine], [b.exact_match for b in others]),
-        f1=paired_difference([a.f1 for a in mine], [b.f1 for b in others]),
-    )
+    measures = ["exact_match", "f1"]
+    if all(score.span is not None for pair in pairs for score in pair):
+        measures += ["present", "verbatim"]
+        # Two judges have two opinions of what support is.
+        if ours.judging and theirs.judging and ours.judging.judge == theirs.judging.judge:
+            measures += ["supported", "joint"]
+    found, smallest = {}, {}
+    for measure in measures:
+        mine, others = ([float(getattr(score, measure) or 0) for score in side] for side in zip(*pairs, strict=True))
+        found[measure] = paired_difference(mine, others)
+        smallest[measure] = smallest_difference(mine, others)
+    return Difference(other=theirs.name, smallest=smallest, **found)
 
 
 def write_evaluation(evaluation: Evaluation, path: Path) -> None:

@@ -1,0 +1,186 @@
+"""`quaere ask --evidence` and `quaere eval --evidence --judge`: what a person reads, and what JSON holds."""
+
+import json
+
+import pytest
+
+import tiny
+from quaere.chat.rendering import Renderer
+from quaere.cli.ask import wants_evidence
+from quaere.cli.main import main
+from quaere.evaluation.answering import read_evaluation
+from quaere.policies.scripted import ScriptedSampler
+from quaere.rollout.policy import TokenPolicy
+from quaere.runs import Run
+from quaere.training.exporting import Notes
+
+SENTENCE = "Orsolya Venn built the Halm bridge in 1702."
+CALL = '<tool_call>{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}</tool_call>'
+DOCUMENT = f"# Halm bridge\n\nIt crosses the Oss. {SENTENCE}\n"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    root = tmp_path_factory.mktemp("evidence")
+    (root / "docs").mkdir()
+    (root / "docs" / "halm.md").write_text(DOCUMENT)
+    (root / "docs" / "oss.md").write_text("# The Oss\n\nThe Oss rises in the Korrin hills.\n")
+    assert main(["index", str(root / "docs"), "--out", str(root / "index")]) == 0
+    rows = [{"id": f"q{n}", "question": f"Who built bridge {n}?", "answers": ["Orsolya Venn"]} for n in range(3)]
+    (root / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return root
+
+
+@pytest.fixture
+def says(monkeypatch):
+    """Let whatever model is opened say these turns; the loop, the index and the search are the real ones."""
+
+    def script(turns):
+        tokenizer = tiny.tokenizer()
+
+        def opened(model, **engine):
+            return TokenPolicy(ScriptedSampler(tokenizer, turns, name=model), Renderer(tokenizer))
+
+        monkeypatch.setattr("quaere.rollout.policy.open_policy", opened)
+
+    return script
+
+
+def cited(span, answer="Orsolya Venn"):
+    return f"<evidence>{span}</evidence><answer>{answer}</answer>"
+
+
+def ask(place, *more):
+    where = ["--index", str(place / "index"), "--runs", str(place / "runs"), "--model", "scripted-one"]
+    return main(["ask", *more, *where])
+
+
+def shown(capsys):
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_the_span_is_shown_as_its_document_has_it(place, says, capsys):
+    start = DOCUMENT.index(SENTENCE)
+    says({"ask": [CALL, cited("Orsolya Venn  built the Halm bridge in 1702.")]})
+    assert ask(place, "Who built it?", "--evidence") == 0
+    found = f"found verbatim in halm.md (Halm bridge), characters {start} to {start + len(SENTENCE)}"
+    assert f"Evidence: {SENTENCE} {found}" in shown(capsys)
+    assert ask(place, "Who built it?", "--evidence", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["evidence"] == {
+        "span": "Orsolya Venn  built the Halm bridge in 1702.",
+        "verbatim": True,
+        "text": SENTENCE,
+        "doc_id": "halm.md",
+        "title": "Halm bridge",
+        "start": start,
+        "end": start + len(SENTENCE),
+    }
+
+
+@pytest.mark.parametrize("turns", [[CALL, cited("Venn built it\x1b[2J.")], [cited(SENTENCE)]], ids=["forged", "unseen"])
+def test_a_span_that_was_not_returned_in_this_episode_is_not_found(place, says, capsys, turns):
+    says({"ask": turns})
+    assert ask(place, "Who built it?", "--evidence") == 0
+    out = shown(capsys)
+    assert "not found in anything it was shown" in out and "\x1b" not in out
+    assert ask(place, "Who built it?", "--evidence", "--json") == 0
+    evidence = json.loads(capsys.readouterr().out)["evidence"]
+    assert evidence["verbatim"] is False and "doc_id" not in evidence
+
+
+def test_no_span_is_said(place, says, capsys):
+    says({"ask": [CALL, "<answer>Orsolya Venn</answer>"]})
+    assert ask(place, "Who built it?", "--evidence") == 0
+    assert "Evidence: it gave none" in shown(capsys)
+    assert ask(place, "Who built it?") == 0
+    assert "Evidence" not in shown(capsys)
+    assert ask(place, "Who built it?", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["evidence"] is None
+
+
+def test_a_file_of_questions_gets_a_column(place, says, capsys):
+    says({"q0": [CALL, cited(SENTENCE)], "q1": [cited("x")], "q2": ["<answer>?</answer>"]})
+    assert ask(place, "--questions", str(place / "questions.jsonl"), "--evidence") == 0
+    out = shown(capsys)
+    assert "verbatim" in out and "not found" in out and "evidence of 1 found verbatim" in out
+
+
+def test_a_model_is_asked_for_evidence_as_it_was_taught():
+    class Taught(Notes):
+        evidence: bool = True
+
+    assert wants_evidence(None, Taught()) and not wants_evidence(None, Notes())
+    assert wants_evidence(True, Notes()) and not wants_evidence(False, Taught())
+
+
+# -------------------------------------------------------------------------------------------------------------- eval
+
+
+def evaluate(place, *more, judge=("--judge", "string", "--judge-items", "8")):
+    where = ["--index", str(place / "index"), "--runs", str(place / "runs"), "--model", "scripted-one"]
+    return main(["eval", "--questions", str(place / "questions.jsonl"), *where, *judge, *more])
+
+
+def test_evidence_is_scored_and_its_judge_with_it(place, says, tmp_path, capsys):
+    says({"q0": [CALL, cited(SENTENCE)], "q1": [CALL, cited(SENTENCE, "Kell")], "q2": ["<answer>?</answer>"]})
+    assert evaluate(place, "--evidence", "--name", "cited", "--out", str(tmp_path / "cited.json")) == 0
+    out = shown(capsys)
+    assert "cited 66.7 [0.0, 100.0] 66.7 [0.0, 100.0] 66.7 [0.0, 100.0] 33.3 [0.0, 100.0] string check, not a" in out
+    assert "the verdicts of 'string check, not a judge' are worth: 8 questions (evaluation family" in out
+    assert "answer in a statement about something else" in out
+    stored = read_evaluation(tmp_path / "cited.json")
+    assert stored.judging.judge == "string check, not a judge"
+    assert stored.judging.validation.sensitivity.num == 8
+    assert (stored.settings["protocol"], stored.settings["evidence"]) == ("eve-solver", True)
+    assert [question.supported for question in stored.questions] == [True, True, False]
+
+    says({f"q{number}": [CALL, cited(SENTENCE)] for number in range(3)})
+    assert evaluate(place, "--evidence", "--name", "better", "--json", "--compare", str(tmp_path / "cited.json")) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["score"]["evidence"]["joint"]["mean"] == 1.0
+    assert found["judging"]["num_unread"] == 0
+    difference = found["compare"][0]["difference"]
+    assert difference["joint"]["mean"] == pytest.approx(2 / 3) and difference["smallest"]["joint"] > 0.5
+    with Run.open(found["run"]) as run:
+        assert run.metrics("evidence/joint")[0].value == 1.0
+        assert run.index()[0].metrics["evidence/verbatim"] == 1.0
+
+
+def test_differences_stand_beside_the_smallest_that_could_have_been_shown(place, says, tmp_path, capsys):
+    for name in ("one", "two"):
+        says({f"q{number}": [CALL, cited(SENTENCE)] for number in range(3)})
+        assert evaluate(place, "--evidence", "--name", name, "--out", str(tmp_path / f"{name}.json"), judge=()) == 0
+    capsys.readouterr()
+    assert main(["eval", "--compare", str(tmp_path / "one.json"), str(tmp_path / "two.json")]) == 0
+    out = shown(capsys)
+    # Three pairs alike: 2.80 * sqrt(1 / 4 / 3).
+    assert "EM +0.0 [+0.0, +0.0] (80.9), F1 +0.0" in out and "verbatim +0.0 [+0.0, +0.0] (80.9)" in out
+    assert "smallest difference the sample could have shown" in out and "judged by" in out and "nobody" in out
+
+
+def test_a_model_judges_too_and_an_unreadable_one_is_told(place, monkeypatch, capsys):
+    tokenizer = tiny.tokenizer()
+
+    class Mumbler(ScriptedSampler):
+        async def sample(self, session, token_ids, params):
+            self._scripts = {**self._scripts, session: self._scripts.get(session, ["hm"] * 9)}
+            return await super().sample(session, token_ids, params)
+
+    def opened(model, **engine):
+        turns = {} if model == "mumbler" else {f"q{number}": [CALL, cited(SENTENCE)] for number in range(3)}
+        return TokenPolicy(Mumbler(tokenizer, turns, name=model), Renderer(tokenizer))
+
+    monkeypatch.setattr("quaere.rollout.policy.open_policy", opened)
+    assert evaluate(place, "--evidence", judge=("--judge", "mumbler", "--judge-items", "4")) == 0
+    out = shown(capsys)
+    assert "3 verdicts could not be read here; each counts as not supported" in out
+    assert "not been shown to be better than chance" in out
+
+
+def test_refusals(place, says, capsys):
+    says({})
+    assert evaluate(place) == 2
+    assert "--judge has nothing to judge without --evidence" in capsys.readouterr().err
+    for number in ("0", "401"):
+        assert evaluate(place, "--evidence", judge=("--judge", "string", "--judge-items", number)) == 2
+        assert "--judge-items must lie between 1 and 400" in capsys.readouterr().err
