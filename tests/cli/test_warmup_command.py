@@ -49,6 +49,7 @@ def test_from_a_model_to_a_model_that_asks(base, tmp_path, capsys):
     assert (manifest["world_family"], manifest["world_seed"]) == ("warmup", 1)
     assert (manifest["num_episodes"], manifest["num_held_out"], manifest["num_steps"]) == (12, 1, 2)
     assert manifest["roles"] == ["solver", "proposer"] and manifest["style"] == "brief"
+    assert manifest["also"] == [] and manifest["evidence"] is False
     assert manifest["loss_after"] < manifest["loss_before"]
     assert [path.name for path in tmp_path.iterdir()] == ["warm"]  # neither world nor index is left behind
     model, tokenizer = load(out)
@@ -61,6 +62,19 @@ def test_from_a_model_to_a_model_that_asks(base, tmp_path, capsys):
     assert quaere(["index", str(docs), "--out", str(tmp_path / "index")]) == 0
     asked = ["ask", "Who?", "--index", str(tmp_path / "index"), "--model", str(out), "--runs", str(tmp_path / "runs")]
     assert quaere([*asked, "--max-turns", "1", "--turn-tokens", "4"]) == 0
+
+
+def test_one_start_for_two_recipes(base, tmp_path, capsys):
+    from quaere.training.exporting import find_notes
+
+    out = tmp_path / "warm"
+    main("eve", "--also", "drzero", "--model", base, "--out", out, "--learning-rate", "3e-3", *SMALL, *LIMITS)
+    assert "12 episodes kept" in capsys.readouterr().err
+    manifest = json.loads((out / "warmup.json").read_text())
+    assert (manifest["recipe"], manifest["also"], manifest["evidence"]) == ("eve", ["drzero"], True)
+    assert manifest["loss_after"] < manifest["loss_before"]
+    notes = find_notes(str(out))
+    assert notes.evidence and notes.dialects == ("eve", "drzero") and notes.style == "brief"
 
 
 def test_lora_is_merged_and_the_result_is_a_plain_model(base, tmp_path, capsys):
@@ -96,6 +110,8 @@ def test_bad_input_is_said_before_any_work(base, tmp_path):
     bad("--hops is a list", *out, "--hops", "4:3")
     bad("weights for 1 to 4 hops", *out, "--hops", "1,1,1,1,1")
     bad("at least 1 episode", *out, "--episodes", "0")
+    bad("each once, not drzero, drzero", *out, "--also", "drzero")
+    bad("at least 1 episode of each dialect", *out, "--also", "eve", "--episodes", "1")
     bad("--batch must be at least 1", *out, "--batch", "0")
     bad("--learning-rate must be above 0", *out, "--learning-rate", "0")
     bad("--lora-rank must be 0 or more", *out, "--lora-rank", "-1")

@@ -1,6 +1,7 @@
 """`quaere warmup`: teach a small model the protocol of a recipe by episodes that were really played.
 
 quaere warmup drzero --model smollm2-135m --out warm
+quaere warmup eve --also drzero --model smollm2-135m --out warm
 quaere warmup drzero --model smollm2-135m --out warm --teacher openai:qwen3-32b@http://localhost:8001/v1
 """
 
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quaere.errors import BadInput
-from quaere.recipes.registry import RECIPES
+from quaere.training.warmup.dialects import DIALECTS, cites
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -36,10 +37,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "warmup",
         help="teach a small model the protocol by demonstration",
         description="Play episodes on a fictional encyclopedia of the warm-up family, teach the model to write like "
-        "that, and write it as a Hugging Face folder. What is shown is the protocol; the facts are invented. A model "
-        "warmed up like this is no longer free of demonstrations, and its warmup.json says so.",
+        "that, and write it as a Hugging Face folder. What is shown is the protocol; the facts are invented. In eve's "
+        "dialect both roles also quote, letter for letter, the sentence they rely on. A model warmed up like this is "
+        "no longer free of demonstrations, and its warmup.json says so.",
     )
-    parser.add_argument("recipe", choices=RECIPES, help="whose protocol to teach")
+    parser.add_argument("recipe", choices=DIALECTS, help="whose protocol to teach; eve's is drzero's with evidence")
     parser.add_argument("--model", required=True, help="catalogue name, directory or hub id of the model to teach")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write the model to")
     parser.add_argument("--force", action="store_true", help="replace a warmed-up model that is there")
@@ -47,8 +49,15 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--teacher", metavar="openai:MODEL@URL", help="let this model demonstrate (default: an oracle that knows)"
     )
     shown = parser.add_argument_group("what is shown")
+    shown.add_argument(
+        "--also",
+        choices=DIALECTS,
+        action="append",
+        default=[],
+        help="teach this recipe's protocol too, in an equal share of the episodes: one start for both recipes",
+    )
     shown.add_argument("--roles", default="solver,proposer", metavar="LIST", help="(default: solver,proposer)")
-    shown.add_argument("--episodes", type=int, default=400, metavar="N", help="in all roles together (default: 400)")
+    shown.add_argument("--episodes", type=int, default=400, metavar="N", help="in all roles and recipes (default: 400)")
     shown.add_argument("--hops", default="4,3,2,1", metavar="LIST", help="ratio of 1, 2, ... hops (default: 4,3,2,1)")
     shown.add_argument("--style", choices=["full", "brief"], default="full", help="of the prompts (default: full)")
     shown.add_argument("--world-seed", type=int, default=1, metavar="N", help="which world (default: 1)")
@@ -97,7 +106,8 @@ def run(args: argparse.Namespace) -> None:
     args.roles, args.hops = _names(args.roles), _weights(args.hops)
     # What cannot be done is said before a model is loaded.
     _check_numbers(args)
-    refuse_few_turns(plan_lessons(args.roles, args.episodes, args.hops), _limits(args))
+    plan = plan_lessons(args.roles, args.episodes, args.hops, (args.recipe, *args.also))
+    refuse_few_turns(plan, _limits(args))
     check_target(args.out, args.force)
     with _open_display(args.json) as display:
         manifest = _warm_up(args, display)
@@ -157,6 +167,7 @@ def _play(args: argparse.Namespace, renderer: Renderer, display: _Display) -> De
         "num_episodes": args.episodes,
         "hop_ratio": args.hops,
         "style": args.style,
+        "dialects": (args.recipe, *args.also),
         "limits": _limits(args),
         "seed": args.seed,
         "on_episode": lambda episode: display.played(args.episodes),
@@ -252,6 +263,8 @@ def _describe(args: argparse.Namespace, played: Demonstrations, taught: Taught) 
         seed=args.seed,
         loss_before=taught.loss_before,
         loss_after=taught.loss_after,
+        also=tuple(args.also),
+        evidence=any(cites(dialect) for dialect in (args.recipe, *args.also)),
     )
 
 

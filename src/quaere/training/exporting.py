@@ -69,15 +69,27 @@ class RoleWeights(Struct, frozen=True):
 class Notes(Struct, frozen=True):
     """How a model in a folder was trained to be asked, as far as its makers left word.
 
-    Notes(style="brief", limits=Limits(max_turns=3))
+    With `evidence` it learned to quote what it relies on. `dialects` are the recipes whose way of writing a warm-up
+    taught it; one that was taught several can begin a run of any of them.
+
+        Notes(style="brief", limits=Limits(max_turns=3), evidence=True, dialects=("eve", "drzero"))
     """
 
     style: PromptStyle | None = None
     limits: Limits | None = None
+    evidence: bool = False
+    dialects: tuple[str, ...] = ()
 
 
 class _Warmup(Struct):
     style: PromptStyle | None = None
+    recipe: str = ""
+    also: tuple[str, ...] = ()
+    evidence: bool = False
+
+    @property
+    def dialects(self) -> tuple[str, ...]:
+        return (self.recipe, *self.also) if self.recipe else ()
 
 
 class _Solver(Struct):
@@ -126,7 +138,8 @@ def read_notes(folder: Path) -> Notes:
     """What `quaere.json` of an export, or `warmup.json` of a warmed-up model, says about how to ask it."""
     notes = _read_json(folder / _NOTES, Notes) if (folder / _NOTES).is_file() else Notes()
     if notes.style is None and (folder / _WARMUP).is_file():
-        return Notes(_read_json(folder / _WARMUP, _Warmup).style, notes.limits)
+        warmup = _read_json(folder / _WARMUP, _Warmup)
+        return Notes(warmup.style, notes.limits, warmup.evidence, warmup.dialects)
     return notes
 
 

@@ -23,7 +23,9 @@ from quaere.rollout.policy import TokenPolicy
 from quaere.search.searcher import Searcher
 from quaere.training.phases.attempting import solver_reward
 from quaere.training.phases.proposing import read_proposal
-from quaere.training.warmup.lessons import Role
+from quaere.training.warmup.dialects import Dialect, cites
+from quaere.training.warmup.lessons import Lesson, Role
+from quaere.training.warmup.quoting import find_misquote
 
 Script = Callable[[Sequence[Turn], str], str]
 """The next turn's text, from the turns so far and what the context gained since the last one (at first: all of it).
@@ -103,9 +105,23 @@ async def demonstrate(
     )
 
 
-def open_protocol(role: Role, style: PromptStyle) -> Protocol:
-    """The protocol a role speaks."""
-    return ToolCallSolver(style=style) if role == "solver" else ToolCallProposer(style=style)
+def open_protocol(role: Role, style: PromptStyle, dialect: Dialect = "drzero") -> Protocol:
+    """The protocol a role speaks.
+
+    open_protocol("solver", "brief", "eve").name == "eve-solver"
+    """
+    if role == "solver":
+        return ToolCallSolver(style=style, evidence=cites(dialect))
+    return ToolCallProposer(style=style, evidence=cites(dialect))
+
+
+def judge(episode: Episode, lesson: Lesson, renderer: Renderer) -> str:
+    """Why a demonstration should be dropped, in a few words; "" if all of it checks out, its evidence too.
+
+    judge(episode, lesson, renderer) == "the evidence was not shown"
+    """
+    fault = find_fault(episode, lesson.role)
+    return fault or (find_misquote(episode, renderer) if cites(lesson.dialect) else "")
 
 
 def find_fault(episode: Episode, role: Role) -> str:

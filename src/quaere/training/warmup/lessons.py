@@ -19,6 +19,7 @@ from quaere.errors import BadInput
 from quaere.records import Passage, ProposeTask, SolveTask, Task
 from quaere.rewards.formatting import contains
 from quaere.search.index import Index, build_index
+from quaere.training.warmup.dialects import DIALECTS, Dialect
 from quaere.worlds import GoldQuestion, World, generate_world, write_world
 from quaere.worlds.questions import MAX_HOPS, says
 from quaere.worlds.writing import CORPUS
@@ -45,7 +46,8 @@ class Lesson(Struct, frozen=True):
     Of a proposer's `hops`, the first is a thing its document names; only the others are facts of the chain, unless it
     has one hop alone.
 
-        Lesson(id="proposer-2-w1-q00007", role="proposer", hops=2, task=ProposeTask(...), gold=GoldQuestion(...))
+        Lesson(id="proposer-2-w1-q00007", role="proposer", hops=2, task=ProposeTask(...), gold=GoldQuestion(...),
+               dialect="eve")
     """
 
     id: str
@@ -53,6 +55,19 @@ class Lesson(Struct, frozen=True):
     hops: int
     task: Task
     gold: GoldQuestion
+    dialect: Dialect = "drzero"
+
+
+class Portion(Struct, frozen=True):
+    """So many episodes of one dialect, role and number of hops.
+
+    Portion("eve", "solver", hops=2, num=60)
+    """
+
+    dialect: Dialect
+    role: Role
+    hops: int
+    num: int
 
 
 class Lessons:
@@ -75,16 +90,16 @@ class Lessons:
                 target = world.entities[fact.object].id
                 self._sources.setdefault(target, []).append(world.entities[fact.subject].id)
 
-    def draw(self, role: Role, hops: int) -> Lesson:
+    def draw(self, role: Role, hops: int, dialect: Dialect = "drzero") -> Lesson:
         """The next lesson for this role; raises BadInput when the world has no more."""
         while True:
             gold = self._next_question(hops if role == "solver" else max(1, hops - 1))
             name = f"{role}-{hops}-{gold.id}"
             if role == "solver":
-                return Lesson(name, role, hops, SolveTask(gold.to_question()), gold)
+                return Lesson(name, role, hops, SolveTask(gold.to_question()), gold, dialect)
             document = self._own_document(gold) if hops == 1 else self._other_document(gold)
             if document is not None:
-                return Lesson(name, role, hops, ProposeTask(name, document, hops), gold)
+                return Lesson(name, role, hops, ProposeTask(name, document, hops), gold, dialect)
 
     def _next_question(self, hops: int) -> GoldQuestion:
         stream = self._questions.setdefault(hops, self.world.questions(1 << 30, (hops,)))
@@ -130,21 +145,27 @@ def share_out(num: int, ratio: Sequence[int]) -> list[int]:
     return counts
 
 
-def plan_lessons(roles: Sequence[Role], num_episodes: int, hop_ratio: Sequence[int]) -> list[tuple[Role, int, int]]:
-    """How many episodes of each role and number of hops.
+def plan_lessons(
+    roles: Sequence[Role], num_episodes: int, hop_ratio: Sequence[int], dialects: Sequence[Dialect] = ("drzero",)
+) -> list[Portion]:
+    """How many episodes of each dialect, role and number of hops; dialects get equal shares, and so do roles.
 
-    plan_lessons(("solver",), 3, (2, 1)) == [("solver", 1, 2), ("solver", 2, 1)]
+    plan_lessons(("solver",), 3, (2, 1)) == [Portion("drzero", "solver", 1, 2), Portion("drzero", "solver", 2, 1)]
     """
     if not roles or any(role not in ROLES for role in roles) or len(set(roles)) < len(roles):
         raise BadInput(f"roles are solver, proposer or both, not {', '.join(roles) or 'none'}")
-    if num_episodes < 1:
-        raise BadInput(f"there must be at least 1 episode, not {num_episodes}")
+    if not dialects or any(name not in DIALECTS for name in dialects) or len(set(dialects)) < len(dialects):
+        raise BadInput(f"dialects are {' or '.join(DIALECTS)}, each once, not {', '.join(dialects) or 'none'}")
+    if num_episodes < len(dialects):
+        of_each = " of each dialect" if len(dialects) > 1 else ""
+        raise BadInput(f"there must be at least 1 episode{of_each}, not {num_episodes}")
     if not 1 <= len(hop_ratio) <= MAX_HOPS or min(hop_ratio) < 0 or not sum(hop_ratio):
         raise BadInput(f"hops are weights for 1 to {MAX_HOPS} hops, such as 4,3,2,1, not {list(hop_ratio)}")
-    per_role = share_out(num_episodes, [1] * len(roles))
+    per_dialect = share_out(num_episodes, [1] * len(dialects))
     return [
-        (role, hops, count)
-        for role, num in zip(roles, per_role, strict=True)
+        Portion(dialect, role, hops, count)
+        for dialect, num_of_dialect in zip(dialects, per_dialect, strict=True)
+        for role, num in zip(roles, share_out(num_of_dialect, [1] * len(roles)), strict=True)
         for hops, count in enumerate(share_out(num, hop_ratio), start=1)
         if count
     ]

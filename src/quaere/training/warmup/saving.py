@@ -41,6 +41,9 @@ class WarmupManifest(Struct, frozen=True):
     seed: int
     loss_before: float
     loss_after: float
+    # Models taught before there were other dialects say nothing of these.
+    also: tuple[str, ...] = ()  # further recipes whose dialect had an equal share of the episodes
+    evidence: bool = False  # was it taught to quote the sentence it relies on?
 
 
 def check_target(out: Path, force: bool) -> None:

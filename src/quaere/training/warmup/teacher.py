@@ -1,8 +1,9 @@
 """A larger model behind an endpoint shows how it is done.
 
 It plays the same tasks as the oracle does, with the explained prompts. What it wrote is kept where it followed the
-protocol and its answer checks out, and is then played once more as tokens of the model to be taught: its turns, cut
-where a policy's turn would have ended, against the search results it really got.
+protocol, its answer checks out and so does its evidence where the dialect has any. It is then played once more as
+tokens of the model to be taught: its turns, cut where a policy's turn would have ended, against the search results it
+really got.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import Policy
 from quaere.search.index import Index
 from quaere.search.searcher import LocalSearcher
-from quaere.training.warmup.demonstration import Demonstrations, demonstrate, find_fault, open_protocol
-from quaere.training.warmup.lessons import Lessons, Role, plan_lessons
+from quaere.training.warmup.demonstration import Demonstrations, demonstrate, find_fault, judge, open_protocol
+from quaere.training.warmup.dialects import Dialect
+from quaere.training.warmup.lessons import Lesson, Lessons, Role, plan_lessons
 from quaere.training.warmup.oracle import refuse_few_turns
 from quaere.worlds import World
 
@@ -35,6 +37,7 @@ async def play_teacher(
     num_episodes: int = 400,
     hop_ratio: Sequence[int] = (4, 3, 2, 1),
     style: PromptStyle = "full",
+    dialects: Sequence[Dialect] = ("drzero",),
     limits: Limits | None = None,
     seed: int = 0,
     params: SamplingParams | None = None,
@@ -46,20 +49,20 @@ async def play_teacher(
     played = await play_teacher(open_policy("openai:m@http://localhost:8001/v1"), world, index, renderer)
     """
     limits = limits or Limits()
-    plan = plan_lessons(roles, num_episodes, hop_ratio)
+    plan = plan_lessons(roles, num_episodes, hop_ratio, dialects)
     refuse_few_turns(plan, limits)
     lessons, searcher, played = Lessons(world, index), LocalSearcher(index), Demonstrations()
-    drawn = [lessons.draw(role, hops) for role, hops, num in plan for _ in range(num)]
-    jobs = [Job(open_protocol(lesson.role, "full"), lesson.task, lesson.id) for lesson in drawn]
+    drawn = [lessons.draw(part.role, part.hops, part.dialect) for part in plan for _ in range(part.num)]
+    jobs = [Job(open_protocol(lesson.role, "full", lesson.dialect), lesson.task, lesson.id) for lesson in drawn]
     shown = run_many(policy, jobs, searcher, limits, seed=seed, params=params, concurrency=concurrency)
     num_failed, number = 0, 0
     try:
         async for episode in shown:
-            role, number = drawn[number].role, number + 1
+            lesson, number = drawn[number], number + 1
             num_failed += episode.end == "failed"
-            fault = find_fault(episode, role)
+            fault = find_fault(episode, lesson.role)
             if not fault:
-                episode, fault = await replay(episode, role, renderer, style, limits)
+                episode, fault = await replay(episode, lesson, renderer, style, limits)
             if fault:
                 played.dropped[fault] += 1
             else:
@@ -73,10 +76,10 @@ async def play_teacher(
 
 
 async def replay(
-    episode: Episode, role: Role, renderer: Renderer, style: PromptStyle, limits: Limits
+    episode: Episode, lesson: Lesson, renderer: Renderer, style: PromptStyle, limits: Limits
 ) -> tuple[Episode, str]:
     """The episode as tokens, and what speaks against learning from it ("" if nothing does)."""
-    protocol = open_protocol(role, style)
+    protocol = open_protocol(lesson.role, style, lesson.dialect)
     texts = [cut_turn(turn.text, protocol.stop) for turn in episode.turns]
     played = await demonstrate(
         episode.task,
@@ -88,7 +91,7 @@ async def replay(
         episode_id=episode.id,
         name=episode.model,
     )
-    fault = find_fault(played, role)
+    fault = judge(played, lesson, renderer)
     if not fault and [turn.action for turn in played.turns] != [turn.action for turn in episode.turns]:
         fault = "a turn means something else where a policy's would have ended"
     return played, fault

@@ -331,11 +331,15 @@ def write_search(thought: str, query: str) -> str:
     return f"<think>{thought}</think>\n<tool_call>{call}</tool_call>"
 
 
-def write_answer(thought: str, answer: str) -> str:
-    """The solver's last turn."""
-    return f"<think>{thought}</think>\n<answer>{answer}</answer>"
+def write_answer(thought: str, answer: str, span: str = "") -> str:
+    """The solver's last turn, with the sentence it quotes if it quotes one."""
+    return f"<think>{thought}</think>\n{_quote(span)}<answer>{answer}</answer>"
 
 
-def write_proposal(thought: str, question: str, answer: str) -> str:
-    """The proposer's last turn."""
-    return f"<think>{thought}</think>\n<question>{question}</question><answer>{answer}</answer>"
+def write_proposal(thought: str, question: str, answer: str, span: str = "") -> str:
+    """The proposer's last turn, with the sentence it quotes if it quotes one."""
+    return f"<think>{thought}</think>\n<question>{question}</question>{_quote(span)}<answer>{answer}</answer>"
+
+
+def _quote(span: str) -> str:
+    return f"<evidence>{span}</evidence>" if span else ""

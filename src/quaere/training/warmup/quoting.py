@@ -1,0 +1,73 @@
+"""What makes a quotation worth imitating: it was shown, is copied letter for letter, and bears the answer out.
+
+    find_misquote(episode, renderer) == "the evidence does not hold the answer"
+
+Reading a policy's own evidence forgives it some white space and curly quotes; a demonstration of copying is not
+forgiven anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from quaere.chat.rendering import Renderer
+from quaere.chat.spans import find_evidence, shown_passages
+from quaere.records import Answer, Episode, Proposal, ProposeTask, SolveTask
+from quaere.rewards.guards import MAX_SENTENCE_WORDS, Triple, holds_answer, says_more, travelled, verbatim
+
+
+def find_misquote(episode: Episode, renderer: Renderer) -> str:
+    """Why the evidence of a finished episode should not be learnt from, in a few words; "" if it is as it should be.
+
+    find_misquote(episode, renderer) == "the evidence is not letter for letter"
+    """
+    triple = _triple(episode)
+    if not triple.span:
+        return "there is no evidence"
+    if find_evidence(triple.span, shown_passages(episode)) is None:
+        return "the evidence was not shown"
+    if not verbatim(triple):
+        return "the evidence is not letter for letter"
+    if _flat(triple.span) not in _seen(episode, renderer):
+        return "the evidence was cut off"  # it was found, but beyond what a tool reply may hold
+    if not any(holds_answer(structs.replace(triple, answer=name)) for name in _names(episode, triple.answer)):
+        return "the evidence does not hold the answer"
+    if not says_more(triple):
+        return "the evidence says no more than the answer"
+    if len(triple.span.split()) > MAX_SENTENCE_WORDS:
+        return "the evidence is long"
+    return "" if travelled(triple) else "the evidence is not the last hop's"
+
+
+def _triple(episode: Episode) -> Triple:
+    """Question, answer and span with the texts they may be quoted from, without titles: no offset points at those."""
+    task, outcome = episode.task, episode.outcome
+    document, hops, question, answer, span = "", 1, "", "", ""
+    if isinstance(task, ProposeTask):
+        document, hops = task.document.text if task.document else "", task.hops
+    elif isinstance(task, SolveTask):
+        question = task.question.text
+    if isinstance(outcome, Answer):
+        answer, span = outcome.text, outcome.span
+    elif isinstance(outcome, Proposal):
+        question, answer, span = outcome.question, outcome.answer, outcome.span
+    returned = tuple(passage.text for passage in shown_passages(episode) if passage.text != document)
+    return Triple(question, answer, span, len(span.split()), document, hops, returned)
+
+
+def _names(episode: Episode, answer: str) -> Sequence[str]:
+    """The answer by every name a solver may call it: a sentence may use another than the one it gave."""
+    return (answer, *episode.task.question.answers) if isinstance(episode.task, SolveTask) else (answer,)
+
+
+def _seen(episode: Episode, renderer: Renderer) -> str:
+    """Everything the policy could read that it had not written itself, as the tokens say."""
+    read = [segment for segment in episode.segments if segment.origin != "model"]
+    return _flat("\n".join(renderer.decode(segment.token_ids) for segment in read))
+
+
+def _flat(text: str) -> str:
+    """Tokenizers do not agree on white space."""
+    return " ".join(text.split())
