@@ -5,6 +5,7 @@ import json
 import pytest
 
 import tiny
+from quaere.chat.closedbook import ClosedBook
 from quaere.chat.rendering import Renderer
 from quaere.chat.toolcall import ToolCallSolver
 from quaere.errors import SearchFailed
@@ -18,7 +19,6 @@ from quaere.evaluation.answering import (
     score_answering,
     write_evaluation,
 )
-from quaere.evaluation.closed_book import ClosedBook
 from quaere.evaluation.intervals import Interval
 from quaere.evaluation.judging import StringCheck
 from quaere.evaluation.validating import validate_judge

@@ -20,13 +20,13 @@ from quaere.chat.tags import find_blocks
 from quaere.chat.toolcall import EXAMPLES
 from quaere.chat.tools import ToolSchema
 from quaere.errors import SamplingFailed
-from quaere.evaluation.closed_book import NoSearcher
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Action, Answer, Failure, Malformed, Question, SearchResult, SolveTask, Task
 from quaere.rewards.answers import normalise_answer
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import Policy
+from quaere.search.searcher import NoSearcher
 
 STRING_CHECK = "string"  # what a person types after --judge
 MIN_OTHER_WORDS = 3
