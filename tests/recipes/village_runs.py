@@ -5,7 +5,10 @@ import asyncio
 from village import LIMITS
 
 from quaere.recipes.drzero.config import PRESETS, DrZeroConfig
-from quaere.recipes.drzero.recipe import train
+from quaere.recipes.drzero.recipe import train as train_drzero
+from quaere.recipes.eve.config import PRESETS as EVE_PRESETS
+from quaere.recipes.eve.config import EveConfig
+from quaere.recipes.eve.recipe import train as train_eve
 from quaere.runs import Run
 from quaere.training.config import config_to_yaml, load_config
 
@@ -52,7 +55,13 @@ def make_config(paths, *assignments, **changes) -> DrZeroConfig:
     return load_config(DrZeroConfig, presets=PRESETS, preset=None, file=None, assignments=assignments, given=given)
 
 
-def run_drzero(folder, config, told=None):
+def make_eve(paths, *assignments, **changes) -> EveConfig:
+    index, model = paths
+    given = {**SMALL, "index": str(index), "model": str(model), **changes}
+    return load_config(EveConfig, presets=EVE_PRESETS, preset=None, file=None, assignments=assignments, given=given)
+
+
+def run_drzero(folder, config, told=None, train=train_drzero):
     """Start or go on; returns the run, open for reading, and what was reported."""
     told = told or Told()
     exists = folder.exists()
@@ -60,3 +69,7 @@ def run_drzero(folder, config, told=None):
     with store:
         asyncio.run(train(config, store, told))
     return Run.open(folder), told
+
+
+def run_eve(folder, config, told=None):
+    return run_drzero(folder, config, told, train_eve)

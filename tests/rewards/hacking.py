@@ -318,8 +318,8 @@ def triple_of(item: Item) -> Triple:
         returned=item.returned,
         thoughts=tuple(thought for thought in item.thoughts if thought is not None),
         queries=item.queries,
-        num_right_with=item.num_right_with,
-        num_right_without=item.num_right_without,
+        chance_with=item.num_right_with / NUM_SAMPLES,
+        chance_without=item.num_right_without / NUM_SAMPLES,
         num_earlier=item.num_earlier,
     )
 

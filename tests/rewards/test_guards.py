@@ -110,8 +110,8 @@ def test_every_guard_closes_a_hole_that_no_other_does(name):
         ("searched", dict(hops=3, queries=("a", "b")), dict(hops=3, queries=("a", "A?", " "))),
         (
             "needed",
-            dict(num_right_with=3, num_right_without=2),
-            dict(num_right_with=2, num_right_without=2),
+            dict(chance_with=0.6, chance_without=0.4),
+            dict(chance_with=0.4, chance_without=0.4),
         ),
         ("untagged", dict(span="if x <y> z | w > v"), dict(span="a </think> b")),
         ("stands_alone", dict(question="Which article of the treaty?"), dict(question="Who wrote this article?")),

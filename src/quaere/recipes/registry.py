@@ -43,8 +43,12 @@ def find_recipe(name: str) -> Recipe:
         from quaere.recipes.drzero.recipe import DRZERO
 
         return DRZERO
+    if name == "eve":
+        from quaere.recipes.eve.recipe import EVE
+
+        return EVE
     near = get_close_matches(name, RECIPES, 1)
     raise BadInput(f"there is no recipe {name}", hint=f"quaere evolve {near[0] if near else RECIPES[0]} ...")
 
 
-RECIPES = ("drzero",)
+RECIPES = ("drzero", "eve")

@@ -39,7 +39,7 @@ class Triple(Struct, frozen=True):
 
     `span` is the document's own text where it was located there, else what was written. `returned` are the texts its
     searches brought back, `thoughts` what stands inside each turn's thought, and `num_earlier` says how many questions
-    before it in the batch are the same. Before the verifier has been asked, both counts are 0.
+    before it in the batch are the same. Before the verifier has been asked, both chances are 0.
 
         Triple(question="Who built the Halm bridge?", answer="Orsolya Venn",
                span="Orsolya Venn built the Halm bridge in 1702.", num_span_tokens=11,
@@ -56,8 +56,8 @@ class Triple(Struct, frozen=True):
     returned: tuple[str, ...] = ()
     thoughts: tuple[str, ...] = ()
     queries: tuple[str, ...] = ()
-    num_right_with: int = 0
-    num_right_without: int = 0
+    chance_with: float = 0.0
+    chance_without: float = 0.0
     num_earlier: int = 0
 
     @property
@@ -100,7 +100,7 @@ def says_more(triple: Triple) -> bool:
 
 def needed(triple: Triple) -> bool:
     """If the solver is ever right without the span, it is right more often with it."""
-    return triple.num_right_without == 0 or triple.num_right_with > triple.num_right_without
+    return triple.chance_without == 0 or triple.chance_with > triple.chance_without
 
 
 # ------------------------------------------------------------------------------------------- the question and answer

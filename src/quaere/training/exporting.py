@@ -59,6 +59,7 @@ class RoleWeights(Struct, frozen=True):
     base: str
     style: PromptStyle
     limits: Limits
+    evidence: bool = False
 
     @property
     def name(self) -> str:
@@ -96,12 +97,17 @@ class _Solver(Struct):
     limits: Limits = Limits()
 
 
+class _Evidence(Struct):
+    protocol: bool = False
+
+
 class _RunConfig(Struct):
     """The part of a run's `config.yaml` that matters here; every recipe's has it."""
 
     model: str
     prompts: PromptStyle = "full"
     solver: _Solver = field(default_factory=_Solver)
+    evidence: _Evidence = field(default_factory=_Evidence)
 
 
 # --------------------------------------------------------------------------------------------------------- finding
@@ -131,6 +137,7 @@ def find_role(run_path: Path, role: str, step: int | None = None) -> RoleWeights
         base=config.model,
         style=config.prompts,
         limits=config.solver.limits,
+        evidence=config.evidence.protocol,
     )
 
 
@@ -305,6 +312,7 @@ def _describe(weights: RoleWeights) -> dict[str, Any]:
         "step": weights.step,
         "style": weights.style,
         "limits": weights.limits,
+        "evidence": weights.evidence,
         "base": weights.base,
     }
     # Without its base here nobody could say whether it was warmed up, so a base that is not here is an error.

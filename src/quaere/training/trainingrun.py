@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from quaere.errors import TrainingStopped
 from quaere.records import Candidate, Episode
@@ -34,6 +34,18 @@ from quaere.training.learner import OPTIMIZER_FILE, Learner, LearnerSettings
 from quaere.training.measures import measure_memory
 from quaere.training.reporting import Reporter, StepReport
 from quaere.training.settings import CheckpointSettings, HealthSettings
+
+
+class Memory(Protocol):
+    """Something of a recipe's own that belongs in every checkpoint."""
+
+    def save(self, folder: Path) -> None:
+        """Write it to files in this folder."""
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Go on from what `save` wrote."""
+        ...
 
 
 class RolledBack(Exception):
@@ -86,6 +98,7 @@ class TrainingRun:
         num_steps: int,
         seed: int,
         read_document: Callable[[str], str] | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self.store = store
         self.actors = actors
@@ -96,6 +109,7 @@ class TrainingRun:
         self._settings = checkpoints
         self._health = health
         self._watch = Watch(health)
+        self._memory = memory
         self._position = 0  # steps done
         self._cursor = 0  # steps planned by the loops so far
         self._num_rollbacks = 0
@@ -222,11 +236,15 @@ class TrainingRun:
 
     def _write(self, folder: Path) -> None:
         self.actors.save(folder)
+        if self._memory is not None:
+            self._memory.save(folder)
         if self._learner is not None:
             self._learner.save_optimizer(folder)
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         self.actors.load(checkpoint.path)
+        if self._memory is not None:
+            self._memory.load(checkpoint.path)
         self.store.truncate_after(checkpoint.step)
         self._watch.restore(checkpoint.state["watch"])
         # Counted from the store, which knows of a rollback as soon as it happens.

@@ -71,14 +71,16 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Writing the solver's questions. With `attempts`, those it never or always solves are dropped.
 
-    `candidates=0` writes one for each document the proposer's phase has seen. With `proposer.steps=0` and some number
-    of candidates, the untrained proposer writes them: the baseline a trained one has to beat.
+    `questions` are written about each document. `candidates=0` writes as many as the proposer's phase did. With
+    `proposer.steps=0` and some number of candidates, the untrained proposer writes them: the baseline a trained one has
+    to beat.
 
         GenerationConfig(candidates=512, batch=256, attempts=5)
     """
 
     candidates: int = 0
     batch: int = 256
+    questions: int = 1
     attempts: int = 0
 
 
@@ -202,6 +204,7 @@ def _least_values(config: DrZeroConfig) -> dict[int, dict[str, float]]:
         "iterations": config.iterations,
         "proposer.questions": config.proposer.questions,
         "generation.batch": config.generation.batch,
+        "generation.questions": config.generation.questions,
         "engine.max_rows": config.engine.max_rows,
         "checkpoints.every": config.checkpoints.every,
         "checkpoints.keep": config.checkpoints.keep,

@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from quaere.objectives.advantages import Advantages
-from quaere.recipes.drzero.rewards import Judged
 from quaere.records import Episode
 from quaere.training.measures import measure_advantages, measure_proposals, pass_histogram
+from quaere.training.phases.proposing import Proposed
 from quaere.training.trainingrun import Step
 
 # What GRPO would have cost: 4 questions about each document, each tried 4 times.
 GRPO_ROLLOUTS = 4 * (4 + 1)
 
 
+class Paid(Protocol):
+    """A proposal with what the solver made of it and what it earned for what."""
+
+    @property
+    def proposed(self) -> Proposed:
+        """What was written."""
+        ...
+
+    @property
+    def num_right(self) -> int:
+        """Of the attempts, how many were right."""
+        ...
+
+    @property
+    def num_attempts(self) -> int:
+        """How often it was tried."""
+        ...
+
+    def measured(self) -> dict[str, float]:
+        """Every part of the reward, for the store."""
+        ...
+
+
 def measure_proposer(
-    step: Step, judged: Sequence[Judged], advantages: Advantages, num_documents: int, num_attempts: int
+    step: Step, judged: Sequence[Paid], advantages: Advantages, num_documents: int, num_attempts: int
 ) -> None:
     """Rewards by component, questions by form, what the solver made of them, and what it cost."""
-    for item, advantage in zip(judged, advantages.values.tolist(), strict=True):
-        step.keep(item.proposed.episode, {**item.measured(), "advantage": advantage})
     measured = [item.measured() for item in judged]
-    parts = ("reward/total", "reward/format", "reward/difficulty", "format/think", "format/tool", "format/answer")
-    for name in parts if measured else ():
-        mean = sum(values[name] for values in measured) / len(measured)
-        step.metrics["reward/mean" if name == "reward/total" else name] = mean
+    for item, values, advantage in zip(judged, measured, advantages.values.tolist(), strict=True):
+        step.keep(item.proposed.episode, {**values, "advantage": advantage})
+    step.metrics |= mean_parts(measured)
     step.metrics |= measure_advantages(advantages)
     step.metrics |= measure_proposals(
         [item.proposed.episode for item in judged],
@@ -45,6 +66,22 @@ def measure_proposer(
     }
 
 
+def mean_parts(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of every part of the rewards and of the format score; a part that some do not have, over those that do.
+
+    mean_parts([{"reward/total": 1.0, "format/think": 0.5}, {"reward/total": 0.0}])
+    -> {"reward/mean": 0.5, "format/think": 0.5}
+    """
+    names = dict.fromkeys(name for values in measured for name in values)
+    found = {}
+    for name in names:
+        area = name.partition("/")[0]
+        if area in ("reward", "format", "evidence") and name != "format/valid":  # that one is measured by hops too
+            values = [values[name] for values in measured if name in values]
+            found["reward/mean" if name == "reward/total" else name] = sum(values) / len(values)
+    return found
+
+
 def measure_generation(step: Step) -> None:
     """How many candidates were kept, and why the others were not."""
     count = len(step.candidates)
@@ -56,14 +93,18 @@ def measure_generation(step: Step) -> None:
 
 
 def measure_solver(
-    step: Step, episodes: Sequence[Episode], rewards: Sequence[float], advantages: Advantages, num_attempts: int
+    step: Step,
+    episodes: Sequence[Episode],
+    paid: Sequence[Mapping[str, float]],
+    advantages: Advantages,
+    num_attempts: int,
 ) -> None:
     """Rewards, advantages, and how often each question was solved."""
     rights: dict[str, list[float]] = {}
-    for episode, reward, advantage in zip(episodes, rewards, advantages.values.tolist(), strict=True):
-        step.keep(episode, {"answer/exact_match": reward, "reward/total": reward, "advantage": advantage})
-        rights.setdefault(episode.task.id, []).append(reward)
-    step.metrics["reward/mean"] = sum(rewards) / max(1, len(rewards))
+    for episode, parts, advantage in zip(episodes, paid, advantages.values.tolist(), strict=True):
+        step.keep(episode, {**parts, "advantage": advantage})
+        rights.setdefault(episode.task.id, []).append(parts["answer/exact_match"])
+    step.metrics |= {"reward/mean": 0.0} | mean_parts(paid)
     step.metrics |= measure_advantages(advantages)
     whole = [int(sum(group)) for group in rights.values() if len(group) == num_attempts]
     step.metrics |= pass_histogram(whole, num_attempts)

@@ -1,87 +1,39 @@
-"""Opening everything a run of Dr. Zero needs, and saying beforehand what it will take."""
+"""Dr. Zero as the command line knows it."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from msgspec import structs
-
-from quaere.errors import BadInput
-from quaere.policies.catalogue import resolve_model
-from quaere.policies.native.device import choose_device
 from quaere.recipes.drzero.config import PRESETS, DrZeroConfig, check_config
 from quaere.recipes.drzero.measuring import GRPO_ROLLOUTS
+from quaere.recipes.drzero.opening import check_openable, open_run, plan_memory
 from quaere.recipes.drzero.prompts import solver_protocol
 from quaere.recipes.drzero.train import ROLES, count_batches, count_candidates, count_steps, evolve
 from quaere.recipes.registry import Recipe
 from quaere.runs import Run
-from quaere.search.index import Index, open_index
-from quaere.search.searcher import LocalSearcher, Searcher, open_searcher
-from quaere.training.actors import open_actors
-from quaere.training.estimate import estimate_rollouts, estimate_run
-from quaere.training.exporting import find_notes
+from quaere.training.estimate import estimate_rollouts
 from quaere.training.reporting import Reporter
 from quaere.training.trainingrun import TrainingRun
 
 
 async def train(config: DrZeroConfig, store: Run, reporter: Reporter) -> None:
     """Train from wherever the run stands, and close everything behind it."""
-    index = _open_documents(config)
-    searcher: Searcher = open_searcher(config.search_url) if config.search_url else LocalSearcher(index)
-    try:
-        actors = open_actors(
-            config.model,
-            ROLES,
-            engine=config.engine,
-            adapter=config.adapter,
-            sampling=config.sampling,
-            search=config.search,
-            seed=config.seed,
-            report=reporter.note,
-        )
+    async with open_run(config, ROLES, reporter) as opened:
         training = TrainingRun(
             store,
-            actors,
+            opened.actors,
             checkpoints=config.checkpoints,
             health=config.health,
             reporter=reporter,
             num_steps=count_steps(config),
             seed=config.seed,
-            read_document=index.document,
+            read_document=opened.index.document,
         )
-        try:
-            await evolve(config, training, index, searcher)
-        finally:
-            await actors.policy.stop()
-    finally:
-        await searcher.close()
+        await evolve(config, training, opened.index, opened.searcher)
 
 
 def check(config: DrZeroConfig) -> None:
     """Refuse what cannot be run, before anything is loaded."""
     check_config(config)
-    if not config.model:
-        raise BadInput("no model is named", hint="quaere evolve drzero --model smollm2-135m --index DIR")
-    _open_documents(config)
-    style = find_notes(config.model).style
-    if style not in (None, config.prompts):
-        raise BadInput(
-            f"{config.model} was taught {style} prompts, and the config says {config.prompts}",
-            hint=f"--set prompts={style}",
-        )
-    resolve_model(config.model)  # found, or downloaded, before a run is begun for it
-
-
-def _open_documents(config: DrZeroConfig) -> Index:
-    """The index whose passages the proposer starts from; searching may go through a server instead."""
-    if not config.index:
-        raise BadInput("no index is named", hint="quaere evolve drzero --model M --index DIR")
-    if config.index.startswith(("http://", "https://")):
-        raise BadInput(
-            "the proposer draws its documents from an index directory, not from a server",
-            hint="--index DIR --set search_url=" + config.index,
-        )
-    return open_index(Path(config.index))
+    check_openable(config, "drzero", "drzero")
 
 
 def plan(config: DrZeroConfig) -> list[tuple[str, str]]:
@@ -94,7 +46,7 @@ def plan(config: DrZeroConfig) -> list[tuple[str, str]]:
         sequence_tokens=proposer.limits.sequence_tokens,
         attempt_tokens=solver.limits.sequence_tokens,
     )
-    candidates = count_candidates(config)
+    candidates = count_candidates(generation, proposer)
     tries = f", {generation.attempts} attempts at each" if generation.attempts else ""
     solver_tokens = solver.batch * solver.attempts * solver.limits.sequence_tokens
     return [
@@ -108,36 +60,13 @@ def plan(config: DrZeroConfig) -> list[tuple[str, str]]:
             "episodes a document",
             f"{rollouts.num_episodes // proposer.batch}, where GRPO with 4 x 4 takes {GRPO_ROLLOUTS}",
         ),
-        ("generation", f"{candidates} candidates in {count_batches(config)} steps{tries}"),
+        ("generation", f"{candidates} candidates in {count_batches(generation, proposer)} steps{tries}"),
         (
             "solver phase",
             f"{solver.steps} steps of {solver.batch} questions; a step plays {solver.batch * solver.attempts} "
             f"episodes, {solver_tokens:,} tokens at most",
         ),
-        *_plan_memory(config),
-    ]
-
-
-def _plan_memory(config: DrZeroConfig) -> list[tuple[str, str]]:
-    """What the larger of the two phases needs, by the sizes of the model."""
-    device = choose_device(config.engine.device)
-    phases = [
-        estimate_run(
-            resolve_model(config.model).path,
-            adapter=config.adapter,
-            engine=config.engine,
-            learner=phase.learner,
-            sequence_tokens=phase.limits.sequence_tokens,
-            device="cuda" if device == "cuda" else "cpu",
-        )
-        for phase in (config.proposer, config.solver)
-    ]
-    largest = max(phases, key=lambda estimate: estimate.memory.total)
-    parts = [(name, size) for name, size in structs.asdict(largest.memory).items() if size >= 2**20]
-    said = ", ".join(f"{name.replace('_', ' ')} {size / 2**30:.2f}" for name, size in parts)
-    return [
-        ("weights", f"{largest.num_parameters:,}, of which {largest.num_trainable:,} are trained in each role"),
-        ("memory", f"about {largest.memory.total / 2**30:.1f} GiB on the {device}: {said}"),
+        *plan_memory(config),
     ]
 
 

@@ -57,15 +57,16 @@ def judge_proposal(proposed: Proposed, rights: Sequence[float], config: Proposer
     return Judged(proposed, num_right, num_attempts, reward)
 
 
-def proposer_advantages(judged: Sequence[Judged], config: ProposerConfig, seed: int) -> Advantages:
+def proposer_advantages(
+    rewards: Sequence[float], proposals: Sequence[Proposed], config: ProposerConfig, seed: int
+) -> Advantages:
     """Standardise rewards by requested hops (HRPO), by document (GRPO) or over the batch (REINFORCE++)."""
-    rewards = [item.reward.total for item in judged]
     check_finite(rewards)
     options: dict[str, Any] = {"delta": config.delta, "unbiased": config.unbiased_std}
     if config.advantage == "hrpo":
-        found = hrpo(rewards, [item.proposed.hops for item in judged], lone_group=config.lone_group, **options)
+        found = hrpo(rewards, [item.hops for item in proposals], lone_group=config.lone_group, **options)
     elif config.advantage == "grpo":
-        tasks = [item.proposed.episode.task for item in judged]
+        tasks = [item.episode.task for item in proposals]
         documents = {task.id: number for number, task in enumerate(tasks)}
         found = grpo(rewards, [documents[task.id] for task in tasks], lone_group=config.lone_group, **options)
     else:

@@ -10,33 +10,21 @@ No question, answer or demonstration of a person is used in it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
-from quaere.objectives.advantages import Advantages, grpo
-from quaere.recipes.drzero.config import DrZeroConfig
-from quaere.recipes.drzero.measuring import measure_generation, measure_proposer, measure_solver
+from quaere.recipes.drzero.config import DrZeroConfig, GenerationConfig, ProposerConfig
+from quaere.recipes.drzero.measuring import measure_generation, measure_proposer
 from quaere.recipes.drzero.prompts import proposer_protocol, solver_protocol
-from quaere.recipes.drzero.rewards import check_finite, judge_proposal, proposer_advantages, shuffled
-from quaere.records import Episode, ProposeTask, Question
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job
-from quaere.rollout.samples import make_sample
+from quaere.recipes.drzero.rewards import judge_proposal, proposer_advantages
+from quaere.recipes.drzero.solving import train_solver
+from quaere.records import Episode, ProposeTask
 from quaere.rollout.seeds import derive_seed
 from quaere.search.searcher import Searcher
-from quaere.training.actors import Played
-from quaere.training.measures import measure_episodes
-from quaere.training.phases.attempting import attempt_jobs, group_attempts, solver_reward
+from quaere.training.phases.attempting import solver_reward
 from quaere.training.phases.drawing import Passages, draw_tasks
+from quaere.training.phases.playing import Stage, can_be_judged, learn
 from quaere.training.phases.proposing import Proposed, propose_jobs, read_proposal
-from quaere.training.phases.selecting import (
-    draw_questions,
-    judge_attempts,
-    judge_form,
-    make_candidate,
-    measure_verdicts,
-    remember_questions,
-)
+from quaere.training.phases.selecting import judge_attempts, judge_form, make_candidate, remember_questions
 from quaere.training.trainingrun import RolledBack, Step, TrainingRun
 
 ROLES = ("proposer", "solver")
@@ -60,17 +48,28 @@ async def evolve(config: DrZeroConfig, training: TrainingRun, passages: Passages
 
 def count_steps(config: DrZeroConfig) -> int:
     """How many steps a run has, over all phases."""
-    return config.iterations * (config.proposer.steps + count_batches(config) + config.solver.steps)
+    num_batches = count_batches(config.generation, config.proposer)
+    return config.iterations * (config.proposer.steps + num_batches + config.solver.steps)
 
 
-def count_batches(config: DrZeroConfig) -> int:
+def count_batches(generation: GenerationConfig, proposer: ProposerConfig) -> int:
     """How many steps the generation of an iteration has."""
-    return -(-count_candidates(config) // config.generation.batch)
+    return -(-count_documents(generation, proposer) // documents_a_batch(generation))
 
 
-def count_candidates(config: DrZeroConfig) -> int:
+def count_documents(generation: GenerationConfig, proposer: ProposerConfig) -> int:
+    """About how many documents an iteration generates questions."""
+    return -(-count_candidates(generation, proposer) // generation.questions)
+
+
+def count_candidates(generation: GenerationConfig, proposer: ProposerConfig) -> int:
     """How many questions an iteration generates: one for each of the proposer's own prompts, unless told otherwise."""
-    return config.generation.candidates or config.proposer.steps * config.proposer.batch
+    return generation.candidates or proposer.steps * proposer.batch
+
+
+def documents_a_batch(generation: GenerationConfig) -> int:
+    """How many documents a step of the generation is about."""
+    return max(1, generation.batch // generation.questions)
 
 
 class _DrZero:
@@ -80,7 +79,9 @@ class _DrZero:
         self.config = config
         self.training = training
         self.passages = passages
-        self.searcher = searcher
+        self.stage = Stage(training.actors, searcher)
+        self.asking = solver_protocol(config)
+        self.limits = config.solver.limits  # the solver's, in both phases
 
     # ------------------------------------------------------------------------------------------------- three phases
 
@@ -91,26 +92,28 @@ class _DrZero:
         for step in steps:
             tasks = self.draw(iteration, range(step.number * config.batch, (step.number + 1) * config.batch), step)
             proposals = await self.propose(step, tasks, config.questions)
-            attempts = await self.attempt(step, proposals, config.attempts)
+            attempts = await self.stage.attempt(step, self.asking, proposals, config.attempts, self.limits)
             judged = [
                 judge_proposal(proposed, [solver_reward(attempt) for attempt in group], config)
                 for proposed, group in zip(proposals, attempts, strict=True)
-                if _can_be_judged(proposed, group)
+                if can_be_judged(proposed, group)
             ]
-            advantages = proposer_advantages(judged, config, step.seed)
-            learn(step, [item.proposed.episode for item in judged], advantages)
+            rewards, learned = [item.reward.total for item in judged], [item.proposed for item in judged]
+            advantages = proposer_advantages(rewards, learned, config, step.seed)
+            learn(step, [proposed.episode for proposed in learned], advantages)
             measure_proposer(step, judged, advantages, len(tasks), config.attempts)
 
     async def generate_questions(self, iteration: int) -> None:
         """Let the trained proposer write, on its own training prompts, what the solver will learn from."""
-        config, total = self.config.generation, count_candidates(self.config)
+        config, proposer = self.config.generation, self.config.proposer
+        total, size = count_documents(config, proposer), documents_a_batch(config)
         seen = remember_questions(self.training.store.candidates(iteration=iteration))
-        for step in self.training.steps(iteration, "generation", count_batches(self.config)):
-            numbers = range(step.number * config.batch, min(total, (step.number + 1) * config.batch))
-            proposals = await self.propose(step, self.draw(iteration, numbers, step), 1)
+        for step in self.training.steps(iteration, "generation", count_batches(config, proposer)):
+            numbers = range(step.number * size, min(total, (step.number + 1) * size))
+            proposals = await self.propose(step, self.draw(iteration, numbers, step), config.questions)
             reasons = [judge_form(proposed, seen) for proposed in proposals]
             tried = [proposed for proposed, reason in zip(proposals, reasons, strict=True) if not reason]
-            groups = iter(await self.attempt(step, tried, config.attempts) if config.attempts else [])
+            groups = iter(await self.try_out(step, tried))
             for proposed, reason in zip(proposals, reasons, strict=True):
                 num_right = num_attempts = 0
                 if not reason and config.attempts:
@@ -119,45 +122,15 @@ class _DrZero:
                     reason = judge_attempts(num_right, num_attempts)
                 if not proposed.episode.search_failed:
                     step.keep(proposed.episode, {"format/total": proposed.score.total})
-                step.candidates.append(
-                    make_candidate(
-                        proposed,
-                        step=step.step,
-                        iteration=iteration,
-                        reason=reason,
-                        num_right=num_right,
-                        num_attempts=num_attempts,
-                    )
-                )
+                tries = {"num_right": num_right, "num_attempts": num_attempts}
+                candidate = make_candidate(proposed, step=step.step, iteration=iteration, reason=reason, **tries)
+                step.candidates.append(candidate)
             measure_generation(step)
 
     async def train_solver(self, iteration: int) -> None:
         """GRPO: a group of answers to each question, paid by exact match (Eq. 5)."""
-        config = self.config.solver
-        kept = self.training.store.candidates(iteration=iteration, kept=True)
-        curriculum = self.training.store.curriculum(iteration)
-        if not curriculum:
-            why = "every question that was kept was rejected" if kept else "no question was kept"
-            self.training.reporter.note(f"iteration {iteration + 1}: {why}, so the solver learns nothing")
-            self.training.skip(config.steps)
-            return
-        steps = self.training.steps(iteration, "solver", config.steps, role="solver", settings=config.learner)
-        for step in steps:
-            seed = derive_seed(self.config.seed, "questions", iteration)
-            questions = draw_questions(curriculum, step.number, config.batch, seed)
-            jobs = attempt_jobs(solver_protocol(self.config), questions, config.attempts, step.name)
-            played = await self.play(step, "solver", jobs, config.limits)
-            episodes = [episode for episode in played.episodes if not episode.search_failed]
-            rewards = [solver_reward(episode) for episode in episodes]
-            check_finite(rewards)
-            places = {question.id: number for number, question in enumerate(questions)}
-            groups = [places[episode.task.id] for episode in episodes]
-            advantages = grpo(rewards, groups, delta=config.delta, unbiased=config.unbiased_std)
-            if config.shuffle_advantages:
-                advantages = shuffled(advantages, step.seed)
-            learn(step, episodes, advantages)
-            measure_solver(step, episodes, rewards, advantages, config.attempts)
-            step.metrics |= measure_verdicts(kept, curriculum)
+        config, seed = self.config.solver, self.config.seed
+        await train_solver(self.training, self.stage, iteration, config, protocol=self.asking, seed=seed)
 
     # ---------------------------------------------------------------------------------------------- what they share
 
@@ -172,45 +145,14 @@ class _DrZero:
         """The proposer writes; what it wrote is scored for its form."""
         config = self.config.proposer
         jobs = propose_jobs(proposer_protocol(self.config), tasks, num_questions)
-        played = await self.play(step, "proposer", jobs, config.limits)
+        played = await self.stage.play(step, "proposer", jobs, config.limits)
         return [
             read_proposal(episode, invalid_rule=config.reward.invalid_rule, containment=config.reward.containment)
             for episode in played.episodes
         ]
 
-    async def attempt(self, step: Step, proposals: Sequence[Proposed], num_attempts: int) -> list[list[Episode]]:
-        """The solver as it stands tries every valid question; one list of attempts per proposal, empty if not tried."""
-        questions: list[Question] = [item.question for item in proposals if item.question is not None]
-        jobs = attempt_jobs(solver_protocol(self.config), questions, num_attempts, step.name)
-        played = await self.play(step, "solver", jobs, self.config.solver.limits)
-        for episode in played.episodes:
-            if not episode.search_failed:
-                step.keep(episode, {"answer/exact_match": solver_reward(episode)})
-        groups = iter(group_attempts(played.episodes, num_attempts))
-        return [next(groups) if item.question is not None else [] for item in proposals]
-
-    async def play(self, step: Step, role: str, jobs: Sequence[Job], limits: Limits) -> Played:
-        """Play episodes as this role, and measure how it went."""
-        started = time.perf_counter()
-        seed = derive_seed(step.seed, role)
-        played = await self.training.actors.play(role, jobs, self.searcher, limits, seed=seed)
-        step.metrics |= measure_episodes(played.episodes, time.perf_counter() - started, role=role)
-        step.metrics[f"{role}/spoiled"] = float(len(played.spoiled))
-        for episode in played.spoiled:
-            step.keep(episode, {"episode/spoiled": 1.0})
-        return played
-
-
-def _can_be_judged(proposed: Proposed, attempts: Sequence[Episode]) -> bool:
-    """Not if a failed search stood in the way of the proposer, or of all but one of the solver's attempts."""
-    if proposed.episode.search_failed:
-        return False
-    return proposed.question is None or len(attempts) >= 2
-
-
-def learn(step: Step, episodes: Sequence[Episode], advantages: Advantages) -> None:
-    """One update on these episodes; none if no episode did better or worse than those it is compared with."""
-    values = advantages.values.tolist()
-    samples = [make_sample(episode, value) for episode, value in zip(episodes, values, strict=True)]
-    if any(values):
-        step.metrics |= step.learner.step(samples)
+    async def try_out(self, step: Step, proposals: Sequence[Proposed]) -> list[list[Episode]]:
+        """The solver's attempts at candidates, where any are wanted."""
+        if not self.config.generation.attempts:
+            return []
+        return await self.stage.attempt(step, self.asking, proposals, self.config.generation.attempts, self.limits)

@@ -28,8 +28,13 @@ def judge_form(proposed: Proposed, seen: set[str]) -> DropReason:
 
 def remember_questions(candidates: Sequence[Candidate]) -> set[str]:
     """What `judge_form` has seen by the time it has judged these: every question that was good in form."""
-    formless = ("unfinished", "leaked answer", "invalid")
-    return {normalise_answer(item.question) for item in candidates if item.num_attempts or item.reason not in formless}
+    return {normalise_answer(item.question) for item in candidates if _was_good_in_form(item)}
+
+
+def _was_good_in_form(candidate: Candidate) -> bool:
+    if candidate.reason == "refused":  # the verifier is asked about those alone that were good in form
+        return candidate.refusals == ("needed",)
+    return bool(candidate.num_attempts) or candidate.reason not in ("unfinished", "leaked answer", "invalid")
 
 
 def judge_attempts(num_right: int, num_attempts: int) -> DropReason:

@@ -1,0 +1,110 @@
+"""Opening what a run of a proposer and a solver needs, and what it will take of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from msgspec import Struct, structs
+
+from quaere.errors import BadInput
+from quaere.policies.catalogue import resolve_model
+from quaere.policies.native.device import choose_device
+from quaere.recipes.drzero.config import DrZeroConfig
+from quaere.search.index import Index, open_index
+from quaere.search.searcher import LocalSearcher, Searcher, open_searcher
+from quaere.training.actors import Actors, open_actors
+from quaere.training.estimate import estimate_run
+from quaere.training.exporting import find_notes
+from quaere.training.reporting import Reporter
+
+
+class Opened(Struct, frozen=True):
+    """The documents, the search engine over them, and the roles.
+
+    Opened(index=Index(...), searcher=LocalSearcher(...), actors=Actors(...))
+    """
+
+    index: Index
+    searcher: Searcher
+    actors: Actors
+
+
+@asynccontextmanager
+async def open_run(config: DrZeroConfig, roles: Sequence[str], reporter: Reporter) -> AsyncIterator[Opened]:
+    """Open everything, and close it behind whoever used it."""
+    index = open_documents(config)
+    searcher: Searcher = open_searcher(config.search_url) if config.search_url else LocalSearcher(index)
+    try:
+        actors = open_actors(
+            config.model,
+            roles,
+            engine=config.engine,
+            adapter=config.adapter,
+            sampling=config.sampling,
+            search=config.search,
+            seed=config.seed,
+            report=reporter.note,
+        )
+        try:
+            yield Opened(index, searcher, actors)
+        finally:
+            await actors.policy.stop()
+    finally:
+        await searcher.close()
+
+
+def check_openable(config: DrZeroConfig, recipe: str, dialect: str) -> None:
+    """Refuse a model or an index that cannot be opened, or a model that was taught to be spoken to otherwise."""
+    if not config.model:
+        raise BadInput("no model is named", hint=f"quaere evolve {recipe} --model smollm2-135m --index DIR")
+    open_documents(config, recipe)
+    notes = find_notes(config.model)
+    if notes.style not in (None, config.prompts):
+        raise BadInput(
+            f"{config.model} was taught {notes.style} prompts, and the config says {config.prompts}",
+            hint=f"--set prompts={notes.style}",
+        )
+    if notes.dialects and dialect not in notes.dialects:
+        taught = " and ".join(notes.dialects)
+        raise BadInput(
+            f"{config.model} was taught to write as in {taught}, not as in {dialect}",
+            hint=f"quaere warmup {dialect} --also {notes.dialects[0]} --model BASE --out DIR",
+        )
+    resolve_model(config.model)  # found, or downloaded, before a run is begun for it
+
+
+def open_documents(config: DrZeroConfig, recipe: str = "drzero") -> Index:
+    """The index whose passages the proposer starts from; searching may go through a server instead."""
+    if not config.index:
+        raise BadInput("no index is named", hint=f"quaere evolve {recipe} --model M --index DIR")
+    if config.index.startswith(("http://", "https://")):
+        raise BadInput(
+            "the proposer draws its documents from an index directory, not from a server",
+            hint="--index DIR --set search_url=" + config.index,
+        )
+    return open_index(Path(config.index))
+
+
+def plan_memory(config: DrZeroConfig) -> list[tuple[str, str]]:
+    """What the larger of the two phases needs, by the sizes of the model."""
+    device = choose_device(config.engine.device)
+    phases = [
+        estimate_run(
+            resolve_model(config.model).path,
+            adapter=config.adapter,
+            engine=config.engine,
+            learner=phase.learner,
+            sequence_tokens=phase.limits.sequence_tokens,
+            device="cuda" if device == "cuda" else "cpu",
+        )
+        for phase in (config.proposer, config.solver)
+    ]
+    largest = max(phases, key=lambda estimate: estimate.memory.total)
+    parts = [(name, size) for name, size in structs.asdict(largest.memory).items() if size >= 2**20]
+    said = ", ".join(f"{name.replace('_', ' ')} {size / 2**30:.2f}" for name, size in parts)
+    return [
+        ("weights", f"{largest.num_parameters:,}, of which {largest.num_trainable:,} are trained in each role"),
+        ("memory", f"about {largest.memory.total / 2**30:.1f} GiB on the {device}: {said}"),
+    ]

@@ -1,0 +1,146 @@
+"""Everything that can be set about an EVE-Agent run, with the paper's values as defaults; and the presets.
+
+It is Dr. Zero's config with evidence added, and every option the paper leaves open is one value here:
+
+    evidence.check=none                 a span is paid wherever it comes from (zero_value, invalid)
+    evidence.value_weight=0             no verifier (lambda_V); evidence.brevity_weight=0: no brevity (lambda_B)
+    evidence.span_weight=0              the solver is paid for its answer alone (lambda_E)
+    proposer.reward.invalid_rule=algorithm
+    prompt_source=questions             documents that a file of questions leads to; or prompt_source=selector
+    phase_b_documents=same              the solver's questions are about the proposer's own documents
+    verifier.form=teacher_forced        or hosted, with verifier.model=openai:NAME@URL
+    selector.run_score=rescale          selector.previous_mean="arm mean"
+
+With `evidence.protocol=false`, all four weights 0 and `phase_b_documents=same`, it is Dr. Zero to the last bit.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from quaere.errors import BadInput
+from quaere.recipes.drzero.config import DrZeroConfig, GenerationConfig
+from quaere.recipes.drzero.config import check_config as check_drzero
+from quaere.rewards.evidence import BREVITY_TOKENS, BREVITY_WEIGHT, SPAN_WEIGHT, VALUE_WEIGHT, EvidenceCheck
+from quaere.rewards.guards import GUARDS, OURS, PAPER
+from quaere.training.phases.verifying import VerifierSettings
+from quaere.training.selector.selector import SelectorSettings
+
+
+class EvidenceConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """What evidence is asked for, what it is worth, and which tricks are refused.
+
+    EvidenceConfig(check="zero_value", value_weight=0.5, brevity_weight=0.1, span_weight=0.3, guards=("verbatim",))
+    """
+
+    protocol: bool = True  # both roles are asked to quote
+    check: EvidenceCheck = "zero_value"
+    value_weight: float = VALUE_WEIGHT
+    brevity_weight: float = BREVITY_WEIGHT
+    brevity_tokens: int = BREVITY_TOKENS
+    span_weight: float = SPAN_WEIGHT
+    guards: tuple[str, ...] = PAPER
+
+
+class EveConfig(DrZeroConfig, frozen=True, forbid_unknown_fields=True):
+    """A whole run: all that Dr. Zero has, and evidence.
+
+    `held_out_share` of the documents is kept from the proposer's phase, for it to write the solver's questions about.
+
+        EveConfig(model="smollm2-135m", index="demo/index", iterations=1)
+    """
+
+    iterations: int = 1
+    generation: GenerationConfig = GenerationConfig(questions=5)
+    prompt_source: Literal["uniform", "questions", "selector"] = "uniform"
+    prompt_questions: str = ""  # a file of questions, for prompt_source=questions
+    phase_b_documents: Literal["held-out", "same"] = "held-out"
+    held_out_share: float = 0.2
+    evidence: EvidenceConfig = EvidenceConfig()
+    verifier: VerifierSettings = VerifierSettings()
+    verify_candidates: bool = False  # say of the solver's questions too what their evidence is worth
+    selector: SelectorSettings = SelectorSettings()
+
+    @property
+    def verifies(self) -> bool:
+        """Does anything depend on the verifier's word?"""
+        return self.evidence.protocol and (self.evidence.value_weight != 0 or "needed" in self.evidence.guards)
+
+
+# What each preset changes; what it does not name is as in the paper. The guards are ours.
+PRESETS: dict[str, dict[str, object]] = {
+    "paper": {"engine.max_rows": 256},
+    "single-gpu": {
+        "evidence.guards": OURS,
+        "verify_candidates": True,
+        "proposer.batch": 64,
+        "proposer.learner.learning_rate": 2e-5,
+        "proposer.learner.gradient_checkpointing": True,
+        "generation.batch": 60,
+        "generation.attempts": 5,
+        "solver.batch": 32,
+        "solver.learner.learning_rate": 2e-5,
+        "solver.learner.gradient_checkpointing": True,
+        "adapter.rank": 16,
+    },
+    "demo": {
+        "prompts": "brief",
+        "evidence.guards": OURS,
+        "verify_candidates": True,
+        "verifier.samples": 2,
+        "verifier.turn_tokens": 24,
+        "verifier.guided": True,
+        "proposer.steps": 2,
+        "proposer.batch": 4,
+        "proposer.hop_ratio": (1,),
+        "proposer.attempts": 2,
+        "proposer.limits": {"max_turns": 2, "turn_tokens": 128, "sequence_tokens": 704, "tool_response_tokens": 160},
+        "proposer.learner.learning_rate": 1e-4,
+        "generation.candidates": 6,
+        "generation.batch": 6,
+        "generation.questions": 2,
+        "solver.steps": 2,
+        "solver.batch": 2,
+        "solver.attempts": 3,
+        "solver.limits": {
+            "max_turns": 3,
+            "turn_tokens": 112,
+            "sequence_tokens": 704,
+            "tool_response_tokens": 160,
+            "topk": 1,
+        },
+        "solver.learner.learning_rate": 1e-4,
+        "adapter.rank": 8,
+        "checkpoints.every": 1,
+        "checkpoints.keep": 2,
+    },
+}
+
+
+def check_config(config: EveConfig) -> None:
+    """Refuse values that contradict each other or make no sense, each with one clear line."""
+    check_drzero(config)
+    config.verifier.check()
+    config.selector.check()
+    evidence = config.evidence
+    for name in evidence.guards:
+        if name not in GUARDS:
+            raise BadInput(f"evidence.guards: there is no guard {name!r}; there are {', '.join(GUARDS)}")
+    weights = {name: getattr(evidence, name) for name in ("value_weight", "brevity_weight", "span_weight")}
+    for name, weight in weights.items():
+        if weight < 0:
+            raise BadInput(f"evidence.{name} must be at least 0, not {weight}")
+        if weight and not evidence.protocol:
+            raise BadInput(f"evidence.protocol=false asks for no evidence: set evidence.{name}=0 as well")
+    if evidence.guards and not evidence.protocol:
+        raise BadInput("evidence.protocol=false asks for no evidence: set evidence.guards=[] as well")
+    if evidence.brevity_tokens < 1:
+        raise BadInput(f"evidence.brevity_tokens must be at least 1, not {evidence.brevity_tokens}")
+    if not 0 < config.held_out_share < 1:
+        raise BadInput(f"held_out_share is a share between 0 and 1, not {config.held_out_share}")
+    if (config.prompt_source == "questions") != bool(config.prompt_questions):
+        raise BadInput("prompt_questions=FILE belongs to prompt_source=questions, and only there")
+    if config.prompt_source != "uniform" and not config.proposer.document:
+        raise BadInput(f"prompt_source={config.prompt_source} chooses documents: leave proposer.document=true")

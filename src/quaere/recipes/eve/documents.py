@@ -1,0 +1,134 @@
+"""Which documents a proposer writes about: from which shard, and chosen by chance, by questions or by the selector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quaere.errors import BadInput
+from quaere.records import Passage, ProposeTask
+from quaere.rollout.questions import read_questions
+from quaere.rollout.seeds import derive_seed
+from quaere.search.searcher import Searcher
+from quaere.training.phases.drawing import Passages, draw_hops, draw_tasks
+from quaere.training.selector.feedback import Choice
+from quaere.training.selector.selector import Selector
+
+Mask = NDArray[np.bool_]
+
+
+class Documents(Protocol):
+    """Where the proposer's tasks come from."""
+
+    def draw(self, numbers: Sequence[int], *, seed: int, name: str, step_seed: int) -> list[ProposeTask]:
+        """The tasks with these numbers."""
+        ...
+
+
+def split_documents(passages: Passages, held_out_share: float, seed: int) -> tuple[Mask, Mask]:
+    """Which passages the proposer learns from, and which are held out; all passages of a document go the same way.
+
+    first, held_out = split_documents(index, 0.2, seed=7)      # first[17] != held_out[17]
+    """
+    limit = int(held_out_share * 2**63)
+    sides: dict[str, bool] = {}
+    held_out = np.zeros(len(passages), dtype=bool)
+    for number in range(len(passages)):
+        document = passages.passage(number).doc_id
+        if document not in sides:
+            sides[document] = derive_seed(seed, "shard", document) % 2**63 < limit
+        held_out[number] = sides[document]
+    if held_out.all() or not held_out.any():
+        raise BadInput(
+            f"{len(sides)} documents cannot be split into two shards with held_out_share={held_out_share:g}",
+            hint="--set phase_b_documents=same",
+        )
+    return ~held_out, held_out
+
+
+class Shard:
+    """Some of the passages, numbered anew.
+
+    Shard(index, mask).passage(0)      # the first passage the mask holds
+    """
+
+    def __init__(self, passages: Passages, numbers: Sequence[int]) -> None:
+        self._passages = passages
+        self.numbers = list(numbers)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def passage(self, number: int) -> Passage:
+        """The passage with this number in the shard."""
+        return self._passages.passage(self.numbers[number])
+
+
+class FoundPassages:
+    """Passages as a list.
+
+    FoundPassages([passage]).passage(0)
+    """
+
+    def __init__(self, passages: Sequence[Passage]) -> None:
+        self._passages = list(passages)
+
+    def __len__(self) -> int:
+        return len(self._passages)
+
+    def passage(self, number: int) -> Passage:
+        """The passage with this number."""
+        return self._passages[number]
+
+
+async def find_passages(questions: Path, searcher: Searcher) -> list[Passage]:
+    """The passage each question of a file leads to, once each: the best hit of its words."""
+    asked = read_questions(questions)
+    found = await searcher.search([question.text for question in asked], 1)
+    passages = dict.fromkeys(hits[0].passage for hits in found if hits)
+    if not passages:
+        raise BadInput(f"no question of {questions} leads to a passage of the index")
+    return list(passages)
+
+
+class UniformDocuments:
+    """Every document of a shard is as likely as any other."""
+
+    def __init__(self, passages: Passages, hop_ratio: Sequence[int], *, document: bool = True) -> None:
+        self._passages = passages
+        self._hop_ratio = hop_ratio
+        self._document = document
+
+    def draw(self, numbers: Sequence[int], *, seed: int, name: str, step_seed: int) -> list[ProposeTask]:
+        """The tasks with these numbers; the same for the same seed."""
+        return draw_tasks(self._passages, numbers, self._hop_ratio, seed=seed, name=name, document=self._document)
+
+
+class SelectedDocuments:
+    """The selector chooses, among the passages of a shard, and says what kind of question to ask."""
+
+    def __init__(self, selector: Selector, passages: Passages, among: Mask | None, hop_ratio: Sequence[int]) -> None:
+        self._selector = selector
+        self._passages = passages
+        self._among = among
+        self._hop_ratio = hop_ratio
+        self.chosen: dict[str, Choice] = {}  # of the last tasks drawn, by their ids
+
+    def draw(self, numbers: Sequence[int], *, seed: int, name: str, step_seed: int) -> list[ProposeTask]:
+        """Draw anew for this step; the numbers only name the tasks and deal the hops."""
+        choices = self._selector.draw(len(numbers), derive_seed(step_seed, "selector"), self._among)
+        tasks = [
+            ProposeTask(
+                f"{name}-{number:06d}",
+                self._passages.passage(choice.passage),
+                draw_hops(number, self._hop_ratio, seed),
+                choice.question_type,
+            )
+            for number, choice in zip(numbers, choices, strict=True)
+        ]
+        self.chosen = {task.id: choice for task, choice in zip(tasks, choices, strict=True)}
+        return tasks

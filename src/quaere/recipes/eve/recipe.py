@@ -1,0 +1,131 @@
+"""EVE-Agent as the command line knows it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from quaere.recipes.drzero.opening import Opened, check_openable, open_run
+from quaere.recipes.drzero.recipe import plan as plan_drzero
+from quaere.recipes.drzero.train import ROLES, count_steps
+from quaere.recipes.eve.config import PRESETS, EveConfig, check_config
+from quaere.recipes.eve.documents import (
+    Documents,
+    FoundPassages,
+    Mask,
+    SelectedDocuments,
+    Shard,
+    UniformDocuments,
+    find_passages,
+    split_documents,
+)
+from quaere.recipes.eve.prompts import solver_protocol
+from quaere.recipes.eve.train import Eve, evolve
+from quaere.recipes.registry import Recipe
+from quaere.rollout.policy import ChatPolicy
+from quaere.runs import Run
+from quaere.training.phases.drawing import Passages
+from quaere.training.phases.verifying import open_hosted
+from quaere.training.reporting import Reporter
+from quaere.training.selector.embeddings import embed_index
+from quaere.training.selector.selector import Selector
+from quaere.training.trainingrun import TrainingRun
+
+
+async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
+    """Train from wherever the run stands, and close everything behind it."""
+    async with open_run(config, ROLES, reporter) as opened, _open_scorer(config) as scorer:
+        selector = _open_selector(config, opened, store)
+        first, second = await _open_shards(config, opened, selector)
+        training = TrainingRun(
+            store,
+            opened.actors,
+            checkpoints=config.checkpoints,
+            health=config.health,
+            reporter=reporter,
+            num_steps=count_steps(config),
+            seed=config.seed,
+            # A search server may have documents of its own, whose text is not at hand.
+            read_document=None if config.search_url else opened.index.document,
+            memory=selector,
+        )
+        searcher = opened.searcher
+        eve = Eve(config, training, searcher, first=first, second=second, selector=selector, scorer=scorer)
+        await evolve(eve, training, config.iterations)
+
+
+@asynccontextmanager
+async def _open_scorer(config: EveConfig) -> AsyncIterator[ChatPolicy | None]:
+    """The verifier of the hosted form, if that is the one."""
+    if config.verifier.form != "hosted":
+        yield None
+        return
+    scorer = open_hosted(config.verifier)
+    try:
+        yield scorer
+    finally:
+        await scorer.stop()
+
+
+def _open_selector(config: EveConfig, opened: Opened, store: Run) -> Selector | None:
+    if config.prompt_source != "selector":
+        return None
+    return Selector(embed_index(opened.index, store.path / "embeddings"), config.selector, config.seed)
+
+
+async def _open_shards(config: EveConfig, opened: Opened, selector: Selector | None) -> tuple[Documents, Documents]:
+    """The documents of phase A, and those the solver's questions are about."""
+    passages: Passages = opened.index
+    if config.prompt_source == "questions":
+        found = await find_passages(Path(config.prompt_questions), opened.searcher)
+        passages = FoundPassages(found)
+    if config.phase_b_documents == "same":
+        same = _documents(config, passages, None, selector)
+        return same, same
+    masks = split_documents(passages, config.held_out_share, config.seed)
+    first, second = (_documents(config, passages, mask, selector) for mask in masks)
+    return first, second
+
+
+def _documents(config: EveConfig, passages: Passages, mask: Mask | None, selector: Selector | None) -> Documents:
+    proposer = config.proposer
+    if selector is not None:
+        return SelectedDocuments(selector, passages, mask, proposer.hop_ratio)
+    shard = passages if mask is None else Shard(passages, mask.nonzero()[0].tolist())
+    return UniformDocuments(shard, proposer.hop_ratio, document=proposer.document)
+
+
+def check(config: EveConfig) -> None:
+    """Refuse what cannot be run, before anything is loaded."""
+    check_config(config)
+    check_openable(config, "eve", "eve" if config.evidence.protocol else "drzero")
+
+
+def plan(config: EveConfig) -> list[tuple[str, str]]:
+    """What would run, and what each step costs at most."""
+    evidence, verifier = config.evidence, config.verifier
+    asked = "not asked"
+    if config.verifies and verifier.form == "teacher_forced":
+        asked = "teacher-forced: 2 passes over each valid question"
+    elif config.verifies:
+        asked = f"{verifier.form}: {2 * verifier.samples} single turns for each valid question"
+    documents = "the same documents" if config.phase_b_documents == "same" else f"{config.held_out_share:.0%} held out"
+    lines = [
+        ("evidence", f"check {evidence.check}; guards: {', '.join(evidence.guards) or 'none'}"),
+        ("verifier", asked),
+        ("documents", f"{config.prompt_source}; triples about {documents}"),
+    ]
+    return [*plan_drzero(config), *lines]
+
+
+EVE = Recipe(
+    name="eve",
+    summary="Dr. Zero with evidence: who asks and who answers must quote what proves it",
+    schema=EveConfig,
+    presets=PRESETS,
+    check=check,
+    plan=plan,
+    train=train,
+    solver_protocol=solver_protocol,
+)

@@ -1,0 +1,98 @@
+"""What each role earns in a step of EVE-Agent, read from its episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from quaere.recipes.eve.config import EveConfig
+from quaere.recipes.eve.tracing import Traced
+from quaere.records import Answer, Candidate, Episode, SolveTask, Support
+from quaere.rewards.evidence import TripleReward, brevity_score, cited_answer_reward, triple_reward
+from quaere.training.phases.proposing import Proposed
+
+
+class JudgedTriple(Struct, frozen=True):
+    """A proposal with what solver and verifier made of it and what it earned.
+
+    JudgedTriple(Traced(...), num_right=2, num_attempts=5, support=Support(0.8, 0.2, 5), reward=TripleReward(...))
+    """
+
+    traced: Traced
+    num_right: int
+    num_attempts: int
+    support: Support | None
+    reward: TripleReward
+
+    @property
+    def proposed(self) -> Proposed:
+        """What was written."""
+        return self.traced.proposed
+
+    def measured(self) -> dict[str, float]:
+        """Every part of the reward, for the store."""
+        score = self.proposed.score
+        found = {
+            "reward/total": self.reward.total,
+            "reward/format": self.reward.format,
+            "reward/difficulty": self.reward.difficulty,
+            "reward/value": self.reward.value,
+            "reward/brevity": self.reward.brevity,
+            "format/think": score.think,
+            "format/tool": score.tool,
+            "format/answer": score.answer,
+            "format/valid": float(score.valid),
+            "attempts/right": float(self.num_right),
+            "attempts/num": float(self.num_attempts),
+            "evidence/verbatim": float(self.traced.is_verbatim),
+            "evidence/tokens": float(self.traced.triple.num_span_tokens),
+            "evidence/refused": float(bool(self.traced.refusals)),
+        }
+        if self.support is not None:
+            found["evidence/chance_with"] = self.support.chance_with
+            found["evidence/chance_without"] = self.support.chance_without
+            found["evidence/value"] = self.support.value
+        return found
+
+
+def judge_triple(traced: Traced, rights: Sequence[float], support: Support | None, config: EveConfig) -> JudgedTriple:
+    """Pay a proposal (Eq. 16 to 18). One that is not valid was not tried, and earns its format part alone."""
+    evidence, reward_config = config.evidence, config.proposer.reward
+    num_right, num_attempts = int(sum(rights)), len(rights)
+    reward = triple_reward(
+        traced.proposed.score,
+        num_right,
+        max(2, num_attempts),  # of an untried proposal no attempt is right, whatever their number
+        value=support.value if support else 0.0,
+        num_span_tokens=traced.triple.num_span_tokens,
+        is_verbatim=traced.is_verbatim,
+        evidence_check=evidence.check,
+        value_weight=evidence.value_weight,
+        brevity_weight=evidence.brevity_weight,
+        brevity_tokens=evidence.brevity_tokens,
+        shape=reward_config.shape,
+        format_weight=reward_config.format_weight,
+    )
+    return JudgedTriple(traced, num_right, num_attempts, support, reward)
+
+
+def candidate_scores(traced: Traced, config: EveConfig) -> dict[str, float]:
+    """What is worth knowing about a candidate beside its format."""
+    return {"brevity": brevity_score(traced.triple.num_span_tokens, config.evidence.brevity_tokens)}
+
+
+def pay_cited_answer(episode: Episode, curriculum: Mapping[str, Candidate], span_weight: float) -> dict[str, float]:
+    """Exact match, and the overlap of the solver's span with the proposer's (Eq. 19 to 21)."""
+    assert isinstance(episode.task, SolveTask)
+    question = episode.task.question
+    answer = episode.outcome if isinstance(episode.outcome, Answer) else Answer("")
+    gold_span = curriculum[question.id].gold_span
+    reward = cited_answer_reward(answer.text, question.answers, answer.span, gold_span, span_weight=span_weight)
+    return {
+        "answer/exact_match": reward.answer,
+        "reward/answer": reward.answer,
+        "reward/span": reward.span,
+        "reward/total": reward.total,
+        "evidence/present": float(bool(answer.span)),
+    }

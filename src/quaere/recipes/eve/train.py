@@ -1,0 +1,232 @@
+"""EVE-Agent, top to bottom (the paper's Algorithms 1 and 2).
+
+    repeat:
+        phase A    the proposer learns to write questions with evidence that helps the frozen solver       (HRPO)
+        then       the trained proposer writes triples about documents that were held out
+        phase B    the solver learns to answer them and to quote what it relies on                         (GRPO)
+        between    the selector, if there is one, learns which topics and kinds of question pay
+
+No question, answer or demonstration of a person is used in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from msgspec import structs
+
+from quaere.chat.messages import Quoted
+from quaere.recipes.drzero.measuring import measure_generation, measure_proposer
+from quaere.recipes.drzero.rewards import proposer_advantages
+from quaere.recipes.drzero.solving import train_solver
+from quaere.recipes.drzero.train import ROLES, count_batches, count_documents, documents_a_batch
+from quaere.recipes.eve.config import EveConfig
+from quaere.recipes.eve.documents import Documents, SelectedDocuments
+from quaere.recipes.eve.prompts import proposer_protocol, solver_protocol
+from quaere.recipes.eve.rewards import candidate_scores, judge_triple, pay_cited_answer
+from quaere.recipes.eve.tracing import Traced, hear, trace
+from quaere.recipes.eve.verifying import Verifier
+from quaere.records import Candidate, DropReason, Episode, ProposeTask, Support
+from quaere.rollout.policy import ChatPolicy
+from quaere.rollout.seeds import derive_seed
+from quaere.runs import Run
+from quaere.runs.phases import PHASES
+from quaere.search.searcher import Searcher
+from quaere.training.phases.attempting import solver_reward
+from quaere.training.phases.playing import Stage, can_be_judged, learn
+from quaere.training.phases.proposing import Proposed, propose_jobs, read_proposal
+from quaere.training.phases.selecting import judge_attempts, judge_form, make_candidate, remember_questions
+from quaere.training.selector.feedback import Choice, Written
+from quaere.training.selector.selector import Selector
+from quaere.training.trainingrun import RolledBack, Step, TrainingRun
+
+
+async def evolve(eve: Eve, training: TrainingRun, iterations: int) -> None:
+    """Run EVE-Agent to its end, from wherever the run stands."""
+    training.begin()
+    while True:
+        training.restart_loops()
+        try:
+            for iteration in range(iterations):
+                await eve.train_proposer(iteration)
+                await eve.generate_triples(iteration)
+                await eve.train_solver(iteration)
+                eve.teach_selector(iteration)
+            return
+        except RolledBack:
+            continue
+
+
+class Eve:
+    """The phases, with what they share. `first` are the documents of phase A, `second` those of the triples."""
+
+    def __init__(
+        self,
+        config: EveConfig,
+        training: TrainingRun,
+        searcher: Searcher,
+        *,
+        first: Documents,
+        second: Documents,
+        selector: Selector | None = None,
+        scorer: ChatPolicy | None = None,
+    ) -> None:
+        self.config = config
+        self.training = training
+        self.stage = Stage(training.actors, searcher)
+        self.first, self.second = first, second
+        self.selector = selector
+        self.verifier = Verifier(self.stage, config, scorer)
+        self.asking = solver_protocol(config)
+        self.limits = config.solver.limits  # the solver's, in both phases
+
+    # ------------------------------------------------------------------------------------------------------ phases
+
+    async def train_proposer(self, iteration: int) -> None:
+        """Phase A: triples, attempts of the frozen solver, what each span is worth to it, one update (Algorithm 1)."""
+        config = self.config.proposer
+        steps = self.training.steps(iteration, "proposer", config.steps, role="proposer", settings=config.learner)
+        for step in steps:
+            numbers = range(step.number * config.batch, (step.number + 1) * config.batch)
+            tasks = self.draw(self.first, iteration, numbers, step)
+            triples = await self.propose(step, tasks, config.questions)
+            proposals = [traced.proposed for traced in triples]
+            attempts = await self.stage.attempt(step, self.asking, proposals, config.attempts, self.limits)
+            supports = await self.verifier.ask(step, triples)
+            judged = [
+                judge_triple(hear(traced, support, self.config.evidence), rights(group), support, self.config)
+                for traced, group, support in zip(triples, attempts, supports, strict=True)
+                if can_be_judged(traced.proposed, group) and not self.verifier.is_silent(traced, support)
+            ]
+            rewards, learned = [item.reward.total for item in judged], [item.proposed for item in judged]
+            advantages = proposer_advantages(rewards, learned, config, step.seed)
+            learn(step, [proposed.episode for proposed in learned], advantages)
+            measure_proposer(step, judged, advantages, len(tasks), config.attempts)
+
+    async def generate_triples(self, iteration: int) -> None:
+        """Let the trained proposer write about other documents what the solver will learn from."""
+        config, proposer = self.config.generation, self.config.proposer
+        total, size = count_documents(config, proposer), documents_a_batch(config)
+        seen = remember_questions(self.training.store.candidates(iteration=iteration))
+        for step in self.training.steps(iteration, "generation", count_batches(config, proposer)):
+            numbers = range(step.number * size, min(total, (step.number + 1) * size))
+            tasks = self.draw(self.second, iteration, numbers, step)
+            triples = await self.propose(step, tasks, config.questions)
+            reasons = [judge_form(traced.proposed, seen) for traced in triples]
+            tried = [traced.proposed for traced, reason in zip(triples, reasons, strict=True) if not reason]
+            groups = iter(await self.try_out(step, [*tried]))
+            supports = (
+                await self.verifier.ask(step, triples) if self.config.verify_candidates else [None] * len(triples)
+            )
+            for traced, reason, support in zip(triples, reasons, supports, strict=True):
+                group = next(groups) if not reason and config.attempts else []
+                step.candidates.append(self.decide(step, traced, reason, group, support))
+            measure_generation(step)
+
+    async def train_solver(self, iteration: int) -> None:
+        """Phase B: answers with evidence, paid for both (Algorithm 2)."""
+        curriculum = {candidate.id: candidate for candidate in self.training.store.curriculum(iteration)}
+        pay = partial(pay_cited_answer, curriculum=curriculum, span_weight=self.config.evidence.span_weight)
+        await train_solver(
+            self.training,
+            self.stage,
+            iteration,
+            self.config.solver,
+            protocol=self.asking,
+            seed=self.config.seed,
+            pay=pay,
+        )
+
+    def teach_selector(self, iteration: int) -> None:
+        """The iteration is over: what was written, and how both roles did at last, is what the bandits learn from."""
+        if self.selector is None:
+            return
+        store = self.training.store
+        written = [
+            Written(Choice(-1, item.cluster, item.question_type), item.question, item.answer)  # type: ignore[arg-type]
+            for item in store.candidates(iteration=iteration)
+            if item.cluster >= 0 and item.question
+        ]
+        rewards = {phase: last_reward(store, iteration, phase) for phase in ROLES}
+        self.selector.learn(iteration, written, proposer_reward=rewards["proposer"], solver_reward=rewards["solver"])
+
+    # ---------------------------------------------------------------------------------------------- what they share
+
+    def draw(self, documents: Documents, iteration: int, numbers: Sequence[int], step: Step) -> list[ProposeTask]:
+        """The tasks with these numbers, in this iteration."""
+        seed = derive_seed(self.config.seed, "tasks", iteration)
+        return documents.draw(numbers, seed=seed, name=f"i{iteration}{step.phase[0]}", step_seed=step.seed)
+
+    async def propose(self, step: Step, tasks: Sequence[ProposeTask], num_questions: int) -> list[Traced]:
+        """The proposer writes; what it wrote is scored for its form, traced to its source and held to the guards."""
+        config = self.config.proposer
+        jobs = propose_jobs(proposer_protocol(self.config), tasks, num_questions)
+        played = await self.stage.play(step, "proposer", jobs, config.limits)
+        proposals = [
+            read_proposal(episode, invalid_rule=config.reward.invalid_rule, containment=config.reward.containment)
+            for episode in played.episodes
+        ]
+        return trace(proposals, self.config.evidence, self.count_tokens)
+
+    async def try_out(self, step: Step, proposals: list[Proposed]) -> list[list[Episode]]:
+        """The solver's attempts at candidates, where any are wanted."""
+        if not self.config.generation.attempts:
+            return []
+        return await self.stage.attempt(step, self.asking, proposals, self.config.generation.attempts, self.limits)
+
+    def decide(
+        self, step: Step, traced: Traced, reason: DropReason, group: list[Episode], support: Support | None
+    ) -> Candidate:
+        """The record of a candidate: kept, or dropped and why."""
+        num_right, num_attempts = int(sum(map(solver_reward, group))), len(group)
+        if not reason and self.config.generation.attempts:
+            reason = judge_attempts(num_right, num_attempts)
+        traced = hear(traced, support, self.config.evidence)
+        if traced.refusals and reason in ("", "invalid"):
+            reason = "refused"
+        proposed = traced.proposed
+        if not proposed.episode.search_failed:
+            step.keep(proposed.episode, {"format/total": proposed.score.total})
+        made = make_candidate(
+            proposed,
+            step=step.step,
+            iteration=step.iteration,
+            reason=reason,
+            num_right=num_right,
+            num_attempts=num_attempts,
+        )
+        if not self.config.evidence.protocol:
+            return made
+        chosen = self.second.chosen if isinstance(self.second, SelectedDocuments) else {}
+        choice = chosen.get(proposed.episode.task.id)
+        return structs.replace(
+            made,
+            span=traced.triple.span,
+            evidence=traced.evidence,
+            support=support,
+            refusals=traced.refusals,
+            cluster=choice.cluster if choice else -1,
+            question_type=choice.question_type if choice else "",
+            scores=made.scores | candidate_scores(traced, self.config),
+        )
+
+    def count_tokens(self, text: str) -> int:
+        """How many tokens of the proposer a text is."""
+        return len(self.stage.actors.policy.renderer.encode_parts((Quoted(text),))) if text else 0
+
+
+def rights(attempts: Sequence[Episode]) -> list[float]:
+    """Which attempts were right."""
+    return [solver_reward(attempt) for attempt in attempts]
+
+
+def last_reward(store: Run, iteration: int, phase: str) -> float:
+    """The mean reward in the last step of a phase; 0 where it had none."""
+    iterations, phases = (
+        {metric.step: metric.value for metric in store.metrics(f"run/{name}")} for name in ("iteration", "phase")
+    )
+    place = (iteration, PHASES.index(phase))
+    rewards = store.metrics("reward/mean")
+    found = [metric.value for metric in rewards if (iterations[metric.step], phases[metric.step]) == place]
+    return found[-1] if found else 0.0

@@ -1,0 +1,79 @@
+"""Where the phases of a recipe are played: episodes by role, attempts at questions, and the update at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from quaere.chat.protocol import Protocol
+from quaere.objectives.advantages import Advantages
+from quaere.records import Episode
+from quaere.rollout.episode import Limits
+from quaere.rollout.many import Job
+from quaere.rollout.samples import make_sample
+from quaere.rollout.seeds import derive_seed
+from quaere.search.searcher import Searcher
+from quaere.training.actors import Actors, Played
+from quaere.training.measures import measure_episodes
+from quaere.training.phases.attempting import attempt_jobs, group_attempts, solver_reward
+from quaere.training.phases.proposing import Proposed
+from quaere.training.trainingrun import Step
+
+
+class Stage:
+    """The roles and the search engine they share.
+
+    played = await Stage(actors, searcher).play(step, "proposer", jobs, Limits())
+    """
+
+    def __init__(self, actors: Actors, searcher: Searcher) -> None:
+        self.actors = actors
+        self.searcher = searcher
+
+    async def play(
+        self,
+        step: Step,
+        role: str,
+        jobs: Sequence[Job],
+        limits: Limits,
+        *,
+        searcher: Searcher | None = None,
+        name: str = "",
+    ) -> Played:
+        """Play episodes as this role, and measure how it went, under `name` if it is not the role's own work."""
+        started = time.perf_counter()
+        seed = derive_seed(step.seed, name or role)
+        played = await self.actors.play(role, jobs, searcher or self.searcher, limits, seed=seed)
+        step.metrics |= measure_episodes(played.episodes, time.perf_counter() - started, role=name or role)
+        step.metrics[f"{name or role}/spoiled"] = float(len(played.spoiled))
+        for episode in played.spoiled:
+            step.keep(episode, {"episode/spoiled": 1.0})
+        return played
+
+    async def attempt(
+        self, step: Step, protocol: Protocol, proposals: Sequence[Proposed], num_attempts: int, limits: Limits
+    ) -> list[list[Episode]]:
+        """The solver as it stands tries every valid question; one list of attempts per proposal, empty if not tried."""
+        questions = [item.question for item in proposals if item.question is not None]
+        jobs = attempt_jobs(protocol, questions, num_attempts, step.name)
+        played = await self.play(step, "solver", jobs, limits)
+        for episode in played.episodes:
+            if not episode.search_failed:
+                step.keep(episode, {"answer/exact_match": solver_reward(episode)})
+        groups = iter(group_attempts(played.episodes, num_attempts))
+        return [next(groups) if item.question is not None else [] for item in proposals]
+
+
+def can_be_judged(proposed: Proposed, attempts: Sequence[Episode]) -> bool:
+    """Not if a failed search stood in the way of the proposer, or of all but one of the solver's attempts."""
+    if proposed.episode.search_failed:
+        return False
+    return proposed.question is None or len(attempts) >= 2
+
+
+def learn(step: Step, episodes: Sequence[Episode], advantages: Advantages) -> None:
+    """One update on these episodes; none if no episode did better or worse than those it is compared with."""
+    values = advantages.values.tolist()
+    samples = [make_sample(episode, value) for episode, value in zip(episodes, values, strict=True)]
+    if any(values):
+        step.metrics |= step.learner.step(samples)
