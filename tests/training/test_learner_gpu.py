@@ -89,10 +89,14 @@ def test_the_kernel_for_many_sequences_is_used(shape):
 def test_bfloat16_gradients_are_those_of_a_plain_step(family):
     samples = make_samples()
     loss, expected = plain_gradients(make_model(family), samples, lambda: torch.autocast("cuda", torch.bfloat16))
+    _, exact = plain_gradients(make_model(family), samples, contextlib.nullcontext)
+    # Two steps that round differently are apart by as much as each is off: some families are off by more than 1e-2.
+    rounding = relative_gap(expected, exact)
     for checkpointing in (False, True):
         found_loss, found = packed_gradients(make_model(family), samples, gradient_checkpointing=checkpointing)
         assert found_loss == pytest.approx(loss, rel=1e-2)
-        assert relative_gap(found, expected) < 1e-2
+        assert relative_gap(found, expected) < max(1e-2, 1.5 * rounding)
+        assert relative_gap(found, exact) < max(1e-2, 1.2 * rounding)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
