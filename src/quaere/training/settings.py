@@ -14,8 +14,8 @@ class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Where and how the model runs.
 
     `dtype` is the sampling copy's, `base_dtype` that of frozen weights under an adapter; weights that are trained are
-    float32 always. `auto` is bfloat16 on a GPU and float32 on a CPU. In `deterministic` mode a run repeats bit for bit
-    on a CPU.
+    float32 always. `auto` is bfloat16 on a GPU and float32 on a CPU, except that in `fast` mode a CPU samples in
+    whichever is faster there. In `deterministic` mode a run repeats bit for bit on a CPU.
 
         EngineSettings(device="cuda", max_rows=256)
     """
