@@ -28,6 +28,17 @@ def _threads(request):
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="session")
+def village_paths(tmp_path_factory):
+    """The index of the village and a model that was taught its format, once for all who train there."""
+    import torch
+
+    import village
+
+    torch.set_num_threads(1)
+    return village.build(tmp_path_factory.mktemp("village"))
+
+
 @pytest.fixture(params=tiny.TEMPLATES)
 def tokenizer(request):
     """A small tokenizer with each of the chat templates in turn."""

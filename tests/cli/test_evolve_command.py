@@ -1,24 +1,18 @@
 """`quaere evolve` as a person meets it: start, watch, stop, go on, look, export."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
 from quaere.cli.main import main
 from quaere.runs import Run
-
-sys.path.append(str(Path(__file__).parents[1] / "recipes"))
-
-import village
 from village_runs import SMALL
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    root = tmp_path_factory.mktemp("village")
-    index, model = village.build(root, num_steps=60)
+def place(village_paths, tmp_path_factory):
+    root = tmp_path_factory.mktemp("evolve")
+    index, model = village_paths
     lines = [f"{key}: {json.dumps(value)}" for key, value in SMALL.items()]
     (root / "small.yaml").write_text("\n".join(lines), encoding="utf-8")
     return root, ["--index", str(index), "--model", str(model), "--config", str(root / "small.yaml")]

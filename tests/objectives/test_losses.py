@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quaere.objectives.losses import (
@@ -184,6 +184,7 @@ def test_clipped_tokens_have_no_gradient_and_the_others_have_their_own(seed):
 
 
 @pytest.mark.parametrize("name", LOSSES)
+@settings(max_examples=30)
 @given(seed=seeds)
 def test_masked_tokens_have_exactly_no_gradient_whatever_stands_there(name, seed):
     values = batch(seed)
@@ -210,6 +211,7 @@ def test_a_batch_without_tokens_costs_nothing(name, how):
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("name", LOSSES)
+@settings(max_examples=20)
 @given(seed=seeds, cut=st.integers(0, 4))
 def test_micro_batches_add_up_to_the_batch(name, how, seed, cut):
     values = batch(seed)

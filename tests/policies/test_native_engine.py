@@ -1,6 +1,7 @@
 """The engine against plain transformers, on tiny models of several families."""
 
 import random
+from functools import lru_cache
 
 import pytest
 import torch
@@ -23,9 +24,20 @@ FAMILIES = {
 TOKENIZER = tiny.tokenizer()
 
 
+@lru_cache
+def packed_model(family):
+    return use_packed_attention(tiny.model(family, **FAMILIES[family]))
+
+
+@lru_cache
+def eager_model(family):
+    model = tiny.model(family, **FAMILIES[family])
+    model.set_attn_implementation("eager")
+    return model
+
+
 def make_engine(family="llama", **options):
-    model = use_packed_attention(tiny.model(family, **FAMILIES[family]))
-    return Engine(model, TOKENIZER.decode, **options)
+    return Engine(packed_model(family), TOKENIZER.decode, **options)
 
 
 def prompts(count, seed=0, longest=60):
@@ -49,10 +61,8 @@ def run(engine, requests, arrive=lambda step: True):
 
 def reference_logprobs(family, ids):
     """Plain transformers: one row, one full forward pass, its own attention."""
-    model = tiny.model(family, **FAMILIES[family])
-    model.set_attn_implementation("eager")
     with torch.no_grad():
-        return torch.log_softmax(model(torch.tensor([ids])).logits[0].float(), -1)
+        return torch.log_softmax(eager_model(family)(torch.tensor([ids])).logits[0].float(), -1)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

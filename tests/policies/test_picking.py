@@ -23,14 +23,15 @@ def pick(logits, params, numbers):
 
 def draw(logits, count=4000, **params):
     rows = torch.tensor([logits]).expand(count, -1)
-    numbers = [uniform(11, index) for index in range(count)]
+    numbers = uniforms(torch.full((count,), 11), torch.arange(count)).tolist()
     tokens, _ = pick(rows, [SamplingParams(**params)] * count, numbers)
     return torch.bincount(torch.tensor(tokens), minlength=len(logits)) / count
 
 
 def test_uniform_numbers_are_reproducible_spread_and_in_range():
-    numbers = [uniform(seed, index) for seed in range(40) for index in range(100)]
-    assert numbers == [uniform(seed, index) for seed in range(40) for index in range(100)]
+    seeds, indices = torch.arange(40).repeat_interleave(100), torch.arange(100).repeat(40)
+    numbers = uniforms(seeds, indices).tolist()
+    assert numbers == uniforms(seeds, indices).tolist()
     assert len(set(numbers)) == len(numbers)
     assert min(numbers) >= 0 and max(numbers) < 1
     # Mean and a chi-square over 10 bins: far outside these bounds only if the mixing is broken.

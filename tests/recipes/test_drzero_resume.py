@@ -11,7 +11,6 @@ import time
 
 import msgspec
 import pytest
-from village_runs import Told, make_config, run_drzero
 
 from quaere.recipes.drzero.recipe import train
 from quaere.runs import Run
@@ -19,6 +18,7 @@ from quaere.search.index import open_index
 from quaere.search.server import make_server
 from quaere.training import checkpoints
 from quaere.training.checkpoints import find_checkpoints
+from village_runs import Told, make_config, run_drzero
 
 # A forked server has torch and the recipe loaded, so that a killed run costs no new start of Python.
 SPAWN = multiprocessing.get_context("forkserver")
@@ -113,10 +113,14 @@ def contents(folder):
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("rank", [0, pytest.param(4, marks=pytest.mark.slow)], ids=["full", "lora"])
-def test_killed_anywhere_it_ends_with_the_same_weights_and_store(paths, tmp_path, server, rank):
+@pytest.mark.parametrize(
+    ("rank", "kills", "iterations"),
+    [(0, 4, 2), pytest.param(0, 10, 3, marks=pytest.mark.slow), pytest.param(4, 10, 3, marks=pytest.mark.slow)],
+)
+def test_killed_anywhere_it_ends_with_the_same_weights_and_store(paths, tmp_path, server, rank, kills, iterations):
+    """Every third time it is killed inside a save."""
     server.delay_s = 0.03  # when a search comes back is never the same twice
-    changes = {"search_url": server.start(), "iterations": 3, "adapter.rank": rank, "proposer.batch": 4}
+    changes = {"search_url": server.start(), "iterations": iterations, "adapter.rank": rank, "proposer.batch": 4}
     config = make_config(paths, **changes)
     straight = start(tmp_path / "straight", config)
     straight.join()
@@ -132,14 +136,14 @@ def test_killed_anywhere_it_ends_with_the_same_weights_and_store(paths, tmp_path
             time.sleep(0.01)
         if marker:
             time.sleep(draw.uniform(0, 0.4))
-        if num_kills == 10 or not process.is_alive():
+        if num_kills == kills or not process.is_alive():
             process.join()
             assert process.exitcode == 0
             break
         os.kill(process.pid, signal.SIGKILL)
         process.join()
         num_kills += 1
-    assert num_kills == 10
+    assert num_kills == kills
     assert digest(tmp_path / "killed") == digest(tmp_path / "straight")
     assert contents(tmp_path / "killed") == contents(tmp_path / "straight")
 
@@ -147,15 +151,15 @@ def test_killed_anywhere_it_ends_with_the_same_weights_and_store(paths, tmp_path
 # ----------------------------------------------------------------------------------------------------- a dead retriever
 
 
-def test_a_retriever_that_dies_for_ten_seconds_does_not_end_the_run(paths, tmp_path, server):
-    config = make_config(paths, "proposer.hop_ratio=[0,1]", "search.wait_s=3", search_url=server.start())
+def test_a_retriever_that_dies_for_a_while_does_not_end_the_run(paths, tmp_path, server):
+    config = make_config(paths, "proposer.hop_ratio=[0,1]", "search.wait_s=0.6", search_url=server.start())
     told, folder = Told(), tmp_path / "run"
 
     def kill_and_revive():
         while server.num_requests < 6:
             time.sleep(0.005)
         server.stop()
-        time.sleep(10)
+        time.sleep(2)  # longer than three waits
         server.start()
 
     killer = threading.Thread(target=kill_and_revive)

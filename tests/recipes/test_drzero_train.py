@@ -4,13 +4,13 @@ import math
 from collections import Counter
 
 import pytest
-from village_runs import Told, make_config, run_drzero
 
 from quaere.errors import TrainingStopped
 from quaere.records import ProposeTask, SolveTask
 from quaere.rewards.difficulty import difficulty_reward, parabola_reward
 from quaere.training.checkpoints import find_checkpoints
 from quaere.training.learner import Learner
+from village_runs import Told, make_config, run_drzero
 
 TWO_STEPS = {"solver.steps": 0, "generation.candidates": 1, "generation.attempts": 0}
 
@@ -269,7 +269,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_moves_no_weight(paths, tmp_
 
 
 def test_an_alarm_stops_or_rolls_back(paths, tmp_path):
-    sick = ["health.min_entropy=9", "health.patience=2", "proposer.steps=4"]
+    sick = ["health.min_entropy=9", "health.patience=2", "proposer.steps=3"]
     with pytest.raises(TrainingStopped, match="entropy"):
         ablate(paths, tmp_path / "stop", *sick, "health.policy=stop")
     told = Told()

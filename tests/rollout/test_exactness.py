@@ -69,11 +69,12 @@ def jobs_and_scripts(count, tokenizer, seed):
     return jobs, scripts
 
 
+@pytest.mark.parametrize("count", [400, pytest.param(2500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("template", tiny.TEMPLATES)
-async def test_ten_thousand_scripted_episodes_are_exact(template):
-    """2,500 episodes under each of four templates."""
+async def test_scripted_episodes_are_exact(template, count):
+    """Under each of four templates, ten thousand in all among the slow tests."""
     tokenizer = tiny.tokenizer(template)
-    jobs, scripts = jobs_and_scripts(2500, tokenizer, seed=len(template))
+    jobs, scripts = jobs_and_scripts(count, tokenizer, seed=len(template))
     sampler = ScriptedSampler(tokenizer, scripts)
     policy = TokenPolicy(sampler, Renderer(tokenizer))
     limits = Limits(max_turns=4, turn_tokens=60, sequence_tokens=1500, tool_response_tokens=50)
@@ -81,8 +82,8 @@ async def test_ten_thousand_scripted_episodes_are_exact(template):
     async for episode in run_many(policy, jobs, tiny.ListSearcher(), limits, seed=3):
         assert_exact(episode, sampler.seen.get(episode.id, []))
         ends[episode.end] += 1
-    assert min(ends["answered"], ends["turn_limit"]) > 200
-    assert sum(map(len, sampler.seen.values())) > 4000
+    assert min(ends["answered"], ends["turn_limit"]) > 0.08 * count
+    assert sum(map(len, sampler.seen.values())) > 1.6 * count
 
 
 @pytest.mark.parametrize("template", tiny.TEMPLATES)
@@ -93,7 +94,7 @@ async def test_episodes_of_a_real_sampler_are_exact(template):
     engine = Engine(use_packed_attention(tiny.model()), renderer.decode, max_rows=16)
     async with NativeSampler(engine, name="tiny") as sampler:
         seen = watch(sampler)
-        jobs, _ = jobs_and_scripts(60, tokenizer, seed=1)
+        jobs, _ = jobs_and_scripts(24, tokenizer, seed=1)
         limits = Limits(max_turns=3, turn_tokens=12, sequence_tokens=3000, tool_response_tokens=30)
         params = SamplingParams(temperature=1.5)
         policy = TokenPolicy(sampler, renderer)

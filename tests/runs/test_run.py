@@ -70,7 +70,7 @@ any_episode = st.builds(
 )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(any_episode, max_size=3, unique_by=lambda episode: episode.id), st.booleans())
 def test_any_episode_comes_back_the_same(tmp_path: Path, episodes: list[Episode], together: bool) -> None:
     with Run.start(tmp_path, "test") as run:

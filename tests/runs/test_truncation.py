@@ -72,7 +72,7 @@ def _shard_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.usefixtures("_shard_bytes")
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(in_order, in_any_order, st.integers(-1, 7), st.booleans())
 @example([("episodes", n, 3) for n in range(6)], [], 2, False)
 @example([("episodes", n, 3) for n in range(1, 6)], [], 0, True)

@@ -7,6 +7,7 @@ policy searches for either bridge and answers with either person, and is right o
 """
 
 import asyncio
+import math
 import random
 from functools import lru_cache
 
@@ -156,8 +157,11 @@ class Pupil:
             policy = TokenPolicy(ScriptedSampler(self.tokenizer, scripts), self.renderer)
             learner.step([make_sample(episode, 1.0) for episode in await run_all(policy, plays, step)])
 
-    async def reinforce(self, num_steps, advantages, spoil=lambda samples, draw: samples, rate=1e-3):
-        """The real loop: sample episodes, reward them, standardise, one gradient step, weights to the sampler."""
+    async def reinforce(self, num_steps, advantages, spoil=lambda samples, draw: samples, rate=1e-3, enough=math.inf):
+        """The real loop: sample episodes, reward them, standardise, one gradient step, weights to the sampler.
+
+        It ends before `num_steps` when the last ten rewards, normalised, are more than `enough`.
+        """
         learner = Learner(self.model, LearnerSettings(learning_rate=rate, weight_decay=0.0, aggregation="token_mean"))
         engine = Engine(self.sampling, self.renderer.decode, max_rows=128)
         history = []
@@ -169,6 +173,8 @@ class Pupil:
                 episodes = await run_all(policy, plays, step)
                 rewards = [reward_of(episode) for episode in episodes]
                 history.append(sum(rewards) / len(rewards))
+                if len(history) >= 10 and normalised(history) > enough:
+                    break
                 worth = self.advantages_of(advantages, episodes, rewards)
                 samples = [make_sample(episode, float(value)) for episode, value in zip(episodes, worth, strict=True)]
                 if any(any(sample.advantages) for sample in samples):

@@ -122,24 +122,23 @@ async def _teach(model, index_path, num_steps, draw):
     passages = {passage.doc_id: passage for passage in index.passages()}
     searcher, renderer = LocalSearcher(index), Renderer(tokenizer())
     learner = Learner(model, LearnerSettings(learning_rate=4e-3, loss="policy_gradient", weight_decay=0.0))
-    for step in range(num_steps):
+    played = {}  # there are some two hundred different lessons, and each is played once
+
+    async def play(protocol, task, turns):
+        key = (task, tuple(turns))
+        if key not in played:
+            policy = TokenPolicy(ScriptedSampler(tokenizer(), {"lesson": turns}), renderer)
+            episode = await run_episode(policy, protocol, searcher, task, Limits(**LIMITS), episode_id="lesson")
+            assert episode.end == "answered"
+            played[key] = make_sample(episode, 1.0)
+        return played[key]
+
+    for _ in range(num_steps):
         lessons = []
         for number in draw.sample(range(len(BRIDGES)), len(BRIDGES)):
             lessons += [solver_lesson(draw, number), proposer_lesson(draw, number, passages)]
-        names = [f"{step}-{number}" for number in range(len(lessons))]
-        sampler = ScriptedSampler(
-            tokenizer(), {name: turns for name, (_, _, turns) in zip(names, lessons, strict=True)}
-        )
-        episodes = await asyncio.gather(
-            *(
-                run_episode(TokenPolicy(sampler, renderer), protocol, searcher, task, Limits(**LIMITS), episode_id=name)
-                for name, (protocol, task, _) in zip(names, lessons, strict=True)
-            )
-        )
-        assert all(episode.end == "answered" for episode in episodes)
-        metrics = learner.step([make_sample(episode, 1.0) for episode in episodes])
+        learner.step([await play(*lesson) for lesson in lessons])
     await searcher.close()
-    return metrics
 
 
 def build(folder, num_steps=120):

@@ -2,8 +2,6 @@
 
 import asyncio
 
-from village import LIMITS
-
 from quaere.recipes.drzero.config import PRESETS, DrZeroConfig
 from quaere.recipes.drzero.recipe import train as train_drzero
 from quaere.recipes.eve.config import PRESETS as EVE_PRESETS
@@ -11,6 +9,7 @@ from quaere.recipes.eve.config import EveConfig
 from quaere.recipes.eve.recipe import train as train_eve
 from quaere.runs import Run
 from quaere.training.config import config_to_yaml, load_config
+from village import LIMITS
 
 SMALL = {
     "iterations": 1,
