@@ -151,15 +151,16 @@ def test_killed_anywhere_it_ends_with_the_same_weights_and_store(paths, tmp_path
 # ----------------------------------------------------------------------------------------------------- a dead retriever
 
 
-def test_a_retriever_that_dies_for_a_while_does_not_end_the_run(paths, tmp_path, server):
-    config = make_config(paths, "proposer.hop_ratio=[0,1]", "search.wait_s=0.6", search_url=server.start())
+@pytest.mark.parametrize(("dead_s", "wait_s"), [(2, 0.6), pytest.param(10, 3, marks=pytest.mark.slow)])
+def test_a_retriever_that_dies_for_a_while_does_not_end_the_run(paths, tmp_path, server, dead_s, wait_s):
+    config = make_config(paths, "proposer.hop_ratio=[0,1]", f"search.wait_s={wait_s}", search_url=server.start())
     told, folder = Told(), tmp_path / "run"
 
     def kill_and_revive():
         while server.num_requests < 6:
             time.sleep(0.005)
         server.stop()
-        time.sleep(2)  # longer than three waits
+        time.sleep(dead_s)  # longer than three waits
         server.start()
 
     killer = threading.Thread(target=kill_and_revive)

@@ -24,7 +24,7 @@ async def reinforced(taught, num_steps, how, **options):
     return await pupil.reinforce(num_steps, how, **options)
 
 
-@pytest.mark.parametrize("how", ["hrpo", pytest.param("grpo", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["hrpo", "grpo"])
 async def test_reward_rises_from_chance_to_the_optimum(taught, how):
     history = await reinforced(taught, 100, how, enough=0.8)
     # Well-formed from the start, and no better than chance: three standard errors of 128 episodes are 0.12.
@@ -32,7 +32,7 @@ async def test_reward_rises_from_chance_to_the_optimum(taught, how):
     assert normalised(history) > 0.8
 
 
-@pytest.mark.parametrize("spoil", [shuffled, pytest.param(inverted, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("spoil", [shuffled, inverted])
 async def test_with_the_signal_destroyed_nothing_is_learned(taught, spoil):
     history = await reinforced(taught, 30, "grpo", spoil=spoil)
     assert normalised(history) < 0.3
