@@ -8,8 +8,9 @@ import torch
 from msgspec import structs
 
 import tiny
-from quaere.policies.native.bridge import swap_products, use_packed_attention
+from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.engine import Engine, Request
+from quaere.policies.native.products import swap_products
 from quaere.policies.sampler import SamplingParams
 
 FAMILIES = {

@@ -11,9 +11,10 @@ import argparse
 import asyncio
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from quaere.errors import BadInput, SamplingFailed
+from quaere.policies.native.device import Precision
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,7 +62,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     sampling.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default)")
     sampling.add_argument("--seed", type=int, default=0)
     sampling.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    sampling.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto")
+    sampling.add_argument("--dtype", choices=get_args(Precision), default="auto")
     parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
     parser.add_argument("--show", action="store_true", help="with --questions: also print the first episode in full")
     parser.add_argument("--json", action="store_true", help="print JSON, one object per question")

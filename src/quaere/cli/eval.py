@@ -14,11 +14,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from quaere.cli.ask import wants_evidence
 from quaere.cli.eval_view import print_json, print_results
 from quaere.errors import BadInput, SamplingFailed
+from quaere.policies.native.device import Precision
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,7 +91,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     engine = parser.add_argument_group("engine")
     engine.add_argument("--max-rows", type=int, default=32, metavar="N", help="episodes at once (default: 32)")
     engine.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    engine.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto")
+    engine.add_argument("--dtype", choices=get_args(Precision), default="auto")
     engine.add_argument("--deterministic", action="store_true", help="batches that never depend on timing; slower")
     engine.add_argument("--seed", type=int, default=0)
     output = parser.add_argument_group("output")

@@ -14,10 +14,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from quaere.cli.verify_view import print_items, result_json
 from quaere.errors import BadInput
+from quaere.policies.native.device import Precision
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,7 +54,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     engine = parser.add_argument_group("engine")
     engine.add_argument("--max-rows", type=int, default=32, metavar="N", help="turns at once (default: 32)")
     engine.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    engine.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto")
+    engine.add_argument("--dtype", choices=get_args(Precision), default="auto")
     engine.add_argument("--deterministic", action="store_true", help="batches that never depend on timing; slower")
     engine.add_argument("--seed", type=int, default=0)
     output = parser.add_argument_group("output")

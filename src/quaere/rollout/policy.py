@@ -9,6 +9,7 @@ from typing import Protocol as Interface
 from quaere.chat.messages import as_chat
 from quaere.chat.protocol import Protocol
 from quaere.chat.rendering import Renderer, describe_tools
+from quaere.policies.native.device import Precision
 from quaere.policies.sampler import ChatSampler, TokenSampler
 from quaere.records import Task
 from quaere.rollout.conversation import ChatConversation, Conversation, TokenConversation
@@ -94,7 +95,7 @@ def open_policy(
     model: str,
     *,
     device: Literal["auto", "cpu", "cuda"] = "auto",
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+    dtype: Precision = "auto",
     mode: Literal["fast", "deterministic"] = "fast",
     max_rows: int = 32,
     report: Callable[[str], None] = lambda line: None,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Device = Literal["cpu", "cuda"]
 
 _FLOAT32 = 4
-_NUM_BYTES = {"float32": 4, "bfloat16": 2}
+_NUM_BYTES = {"float32": 4, "bfloat16": 2, "int8": 5}  # bytes beside the whole weights
 _NUM_LOGITS = 3  # logits, their log-softmax and a gradient are alive at once
 _MARGIN = 1.25  # what is rough may be so much more than it seems; and memory comes in pieces that do not all fit
 

@@ -20,6 +20,7 @@ from msgspec import Struct, field
 from quaere.chat.prompts import PromptStyle
 from quaere.errors import BadInput, ExtraMissing
 from quaere.policies.catalogue import CATALOGUE, resolve_model
+from quaere.policies.native.device import Precision
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
 from quaere.runs import Run
@@ -220,7 +221,7 @@ def role_policy(
     weights: RoleWeights,
     *,
     device: Literal["auto", "cpu", "cuda"] = "auto",
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+    dtype: Precision = "auto",
     mode: Literal["fast", "deterministic"] = "fast",
     max_rows: int = 32,
     report: Callable[[str], None] = lambda line: None,

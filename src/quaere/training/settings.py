@@ -9,19 +9,22 @@ from typing import Literal
 
 from msgspec import Struct
 
+from quaere.policies.native.device import Precision
+
 
 class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Where and how the model runs.
 
     `dtype` is the sampling copy's, `base_dtype` that of frozen weights under an adapter; weights that are trained are
     float32 always. `auto` is bfloat16 on a GPU and float32 on a CPU, except that in `fast` mode a CPU samples in
-    whichever is faster there. In `deterministic` mode a run repeats bit for bit on a CPU.
+    whichever is faster there. `int8` is for a CPU and few rows at once: it decodes with weights rounded to bytes, which
+    changes log-probs a little. In `deterministic` mode a run repeats bit for bit on a CPU.
 
         EngineSettings(device="cuda", max_rows=256)
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    dtype: Precision = "auto"
     base_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     mode: Literal["fast", "deterministic"] = "fast"
     max_rows: int = 32

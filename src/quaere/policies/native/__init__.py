@@ -4,6 +4,7 @@ bridge     the only file that touches transformers' internals: loading, forward 
 kinds      how a layer wants its attention
 attention  attention over slots, for passes that prefill and passes that decode
 kernels    the same on a GPU; fused: the small steps between matrix products there
+products   how linear layers multiply on a CPU, with weights as bytes if asked to
 varlen     attention within many sequences packed end to end, for training
 storage    the keys and values of every slot; slots: who holds which, and what it begins with
 decoding   the state of every slot on the device, and one step of all of them (a captured graph on a GPU)

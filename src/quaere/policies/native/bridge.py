@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from quaere.errors import ModelMissing
+from quaere.errors import BadInput, ModelMissing
 from quaere.policies.native.attention import Pass
 from quaere.policies.native.kinds import Kind
+from quaere.policies.native.products import use_int8
 from quaere.policies.native.varlen import VARLEN, Packing, varlen_attention
 
 ATTENTION = "quaere_packed"
@@ -36,7 +37,12 @@ def _packed_attention(
 
 
 def load_model(path: str, device: str, dtype: str, *, packed: bool = True) -> Any:
-    """A causal LM of transformers that attends through a `Pass`, ready for inference; or a plain one to train."""
+    """A causal LM of transformers that attends through a `Pass`, ready for inference; or a plain one to train.
+
+    With dtype "int8" its weights are float32, and a CPU decodes with them as bytes (`products`).
+    """
+    if dtype == "int8" and device != "cpu":
+        raise BadInput("int8 is for sampling on a CPU; a GPU samples in bfloat16", hint="--dtype bfloat16")
     # OpenMP threads that spin while they wait slow down tenfold when something else needs the core.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from transformers import AutoModelForCausalLM
@@ -46,12 +52,14 @@ def load_model(path: str, device: str, dtype: str, *, packed: bool = True) -> An
     try:
         model = AutoModelForCausalLM.from_pretrained(
             path,
-            dtype=getattr(torch, dtype),
+            dtype=torch.float32 if dtype == "int8" else getattr(torch, dtype),
             attn_implementation=ATTENTION if packed else "sdpa",
             low_cpu_mem_usage=True,
         )
     except (OSError, ValueError) as error:
         raise ModelMissing(f"cannot load a causal language model from {path}: {_first_line(error)}") from error
+    if dtype == "int8":
+        use_int8(model)
     return model.to(device).eval()
 
 
@@ -62,24 +70,6 @@ def use_packed_attention(model: Any) -> Any:
     AttentionInterface.register(ATTENTION, _packed_attention)
     model.set_attn_implementation(ATTENTION)
     return model.eval()
-
-
-def swap_products(model: Any) -> None:
-    """Let the linear layers of a model that samples on a CPU multiply the other way round where that is faster."""
-    for module in model.modules():
-        if type(module) is torch.nn.Linear and module.weight.device.type == "cpu":
-            module.forward = partial(_swapped_linear, module)
-
-
-def _swapped_linear(layer: torch.nn.Linear, states: Tensor) -> Tensor:
-    """`(weight @ states.T).T` for as many rows as decode together: in float32 faster than `states @ weight.T`."""
-    rows = states.numel() // states.shape[-1]
-    if not 4 <= rows <= 48 or states.dtype != torch.float32:
-        return torch.nn.functional.linear(states, layer.weight, layer.bias)
-    product = layer.weight @ states.reshape(rows, -1).t()
-    if layer.bias is not None:
-        product += layer.bias[:, None]
-    return product.t().reshape(*states.shape[:-1], -1)
 
 
 def fuse(model: Any) -> int:

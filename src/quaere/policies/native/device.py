@@ -6,12 +6,15 @@ import time
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:
     import torch
+
+Precision = Literal["auto", "float32", "bfloat16", "int8"]
+"""What is asked for after `--dtype`; int8 is float32 with the weights of a decoding step as bytes, on a CPU."""
 
 
 @cache
