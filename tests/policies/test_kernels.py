@@ -17,6 +17,7 @@ if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
 from quaere.policies.native import fused, kernels
 from quaere.policies.native.bridge import fuse
 from quaere.policies.native.kinds import Kind
+from quaere.policies.native.picking import pick_tokens
 from quaere.policies.native.storage import Span
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -153,3 +154,33 @@ def test_a_fused_model_says_the_same(family, num_fused):
         expected = model(ids).logits
         assert fuse(model) == num_fused
         torch.testing.assert_close(model(ids).logits, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("size", [7, 4096, 4097, 9000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_drawing(size, dtype):
+    make = torch.Generator().manual_seed(size)
+    rows = 12
+    logits = (5 * torch.randn(rows, size, generator=make)).to(dtype).to(DEVICE)
+    logits[0, : size // 2] = float("-inf")
+    temperatures = torch.linspace(1e-7, 3, rows).to(DEVICE)
+    numbers = torch.rand(rows, generator=make, dtype=torch.float64).to(DEVICE)
+    numbers[1], numbers[2] = 0.0, 1 - 2**-53
+    nothing = torch.zeros(rows, dtype=torch.long, device=DEVICE)
+    expected = pick_tokens(logits.float(), "plain", temperatures, nothing, nothing, numbers)
+    tokens, logprobs = fused.draw_tokens(logits, temperatures, numbers)
+    # At the very end the last bit of a sum decides: any token will do that has weight and nearly none behind it.
+    weights = (logits[2].float() / temperatures[2]).softmax(-1)
+    assert weights[tokens[2]] > 0 and weights[tokens[2] + 1 :].sum() < 1e-5
+    tokens[2], logprobs[2] = expected[0][2], expected[1][2]
+    assert tokens.tolist() == expected[0].tolist()
+    torch.testing.assert_close(logprobs, expected[1], atol=1e-5, rtol=1e-5)
+
+
+def test_how_often_each_token_is_drawn():
+    chances = torch.tensor([0.5, 0.0, 0.2, 0.3])
+    numbers = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
+    logits = chances.log().expand(1000, 4).contiguous().to(DEVICE)
+    tokens, logprobs = fused.draw_tokens(logits, torch.ones(1000, device=DEVICE), numbers.to(DEVICE))
+    assert torch.bincount(tokens.cpu(), minlength=4).tolist() == [500, 0, 200, 300]
+    torch.testing.assert_close(logprobs.cpu(), chances.log()[tokens.cpu()])

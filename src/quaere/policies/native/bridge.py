@@ -152,7 +152,7 @@ def max_positions(model: Any) -> int:
 
 
 def forward(model: Any, where: Pass, token_ids: Tensor, positions: Tensor, wanted: Tensor | None = None) -> Tensor:
-    """Run the packed tokens through the model; float32 logits `(wanted, vocabulary)` of the wanted (or all) tokens."""
+    """Run the packed tokens through the model; its logits `(wanted, vocabulary)` of the wanted (or all) tokens."""
     token = _pass.set(where)
     try:
         output = model(
@@ -163,7 +163,7 @@ def forward(model: Any, where: Pass, token_ids: Tensor, positions: Tensor, wante
         )
     finally:
         _pass.reset(token)
-    logits: Tensor = output.logits[0].float()
+    logits: Tensor = output.logits[0]
     return logits
 
 

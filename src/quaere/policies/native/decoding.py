@@ -12,6 +12,7 @@ they lie, so copying new ones into place needs no new capture.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,7 @@ class Decoder:
         self._last_token, self._length, self._num_drawn = zeros(torch.long), zeros(torch.long), zeros(torch.long)
         self._seed, self._top_k = zeros(torch.long), zeros(torch.long)
         self._temperature, self._top_p = zeros(torch.float32), zeros(torch.float64)
+        draws_in_one_kernel(self.device)  # found out now, as a graph that is being captured cannot wait for it
         self._graphs: dict[tuple[int, Draw], _Captured] = {}
         self._pool: Any = None
         self._version = -1
@@ -122,14 +124,14 @@ class Decoder:
     def _draw(self, logits: Tensor, slots: Tensor, draw: Draw) -> Tensor:
         """Draw a token for each slot and put it where the next step looks; `(2, slots)`: tokens, log-probs."""
         index = self._num_drawn[slots]
-        tokens, logprobs = pick_tokens(
-            logits,
-            draw,
-            self._temperature[slots],
-            self._top_k[slots],
-            self._top_p[slots],
-            uniforms(self._seed[slots], index),
-        )
+        numbers, temperatures = uniforms(self._seed[slots], index), self._temperature[slots]
+        if draw == "plain" and draws_in_one_kernel(self.device):
+            from quaere.policies.native import fused
+
+            tokens, logprobs = fused.draw_tokens(logits, temperatures, numbers)
+        else:
+            cuts = self._top_k[slots], self._top_p[slots]
+            tokens, logprobs = pick_tokens(logits.float(), draw, temperatures, *cuts, numbers)
         self._last_token[slots] = tokens
         self._num_drawn[slots] = index + 1
         return torch.stack([tokens.double(), logprobs.double()])
@@ -178,6 +180,28 @@ class Decoder:
         ):
             output = self._step(slots, draw)
         return _Captured(graph, slots, output)
+
+
+@cache
+def draws_in_one_kernel(device: torch.device) -> bool:
+    """Does the kernel that draws work here, and draw what `pick_tokens` draws?"""
+    if not has_kernels(device):
+        return False
+    from quaere.policies.native import fused
+
+    make = torch.Generator().manual_seed(0)
+    logits = (4 * torch.randn(64, 5000, generator=make)).to(device)
+    numbers = torch.rand(64, generator=make, dtype=torch.float64).to(device)
+    temperatures = torch.linspace(0.3, 2, 64).to(device)
+    nothing = torch.zeros(64, dtype=torch.long, device=device)
+    expected = pick_tokens(logits, "plain", temperatures, nothing, nothing, numbers)
+    try:
+        found = fused.draw_tokens(logits, temperatures, numbers)
+    except Exception:  # whatever a compiler may say
+        return False
+    # A number may fall between two tokens, where the last bit of a sum decides.
+    same = found[0] == expected[0]
+    return bool(same.sum() >= 62) and torch.allclose(found[1][same], expected[1][same], atol=1e-4)
 
 
 def _rounded(size: int) -> int:

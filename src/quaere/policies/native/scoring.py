@@ -87,7 +87,7 @@ def _score_rows(model: Any, rows: list[_Row], max_step_tokens: int) -> None:
         wanted = torch.tensor([place for chunk in chunks for place in chunk.wanted], dtype=torch.long, device=device)
         targets = [chunk.row.token_ids[place] for chunk in chunks for place in chunk.scored]
         with torch.no_grad():
-            logits = forward(model, where, ids, where.positions, wanted)
+            logits = forward(model, where, ids, where.positions, wanted).float()
             if not targets:
                 continue
             chosen = torch.tensor(targets, device=device)[:, None]
