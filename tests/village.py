@@ -46,12 +46,6 @@ def next_bridge(number):
 @lru_cache
 def tokenizer():
     """Whole pieces of the format are single tokens, so that an episode is some sixty tokens long."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    built = Tokenizer(models.BPE())
-    built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    built.decoder = decoders.ByteLevel()
     before, after = SEARCH.format("|").split("|")
     lines = [
         before,
@@ -74,8 +68,19 @@ def tokenizer():
     ]
     lines += ["<tool_response>\n", "\n</tool_response>", "[1]\n", "system\n", "user\n", "assistant\n", "Document:\n"]
     lines += [BRIEF_SOLVER_SYSTEM, *(BRIEF_PROPOSER_SYSTEM.format(hops=h, plural="s"[: h - 1]) for h in (1, 2))]
+    return make_tokenizer(lines, 1200)
+
+
+def make_tokenizer(lines, vocab_size):
+    """A tokenizer to which these lines are single tokens."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    built = Tokenizer(models.BPE())
+    built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    built.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=1200, initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
     built.train_from_iterator(lines * 3, trainer)
     built.add_special_tokens([AddedToken("<|im_start|>", special=True), AddedToken("<|im_end|>", special=True)])
     made = PreTrainedTokenizerFast(tokenizer_object=built, eos_token="<|im_end|>")
@@ -83,11 +88,11 @@ def tokenizer():
     return made
 
 
-def write_index(folder):
-    rows = [
-        {"id": name, "title": name, "text": PASSAGE.format(builder(n), payer(n), BRIDGES[next_bridge(n)])}
-        for n, name in enumerate(BRIDGES)
-    ]
+def write_index(folder, passage=PASSAGE):
+    rows = []
+    for number, name in enumerate(BRIDGES):
+        text = passage.format(builder(number), payer(number), BRIDGES[next_bridge(number)], name=name)
+        rows.append({"id": name, "title": name, "text": text})
     corpus = folder / "corpus.jsonl"
     corpus.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     build_index(corpus, folder / "index", IndexSettings())
@@ -117,36 +122,50 @@ def proposer_lesson(draw, number, passages):
     return ToolCallProposer(style="brief"), ProposeTask(f"p{number}", passages[BRIDGES[number]], hops), turns
 
 
-async def _teach(model, index_path, num_steps, draw):
+def draw_lessons(draw, passages):
+    """A lesson for each role about every bridge."""
+    lessons = []
+    for number in draw.sample(range(len(BRIDGES)), len(BRIDGES)):
+        lessons += [solver_lesson(draw, number), proposer_lesson(draw, number, passages)]
+    return lessons
+
+
+async def play_lessons(tokenizer, index_path, draw_lessons, num_rounds, limits):
+    """What every lesson says, played with real searches: a list of samples a round."""
+    draw = random.Random(0)
     index = open_index(index_path)
     passages = {passage.doc_id: passage for passage in index.passages()}
-    searcher, renderer = LocalSearcher(index), Renderer(tokenizer())
-    learner = Learner(model, LearnerSettings(learning_rate=4e-3, loss="policy_gradient", weight_decay=0.0))
+    searcher, renderer = LocalSearcher(index), Renderer(tokenizer)
     played = {}  # there are some two hundred different lessons, and each is played once
 
     async def play(protocol, task, turns):
         key = (task, tuple(turns))
         if key not in played:
-            policy = TokenPolicy(ScriptedSampler(tokenizer(), {"lesson": turns}), renderer)
-            episode = await run_episode(policy, protocol, searcher, task, Limits(**LIMITS), episode_id="lesson")
+            policy = TokenPolicy(ScriptedSampler(tokenizer, {"lesson": turns}), renderer)
+            episode = await run_episode(policy, protocol, searcher, task, limits, episode_id="lesson")
             assert episode.end == "answered"
             played[key] = make_sample(episode, 1.0)
         return played[key]
 
-    for _ in range(num_steps):
-        lessons = []
-        for number in draw.sample(range(len(BRIDGES)), len(BRIDGES)):
-            lessons += [solver_lesson(draw, number), proposer_lesson(draw, number, passages)]
-        learner.step([await play(*lesson) for lesson in lessons])
+    rounds = [[await play(*lesson) for lesson in draw_lessons(draw, passages)] for _ in range(num_rounds)]
     await searcher.close()
+    return rounds
+
+
+def save_taught(folder, tokenizer, index, draw_lessons, limits, num_rounds, num_times=1):
+    """Teach a small model by imitation, each round so many times, and write it as a folder."""
+    shape = {"vocab_size": len(tokenizer), "num_hidden_layers": 2, "tie_word_embeddings": False, "scale": 1}
+    model = tiny.model("llama", seed=0, **shape)
+    rounds = asyncio.run(play_lessons(tokenizer, index, draw_lessons, num_rounds, Limits(**limits)))
+    learner = Learner(model, LearnerSettings(learning_rate=4e-3, loss="policy_gradient", weight_decay=0.0))
+    for samples in rounds * num_times:
+        learner.step(samples)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
 def build(folder, num_steps=120):
     """The index, and a model that knows the format: returns their paths."""
     index = write_index(folder)
-    shape = {"vocab_size": len(tokenizer()), "num_hidden_layers": 2, "tie_word_embeddings": False, "scale": 1}
-    model = tiny.model("llama", seed=0, **shape)
-    asyncio.run(_teach(model, index, num_steps, random.Random(0)))
-    model.save_pretrained(folder / "model")
-    tokenizer().save_pretrained(folder / "model")
-    return index, folder / "model"
+    return index, save_taught(folder / "model", tokenizer(), index, draw_lessons, LIMITS, num_steps)

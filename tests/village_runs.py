@@ -1,7 +1,8 @@
-"""Dr. Zero on the village, without the command line."""
+"""Dr. Zero and EVE-Agent on the village, without the command line."""
 
 import asyncio
 
+import quoting
 from quaere.recipes.drzero.config import PRESETS, DrZeroConfig
 from quaere.recipes.drzero.recipe import train as train_drzero
 from quaere.recipes.eve.config import PRESETS as EVE_PRESETS
@@ -29,6 +30,16 @@ SMALL = {
     "solver.learner.learning_rate": 1e-3,
     "engine.mode": "deterministic",
     "checkpoints.every": 1,
+}
+QUOTING = {
+    **SMALL,
+    "proposer.limits": quoting.LIMITS,
+    "solver.limits": quoting.LIMITS,
+    "generation.questions": 2,
+    "held_out_share": 0.4,
+    "verifier.samples": 3,
+    "verifier.turn_tokens": 8,
+    "verifier.sequence_tokens": 128,
 }
 
 
@@ -58,6 +69,11 @@ def make_eve(paths, *assignments, **changes) -> EveConfig:
     index, model = paths
     given = {**SMALL, "index": str(index), "model": str(model), **changes}
     return load_config(EveConfig, presets=EVE_PRESETS, preset=None, file=None, assignments=assignments, given=given)
+
+
+def make_quoting(paths, *assignments, **changes) -> EveConfig:
+    """EVE-Agent with evidence, on the village that quotes."""
+    return make_eve(paths, *assignments, **{**QUOTING, **changes})
 
 
 def run_drzero(folder, config, told=None, train=train_drzero):

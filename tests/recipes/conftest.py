@@ -1,3 +1,5 @@
+"""Taught villages, once for all tests of the recipes."""
+
 import pytest
 
 
@@ -5,3 +7,11 @@ import pytest
 def paths(village_paths):
     """The village's index and its model."""
     return village_paths
+
+
+@pytest.fixture(scope="session")
+def quoting_paths(tmp_path_factory):
+    """The index and the model of the village that quotes."""
+    import quoting
+
+    return quoting.build(tmp_path_factory.mktemp("quoting"))

@@ -1,0 +1,109 @@
+"""The village as EVE-Agent meets it: whoever asks or answers quotes a sentence, and some quotations are made up.
+
+As in `village.py` the model is taught the format alone. It picks builder or payer by chance and quotes the sentence
+that names whom it picked, so that its quotations are mostly verbatim and its answers right half the time. Of the
+questions it is shown some carry a quotation that stands nowhere, some none, and some give their answer away. Asked
+without a search, it answers with whom the evidence names, and without evidence with anybody: so evidence is worth
+something.
+"""
+
+import functools
+
+import village
+from village import BRIDGES, PEOPLE, SEARCH, builder, next_bridge, payer
+
+from quaere.chat.closedbook import ClosedBook
+from quaere.chat.prompts import CITED_BRIEF_PROPOSER_SYSTEM, CITED_BRIEF_SOLVER_SYSTEM
+from quaere.chat.questiontypes import QUESTION_TYPES
+from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
+from quaere.records import ProposeTask, Question, SolveTask
+
+LIMITS = {"max_turns": 3, "turn_tokens": 32, "sequence_tokens": 256, "tool_response_tokens": 32, "topk": 1}
+THINK = "<think>Who is named here?</think>"
+# The first sentence names the bridge once more, so that a search for it finds this passage before any that leads to it.
+PASSAGE = "{name} is a bridge. {} built the bridge. {} paid for the bridge. It leads to {}."
+DEEDS = {"built": "{} built the bridge.", "paid for": "{} paid for the bridge."}
+ASKED = "Who {} the {} bridge?"
+
+
+@functools.lru_cache
+def tokenizer():
+    """Whole pieces of the dialect are single tokens."""
+    before, after = SEARCH.format("|").split("|")
+    proposer = [CITED_BRIEF_PROPOSER_SYSTEM.format(hops=hops, plural="s"[: hops - 1]) for hops in (1, 2)]
+    known = ClosedBook().opening(SolveTask(Question("q", "")))[0].text
+    lines = [before, after, THINK, "<answer>", "</answer>", "<question>Who built the ", "<question>Who paid for the "]
+    lines += [" bridge?</question>", "<evidence>", "</evidence><answer>", *BRIDGES, *PEOPLE]
+    lines += [" is a bridge. ", " built the bridge.", " paid for the bridge.", " It leads to "]
+    lines += [
+        "Question:\n",
+        "Evidence:\n",
+        "Who built the ",
+        "Who paid for the ",
+        " bridge?",
+        "<tool_response>\n",
+        "\n</tool_response>",
+        "[1]\n",
+    ]
+    lines += ["system\n", "user\n", "assistant\n", "Document:\n", CITED_BRIEF_SOLVER_SYSTEM, *proposer, known]
+    lines += [f" {line}" for line in QUESTION_TYPES.values()]
+    return village.make_tokenizer(lines, 2400)
+
+
+def doer(what, number):
+    return builder(number) if what == "built" else payer(number)
+
+
+def solver_lesson(draw, number):
+    """Searches for the bridge it is asked about; answers with either person, and quotes the sentence with that one."""
+    asked, told = draw.choice([*DEEDS]), draw.choice([*DEEDS])
+    answer = doer(told, number)
+    task = SolveTask(Question(f"s{number}", ASKED.format(asked, BRIDGES[number]), (answer,), 1))
+    ending = f"{THINK}<evidence>{DEEDS[told].format(answer)}</evidence><answer>{answer}</answer>"
+    return ToolCallSolver(style="brief", evidence=True), task, [THINK + SEARCH.format(BRIDGES[number]), ending]
+
+
+def proposer_lesson(draw, number, passages):
+    """One hop: asks about the document's bridge. Two: about the one it leads to, after a search for it."""
+    hops = draw.choice([1, 2])
+    about = number if hops == 1 else next_bridge(number)
+    asked, told, trick = draw.choice([*DEEDS]), draw.choice([*DEEDS]), draw.random()
+    answer = doer(told, about)
+    span = DEEDS[told].format(answer)
+    if trick < 0.15:  # made up
+        answer = draw.choice([name for name in PEOPLE if name not in (builder(about), payer(about))])
+        span = DEEDS[told].format(answer)
+    elif trick < 0.25:
+        span = ""
+    elif trick < 0.35:  # gives itself away
+        answer = BRIDGES[about]
+    quoted = f"<evidence>{span}</evidence>" if span else ""
+    ending = f"{THINK}<question>{ASKED.format(asked, BRIDGES[about])}</question>{quoted}<answer>{answer}</answer>"
+    turns = [ending] if hops == 1 else [THINK + SEARCH.format(BRIDGES[about]), ending]
+    kind = draw.choice(["", *QUESTION_TYPES])
+    task = ProposeTask(f"p{number}", passages[BRIDGES[number]], hops, kind)
+    return ToolCallProposer(style="brief", evidence=True), task, turns
+
+
+def verifier_lesson(draw, number):
+    """With evidence, whom it names; without, anybody."""
+    asked, told = draw.choice([*DEEDS]), draw.choice([*DEEDS])
+    answer = draw.choice(PEOPLE)
+    span = draw.choice(["", DEEDS[told].format(answer)])
+    task = SolveTask(Question(f"v{number}", ASKED.format(asked, BRIDGES[number]), (answer,), 1))
+    return ClosedBook(span=span), task, [f"<answer>{answer}</answer>"]
+
+
+def draw_lessons(draw, passages):
+    """A lesson for each role about half of the bridges."""
+    lessons = []
+    for number in draw.sample(range(len(BRIDGES)), len(BRIDGES) // 2):
+        lessons += [solver_lesson(draw, number), proposer_lesson(draw, number, passages), verifier_lesson(draw, number)]
+    return lessons
+
+
+def build(folder, num_rounds=20, num_times=8):
+    """The index, and a model that knows the format: returns their paths."""
+    index = village.write_index(folder, PASSAGE)
+    model = village.save_taught(folder / "model", tokenizer(), index, draw_lessons, LIMITS, num_rounds, num_times)
+    return index, model
