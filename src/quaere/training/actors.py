@@ -88,10 +88,24 @@ class Actors:
             sampler.weights_changed()
             self._speaking = role
 
-    async def play(self, role: str, jobs: Sequence[Job], searcher: Searcher, limits: Limits, *, seed: int) -> Played:
-        """Play the jobs as this role. Those whose search failed are played again, after waiting a while."""
+    async def play(
+        self,
+        role: str,
+        jobs: Sequence[Job],
+        searcher: Searcher,
+        limits: Limits,
+        *,
+        seed: int,
+        params: SamplingParams | None = None,
+    ) -> Played:
+        """Play the jobs as this role. Those whose search failed are played again, after waiting a while.
+
+        Without `params` they are sampled as the settings say.
+        """
         self.become(role)
-        episodes = await self._run(jobs, searcher, limits, seed)
+        drawn = self.sampling
+        params = params or SamplingParams(temperature=drawn.temperature, top_p=drawn.top_p, top_k=drawn.top_k)
+        episodes = await self._run(jobs, searcher, limits, seed, params)
         spoiled: list[Episode] = []
         for replay in range(1, self.search.replays + 2):
             broken = [number for number, episode in enumerate(episodes) if episode.search_failed]
@@ -100,17 +114,16 @@ class Actors:
                 break
             await asyncio.sleep(self.search.wait_s)
             again = [structs.replace(jobs[number], episode_id=f"{_name(jobs[number])}~{replay}") for number in broken]
-            for number, episode in zip(broken, await self._run(again, searcher, limits, seed), strict=True):
+            for number, episode in zip(broken, await self._run(again, searcher, limits, seed, params), strict=True):
                 episodes[number] = episode
         if episodes and all(episode.end == "failed" for episode in episodes):
             failure = episodes[0].turns[-1].failure
             raise TrainingStopped(f"no episode could be played: {failure.message if failure else 'unknown cause'}")
         return Played(episodes, spoiled)
 
-    async def _run(self, jobs: Sequence[Job], searcher: Searcher, limits: Limits, seed: int) -> list[Episode]:
-        params = SamplingParams(
-            temperature=self.sampling.temperature, top_p=self.sampling.top_p, top_k=self.sampling.top_k
-        )
+    async def _run(
+        self, jobs: Sequence[Job], searcher: Searcher, limits: Limits, seed: int, params: SamplingParams
+    ) -> list[Episode]:
         played = run_many(self.policy, jobs, searcher, limits, seed=seed, params=params, concurrency=self.concurrency)
         return [episode async for episode in played]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from quaere.policies.sampler import SamplingParams
 from quaere.recipes.eve.config import EveConfig
 from quaere.recipes.eve.tracing import Traced, claim_of
 from quaere.records import Support
@@ -51,7 +52,10 @@ class Verifier:
             policy, longest = self.stage.actors.policy, settings.sequence_tokens
             return await score_supports(policy, claims, guided=settings.guided, sequence_tokens=longest)
         jobs = verification_jobs(claims, settings.samples, step.name, guided=settings.guided)
-        played = await self.stage.play(step, "solver", jobs, settings.limits, searcher=NoSearcher(), name="verifier")
+        params = SamplingParams(temperature=settings.temperature)
+        played = await self.stage.play(
+            step, "solver", jobs, settings.limits, searcher=NoSearcher(), name="verifier", params=params
+        )
         for episode in played.episodes:
             step.keep(episode, {"answer/exact_match": solver_reward(episode)})
         return read_supports(played.episodes, settings.samples)

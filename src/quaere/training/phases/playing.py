@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from quaere.chat.protocol import Protocol
 from quaere.objectives.advantages import Advantages
+from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job
@@ -39,11 +40,15 @@ class Stage:
         *,
         searcher: Searcher | None = None,
         name: str = "",
+        params: SamplingParams | None = None,
     ) -> Played:
-        """Play episodes as this role, and measure how it went, under `name` if it is not the role's own work."""
+        """Play episodes as this role, and measure how it went, under `name` if it is not the role's own work.
+
+        Without `params` they are sampled as in all of the training.
+        """
         started = time.perf_counter()
         seed = derive_seed(step.seed, name or role)
-        played = await self.actors.play(role, jobs, searcher or self.searcher, limits, seed=seed)
+        played = await self.actors.play(role, jobs, searcher or self.searcher, limits, seed=seed, params=params)
         step.metrics |= measure_episodes(played.episodes, time.perf_counter() - started, role=name or role)
         step.metrics[f"{name or role}/spoiled"] = float(len(played.spoiled))
         for episode in played.spoiled:
