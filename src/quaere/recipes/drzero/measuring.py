@@ -53,7 +53,7 @@ def measure_proposer(
         [item.proposed.score.valid for item in judged],
         [item.proposed.text for item in judged],
     )
-    tried = [item for item in judged if item.proposed.question is not None]
+    tried = [item for item in judged if item.num_attempts]
     step.metrics |= pass_histogram(
         [item.num_right for item in tried if item.num_attempts == num_attempts], num_attempts
     )

@@ -64,9 +64,25 @@ class EveConfig(DrZeroConfig, frozen=True, forbid_unknown_fields=True):
     selector: SelectorSettings = SelectorSettings()
 
     @property
-    def verifies(self) -> bool:
-        """Does anything depend on the verifier's word?"""
+    def verifies_proposals(self) -> bool:
+        """Does anything in the proposer's phase depend on the verifier's word?"""
         return self.evidence.protocol and (self.evidence.value_weight != 0 or "needed" in self.evidence.guards)
+
+    @property
+    def verifies_candidates(self) -> bool:
+        """Is the verifier asked about the solver's questions?"""
+        return self.evidence.protocol and (self.verify_candidates or "needed" in self.evidence.guards)
+
+    @property
+    def proposer_range(self) -> tuple[float, float]:
+        """The least and the most a proposer can earn."""
+        value, brevity = self.evidence.value_weight, self.evidence.brevity_weight
+        return -value, self.proposer.reward.format_weight + 1 + value + brevity
+
+    @property
+    def solver_range(self) -> tuple[float, float]:
+        """The least and the most a solver can earn."""
+        return 0.0, 1 + self.evidence.span_weight
 
 
 # What each preset changes; what it does not name is as in the paper. The guards are ours.

@@ -106,10 +106,11 @@ def plan(config: EveConfig) -> list[tuple[str, str]]:
     """What would run, and what each step costs at most."""
     evidence, verifier = config.evidence, config.verifier
     asked = "not asked"
-    if config.verifies and verifier.form == "teacher_forced":
-        asked = "teacher-forced: 2 passes over each valid question"
-    elif config.verifies:
-        asked = f"{verifier.form}: {2 * verifier.samples} single turns for each valid question"
+    whom = {"proposer's": config.verifies_proposals, "solver's": config.verifies_candidates}
+    if any(whom.values()):
+        turns = f"{verifier.form}: {2 * verifier.samples} single turns"
+        cost = "teacher-forced: 2 passes" if verifier.form == "teacher_forced" else turns
+        asked = f"{cost} for each valid question of the {' and '.join(name for name in whom if whom[name])} phase"
     documents = "the same documents" if config.phase_b_documents == "same" else f"{config.held_out_share:.0%} held out"
     lines = [
         ("evidence", f"check {evidence.check}; guards: {', '.join(evidence.guards) or 'none'}"),

@@ -24,6 +24,7 @@ class JudgedTriple(Struct, frozen=True):
     num_attempts: int
     support: Support | None
     reward: TripleReward
+    cluster: int = -1  # that a selector has chosen
 
     @property
     def proposed(self) -> Proposed:
@@ -53,10 +54,14 @@ class JudgedTriple(Struct, frozen=True):
             found["evidence/chance_with"] = self.support.chance_with
             found["evidence/chance_without"] = self.support.chance_without
             found["evidence/value"] = self.support.value
+        if self.cluster >= 0:
+            found["selector/cluster"] = float(self.cluster)
         return found
 
 
-def judge_triple(traced: Traced, rights: Sequence[float], support: Support | None, config: EveConfig) -> JudgedTriple:
+def judge_triple(
+    traced: Traced, rights: Sequence[float], support: Support | None, config: EveConfig, cluster: int = -1
+) -> JudgedTriple:
     """Pay a proposal (Eq. 16 to 18). One that is not valid was not tried, and earns its format part alone."""
     evidence, reward_config = config.evidence, config.proposer.reward
     num_right, num_attempts = int(sum(rights)), len(rights)
@@ -74,7 +79,7 @@ def judge_triple(traced: Traced, rights: Sequence[float], support: Support | Non
         shape=reward_config.shape,
         format_weight=reward_config.format_weight,
     )
-    return JudgedTriple(traced, num_right, num_attempts, support, reward)
+    return JudgedTriple(traced, num_right, num_attempts, support, reward, cluster)
 
 
 def candidate_scores(traced: Traced, config: EveConfig) -> dict[str, float]:

@@ -24,7 +24,7 @@ from quaere.recipes.drzero.train import ROLES, count_batches, count_documents, d
 from quaere.recipes.eve.config import EveConfig
 from quaere.recipes.eve.documents import Documents, SelectedDocuments
 from quaere.recipes.eve.prompts import proposer_protocol, solver_protocol
-from quaere.recipes.eve.rewards import candidate_scores, judge_triple, pay_cited_answer
+from quaere.recipes.eve.rewards import JudgedTriple, candidate_scores, judge_triple, pay_cited_answer
 from quaere.recipes.eve.tracing import Traced, hear, trace
 from quaere.recipes.eve.verifying import Verifier
 from quaere.records import Candidate, DropReason, Episode, ProposeTask, Support
@@ -93,11 +93,11 @@ class Eve:
             triples = await self.propose(step, tasks, config.questions)
             proposals = [traced.proposed for traced in triples]
             attempts = await self.stage.attempt(step, self.asking, proposals, config.attempts, self.limits)
-            supports = await self.verifier.ask(step, triples)
+            supports = await self.verify(step, triples, self.config.verifies_proposals)
             judged = [
-                judge_triple(hear(traced, support, self.config.evidence), rights(group), support, self.config)
+                self.judge(traced, group, support)
                 for traced, group, support in zip(triples, attempts, supports, strict=True)
-                if can_be_judged(traced.proposed, group) and not self.verifier.is_silent(traced, support)
+                if can_be_judged(traced.proposed, group) and not self.is_unverified(traced, support)
             ]
             rewards, learned = [item.reward.total for item in judged], [item.proposed for item in judged]
             advantages = proposer_advantages(rewards, learned, config, step.seed)
@@ -116,9 +116,7 @@ class Eve:
             reasons = [judge_form(traced.proposed, seen) for traced in triples]
             tried = [traced.proposed for traced, reason in zip(triples, reasons, strict=True) if not reason]
             groups = iter(await self.try_out(step, [*tried]))
-            supports = (
-                await self.verifier.ask(step, triples) if self.config.verify_candidates else [None] * len(triples)
-            )
+            supports = await self.verify(step, triples, self.config.verifies_candidates)
             for traced, reason, support in zip(triples, reasons, supports, strict=True):
                 group = next(groups) if not reason and config.attempts else []
                 step.candidates.append(self.decide(step, traced, reason, group, support))
@@ -126,7 +124,8 @@ class Eve:
 
     async def train_solver(self, iteration: int) -> None:
         """Phase B: answers with evidence, paid for both (Algorithm 2)."""
-        curriculum = {candidate.id: candidate for candidate in self.training.store.curriculum(iteration)}
+        # All of them: a person's verdict may come at any moment, and changes no gold span.
+        curriculum = {candidate.id: candidate for candidate in self.training.store.candidates(iteration=iteration)}
         pay = partial(pay_cited_answer, curriculum=curriculum, span_weight=self.config.evidence.span_weight)
         await train_solver(
             self.training,
@@ -149,7 +148,14 @@ class Eve:
             if item.cluster >= 0 and item.question
         ]
         rewards = {phase: last_reward(store, iteration, phase) for phase in ROLES}
-        self.selector.learn(iteration, written, proposer_reward=rewards["proposer"], solver_reward=rewards["solver"])
+        self.selector.learn(
+            iteration,
+            written,
+            proposer_reward=rewards["proposer"],
+            solver_reward=rewards["solver"],
+            proposer_range=self.config.proposer_range,
+            solver_range=self.config.solver_range,
+        )
 
     # ---------------------------------------------------------------------------------------------- what they share
 
@@ -169,11 +175,25 @@ class Eve:
         ]
         return trace(proposals, self.config.evidence, self.count_tokens)
 
+    async def verify(self, step: Step, triples: Sequence[Traced], is_wanted: bool) -> list[Support | None]:
+        """What each span is worth to the solver, where anybody wants to know."""
+        return await self.verifier.ask(step, triples) if is_wanted else [None] * len(triples)
+
+    def is_unverified(self, traced: Traced, support: Support | None) -> bool:
+        """Would the verifier's word have counted, and had it none? Then nobody knows what to pay."""
+        return self.config.verifies_proposals and self.verifier.is_silent(traced, support)
+
     async def try_out(self, step: Step, proposals: list[Proposed]) -> list[list[Episode]]:
         """The solver's attempts at candidates, where any are wanted."""
         if not self.config.generation.attempts:
             return []
         return await self.stage.attempt(step, self.asking, proposals, self.config.generation.attempts, self.limits)
+
+    def judge(self, traced: Traced, group: list[Episode], support: Support | None) -> JudgedTriple:
+        """What a proposal earns, with the verifier's word for it or against it."""
+        choice = choice_of(self.first, traced)
+        traced = hear(traced, support, self.config.evidence)
+        return judge_triple(traced, rights(group), support, self.config, choice.cluster if choice else -1)
 
     def decide(
         self, step: Step, traced: Traced, reason: DropReason, group: list[Episode], support: Support | None
@@ -198,8 +218,7 @@ class Eve:
         )
         if not self.config.evidence.protocol:
             return made
-        chosen = self.second.chosen if isinstance(self.second, SelectedDocuments) else {}
-        choice = chosen.get(proposed.episode.task.id)
+        choice = choice_of(self.second, traced)
         return structs.replace(
             made,
             span=traced.triple.span,
@@ -219,6 +238,13 @@ class Eve:
 def rights(attempts: Sequence[Episode]) -> list[float]:
     """Which attempts were right."""
     return [solver_reward(attempt) for attempt in attempts]
+
+
+def choice_of(documents: Documents, traced: Traced) -> Choice | None:
+    """What a selector has chosen for this proposal, if one did."""
+    if not isinstance(documents, SelectedDocuments):
+        return None
+    return documents.chosen.get(traced.proposed.episode.task.id)
 
 
 def last_reward(store: Run, iteration: int, phase: str) -> float:

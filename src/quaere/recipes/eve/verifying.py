@@ -29,7 +29,7 @@ class Verifier:
 
     async def ask(self, step: Step, triples: Sequence[Traced]) -> list[Support | None]:
         """What each span is worth; None where nobody had to ask, or nothing could be said."""
-        claims = [self._claim(traced) for traced in triples]
+        claims = [claim_of(traced, self.config.evidence) for traced in triples]
         asked = [claim for claim in claims if claim is not None]
         supports = await self._verify(step, asked) if asked else []
         found = {claim.id: support for claim, support in zip(asked, supports, strict=True)}
@@ -37,10 +37,7 @@ class Verifier:
 
     def is_silent(self, traced: Traced, support: Support | None) -> bool:
         """Was it asked, and had nothing to say? Then nobody knows what the span is worth."""
-        return support is None and self._claim(traced) is not None
-
-    def _claim(self, traced: Traced) -> Claim | None:
-        return claim_of(traced, self.config.evidence) if self.config.verifies else None
+        return support is None and claim_of(traced, self.config.evidence) is not None
 
     async def _verify(self, step: Step, claims: list[Claim]) -> list[Support | None]:
         settings = self.config.verifier
