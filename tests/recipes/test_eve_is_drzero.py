@@ -14,6 +14,8 @@ OFF = {
     "evidence.span_weight": 0.0,
     "phase_b_documents": "same",
     "generation.questions": 1,
+    "proposer.learner.max_grad_norm": 1.0,
+    "solver.learner.max_grad_norm": 1.0,
 }
 
 

@@ -11,7 +11,8 @@ It is Dr. Zero's config with evidence added, and every option the paper leaves o
     verifier.form=teacher_forced        or hosted, with verifier.model=openai:NAME@URL
     selector.run_score=rescale          selector.previous_mean="arm mean"
 
-With `evidence.protocol=false`, all four weights 0 and `phase_b_documents=same`, it is Dr. Zero to the last bit.
+With `evidence.protocol=false`, its three weights 0, `phase_b_documents=same`, and `generation.questions`, `iterations`
+and `max_grad_norm` as there, it is Dr. Zero to the last bit.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from typing import Literal
 from msgspec import Struct
 
 from quaere.errors import BadInput
-from quaere.recipes.drzero.config import DrZeroConfig, GenerationConfig
+from quaere.recipes.drzero.config import DrZeroConfig, GenerationConfig, ProposerConfig, SolverConfig
 from quaere.recipes.drzero.config import check_config as check_drzero
 from quaere.rewards.evidence import BREVITY_TOKENS, BREVITY_WEIGHT, SPAN_WEIGHT, VALUE_WEIGHT, EvidenceCheck
 from quaere.rewards.guards import GUARDS, OURS, PAPER
+from quaere.training.learner import LearnerSettings
 from quaere.training.phases.verifying import VerifierSettings
 from quaere.training.selector.selector import SelectorSettings
+
+MAX_GRAD_NORM = 0.1  # of Dr. Zero's two values this is the paper's
 
 
 class EvidenceConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,6 +57,12 @@ class EveConfig(DrZeroConfig, frozen=True, forbid_unknown_fields=True):
     """
 
     iterations: int = 1
+    proposer: ProposerConfig = ProposerConfig(
+        learner=LearnerSettings(loss="policy_gradient", max_grad_norm=MAX_GRAD_NORM)
+    )
+    solver: SolverConfig = SolverConfig(
+        learner=LearnerSettings(loss="clipped", epsilon=0.2, max_grad_norm=MAX_GRAD_NORM)
+    )
     generation: GenerationConfig = GenerationConfig(questions=5)
     prompt_source: Literal["uniform", "questions", "selector"] = "uniform"
     prompt_questions: str = ""  # a file of questions, for prompt_source=questions
