@@ -50,6 +50,10 @@ def tokenizer():
     return village.make_tokenizer(lines, 2400)
 
 
+def count_tokens(text):
+    return len(tokenizer().encode(text, add_special_tokens=False))
+
+
 def doer(what, number):
     return builder(number) if what == "built" else payer(number)
 

@@ -88,3 +88,17 @@ def run_drzero(folder, config, told=None, train=train_drzero):
 
 def run_eve(folder, config, told=None):
     return run_drzero(folder, config, told, train_eve)
+
+
+def proposals(run, phase="proposer"):
+    """Stored proposer episodes of a phase of EVE-Agent, with what was measured on them."""
+    return [(run.episode(row.id), row.metrics) for row in run.index(phase=phase, protocol="eve-proposer")]
+
+
+def about(run, phase, *protocols):
+    """The rows of these protocols by the question they are about."""
+    found = {}
+    for protocol in protocols:
+        for row in run.index(phase=phase, protocol=protocol):
+            found.setdefault(row.task_id, []).append(row)
+    return found

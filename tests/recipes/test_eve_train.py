@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 import quoting
-from village_runs import make_quoting, run_eve
+from quoting import count_tokens
+from village_runs import about, make_quoting, proposals, run_eve
 
 from quaere.recipes.drzero.rewards import judge_proposal
 from quaere.recipes.eve.rewards import judge_triple
@@ -21,26 +22,8 @@ from quaere.training.phases.proposing import read_proposal
 NUM_SAMPLES = 3  # of the verifier, with the span and without
 
 
-def proposals(run, phase="proposer"):
-    """Stored proposer episodes of a phase, with what was measured on them."""
-    return [(run.episode(row.id), row.metrics) for row in run.index(phase=phase, protocol="eve-proposer")]
-
-
-def about(run, phase, *protocols):
-    """The rows of these protocols by the question they are about."""
-    found = {}
-    for protocol in protocols:
-        for row in run.index(phase=phase, protocol=protocol):
-            found.setdefault(row.task_id, []).append(row)
-    return found
-
-
 def share_right(rows):
     return sum(row.metrics["answer/exact_match"] for row in rows) / len(rows)
-
-
-def count_tokens(text):
-    return len(quoting.tokenizer().encode(text, add_special_tokens=False))
 
 
 # -------------------------------------------------------------------------------------------------------- the whole run
@@ -60,8 +43,8 @@ def test_a_run_goes_through_its_phases_and_stores_everything(whole):
     assert [report.phase for report in told.steps] == ["proposer"] * 2 + ["generation"] * 2 + ["solver"] * 2
     assert told.notes == []
     wanted = """reward/mean reward/format reward/difficulty reward/value reward/brevity evidence/verbatim
-    evidence/tokens evidence/chance_with evidence/chance_without evidence/value evidence/refused verifier/episodes proposer/valid
-    passes/mean gradient/norm"""
+    evidence/tokens evidence/chance_with evidence/chance_without evidence/value evidence/refused verifier/episodes
+    proposer/valid passes/mean gradient/norm"""
     assert set(wanted.split()) <= set(run.metrics_at(1))
     assert {"reward/answer", "reward/span", "evidence/present", "curriculum/questions"} <= set(run.metrics_at(5))
     assert run.metrics_at(3)["curriculum/candidates"] == 10

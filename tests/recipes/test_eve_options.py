@@ -1,0 +1,246 @@
+"""Every option of EVE-Agent and every ablation is one value, and changes what it is named for."""
+
+import json
+import re
+import socket
+import threading
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+import uvicorn
+from quoting import count_tokens
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from village_runs import about, make_quoting, proposals, run_eve
+
+from quaere.errors import SamplingFailed
+from quaere.records import Proposal
+
+TWO_STEPS = {"solver.steps": 0, "generation.candidates": 1, "generation.attempts": 0}
+
+
+@pytest.fixture(scope="module")
+def two_steps(quoting_paths, tmp_path_factory):
+    """Two proposer steps as the paper has them."""
+    return run_eve(tmp_path_factory.mktemp("plain") / "run", make_quoting(quoting_paths, **TWO_STEPS))[0]
+
+
+@pytest.fixture
+def ablate(quoting_paths, tmp_path):
+    """The same with some values changed."""
+    numbers = iter(range(9))
+
+    def run(*assignments, **changes):
+        config = make_quoting(quoting_paths, *assignments, **{**TWO_STEPS, **changes})
+        return run_eve(tmp_path / f"run-{next(numbers)}", config)[0]
+
+    return run
+
+
+def first_step(run):
+    """What the proposals of the first step earned, by id: they are the same episodes whatever they earn."""
+    rows = run.index(phase="proposer", protocol="eve-proposer", step=1)
+    return {row.id: row.metrics for row in rows}
+
+
+def same_episodes(run, other):
+    return all(run.episode(name).token_ids == other.episode(name).token_ids for name in first_step(run))
+
+
+def part(run, name):
+    return {key: paid[name] for key, paid in first_step(run).items()}
+
+
+# --------------------------------------------------------------------------------------------------------- the weights
+
+
+def test_no_verifier(ablate, two_steps):
+    run = ablate("evidence.value_weight=0")
+    assert same_episodes(run, two_steps)
+    assert set(part(run, "reward/value").values()) == {0} != set(part(two_steps, "reward/value").values())
+    assert part(run, "reward/brevity") == part(two_steps, "reward/brevity")
+    assert not about(run, "proposer", "closed-book", "closed-book-with-span")
+    assert about(two_steps, "proposer", "closed-book", "closed-book-with-span")
+
+
+def test_a_verifier_that_is_not_paid_for_may_be_asked_about_candidates(ablate):
+    run = ablate("evidence.value_weight=0", "verify_candidates=true", **{"generation.candidates": 8})
+    assert not about(run, "proposer", "closed-book-with-span")
+    assert (
+        {item.id for item in run.candidates() if item.support} == set(about(run, "generation", "closed-book")) != set()
+    )
+
+
+def test_no_brevity(ablate, two_steps):
+    run = ablate("evidence.brevity_weight=0")
+    assert same_episodes(run, two_steps)
+    assert set(part(run, "reward/brevity").values()) == {0} != set(part(two_steps, "reward/brevity").values())
+    assert part(run, "reward/value") == part(two_steps, "reward/value")
+
+
+def test_brevity_of_another_length(ablate, two_steps):
+    run = ablate("evidence.brevity_tokens=8")
+    verbatim = [key for key, paid in first_step(run).items() if paid["reward/brevity"]]
+    assert verbatim
+    for key in verbatim:
+        num_tokens = count_tokens(run.episode(key).outcome.span)
+        assert part(run, "reward/brevity")[key] == pytest.approx(0.1 * (1 - num_tokens / 8))
+        assert part(two_steps, "reward/brevity")[key] == pytest.approx(0.1 * (1 - num_tokens / 256))
+
+
+def test_a_solver_paid_for_its_answer_alone(ablate):
+    run = ablate("evidence.span_weight=0", "proposer.steps=0", **{"generation.candidates": 8, "solver.steps": 2})
+    rows = run.index(phase="solver", protocol="eve-solver")
+    assert rows and all(row.metrics["reward/span"] == 0 for row in rows)
+    assert all(row.metrics["reward/total"] == row.metrics["answer/exact_match"] for row in rows)
+    assert any(row.metrics["evidence/present"] for row in rows)
+
+
+# ------------------------------------------------------------------------------------------- what the paper leaves open
+
+
+def test_evidence_that_stands_nowhere(ablate, two_steps):
+    """Paid like any (none), not paid (zero_value), or no proposal at all (invalid)."""
+    unchecked, strict = ablate("evidence.check=none"), ablate("evidence.check=invalid")
+    assert same_episodes(unchecked, two_steps) and same_episodes(strict, two_steps)
+    lacking = [key for key, paid in first_step(two_steps).items() if paid["format/valid"] > paid["evidence/verbatim"]]
+    assert lacking
+    verified = about(unchecked, "proposer", "closed-book")
+    valid = {episode.id for episode, paid in proposals(unchecked) if paid["format/valid"]}
+    assert set(verified) == valid
+    for key in lacking:
+        paid, before, refused = first_step(unchecked)[key], first_step(two_steps)[key], first_step(strict)[key]
+        num_tokens = count_tokens(unchecked.episode(key).outcome.span)
+        assert paid["reward/brevity"] == pytest.approx(0.1 * (1 - num_tokens / 256))
+        assert "evidence/value" in paid
+        assert before["reward/value"] == before["reward/brevity"] == 0 < before["attempts/num"]
+        assert refused["format/valid"] == refused["attempts/num"] == 0
+        assert refused["reward/total"] == refused["reward/format"] == before["reward/format"]
+    for key in set(first_step(strict)) - set(lacking):
+        assert first_step(strict)[key]["format/valid"] == first_step(two_steps)[key]["format/valid"]
+
+
+def given_away(run):
+    """How often proposals were tried whose question holds the answer."""
+    return [
+        paid["attempts/num"]
+        for episode, paid in proposals(run)
+        if isinstance(episode.outcome, Proposal) and f" {episode.outcome.answer} " in episode.outcome.question
+    ]
+
+
+def test_an_answer_inside_the_question(ablate, two_steps):
+    assert set(given_away(two_steps)) == {0}
+    assert set(given_away(ablate("proposer.reward.invalid_rule=algorithm"))) == {3}
+
+
+def documents(run, phase="proposer"):
+    return {episode.task.document.doc_id for episode, _ in proposals(run, phase)}
+
+
+def test_documents_that_questions_lead_to(ablate, tmp_path, two_steps):
+    file, asked = tmp_path / "questions.jsonl", ["Halm", "Korrin", "Keld", "Halm", "Fane", "Oss", "Lorn"]
+    rows = [{"id": str(number), "question": f"Who built {name}?"} for number, name in enumerate(asked)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    source = ["prompt_source=questions", f"prompt_questions={file}"]
+    assert documents(ablate(*source, "phase_b_documents=same")) == set(asked) != documents(two_steps)
+    held_out = ablate(*source, **{"generation.candidates": 16})
+    first, second = documents(held_out), documents(held_out, "generation")
+    assert first | second == set(asked) and first.isdisjoint(second)
+
+
+def test_the_same_documents_in_both_phases(ablate, two_steps):
+    wanted = {"generation.candidates": 16, "generation.questions": 1, "generation.batch": 16}
+    run = ablate("phase_b_documents=same", **wanted)
+    tasks = [
+        Counter((episode.task.document.doc_id, episode.task.hops) for episode, _ in proposals(run, phase))
+        for phase in ("proposer", "generation")
+    ]
+    assert tasks[0] == tasks[1]
+    assert documents(two_steps).isdisjoint(documents(two_steps, "generation"))
+
+
+def test_how_much_is_held_out(ablate, two_steps):
+    assert len(documents(ablate("held_out_share=0.8"))) < len(documents(two_steps))
+
+
+# --------------------------------------------------------------------------------------------------------- the verifier
+
+
+def supports(run):
+    return {
+        key: (paid["evidence/chance_with"], paid["evidence/chance_without"])
+        for key, paid in first_step(run).items()
+        if "evidence/value" in paid
+    }
+
+
+def test_more_samples(ablate, two_steps):
+    counts = [
+        {len(rows) for rows in about(run, "proposer", "closed-book").values()}
+        for run in (two_steps, ablate("verifier.samples=4"))
+    ]
+    assert counts == [{3}, {4}]
+
+
+def test_a_cold_verifier_says_the_same_every_time(ablate, two_steps):
+    assert {chance for pair in supports(ablate("verifier.temperature=0")).values() for chance in pair} <= {0, 1}
+    assert not {chance for pair in supports(two_steps).values() for chance in pair} <= {0, 1}
+
+
+def test_a_teacher_forced_verifier(ablate, two_steps):
+    run = ablate("verifier.form=teacher_forced")
+    assert set(supports(run)) == set(supports(two_steps)) != set()
+    chances = np.array(list(supports(run).values()))
+    assert ((chances > 0) & (chances < 1)).all()
+    assert len(np.unique(chances)) == chances.size  # no frequencies of three samples
+    assert not about(run, "proposer", "closed-book", "closed-book-with-span")
+    for key, (with_span, without) in supports(run).items():
+        assert part(run, "reward/value")[key] == pytest.approx(0.5 * (with_span - without))
+
+
+@pytest.fixture
+def endpoint():
+    """Believes whatever it is shown: answers with the first word of the evidence, and without any with nobody."""
+    asked = []
+
+    async def complete(request):
+        body = json.loads(await request.body())
+        if body["model"] == "down":
+            return JSONResponse({"error": {"message": "out of order"}}, 500)
+        asked.append(body["messages"][-1]["content"])
+        named = re.match(r"Evidence:\n(\w+)", asked[-1])
+        text = f"<answer>{named[1] if named else 'nobody'}</answer>"
+        choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        return JSONResponse({"choices": [choice], "usage": {"completion_tokens": 5}})
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    routes = [Route("/v1/chat/completions", complete, methods=["POST"])]
+    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_level="error", lifespan="off"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1", asked
+    server.should_exit = True
+    thread.join(timeout=10)
+
+
+def test_a_hosted_verifier(ablate, endpoint, two_steps):
+    url, asked = endpoint
+    run = ablate("verifier.form=hosted", f"verifier.model=openai:frozen@{url}")
+    assert set(supports(run)) == set(supports(two_steps))
+    num_claims = sum("evidence/value" in paid for _, paid in proposals(run))
+    assert len(asked) == 2 * 3 * num_claims > 0
+    for key, chances in supports(run).items():
+        outcome = run.episode(key).outcome
+        assert chances == (float(outcome.span.startswith(f"{outcome.answer} ")), 0.0)
+    assert not about(run, "proposer", "closed-book", "closed-book-with-span")
+
+
+def test_a_hosted_verifier_that_is_down_ends_the_run(ablate, endpoint):
+    with pytest.raises(SamplingFailed, match="out of order"):
+        ablate("verifier.form=hosted", f"verifier.model=openai:down@{endpoint[0]}")
