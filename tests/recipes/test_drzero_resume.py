@@ -20,9 +20,17 @@ from quaere.training import checkpoints
 from quaere.training.checkpoints import find_checkpoints
 from village_runs import Told, make_config, run_drzero
 
-# A forked server has torch and the recipe loaded, so that a killed run costs no new start of Python.
+# A forked server has torch and the recipes loaded, so that a killed run costs no new start of Python.
 SPAWN = multiprocessing.get_context("forkserver")
-SPAWN.set_forkserver_preload(["quaere.recipes.drzero.recipe", "transformers.models.llama", "village_runs"])
+SPAWN.set_forkserver_preload(
+    [
+        "quaere.recipes.drzero.recipe",
+        "transformers.models.llama",
+        "village_runs",
+        "sklearn.cluster",
+        "sklearn.feature_extraction.text",
+    ]
+)
 
 
 class Server:
