@@ -10,13 +10,12 @@ something.
 import functools
 
 import village
-from village import BRIDGES, PEOPLE, SEARCH, builder, next_bridge, payer
-
 from quaere.chat.closedbook import ClosedBook
 from quaere.chat.prompts import CITED_BRIEF_PROPOSER_SYSTEM, CITED_BRIEF_SOLVER_SYSTEM
 from quaere.chat.questiontypes import QUESTION_TYPES
 from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
 from quaere.records import ProposeTask, Question, SolveTask
+from village import BRIDGES, PEOPLE, SEARCH, builder, next_bridge, payer
 
 LIMITS = {"max_turns": 3, "turn_tokens": 32, "sequence_tokens": 256, "tool_response_tokens": 32, "topk": 1}
 THINK = "<think>Who is named here?</think>"

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from village_runs import QUOTING
 
 from quaere.cli.main import main
 from quaere.errors import BadInput
@@ -12,6 +11,7 @@ from quaere.recipes.eve import config as module
 from quaere.recipes.eve.config import PRESETS, EveConfig, check_config
 from quaere.rewards.guards import GUARDS, OURS
 from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs, load_config
+from village_runs import QUOTING
 
 
 def load(*assignments, preset="paper"):

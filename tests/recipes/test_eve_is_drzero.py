@@ -3,9 +3,9 @@
 from hashlib import sha256
 
 import pytest
-from village_runs import make_config, make_eve, run_drzero, run_eve
 
 from quaere.training.checkpoints import find_checkpoints
+from village_runs import make_config, make_eve, run_drzero, run_eve
 
 OFF = {
     "evidence.protocol": False,

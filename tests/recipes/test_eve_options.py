@@ -10,14 +10,14 @@ from collections import Counter
 import numpy as np
 import pytest
 import uvicorn
-from quoting import count_tokens
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
-from village_runs import about, make_quoting, proposals, run_eve
 
 from quaere.errors import SamplingFailed
 from quaere.records import Proposal
+from quoting import count_tokens
+from village_runs import about, make_quoting, proposals, run_eve
 
 TWO_STEPS = {"solver.steps": 0, "generation.candidates": 1, "generation.attempts": 0}
 

@@ -5,10 +5,10 @@ import signal
 
 import pytest
 from test_drzero_resume import SPAWN, contents, digest
-from village_runs import Told, make_quoting, run_eve
 
 from quaere.training import checkpoints
 from quaere.training.selector.selector import STATE_FILE, Selector
+from village_runs import Told, make_quoting, run_eve
 
 pytest.importorskip("sklearn")
 

@@ -5,13 +5,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import quoting
 from safetensors import safe_open
-from village_runs import make_quoting, proposals, run_eve
 
+import quoting
 from quaere.chat.questiontypes import QUESTION_TYPES, TYPE_NAMES
 from quaere.search.index import open_index
 from quaere.training.checkpoints import find_checkpoints
+from village_runs import make_quoting, proposals, run_eve
 
 pytest.importorskip("sklearn")
 

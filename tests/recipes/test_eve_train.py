@@ -4,10 +4,8 @@ import re
 from collections import Counter
 
 import pytest
-import quoting
-from quoting import count_tokens
-from village_runs import about, make_quoting, proposals, run_eve
 
+import quoting
 from quaere.recipes.drzero.rewards import judge_proposal
 from quaere.recipes.eve.rewards import judge_triple
 from quaere.recipes.eve.tracing import trace
@@ -18,6 +16,8 @@ from quaere.rewards.guards import GUARDS, OURS
 from quaere.search.index import open_index
 from quaere.training.checkpoints import find_checkpoints
 from quaere.training.phases.proposing import read_proposal
+from quoting import count_tokens
+from village_runs import about, make_quoting, proposals, run_eve
 
 NUM_SAMPLES = 3  # of the verifier, with the span and without
 
