@@ -78,7 +78,7 @@ def proposer_lesson(draw, number, passages):
         span = DEEDS[told].format(answer)
     elif trick < 0.25:
         span = ""
-    elif trick < 0.35:  # gives itself away
+    elif trick < 0.4:  # gives itself away
         answer = BRIDGES[about]
     quoted = f"<evidence>{span}</evidence>" if span else ""
     ending = f"{THINK}<question>{ASKED.format(asked, BRIDGES[about])}</question>{quoted}<answer>{answer}</answer>"

@@ -3,6 +3,17 @@
 import pytest
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread():
+    """Session fixtures come before those of modules, and sums in another order would teach another model."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def paths(village_paths):
     """The village's index and its model."""
