@@ -40,6 +40,7 @@ def tokenizer():
         "Who built the ",
         "Who paid for the ",
         " bridge?",
+        "bridge",
         "<tool_response>\n",
         "\n</tool_response>",
         "[1]\n",
@@ -79,7 +80,7 @@ def proposer_lesson(draw, number, passages):
     elif trick < 0.25:
         span = ""
     elif trick < 0.4:  # gives itself away
-        answer = BRIDGES[about]
+        answer = "bridge"
     quoted = f"<evidence>{span}</evidence>" if span else ""
     ending = f"{THINK}<question>{ASKED.format(asked, BRIDGES[about])}</question>{quoted}<answer>{answer}</answer>"
     turns = [ending] if hops == 1 else [THINK + SEARCH.format(BRIDGES[about]), ending]

@@ -16,7 +16,8 @@ from starlette.routing import Route
 
 from quaere.errors import SamplingFailed
 from quaere.records import Proposal
-from quoting import count_tokens
+from quaere.rewards.formatting import contains
+from quoting import BRIDGES, count_tokens, doer
 from village_runs import about, make_quoting, proposals, run_eve
 
 TWO_STEPS = {"solver.steps": 0, "generation.candidates": 1, "generation.attempts": 0}
@@ -128,7 +129,7 @@ def given_away(run):
     return [
         paid["attempts/num"]
         for episode, paid in proposals(run)
-        if isinstance(episode.outcome, Proposal) and f" {episode.outcome.answer} " in episode.outcome.question
+        if isinstance(episode.outcome, Proposal) and contains(episode.outcome.question, episode.outcome.answer)
     ]
 
 
@@ -189,9 +190,15 @@ def test_more_samples(ablate, two_steps):
     assert counts == [{3}, {4}]
 
 
-def test_a_cold_verifier_says_the_same_every_time(ablate, two_steps):
-    assert {chance for pair in supports(ablate("verifier.temperature=0")).values() for chance in pair} <= {0, 1}
-    assert not {chance for pair in supports(two_steps).values() for chance in pair} <= {0, 1}
+def count_different(run):
+    """How many different turns the verifier wrote about each question without evidence."""
+    asked = about(run, "proposer", "closed-book").values()
+    return {len({run.episode(row.id).token_ids for row in rows}) for rows in asked}
+
+
+def test_a_cold_verifier_says_the_same_every_time(ablate):
+    assert count_different(ablate("verifier.temperature=0")) == {1}
+    assert max(count_different(ablate("verifier.temperature=3"))) > 1
 
 
 def test_a_teacher_forced_verifier(ablate, two_steps):
@@ -207,7 +214,10 @@ def test_a_teacher_forced_verifier(ablate, two_steps):
 
 @pytest.fixture
 def endpoint():
-    """Believes whatever it is shown: answers with the first word of the evidence, and without any with nobody."""
+    """Believes whatever it is shown: answers with the first word of the evidence, and without any with nobody.
+
+    The model "knowing" knows the village and looks at no evidence; the model "down" refuses.
+    """
     asked = []
 
     async def complete(request):
@@ -216,7 +226,11 @@ def endpoint():
             return JSONResponse({"error": {"message": "out of order"}}, 500)
         asked.append(body["messages"][-1]["content"])
         named = re.match(r"Evidence:\n(\w+)", asked[-1])
-        text = f"<answer>{named[1] if named else 'nobody'}</answer>"
+        answer = named[1] if named else "nobody"
+        if body["model"] == "knowing":
+            what, bridge = re.search(r"Who (built|paid for) the (\w*)", asked[-1]).groups()
+            answer = doer(what, BRIDGES.index(bridge)) if bridge in BRIDGES else "nobody"
+        text = f"<answer>{answer}</answer>"
         choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
         return JSONResponse({"choices": [choice], "usage": {"completion_tokens": 5}})
 
@@ -247,3 +261,26 @@ def test_a_hosted_verifier(ablate, endpoint, two_steps):
 def test_a_hosted_verifier_that_is_down_ends_the_run(ablate, endpoint):
     with pytest.raises(SamplingFailed, match="out of order"):
         ablate("verifier.form=hosted", f"verifier.model=openai:down@{endpoint[0]}")
+
+
+def test_the_guard_that_needs_the_verifier_comes_after_it(ablate, endpoint):
+    """What is known without the span is refused, after it was tried; what is not known is none the worse."""
+    hosted = ["verifier.form=hosted", f"verifier.model=openai:knowing@{endpoint[0]}", 'evidence.guards=["needed"]']
+    more = {"generation.candidates": 16, "generation.questions": 1, "generation.batch": 16}
+    run = ablate(*hosted, "proposer.batch=12", "evidence.value_weight=0", **more)
+    paid = [measured for _, measured in proposals(run) if "evidence/value" in measured]
+    assert {measured["evidence/value"] for measured in paid} == {0}
+    for measured in paid:
+        is_known = measured["evidence/chance_without"] == 1
+        assert measured["evidence/refused"] == is_known != measured["format/valid"]
+        assert measured["attempts/num"] == 3
+        if is_known:
+            assert measured["reward/total"] == measured["reward/format"]
+    assert len({measured["evidence/refused"] for measured in paid}) == 2
+    verified = [item for item in run.candidates() if item.support]
+    assert any(item.reason == "refused" for item in verified)
+    for item in verified:
+        assert item.refusals == (("needed",) if item.support.chance_without else ())
+        assert item.reason == ("refused" if item.refusals else "") or item.reason == "duplicate"
+    for step in (1, 2):
+        assert run.metrics_at(step)["cost/solver_episodes"] == 3 * run.metrics_at(step)["cost/valid_questions"]

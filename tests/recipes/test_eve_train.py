@@ -76,7 +76,7 @@ def test_every_proposal_earns_the_sum_of_its_parts(whole):
         for name, part in parts.items():
             assert paid[f"reward/{name}"] == pytest.approx(part), (episode.id, name)
         assert paid["reward/total"] == pytest.approx(sum(parts.values()))
-    assert kinds["tried"] > kinds["verified"] > kinds["worth something"] > 0
+    assert kinds["tried"] > kinds["verified"] >= kinds["worth something"] > 0
 
 
 def test_one_proposal_by_hand():
@@ -237,31 +237,3 @@ def test_what_is_refused_before_it_is_tried_costs_nothing(guarded):
         assert paid["reward/total"] == paid["reward/format"] and paid["format/valid"] == 0
         assert (episode.id in asked) == ("evidence/value" in paid)
     assert any(episode.id not in asked for episode, _ in refused)
-
-
-def test_the_guard_that_needs_the_verifier_comes_after_it(quoting_paths, tmp_path):
-    """With one sample a side, some span is worth nothing although the solver is right without it."""
-    config = make_quoting(quoting_paths, 'evidence.guards=["needed"]', "verifier.samples=1", "evidence.value_weight=0")
-    run, told = run_eve(tmp_path / "run", config)
-    found = [(item.support, item.refusals, item.reason) for item in run.candidates() if item.support]
-    found += [
-        (
-            Support(paid["evidence/chance_with"], paid["evidence/chance_without"], 1),
-            ("needed",) * int(paid["evidence/refused"]),
-            "",
-        )
-        for _, paid in proposals(run)
-        if "evidence/value" in paid
-    ]
-    assert len(found) > 8
-    for support, refusals, reason in found:
-        is_needless = support.chance_without > 0 and support.chance_with <= support.chance_without
-        assert refusals == (("needed",) if is_needless else ())
-        assert is_needless or reason != "refused"
-    assert any(refusals for _, refusals, _ in found)
-    for _, paid in proposals(run):
-        if paid["evidence/refused"]:
-            assert paid["attempts/num"] == 3  # it was tried, and is no longer paid for it
-            assert paid["reward/total"] == paid["reward/format"]
-    for report in told.steps[:2]:
-        assert report.metrics["cost/solver_episodes"] == 3 * report.metrics["cost/valid_questions"]
