@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from hacking import ALSO_HONEST, HONEST, OPEN, TRICKS, is_paid, pay, table, triple_of
 from hypothesis import given
@@ -153,6 +155,11 @@ def test_repeats_are_counted(questions):
     assert len(counts) == len(questions)
     kinds = [question.casefold().rstrip("?？").replace("  ", " ") for question in questions]
     assert counts == [kinds[:number].count(kind) for number, kind in enumerate(kinds)]
+
+
+def test_the_table_in_the_docs_is_the_one_that_is_printed():
+    docs = Path(__file__).parents[2] / "docs" / "evidence.md"
+    assert table() in docs.read_text(encoding="utf-8")
 
 
 def test_the_table_has_a_row_for_every_trick():
