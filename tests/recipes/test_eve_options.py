@@ -149,7 +149,7 @@ def test_documents_that_questions_lead_to(ablate, tmp_path, two_steps):
     file, asked = tmp_path / "questions.jsonl", ["Halm", "Korrin", "Keld", "Halm", "Fane", "Oss", "Lorn"]
     rows = [{"id": str(number), "question": f"Who built {name}?"} for number, name in enumerate(asked)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    source = ["prompt_source=questions", f"prompt_questions={file}"]
+    source = ["prompt_source=questions", f"prompt_questions={file}", "proposer.steps=1"]
     assert documents(ablate(*source, "phase_b_documents=same")) == set(asked) != documents(two_steps)
     held_out = ablate(*source, **{"generation.candidates": 16})
     first, second = documents(held_out), documents(held_out, "generation")
@@ -168,7 +168,9 @@ def test_the_same_documents_in_both_phases(ablate, two_steps):
 
 
 def test_how_much_is_held_out(ablate, two_steps):
-    assert len(documents(ablate("held_out_share=0.8"))) < len(documents(two_steps))
+    assert len(documents(ablate("held_out_share=0.8", "proposer.steps=1", "proposer.batch=16"))) < len(
+        documents(two_steps)
+    )
 
 
 # --------------------------------------------------------------------------------------------------------- the verifier

@@ -23,6 +23,9 @@ CONFIG = {
     "generation.candidates": 8,
     "generation.attempts": 0,
     "solver.steps": 1,
+    "solver.attempts": 2,
+    "proposer.attempts": 2,
+    "verifier.samples": 1,
 }
 
 

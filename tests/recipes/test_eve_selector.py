@@ -24,6 +24,9 @@ SELECTING = {
     "generation.batch": 12,
     "generation.attempts": 0,
     "solver.steps": 1,
+    "solver.attempts": 2,
+    "proposer.attempts": 2,
+    "verifier.samples": 1,
     "checkpoints.keep": 20,
 }
 
