@@ -1,9 +1,9 @@
 """A person's verdicts on a run's questions: later solver phases honour them, also in a run gone on with."""
 
 import pytest
-from village_runs import Told, make_config, run_drzero
 
 from quaere.runs import Run, give_verdicts, judge
+from village_runs import Told, make_config, run_drzero
 
 
 class Paused(Exception):
