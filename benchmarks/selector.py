@@ -25,7 +25,7 @@ from quaere.chat.questiontypes import TYPE_NAMES
 from quaere.records import Passage
 from quaere.training.phases.drawing import draw_tasks
 from quaere.training.selector.embeddings import Embedded
-from quaere.training.selector.feedback import Choice, Written
+from quaere.training.selector.feedback import Choice, Pulled
 from quaere.training.selector.selector import Selector, SelectorSettings
 
 NUM_TOPICS = 10
@@ -65,7 +65,7 @@ def play(way: str, selector: Selector, iterations: int, batch: int, seed: int) -
         if way == "selector":
             choices = selector.draw(batch, seed=seed * 1_000 + iteration)
             samples = [
-                Written(choice, f"a question of a good length, number {number}", "answer")
+                Pulled(choice.cluster, choice.question_type, f"a question of a good length, number {number}", "answer")
                 for number, choice in enumerate(choices)
             ]
             selector.learn(iteration, samples, proposer_reward=0.9, solver_reward=0.4)

@@ -1,17 +1,11 @@
 """`quaere verify`, in this process: every form, what it prints and writes, and one clear line for bad input."""
 
 import json
-import socket
-import threading
-import time
 
 import pytest
-import uvicorn
-from starlette.applications import Starlette
-from starlette.responses import JSONResponse
-from starlette.routing import Route
 
 import tiny
+from loopback import serve_chat
 from quaere.cli.main import main
 
 CITED = "Orsolya Venn built the Halm bridge"
@@ -85,32 +79,21 @@ def test_the_table(place, capsys):
     assert any(line.startswith("mean V") for line in lines)
     assert "of 2 spans: 0 help, 2 do nothing" in shown.out
     assert "1 of 2 spans stand verbatim in a document" in shown.out
-    assert "1 of 2 verified" in shown.err and "left" in shown.err
-    assert "2 of 2 verified" in shown.err
+    assert "1 of 2 done" in shown.err and "left" in shown.err
+    assert "2 of 2 done" in shown.err
 
 
 @pytest.fixture(scope="module")
 def endpoint():
     """Knows Venn where it is shown the evidence, and nothing else; the model "down" refuses."""
 
-    async def complete(request):
-        body = json.loads(await request.body())
+    def answer(body):
         if body["model"] == "down":
-            return JSONResponse({"error": {"message": "out of order"}}, 500)
-        text = "<answer>Orsolya Venn" if "Evidence:\nOrsolya" in body["messages"][-1]["content"] else "I cannot say."
-        choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-        return JSONResponse({"choices": [choice], "usage": {"completion_tokens": 5}})
+            return None
+        return "<answer>Orsolya Venn" if "Evidence:\nOrsolya" in body["messages"][-1]["content"] else "I cannot say."
 
-    listening = socket.create_server(("127.0.0.1", 0))
-    routes = [Route("/v1/chat/completions", complete, methods=["POST"])]
-    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_level="error", lifespan="off"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
-    server.should_exit = True
-    thread.join(timeout=10)
+    with serve_chat(answer) as url:
+        yield url
 
 
 def test_hosted(place, endpoint, capsys):

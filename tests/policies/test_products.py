@@ -82,6 +82,17 @@ def test_new_weights_are_packed_anew():
     assert again.sampled() == sample(fresh, temperature=0.0)[1].sampled()
 
 
+def test_weights_that_changed_before_sampling_began_count():
+    """A role's adapter is added to its base after loading and before there is an engine."""
+    model, fresh = tiny.model("llama", seed=1), tiny.model("llama", seed=2)
+    use_int8(model)
+    with torch.no_grad():
+        for old, new in zip(model.parameters(), fresh.parameters(), strict=True):
+            old.copy_(new)
+    use_int8(fresh)
+    assert sample(model, temperature=0.0)[1].sampled() == sample(fresh, temperature=0.0)[1].sampled()
+
+
 def test_it_is_loaded_by_its_name_and_refused_on_a_gpu(tmp_path):
     tiny.model("llama").save_pretrained(tmp_path)
     assert decodes_in_int8(load_model(str(tmp_path), "cpu", "int8"))

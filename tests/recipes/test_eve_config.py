@@ -9,6 +9,7 @@ from quaere.errors import BadInput
 from quaere.recipes.drzero.config import DrZeroConfig
 from quaere.recipes.eve import config as module
 from quaere.recipes.eve.config import PRESETS, EveConfig, check_config
+from quaere.recipes.eve.recipe import EVE
 from quaere.rewards.guards import GUARDS, OURS
 from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs, load_config
 from village_runs import QUOTING
@@ -276,3 +277,9 @@ def test_a_run_of_the_command_line_is_listed_and_looked_at(named, tmp_path, caps
     assert main(["curriculum", str(tmp_path / "runs" / "quoted"), "show", first]) == 0
     shown = capsys.readouterr().out
     assert "verbatim" in shown and "»" in shown and "support: p+" in shown
+
+
+def test_a_missing_file_of_questions_is_said_before_a_run_is_begun(tmp_path):
+    config = load("prompt_source=questions", f"prompt_questions={tmp_path / 'none.jsonl'}")
+    with pytest.raises(BadInput, match=r"none\.jsonl cannot be read"):
+        EVE.check(config)

@@ -2,18 +2,12 @@
 
 import json
 import re
-import socket
-import threading
-import time
 from collections import Counter
 
 import numpy as np
 import pytest
-import uvicorn
-from starlette.applications import Starlette
-from starlette.responses import JSONResponse
-from starlette.routing import Route
 
+from loopback import serve_chat
 from quaere.errors import SamplingFailed
 from quaere.records import Proposal
 from quaere.rewards.formatting import contains
@@ -222,30 +216,19 @@ def endpoint():
     """
     asked = []
 
-    async def complete(request):
-        body = json.loads(await request.body())
+    def answer(body):
         if body["model"] == "down":
-            return JSONResponse({"error": {"message": "out of order"}}, 500)
+            return None
         asked.append(body["messages"][-1]["content"])
         named = re.match(r"Evidence:\n(\w+)", asked[-1])
-        answer = named[1] if named else "nobody"
+        name = named[1] if named else "nobody"
         if body["model"] == "knowing":
             what, bridge = re.search(r"Who (built|paid for) the (\w*)", asked[-1]).groups()
-            answer = doer(what, BRIDGES.index(bridge)) if bridge in BRIDGES else "nobody"
-        text = f"<answer>{answer}</answer>"
-        choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-        return JSONResponse({"choices": [choice], "usage": {"completion_tokens": 5}})
+            name = doer(what, BRIDGES.index(bridge)) if bridge in BRIDGES else "nobody"
+        return f"<answer>{name}</answer>"
 
-    listening = socket.create_server(("127.0.0.1", 0))
-    routes = [Route("/v1/chat/completions", complete, methods=["POST"])]
-    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_level="error", lifespan="off"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1", asked
-    server.should_exit = True
-    thread.join(timeout=10)
+    with serve_chat(answer) as url:
+        yield url, asked
 
 
 def test_a_hosted_verifier(ablate, endpoint, two_steps):

@@ -13,7 +13,7 @@ from quaere.records import Passage
 from quaere.search.index import IndexSettings, build_index
 from quaere.training.phases.drawing import draw_tasks
 from quaere.training.selector.embeddings import Embedded, embed_index
-from quaere.training.selector.feedback import Written
+from quaere.training.selector.feedback import Pulled
 from quaere.training.selector.selector import STATE_FILE, Selector, SelectorSettings
 
 pytest.importorskip("sklearn")
@@ -33,7 +33,10 @@ def skewed_corpus(seed, num_passages=1000, share=0.9):
 
 
 def write_samples(choices):
-    return [Written(choice, f"question number {n} about something", "answer") for n, choice in enumerate(choices)]
+    return [
+        Pulled(choice.cluster, choice.question_type, f"question number {n} about something", "answer")
+        for n, choice in enumerate(choices)
+    ]
 
 
 def evolve(selector, iterations, num=16, seed=1):

@@ -19,7 +19,7 @@ from quaere.training.selector.bandits import (
 )
 from quaere.training.selector.choosing import choose_passages, passage_probabilities
 from quaere.training.selector.clusters import Clustering, count_clusters, inherit, nearest
-from quaere.training.selector.feedback import Choice, Written, judge_quality, raw_rewards, run_score
+from quaere.training.selector.feedback import Choice, Pulled, judge_quality, raw_rewards, run_score
 
 
 def make_arms(pulls, rewards, raw=None):
@@ -290,7 +290,7 @@ def test_run_score_is_cut_off_or_rescaled():
 def test_raw_reward_is_score_times_quality_and_copies_share():
     choice = Choice(0, 0, "factual")
     rows = [("q" * 30, "a"), ("Why?", "a"), ("q" * 30, "another")]
-    earned = raw_rewards([Written(choice, *row) for row in rows], 0.8)
+    earned = raw_rewards([Pulled(choice.cluster, choice.question_type, *row) for row in rows], 0.8)
     assert earned == pytest.approx([0.8 / math.sqrt(2), 0.8 * 0.65, 0.8 / math.sqrt(2)])
     assert raw_rewards([], 0.8).shape == (0,)
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from quaere.cli.ask import wants_evidence
+from quaere.cli.counting import counting
 from quaere.cli.eval_view import print_json, print_results
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.native.device import Precision
@@ -328,8 +327,9 @@ async def _answer(
     from quaere.evaluation.answering import evaluate
 
     failures: list[str] = []
+    rights: list[float] = []
 
-    with _progress(len(questions), quiet) as advance:
+    with counting("answering", len(questions), quiet) as advance:
 
         def keep(episode: Episode, score: QuestionScore) -> None:
             metrics = {"answer/exact_match": score.exact_match, "answer/f1": score.f1}
@@ -338,7 +338,8 @@ async def _answer(
             stored.add_episode(episode, metrics)
             if episode.end == "failed" and (failure := episode.turns[-1].failure):
                 failures.append(failure.message)
-            advance(score)
+            rights.append(score.exact_match)
+            advance(f"EM {sum(rights) / len(rights):.3f}")
 
         scores = await evaluate(
             policy, protocol, searcher, questions, limits, seed=args.seed, concurrency=args.max_rows, on_episode=keep
@@ -346,31 +347,3 @@ async def _answer(
     if len(failures) == len(questions):
         raise SamplingFailed(failures[0])
     return scores
-
-
-@contextmanager
-def _progress(total: int, quiet: Console) -> Iterator[Callable[[QuestionScore], None]]:
-    """A bar with the time left on a terminal; elsewhere a plain line after every tenth of the questions."""
-    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    num_done, num_right = 0, 0.0
-    columns = (TextColumn("answering"), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"))
-    is_terminal = sys.stderr.isatty()
-    with Progress(
-        *columns,
-        TimeRemainingColumn(),
-        TextColumn("EM {task.fields[right]}"),
-        console=quiet,
-        disable=not is_terminal,
-        transient=True,
-    ) as bar:
-        task = bar.add_task("answering", total=total, right="")
-
-        def advance(score: QuestionScore) -> None:
-            nonlocal num_done, num_right
-            num_done, num_right = num_done + 1, num_right + score.exact_match
-            bar.update(task, advance=1, right=f"{num_right / num_done:.3f}")
-            if not is_terminal and (num_done % max(1, total // 10) == 0 or num_done == total):
-                quiet.print(f"{num_done} of {total} done, EM {num_right / num_done:.3f}", markup=False)
-
-        yield advance

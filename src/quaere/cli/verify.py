@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+from quaere.cli.counting import counting
 from quaere.cli.verify_view import print_items, result_json
 from quaere.errors import BadInput
 from quaere.policies.native.device import Precision
@@ -111,15 +108,16 @@ async def _verify(args: argparse.Namespace, settings: VerifierSettings, claims: 
 
     quiet = Console(stderr=True, highlight=False)
     policy = _open_policy(args, settings, quiet)
+    values: list[float] = []
     try:
-        with _progress(len(claims), quiet) as advance:
+        with counting("verifying", len(claims), quiet) as advance:
+
+            def keep(claim: Claim, support: Support | None) -> None:
+                values.extend([support.value] if support else [])
+                advance(f"mean V {sum(values) / len(values):+.3f}" if values else "V unknown")
+
             return await verify_claims(
-                policy,
-                claims,
-                settings,
-                seed=args.seed,
-                concurrency=args.max_rows,
-                on_support=lambda claim, support: advance(support),
+                policy, claims, settings, seed=args.seed, concurrency=args.max_rows, on_support=keep
             )
     finally:
         await policy.stop()
@@ -143,41 +141,6 @@ def _open_policy(args: argparse.Namespace, settings: VerifierSettings, quiet: Co
         max_rows=args.max_rows,
         report=report,
     )
-
-
-@contextmanager
-def _progress(total: int, quiet: Console) -> Iterator[Callable[[Support | None], None]]:
-    """A bar with the time left on a terminal; elsewhere a plain line after every tenth of the claims."""
-    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    from quaere.cli.progress import format_duration
-
-    num_done, started = 0, time.monotonic()
-    values: list[float] = []
-    columns = (TextColumn("verifying"), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"))
-    is_terminal = sys.stderr.isatty()
-    with Progress(
-        *columns,
-        TimeRemainingColumn(),
-        TextColumn("V {task.fields[value]}"),
-        console=quiet,
-        disable=not is_terminal,
-        transient=True,
-    ) as bar:
-        task = bar.add_task("verifying", total=total, value="")
-
-        def advance(support: Support | None) -> None:
-            nonlocal num_done
-            num_done += 1
-            values.extend([support.value] if support else [])
-            mean = f"{sum(values) / len(values):+.3f}" if values else "unknown"
-            bar.update(task, advance=1, value=mean)
-            if not is_terminal and (num_done % max(1, total // 10) == 0 or num_done == total):
-                left_s = (time.monotonic() - started) / num_done * (total - num_done)
-                left = f", about {format_duration(left_s)} left" if num_done < total else ""
-                quiet.print(f"{num_done} of {total} verified, mean V {mean}{left}", markup=False)
-
-        yield advance
 
 
 def _put_together(

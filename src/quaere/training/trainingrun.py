@@ -12,7 +12,7 @@ drawn in a step derives from its place in the run, never from what came before i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -129,9 +129,20 @@ class TrainingRun:
         self._restore(found[-1])
         self.reporter.note(f"going on after step {self._position} of {self.num_steps}")
 
-    def restart_loops(self) -> None:
-        """The recipe's loops begin from their top; steps that are done will be passed over."""
-        self._cursor = 0
+    async def iterate(self, num_iterations: int, iterate: Callable[[int], Awaitable[None]]) -> None:
+        """Run a recipe's iterations to their end, from wherever the run stands; after a rollback, from the top again.
+
+        Steps that are done are passed over, so the loops of a resumed run are those of a fresh one.
+        """
+        self.begin()
+        while True:
+            self._cursor = 0
+            try:
+                for iteration in range(num_iterations):
+                    await iterate(iteration)
+                return
+            except RolledBack:
+                continue
 
     def steps(
         self, iteration: int, phase: str, count: int, *, role: str = "", settings: LearnerSettings | None = None

@@ -27,7 +27,7 @@ from quaere.policies.native.bridge import fuse
 from quaere.policies.native.decoding import Decoder, Drawn, Joining
 from quaere.policies.native.device import has_kernels
 from quaere.policies.native.picking import how_to_draw
-from quaere.policies.native.products import decodes_in_int8, swap_products, use_int8
+from quaere.policies.native.products import prepare_products
 from quaere.policies.native.scoring import score_sequences
 from quaere.policies.native.slots import Slot, SlotTable
 from quaere.policies.native.stopping import StopStrings
@@ -98,7 +98,7 @@ class Engine:
         self.max_step_tokens = max_step_tokens
         self.reuse = reuse
         self.device = next(model.parameters()).device
-        swap_products(model)
+        prepare_products(model)
         if has_kernels(self.device):
             fuse(model)
         self.counts = Counts()
@@ -141,8 +141,7 @@ class Engine:
 
     def forget(self) -> None:
         """The weights have changed: nothing stored may be built upon."""
-        if decodes_in_int8(self.model):
-            use_int8(self.model)
+        prepare_products(self.model)
         self.slots.forget()
         self._stored_before.clear()
         for row in self.rows:

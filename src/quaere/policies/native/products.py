@@ -29,10 +29,18 @@ class Bytes(NamedTuple):
     scales: Tensor
 
 
+def prepare_products(model: Any) -> None:
+    """Make a model's layers ready to sample with the weights it has now: as bytes if it was loaded so, else swapped."""
+    if decodes_in_int8(model):
+        use_int8(model)
+    else:
+        swap_products(model)
+
+
 def swap_products(model: Any) -> None:
     """Let the linear layers of a model that samples on a CPU multiply the other way round where that is faster."""
     for module in model.modules():
-        if type(module) is Linear and module.weight.device.type == "cpu" and not hasattr(module, "as_bytes"):
+        if type(module) is Linear and module.weight.device.type == "cpu":
             module.forward = partial(_swapped_linear, module)
 
 
@@ -48,7 +56,7 @@ def _swapped_linear(layer: Linear, states: Tensor) -> Tensor:
 
 
 def use_int8(model: Any) -> int:
-    """Let a model decode with weights as bytes; returns how many layers do. Call it again when weights have changed."""
+    """Let a model decode with weights as bytes; returns how many layers do."""
     layers = [module for module in model.modules() if type(module) is Linear]
     for layer in layers:
         layer.as_bytes = pack(layer.weight.detach())

@@ -30,15 +30,11 @@ class Judged(Struct, frozen=True):
 
     def measured(self) -> dict[str, float]:
         """Every part of the reward, for the store."""
-        score = self.proposed.score
         return {
             "reward/total": self.reward.total,
             "reward/format": self.reward.format,
             "reward/difficulty": self.reward.difficulty,
-            "format/think": score.think,
-            "format/tool": score.tool,
-            "format/answer": score.answer,
-            "format/valid": float(score.valid),
+            **self.proposed.measured(),
             "attempts/right": float(self.num_right),
             "attempts/num": float(self.num_attempts),
         }

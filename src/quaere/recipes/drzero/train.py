@@ -17,15 +17,15 @@ from quaere.recipes.drzero.measuring import measure_generation, measure_proposer
 from quaere.recipes.drzero.prompts import proposer_protocol, solver_protocol
 from quaere.recipes.drzero.rewards import judge_proposal, proposer_advantages
 from quaere.recipes.drzero.solving import train_solver
-from quaere.records import Episode, ProposeTask
+from quaere.records import ProposeTask
 from quaere.rollout.seeds import derive_seed
 from quaere.search.searcher import Searcher
-from quaere.training.phases.attempting import solver_reward
+from quaere.training.phases.attempting import rights
 from quaere.training.phases.drawing import Passages, draw_tasks
 from quaere.training.phases.playing import Stage, can_be_judged, learn
 from quaere.training.phases.proposing import Proposed, propose_jobs, read_proposal
 from quaere.training.phases.selecting import judge_attempts, judge_form, make_candidate, remember_questions
-from quaere.training.trainingrun import RolledBack, Step, TrainingRun
+from quaere.training.trainingrun import Step, TrainingRun
 
 ROLES = ("proposer", "solver")
 
@@ -33,17 +33,13 @@ ROLES = ("proposer", "solver")
 async def evolve(config: DrZeroConfig, training: TrainingRun, passages: Passages, searcher: Searcher) -> None:
     """Run Dr. Zero to its end, from wherever the run stands."""
     recipe = _DrZero(config, training, passages, searcher)
-    training.begin()
-    while True:
-        training.restart_loops()
-        try:
-            for iteration in range(config.iterations):
-                await recipe.train_proposer(iteration)
-                await recipe.generate_questions(iteration)
-                await recipe.train_solver(iteration)
-            return
-        except RolledBack:
-            continue
+
+    async def iterate(iteration: int) -> None:
+        await recipe.train_proposer(iteration)
+        await recipe.generate_questions(iteration)
+        await recipe.train_solver(iteration)
+
+    await training.iterate(config.iterations, iterate)
 
 
 def count_steps(config: DrZeroConfig) -> int:
@@ -94,7 +90,7 @@ class _DrZero:
             proposals = await self.propose(step, tasks, config.questions)
             attempts = await self.stage.attempt(step, self.asking, proposals, config.attempts, self.limits)
             judged = [
-                judge_proposal(proposed, [solver_reward(attempt) for attempt in group], config)
+                judge_proposal(proposed, rights(group), config)
                 for proposed, group in zip(proposals, attempts, strict=True)
                 if can_be_judged(proposed, group)
             ]
@@ -113,12 +109,11 @@ class _DrZero:
             proposals = await self.propose(step, self.draw(iteration, numbers, step), config.questions)
             reasons = [judge_form(proposed, seen) for proposed in proposals]
             tried = [proposed for proposed, reason in zip(proposals, reasons, strict=True) if not reason]
-            groups = iter(await self.try_out(step, tried))
+            groups = iter(await self.stage.attempt(step, self.asking, tried, config.attempts, self.limits))
             for proposed, reason in zip(proposals, reasons, strict=True):
-                num_right = num_attempts = 0
+                group = next(groups) if not reason else []
+                num_right, num_attempts = int(sum(rights(group))), len(group)
                 if not reason and config.attempts:
-                    group = next(groups)
-                    num_right, num_attempts = int(sum(map(solver_reward, group))), len(group)
                     reason = judge_attempts(num_right, num_attempts)
                 if not proposed.episode.search_failed:
                     step.keep(proposed.episode, {"format/total": proposed.score.total})
@@ -150,9 +145,3 @@ class _DrZero:
             read_proposal(episode, invalid_rule=config.reward.invalid_rule, containment=config.reward.containment)
             for episode in played.episodes
         ]
-
-    async def try_out(self, step: Step, proposals: Sequence[Proposed]) -> list[list[Episode]]:
-        """The solver's attempts at candidates, where any are wanted."""
-        if not self.config.generation.attempts:
-            return []
-        return await self.stage.attempt(step, self.asking, proposals, self.config.generation.attempts, self.limits)

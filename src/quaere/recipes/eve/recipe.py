@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from quaere.recipes.drzero.opening import Opened, check_openable, open_run
@@ -24,10 +25,12 @@ from quaere.recipes.eve.prompts import solver_protocol
 from quaere.recipes.eve.train import Eve, evolve
 from quaere.recipes.registry import Recipe
 from quaere.rollout.policy import ChatPolicy
+from quaere.rollout.questions import read_questions
 from quaere.runs import Run
 from quaere.training.phases.drawing import Passages
 from quaere.training.phases.verifying import open_hosted
 from quaere.training.reporting import Reporter
+from quaere.training.selector.clusters import sklearn_missing
 from quaere.training.selector.embeddings import embed_index
 from quaere.training.selector.selector import Selector
 from quaere.training.trainingrun import TrainingRun
@@ -99,6 +102,10 @@ def _documents(config: EveConfig, passages: Passages, mask: Mask | None, selecto
 def check(config: EveConfig) -> None:
     """Refuse what cannot be run, before anything is loaded."""
     check_config(config)
+    if config.prompt_source == "selector" and find_spec("sklearn") is None:
+        raise sklearn_missing()
+    if config.prompt_source == "questions":
+        read_questions(Path(config.prompt_questions))
     check_openable(config, "eve", "eve" if config.evidence.protocol else "drzero")
 
 

@@ -33,17 +33,13 @@ class JudgedTriple(Struct, frozen=True):
 
     def measured(self) -> dict[str, float]:
         """Every part of the reward, for the store."""
-        score = self.proposed.score
         found = {
             "reward/total": self.reward.total,
             "reward/format": self.reward.format,
             "reward/difficulty": self.reward.difficulty,
             "reward/value": self.reward.value,
             "reward/brevity": self.reward.brevity,
-            "format/think": score.think,
-            "format/tool": score.tool,
-            "format/answer": score.answer,
-            "format/valid": float(score.valid),
+            **self.proposed.measured(),
             "attempts/right": float(self.num_right),
             "attempts/num": float(self.num_attempts),
             "evidence/verbatim": float(self.traced.is_verbatim),

@@ -33,29 +33,25 @@ from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
 from quaere.runs.phases import PHASES
 from quaere.search.searcher import Searcher
-from quaere.training.phases.attempting import solver_reward
+from quaere.training.phases.attempting import rights
 from quaere.training.phases.playing import Stage, can_be_judged, learn
-from quaere.training.phases.proposing import Proposed, propose_jobs, read_proposal
+from quaere.training.phases.proposing import propose_jobs, read_proposal
 from quaere.training.phases.selecting import judge_attempts, judge_form, make_candidate, remember_questions
-from quaere.training.selector.feedback import Choice, Written
+from quaere.training.selector.feedback import Choice, Pulled
 from quaere.training.selector.selector import Selector
-from quaere.training.trainingrun import RolledBack, Step, TrainingRun
+from quaere.training.trainingrun import Step, TrainingRun
 
 
 async def evolve(eve: Eve, training: TrainingRun, iterations: int) -> None:
     """Run EVE-Agent to its end, from wherever the run stands."""
-    training.begin()
-    while True:
-        training.restart_loops()
-        try:
-            for iteration in range(iterations):
-                await eve.train_proposer(iteration)
-                await eve.generate_triples(iteration)
-                await eve.train_solver(iteration)
-                eve.teach_selector(iteration)
-            return
-        except RolledBack:
-            continue
+
+    async def iterate(iteration: int) -> None:
+        await eve.train_proposer(iteration)
+        await eve.generate_triples(iteration)
+        await eve.train_solver(iteration)
+        eve.teach_selector(iteration)
+
+    await training.iterate(iterations, iterate)
 
 
 class Eve:
@@ -115,10 +111,10 @@ class Eve:
             triples = await self.propose(step, tasks, config.questions)
             reasons = [judge_form(traced.proposed, seen) for traced in triples]
             tried = [traced.proposed for traced, reason in zip(triples, reasons, strict=True) if not reason]
-            groups = iter(await self.try_out(step, [*tried]))
+            groups = iter(await self.stage.attempt(step, self.asking, tried, config.attempts, self.limits))
             supports = await self.verify(step, triples, self.config.verifies_candidates)
             for traced, reason, support in zip(triples, reasons, supports, strict=True):
-                group = next(groups) if not reason and config.attempts else []
+                group = next(groups) if not reason else []
                 step.candidates.append(self.decide(step, traced, reason, group, support))
             measure_generation(step)
 
@@ -142,15 +138,15 @@ class Eve:
         if self.selector is None:
             return
         store = self.training.store
-        written = [
-            Written(Choice(-1, item.cluster, item.question_type), item.question, item.answer)  # type: ignore[arg-type]
+        pulled = [
+            Pulled(item.cluster, item.question_type, item.question, item.answer)
             for item in store.candidates(iteration=iteration)
             if item.cluster >= 0 and item.question
         ]
         rewards = {phase: last_reward(store, iteration, phase) for phase in ROLES}
         self.selector.learn(
             iteration,
-            written,
+            pulled,
             proposer_reward=rewards["proposer"],
             solver_reward=rewards["solver"],
             proposer_range=self.config.proposer_range,
@@ -183,12 +179,6 @@ class Eve:
         """Would the verifier's word have counted, and had it none? Then nobody knows what to pay."""
         return self.config.verifies_proposals and self.verifier.is_silent(traced, support)
 
-    async def try_out(self, step: Step, proposals: list[Proposed]) -> list[list[Episode]]:
-        """The solver's attempts at candidates, where any are wanted."""
-        if not self.config.generation.attempts:
-            return []
-        return await self.stage.attempt(step, self.asking, proposals, self.config.generation.attempts, self.limits)
-
     def judge(self, traced: Traced, group: list[Episode], support: Support | None) -> JudgedTriple:
         """What a proposal earns, with the verifier's word for it or against it."""
         choice = choice_of(self.first, traced)
@@ -199,7 +189,7 @@ class Eve:
         self, step: Step, traced: Traced, reason: DropReason, group: list[Episode], support: Support | None
     ) -> Candidate:
         """The record of a candidate: kept, or dropped and why."""
-        num_right, num_attempts = int(sum(map(solver_reward, group))), len(group)
+        num_right, num_attempts = int(sum(rights(group))), len(group)
         if not reason and self.config.generation.attempts:
             reason = judge_attempts(num_right, num_attempts)
         traced = hear(traced, support, self.config.evidence)
@@ -233,11 +223,6 @@ class Eve:
     def count_tokens(self, text: str) -> int:
         """How many tokens of the proposer a text is."""
         return len(self.stage.actors.policy.renderer.encode_parts((Quoted(text),))) if text else 0
-
-
-def rights(attempts: Sequence[Episode]) -> list[float]:
-    """Which attempts were right."""
-    return [solver_reward(attempt) for attempt in attempts]
 
 
 def choice_of(documents: Documents, traced: Traced) -> Choice | None:

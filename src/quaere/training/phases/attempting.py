@@ -29,6 +29,11 @@ def solver_reward(episode: Episode) -> float:
     return exact_match_score(answer, episode.task.question.answers)
 
 
+def rights(attempts: Sequence[Episode]) -> list[float]:
+    """Which attempts were right: [1.0, 0.0, 1.0]."""
+    return [solver_reward(attempt) for attempt in attempts]
+
+
 def group_attempts(episodes: Sequence[Episode], num_attempts: int) -> list[list[Episode]]:
     """The attempts at each question, without those a failed search has spoiled."""
     groups = [list(episodes[first : first + num_attempts]) for first in range(0, len(episodes), num_attempts)]

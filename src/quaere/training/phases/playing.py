@@ -59,6 +59,8 @@ class Stage:
         self, step: Step, protocol: Protocol, proposals: Sequence[Proposed], num_attempts: int, limits: Limits
     ) -> list[list[Episode]]:
         """The solver as it stands tries every valid question; one list of attempts per proposal, empty if not tried."""
+        if not num_attempts:
+            return [[] for _ in proposals]
         questions = [item.question for item in proposals if item.question is not None]
         jobs = attempt_jobs(protocol, questions, num_attempts, step.name)
         played = await self.play(step, "solver", jobs, limits)

@@ -28,6 +28,16 @@ class Proposed(Struct, frozen=True):
         """The question as written, "" where there is none."""
         return self.episode.outcome.question if isinstance(self.episode.outcome, Proposal) else ""
 
+    def measured(self) -> dict[str, float]:
+        """The parts of its format score, for the store."""
+        score = self.score
+        return {
+            "format/think": score.think,
+            "format/tool": score.tool,
+            "format/answer": score.answer,
+            "format/valid": float(score.valid),
+        }
+
     @property
     def hops(self) -> int:
         """How many hops were asked for."""

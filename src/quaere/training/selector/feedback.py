@@ -35,13 +35,14 @@ class Choice(Struct, frozen=True):
     question_type: QuestionType
 
 
-class Written(Struct, frozen=True):
-    """A question and answer that came of a choice.
+class Pulled(Struct, frozen=True):
+    """A question and answer, and the arms they came of.
 
-    Written(Choice(17, 3, "factual"), question="Who built the bridge at Halmgate?", answer="Orsolya Venn")
+    Pulled(cluster=3, question_type="factual", question="Who built the bridge at Halmgate?", answer="Orsolya Venn")
     """
 
-    choice: Choice
+    cluster: int
+    question_type: str
     question: str
     answer: str
 
@@ -84,7 +85,7 @@ def _rescale(value: float, low: float, high: float) -> float:
     return min(max((value - low) / (high - low), 0.0), 1.0)
 
 
-def raw_rewards(samples: Sequence[Written], score: float) -> Floats:
+def raw_rewards(samples: Sequence[Pulled], score: float) -> Floats:
     """What each sample earned: the run's score times the sample's quality.
 
     raw_rewards([sample, sample], score=0.8) -> [0.8 / sqrt(2), 0.8 / sqrt(2)], as each is a copy of the other

@@ -31,8 +31,8 @@ from quaere.training.selector.feedback import (
     PROPOSER_RANGE,
     SOLVER_RANGE,
     Choice,
+    Pulled,
     RunScore,
-    Written,
     raw_rewards,
     run_score,
 )
@@ -115,7 +115,7 @@ class Selector:
     def learn(
         self,
         iteration: int,
-        samples: Sequence[Written],
+        samples: Sequence[Pulled],
         *,
         proposer_reward: float,
         solver_reward: float,
@@ -135,8 +135,9 @@ class Selector:
         ranges = {"proposer_range": proposer_range, "solver_range": solver_range}
         score = run_score(proposer_reward, solver_reward, self._settings.run_score, **ranges)
         rewards = raw_rewards(samples, score)
-        clusters = np.array([sample.choice.cluster for sample in samples], dtype=np.int64)
-        types = np.array([TYPE_NAMES.index(sample.choice.question_type) for sample in samples], dtype=np.int64)
+        clusters = np.array([sample.cluster for sample in samples], dtype=np.int64)
+        names: list[str] = list(TYPE_NAMES)
+        types = np.array([names.index(sample.question_type) for sample in samples], dtype=np.int64)
         previous_mean = self._settings.previous_mean
         self._state = replace(
             state,

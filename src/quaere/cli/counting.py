@@ -1,0 +1,43 @@
+"""How far a command has come through a known number of things.
+
+with counting("verifying", 200, console) as advance:
+    advance("mean V +0.310")
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@contextmanager
+def counting(doing: str, total: int, quiet: Console) -> Iterator[Callable[[str], None]]:
+    """A bar with the time left on a terminal; elsewhere a line after every tenth. `advance` is told how it stands."""
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from quaere.cli.progress import format_duration
+
+    num_done, started = 0, time.monotonic()
+    columns = (TextColumn(doing), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    is_terminal = sys.stderr.isatty()
+    with Progress(
+        *columns, TextColumn("{task.fields[stands]}"), console=quiet, disable=not is_terminal, transient=True
+    ) as bar:
+        task = bar.add_task(doing, total=total, stands="")
+
+        def advance(stands: str) -> None:
+            nonlocal num_done
+            num_done += 1
+            bar.update(task, advance=1, stands=stands)
+            if not is_terminal and (num_done % max(1, total // 10) == 0 or num_done == total):
+                left_s = (time.monotonic() - started) / num_done * (total - num_done)
+                left = f", about {format_duration(left_s)} left" if num_done < total else ""
+                quiet.print(f"{num_done} of {total} done, {stands}{left}", markup=False)
+
+        yield advance
