@@ -28,11 +28,11 @@ class Directed:
     """A protocol under which every turn does something: what, is drawn from a hash of what it says."""
 
     def __init__(self, inner: Any, titles: list[str], end: Any) -> None:
-        self.name, self.tools, self.stop = inner.name, inner.tools, inner.stop
+        self.name, self.tools, self.stop, self.marks = inner.name, inner.tools, inner.stop, inner.marks
         self.opening, self.prefix, self.reply = inner.opening, inner.prefix, inner.reply
         self._titles, self._end = titles, end
 
-    def read(self, text: str) -> Any:
+    def read(self, text: str, earlier: Any = ()) -> Any:
         from quaere.records import Search
 
         draw = random.Random(text)

@@ -104,22 +104,35 @@ Task = SolveTask | ProposeTask
 
 
 class Search(Struct, frozen=True, tag="search"):
-    """The policy asks the search engine.
+    """The policy asks the search engine. `note` is what it first wrote down about the passages before, if it did.
 
-    Search(queries=("builder of the Halm bridge",))
+    Search(queries=("builder of the Halm bridge",), note="The year is still missing.")
     """
 
     queries: tuple[str, ...]
+    note: str = ""
+
+
+class Evaluate(Struct, frozen=True, tag="evaluate"):
+    """The policy says what its last search was worth, in words and as a score from 0 to 10.
+
+    Evaluate(text="Passage 2 names the builder.", score=9.0)
+    """
+
+    text: str
+    score: float
 
 
 class Answer(Struct, frozen=True, tag="answer"):
-    """The policy ends the episode with an answer. `span` is the evidence as it wrote it, where it gave any.
+    """The policy ends the episode with an answer. `span` is the evidence as it wrote it, where it gave any; `note` is
+    what it first wrote down about the passages before.
 
     Answer(text="Orsolya Venn", span="Orsolya Venn built the Halm bridge in 1702.")
     """
 
     text: str
     span: str = ""
+    note: str = ""
 
 
 class Proposal(Struct, frozen=True, tag="proposal"):
@@ -140,9 +153,10 @@ class Malformed(Struct, frozen=True, tag="malformed"):
     """
 
     reason: str
+    note: str = ""
 
 
-Action = Search | Answer | Proposal | Malformed
+Action = Search | Evaluate | Answer | Proposal | Malformed
 
 # ---------------------------------------------------------------------------------------------------------- episodes
 
@@ -191,10 +205,11 @@ class Turn(Struct, frozen=True):
     """One turn: what the policy wrote, how it was read, and what the environment answered.
 
     `failure` says what went wrong in it, if anything did: the policy failed, its turn could not be read, the search
-    could not be carried out, a limit was met.
+    could not be carried out, a limit was met. What was written are the tokens `[start, start + num_tokens)` of the
+    episode; those from `acts_at` on are its action, where the protocol marks it.
 
     Turn(index=0, text="<tool_call>...</tool_call>", action=Search(queries=("Halm bridge",)), stop_reason="stop_string",
-         results=(SearchResult(...),), reply="[1] The Halm bridge ...", num_tokens=23)
+         results=(SearchResult(...),), reply="[1] The Halm bridge ...", num_tokens=23, start=212, acts_at=220)
     """
 
     index: int
@@ -205,6 +220,8 @@ class Turn(Struct, frozen=True):
     reply: str = ""
     failure: Failure | None = None
     num_tokens: int = 0
+    start: int = 0
+    acts_at: int = 0
     sample_s: float = 0.0
     search_s: float = 0.0
 

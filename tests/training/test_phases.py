@@ -23,6 +23,7 @@ from quaere.records import (
 from quaere.training.phases.drawing import draw_hops, draw_tasks
 from quaere.training.phases.proposing import leaks_answer, opens_with_plan, propose_jobs, read_proposal
 from quaere.training.phases.selecting import (
+    as_questions,
     draw_questions,
     judge_attempts,
     judge_form,
@@ -157,7 +158,11 @@ def candidates(num):
 @given(num=st.integers(1, 30), batch=st.integers(1, 40), seed=st.integers(0, 2**40))
 def test_a_round_takes_every_question_once(num, batch, seed):
     size = min(batch, num)
-    places = [question.id for step in range(3 * num) for question in draw_questions(candidates(num), step, batch, seed)]
+    places = [
+        question.id
+        for step in range(3 * num)
+        for question in draw_questions(as_questions(candidates(num)), step, batch, seed)
+    ]
     if num % size == 0:  # otherwise a batch spans two rounds and may meet a question twice
         assert Counter(places[:num]) == Counter(f"c{n}" for n in range(num))
     assert set(places) == {f"c{n}" for n in range(num)}

@@ -17,7 +17,7 @@ from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.tags import Block, find_blocks
 from quaere.chat.toolcall import EXAMPLES, read_answer
 from quaere.chat.tools import ToolSchema
-from quaere.records import Action, Failure, Malformed, SearchResult, SolveTask, Task
+from quaere.records import Action, Failure, Malformed, SearchResult, SolveTask, Task, Turn
 
 ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
 
@@ -45,6 +45,7 @@ class ClosedBook:
 
     tools: tuple[ToolSchema, ...] = ()
     stop: tuple[str, ...] = (ANSWER_CLOSE,)
+    marks: tuple[str, ...] = ()
 
     def __init__(self, *, guided: bool = False, span: str = "", evidence: bool = False) -> None:
         self.guided = guided
@@ -73,7 +74,7 @@ class ClosedBook:
             return ""
         return "<evidence>" if self.evidence else ANSWER_OPEN
 
-    def read(self, text: str) -> Action:
+    def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The first answer outside a thought, and the last sentence before it."""
         span: Block | None = None
         for block in find_blocks(text, ("think", "answer", "evidence") if self.evidence else ("think", "answer")):

@@ -11,18 +11,20 @@ from collections.abc import Sequence
 
 from quaere.chat.messages import Message
 from quaere.chat.tools import ToolSchema
-from quaere.records import Action, Failure, SearchResult, Task
+from quaere.records import Action, Failure, SearchResult, Task, Turn
 
 
 class Protocol(typing.Protocol):
     """One dialect in one role.
 
-    `stop` are the strings that end a turn; `tools` are offered to the policy when the episode opens.
+    `stop` are the strings that end a turn; `tools` are offered to the policy when the episode opens. `marks` names
+    blocks: a turn remembers at which token the first of them begins (`Turn.acts_at`).
     """
 
     name: str
     tools: tuple[ToolSchema, ...]
     stop: tuple[str, ...]
+    marks: tuple[str, ...]
 
     def opening(self, task: Task) -> list[Message]:
         """The messages the policy sees first."""
@@ -32,8 +34,8 @@ class Protocol(typing.Protocol):
         """The words that open the policy's turn for it; "" leaves the turn to the policy. Never trained on."""
         ...
 
-    def read(self, text: str) -> Action:
-        """The action in a turn the policy wrote; `Malformed` when there is none."""
+    def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
+        """The action in a turn the policy wrote; `Malformed` when there is none, or none that may come after these."""
         ...
 
     def reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:

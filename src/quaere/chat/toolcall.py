@@ -57,6 +57,7 @@ from quaere.records import (
     SearchResult,
     SolveTask,
     Task,
+    Turn,
 )
 
 TOOLS = (SEARCH,)
@@ -78,6 +79,7 @@ class ToolCallSolver:
     """
 
     stop: tuple[str, ...] = STOP
+    marks: tuple[str, ...] = ()
 
     def __init__(self, *, guided: bool = False, style: PromptStyle = "full", evidence: bool = False) -> None:
         self.guided = guided
@@ -107,7 +109,7 @@ class ToolCallSolver:
             return "<evidence>" if self.evidence else "<answer>"
         return SEARCH_PREFIX if turn == 0 else ""
 
-    def read(self, text: str) -> Action:
+    def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The first tool call or answer outside a thought; the evidence is the last quotation before the answer."""
         span: Block | None = None
         for block in find_blocks(text, ("think", "tool_call", "answer", *_CITED[: self.evidence])):
@@ -167,6 +169,7 @@ class ToolCallProposer:
     """
 
     stop: tuple[str, ...] = STOP
+    marks: tuple[str, ...] = ()
 
     def __init__(self, *, style: PromptStyle = "full", evidence: bool = False) -> None:
         self.style = style
@@ -193,7 +196,7 @@ class ToolCallProposer:
         system = (CITED_PROPOSER_SYSTEM if self.evidence else PROPOSER_SYSTEM) + _kind_wanted(task, "\n\n")
         return [Message("system", (system,)), Message("user", (_proposer_rules(task), *document))]
 
-    def read(self, text: str) -> Action:
+    def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """A tool call, or a question and its answer, whichever comes first."""
         question: Block | None = None
         span: Block | None = None

@@ -21,6 +21,7 @@ from quaere.records import (
     Answer,
     EndReason,
     Episode,
+    Evaluate,
     Failure,
     Malformed,
     Proposal,
@@ -151,6 +152,8 @@ def _render_action(turn: Turn) -> Text:
     match turn.action:
         case Search(queries):
             return Text("→ searches: ", "cyan") + Text(printable("; ".join(queries)))
+        case Evaluate(text, score):
+            return Text(f"→ gives it {score:g} of 10: ", "cyan") + Text(printable(text))
         case Answer(text):
             return Text("→ answers: ", "green") + Text(printable(text))
         case Proposal(question, answer):

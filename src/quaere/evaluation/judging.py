@@ -21,7 +21,7 @@ from quaere.chat.toolcall import EXAMPLES
 from quaere.chat.tools import ToolSchema
 from quaere.errors import SamplingFailed
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Action, Answer, Failure, Malformed, Question, SearchResult, SolveTask, Task
+from quaere.records import Action, Answer, Failure, Malformed, Question, SearchResult, SolveTask, Task, Turn
 from quaere.rewards.answers import normalise_answer
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
@@ -125,6 +125,7 @@ class VerdictTurn:
     name = "verdict"
     tools: tuple[ToolSchema, ...] = ()
     stop: tuple[str, ...] = ("</verdict>",)
+    marks: tuple[str, ...] = ()
 
     def __init__(self, span: str, *, guided: bool = False) -> None:
         self.span = span
@@ -141,7 +142,7 @@ class VerdictTurn:
         """Where guided, open the turn as a verdict."""
         return "<verdict>" if self.guided else ""
 
-    def read(self, text: str) -> Action:
+    def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The verdict outside a thought; two that differ are none."""
         blocks = [block for block in find_blocks(text, ("think", "verdict")) if block.name == "verdict"]
         said = {" ".join(block.content.lower().split()).rstrip(".") for block in blocks}

@@ -6,6 +6,7 @@ An episode only ever says `write` (let the policy write a turn) and `answer` (pu
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Protocol as Interface
 
@@ -49,6 +50,10 @@ class Conversation(Interface):
         """Let the policy write its turn."""
         ...
 
+    def locate(self, offset: int) -> int:
+        """The place, among all tokens, of the one that holds this character of the turn just written."""
+        ...
+
     def answer(self, message: Message, max_tokens: int, room: int) -> bool:
         """Put the environment's message; False, and nothing changed, if it does not fit into `room` tokens."""
         ...
@@ -90,6 +95,13 @@ class TokenConversation:
         text = self._prefix + self._renderer.read_turn(sampled.token_ids)
         return Written(text, sampled.stop_reason, len(sampled.token_ids))
 
+    def locate(self, offset: int) -> int:
+        """By how long the text is of the first one, two, ... tokens; what we opened the turn with is not sampled."""
+        written = self._segments[-1].token_ids
+        counts, wanted = range(len(written)), offset - len(self._prefix)
+        before = bisect_right(counts, wanted, key=lambda count: len(self._renderer.decode(written[:count]))) - 1
+        return len(self._context) - len(written) + max(0, before)
+
     def answer(self, message: Message, max_tokens: int, room: int) -> bool:
         """Append the joint and the message, cut to `max_tokens`."""
         ids = self._renderer.reply(message, self._context[-1], max_tokens)
@@ -116,6 +128,10 @@ class ChatConversation:
 
     def open_turn(self, prefix: str) -> None:
         """Endpoints cannot continue a turn that was begun for them, so the prefix is left out."""
+
+    def locate(self, offset: int) -> int:
+        """It has no tokens."""
+        return 0
 
     async def write(self, params: SamplingParams) -> Written:
         """Ask the endpoint."""

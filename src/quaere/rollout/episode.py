@@ -11,6 +11,7 @@ from collections.abc import Callable
 from msgspec import Struct, structs
 
 from quaere.chat.protocol import Protocol
+from quaere.chat.tags import find_blocks
 from quaere.errors import SamplingFailed, SearchFailed
 from quaere.policies.sampler import SamplingParams
 from quaere.records import (
@@ -139,7 +140,7 @@ class _Play:
             stop=self.protocol.stop,
             seed=derive_seed(self.seed, index),
         )
-        started = time.perf_counter()
+        started, start = time.perf_counter(), self.conversation.num_tokens
         try:
             written = await self.conversation.write(params)
         except SamplingFailed as error:
@@ -148,9 +149,11 @@ class _Play:
         turn = Turn(
             index=index,
             text=written.text,
-            action=self.protocol.read(written.text),
+            action=self.protocol.read(written.text, self.turns),
             stop_reason=written.stop_reason,
             num_tokens=written.num_tokens,
+            start=start,
+            acts_at=self._find_action(written.text, start),
             sample_s=time.perf_counter() - started,
         )
         if isinstance(turn.action, Malformed):
@@ -158,6 +161,13 @@ class _Play:
                 return _failed(turn, "limit", "turn_tokens", "the turn was cut off before it held an action")
             return _failed(turn, "protocol", "malformed", turn.action.reason)
         return turn
+
+    def _find_action(self, text: str, start: int) -> int:
+        """At which token the block begins that the protocol marks; the turn's own start where there is none."""
+        marks = self.protocol.marks
+        blocks = find_blocks(text, ("think", *marks)) if marks else []
+        offset = next((block.start for block in blocks if block.name != "think"), None)
+        return start if offset is None else self.conversation.locate(offset)
 
     def _ended(self, turn: Turn, is_last: bool) -> EndReason | None:
         if turn.stop_reason == "failed":

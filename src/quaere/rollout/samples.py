@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from quaere.records import Episode
@@ -22,8 +24,8 @@ class Sample(Struct, frozen=True):
     advantages: tuple[float, ...]
 
 
-def make_sample(episode: Episode, advantage: float) -> Sample:
-    """The episode as a sample, every model token worth the same advantage.
+def make_sample(episode: Episode, advantage: float, factors: Sequence[float] | None = None) -> Sample:
+    """The episode as a sample, every model token worth the same advantage, or that times a factor of its own.
 
     Raises ValueError for an episode without tokens, which a text endpoint played.
     """
@@ -33,5 +35,6 @@ def make_sample(episode: Episode, advantage: float) -> Sample:
     for segment in episode.segments:
         logprobs += segment.logprobs or (0.0,) * len(segment.token_ids)
     mask = episode.loss_mask
-    advantages = tuple(advantage if flag else 0.0 for flag in mask)
+    worth = [advantage] * len(mask) if factors is None else [advantage * factor for factor in factors]
+    advantages = tuple(value if flag else 0.0 for value, flag in zip(worth, mask, strict=True))
     return Sample(episode.token_ids, mask, tuple(logprobs), advantages)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from quaere.records import Episode, Malformed
@@ -113,6 +113,22 @@ def pass_histogram(num_rights: Sequence[int], num_attempts: int) -> dict[str, fl
     counts = Counter(num_rights)
     shares = {f"passes/{number}": counts[number] / len(num_rights) for number in range(num_attempts + 1)}
     return shares | {"passes/mean": _mean(num_rights) / num_attempts}
+
+
+def mean_parts(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of every part of the rewards and of the format score; a part that some do not have, over those that do.
+
+    mean_parts([{"reward/total": 1.0, "format/think": 0.5}, {"reward/total": 0.0}])
+    -> {"reward/mean": 0.5, "format/think": 0.5}
+    """
+    names = dict.fromkeys(name for values in measured for name in values)
+    found = {}
+    for name in names:
+        area = name.partition("/")[0]
+        if area in ("reward", "format", "evidence") and name != "format/valid":  # that one is measured by hops too
+            values = [values[name] for values in measured if name in values]
+            found["reward/mean" if name == "reward/total" else name] = sum(values) / len(values)
+    return found
 
 
 def measure_memory() -> dict[str, float]:

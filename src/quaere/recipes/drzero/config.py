@@ -24,6 +24,7 @@ from quaere.rewards.difficulty import FORMAT_WEIGHT, DifficultyShape
 from quaere.rewards.formatting import Containment, InvalidRule
 from quaere.rollout.episode import Limits
 from quaere.training.learner import LearnerSettings
+from quaere.training.phases.solving import SolverConfig
 from quaere.training.settings import (
     AdapterSettings,
     CheckpointSettings,
@@ -82,22 +83,6 @@ class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
     batch: int = 256
     questions: int = 1
     attempts: int = 0
-
-
-class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The solver's phase: `batch` questions a step, a group of `attempts` at each.
-
-    SolverConfig(steps=50, batch=256, attempts=5)
-    """
-
-    steps: int = 50
-    batch: int = 256
-    attempts: int = 5
-    unbiased_std: bool = True
-    delta: float = DELTA
-    shuffle_advantages: bool = False
-    limits: Limits = Limits(sequence_tokens=3072)
-    learner: LearnerSettings = LearnerSettings(loss="clipped", epsilon=0.2)
 
 
 class DrZeroConfig(Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from quaere.objectives.advantages import Advantages
-from quaere.records import Episode
-from quaere.training.measures import measure_advantages, measure_proposals, pass_histogram
+from quaere.training.measures import mean_parts, measure_advantages, measure_proposals, pass_histogram
 from quaere.training.phases.proposing import Proposed
 from quaere.training.trainingrun import Step
 
@@ -66,22 +65,6 @@ def measure_proposer(
     }
 
 
-def mean_parts(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of every part of the rewards and of the format score; a part that some do not have, over those that do.
-
-    mean_parts([{"reward/total": 1.0, "format/think": 0.5}, {"reward/total": 0.0}])
-    -> {"reward/mean": 0.5, "format/think": 0.5}
-    """
-    names = dict.fromkeys(name for values in measured for name in values)
-    found = {}
-    for name in names:
-        area = name.partition("/")[0]
-        if area in ("reward", "format", "evidence") and name != "format/valid":  # that one is measured by hops too
-            values = [values[name] for values in measured if name in values]
-            found["reward/mean" if name == "reward/total" else name] = sum(values) / len(values)
-    return found
-
-
 def measure_generation(step: Step) -> None:
     """How many candidates were kept, and why the others were not."""
     count = len(step.candidates)
@@ -90,21 +73,3 @@ def measure_generation(step: Step) -> None:
     for reason in {candidate.reason for candidate in step.candidates if candidate.reason}:
         dropped = sum(candidate.reason == reason for candidate in step.candidates)
         step.metrics[f"curriculum/{reason.replace(' ', '_')}"] = float(dropped)
-
-
-def measure_solver(
-    step: Step,
-    episodes: Sequence[Episode],
-    paid: Sequence[Mapping[str, float]],
-    advantages: Advantages,
-    num_attempts: int,
-) -> None:
-    """Rewards, advantages, and how often each question was solved."""
-    rights: dict[str, list[float]] = {}
-    for episode, parts, advantage in zip(episodes, paid, advantages.values.tolist(), strict=True):
-        step.keep(episode, {**parts, "advantage": advantage})
-        rights.setdefault(episode.task.id, []).append(parts["answer/exact_match"])
-    step.metrics |= {"reward/mean": 0.0} | mean_parts(paid)
-    step.metrics |= measure_advantages(advantages)
-    whole = [int(sum(group)) for group in rights.values() if len(group) == num_attempts]
-    step.metrics |= pass_histogram(whole, num_attempts)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from quaere.recipes.drzero.config import PRESETS, DrZeroConfig, check_config
 from quaere.recipes.drzero.measuring import GRPO_ROLLOUTS
-from quaere.recipes.drzero.opening import check_openable, open_run, plan_memory
 from quaere.recipes.drzero.prompts import solver_protocol
 from quaere.recipes.drzero.train import ROLES, count_batches, count_candidates, count_steps, evolve
 from quaere.recipes.registry import Recipe
 from quaere.runs import Run
 from quaere.training.estimate import estimate_rollouts
+from quaere.training.opening import check_openable, open_run, plan_memory
 from quaere.training.reporting import Reporter
 from quaere.training.trainingrun import TrainingRun
 
@@ -66,7 +66,7 @@ def plan(config: DrZeroConfig) -> list[tuple[str, str]]:
             f"{solver.steps} steps of {solver.batch} questions; a step plays {solver.batch * solver.attempts} "
             f"episodes, {solver_tokens:,} tokens at most",
         ),
-        *plan_memory(config),
+        *plan_memory(config, (config.proposer, config.solver)),
     ]
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import random
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from quaere.errors import TrainingStopped
 from quaere.objectives.advantages import Advantages, grpo, hrpo, reinforce_global
 from quaere.recipes.drzero.config import ProposerConfig
 from quaere.rewards.difficulty import ProposerReward, proposer_reward
+from quaere.training.phases.playing import check_finite, shuffled
 from quaere.training.phases.proposing import Proposed
 
 
@@ -68,17 +65,3 @@ def proposer_advantages(
     else:
         found = reinforce_global(rewards, **options)
     return shuffled(found, seed) if config.shuffle_advantages else found
-
-
-def shuffled(advantages: Advantages, seed: int) -> Advantages:
-    """The same advantages given to the wrong episodes: a control that must not learn."""
-    order = list(range(len(advantages.values)))
-    random.Random(seed).shuffle(order)
-    return structs.replace(advantages, values=advantages.values[torch.tensor(order, dtype=torch.long)])
-
-
-def check_finite(rewards: Sequence[float]) -> None:
-    """Stop before any weight moves if a reward is not a number."""
-    for number, reward in enumerate(rewards):
-        if not math.isfinite(reward):
-            raise TrainingStopped(f"the reward of episode {number} of the batch is not finite; no weight was changed")

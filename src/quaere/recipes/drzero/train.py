@@ -16,7 +16,6 @@ from quaere.recipes.drzero.config import DrZeroConfig, GenerationConfig, Propose
 from quaere.recipes.drzero.measuring import measure_generation, measure_proposer
 from quaere.recipes.drzero.prompts import proposer_protocol, solver_protocol
 from quaere.recipes.drzero.rewards import judge_proposal, proposer_advantages
-from quaere.recipes.drzero.solving import train_solver
 from quaere.records import ProposeTask
 from quaere.rollout.seeds import derive_seed
 from quaere.search.searcher import Searcher
@@ -25,6 +24,7 @@ from quaere.training.phases.drawing import Passages, draw_tasks
 from quaere.training.phases.playing import Stage, can_be_judged, learn
 from quaere.training.phases.proposing import Proposed, propose_jobs, read_proposal
 from quaere.training.phases.selecting import judge_attempts, judge_form, make_candidate, remember_questions
+from quaere.training.phases.solving import Solver, train_solver
 from quaere.training.trainingrun import Step, TrainingRun
 
 ROLES = ("proposer", "solver")
@@ -125,7 +125,7 @@ class _DrZero:
     async def train_solver(self, iteration: int) -> None:
         """GRPO: a group of answers to each question, paid by exact match (Eq. 5)."""
         config, seed = self.config.solver, self.config.seed
-        await train_solver(self.training, self.stage, iteration, config, protocol=self.asking, seed=seed)
+        await train_solver(self.training, self.stage, iteration, config, solver=Solver(self.asking), seed=seed)
 
     # ---------------------------------------------------------------------------------------------- what they share
 

@@ -22,11 +22,12 @@ from typing import Literal
 from msgspec import Struct
 
 from quaere.errors import BadInput
-from quaere.recipes.drzero.config import DrZeroConfig, GenerationConfig, ProposerConfig, SolverConfig
+from quaere.recipes.drzero.config import DrZeroConfig, GenerationConfig, ProposerConfig
 from quaere.recipes.drzero.config import check_config as check_drzero
 from quaere.rewards.evidence import BREVITY_TOKENS, BREVITY_WEIGHT, SPAN_WEIGHT, VALUE_WEIGHT, EvidenceCheck
 from quaere.rewards.guards import GUARDS, OURS, PAPER
 from quaere.training.learner import LearnerSettings
+from quaere.training.phases.solving import SolverConfig
 from quaere.training.phases.verifying import VerifierSettings
 from quaere.training.selector.selector import SelectorSettings
 

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from quaere.recipes.drzero.opening import Opened, check_openable, open_run
 from quaere.recipes.drzero.recipe import plan as plan_drzero
 from quaere.recipes.drzero.train import ROLES, count_steps
 from quaere.recipes.eve.config import PRESETS, EveConfig, check_config
@@ -27,6 +26,7 @@ from quaere.recipes.registry import Recipe
 from quaere.rollout.policy import ChatPolicy
 from quaere.rollout.questions import read_questions
 from quaere.runs import Run
+from quaere.training.opening import Opened, check_openable, open_run
 from quaere.training.phases.drawing import Passages
 from quaere.training.phases.verifying import open_hosted
 from quaere.training.reporting import Reporter

@@ -19,7 +19,6 @@ from msgspec import structs
 from quaere.chat.messages import Quoted
 from quaere.recipes.drzero.measuring import measure_generation, measure_proposer
 from quaere.recipes.drzero.rewards import proposer_advantages
-from quaere.recipes.drzero.solving import train_solver
 from quaere.recipes.drzero.train import ROLES, count_batches, count_documents, documents_a_batch
 from quaere.recipes.eve.config import EveConfig
 from quaere.recipes.eve.documents import Documents, SelectedDocuments
@@ -37,6 +36,7 @@ from quaere.training.phases.attempting import rights
 from quaere.training.phases.playing import Stage, can_be_judged, learn
 from quaere.training.phases.proposing import propose_jobs, read_proposal
 from quaere.training.phases.selecting import judge_attempts, judge_form, make_candidate, remember_questions
+from quaere.training.phases.solving import Solver, train_solver
 from quaere.training.selector.feedback import Choice, Pulled
 from quaere.training.selector.selector import Selector
 from quaere.training.trainingrun import Step, TrainingRun
@@ -128,9 +128,8 @@ class Eve:
             self.stage,
             iteration,
             self.config.solver,
-            protocol=self.asking,
+            solver=Solver(self.asking, pay),
             seed=self.config.seed,
-            pay=pay,
         )
 
     def teach_selector(self, iteration: int) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import torch
+from msgspec import structs
 
 from quaere.chat.protocol import Protocol
+from quaere.errors import TrainingStopped
 from quaere.objectives.advantages import Advantages
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode
@@ -78,9 +84,34 @@ def can_be_judged(proposed: Proposed, attempts: Sequence[Episode]) -> bool:
     return proposed.question is None or len(attempts) >= 2
 
 
-def learn(step: Step, episodes: Sequence[Episode], advantages: Advantages) -> None:
-    """One update on these episodes; none if no episode did better or worse than those it is compared with."""
+def learn(
+    step: Step,
+    episodes: Sequence[Episode],
+    advantages: Advantages,
+    weigh: Callable[[Episode], Sequence[float]] | None = None,
+) -> None:
+    """One update on these episodes; none if no episode did better or worse than those it is compared with.
+
+    `weigh` gives each token of an episode a factor for the episode's advantage.
+    """
     values = advantages.values.tolist()
-    samples = [make_sample(episode, value) for episode, value in zip(episodes, values, strict=True)]
+    samples = [
+        make_sample(episode, value, weigh(episode) if weigh else None)
+        for episode, value in zip(episodes, values, strict=True)
+    ]
     if any(values):
         step.metrics |= step.learner.step(samples)
+
+
+def shuffled(advantages: Advantages, seed: int) -> Advantages:
+    """The same advantages given to the wrong episodes: a control that must not learn."""
+    order = list(range(len(advantages.values)))
+    random.Random(seed).shuffle(order)
+    return structs.replace(advantages, values=advantages.values[torch.tensor(order, dtype=torch.long)])
+
+
+def check_finite(rewards: Sequence[float]) -> None:
+    """Stop before any weight moves if a reward is not a number."""
+    for number, reward in enumerate(rewards):
+        if not math.isfinite(reward):
+            raise TrainingStopped(f"the reward of episode {number} of the batch is not finite; no weight was changed")

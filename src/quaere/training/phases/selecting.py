@@ -88,17 +88,21 @@ def measure_verdicts(kept: Sequence[Candidate], curriculum: Sequence[Candidate])
     }
 
 
-def draw_questions(curriculum: Sequence[Candidate], number: int, batch: int, seed: int) -> list[Question]:
-    """The questions of a step: the curriculum in shuffled rounds, each question once a round.
+def as_questions(curriculum: Sequence[Candidate]) -> list[Question]:
+    """A curriculum as questions to be answered."""
+    return [Question(item.id, item.question, (item.answer,), item.hops) for item in curriculum]
+
+
+def draw_questions(questions: Sequence[Question], number: int, batch: int, seed: int) -> list[Question]:
+    """The questions of a step: all of them in shuffled rounds, each once a round.
 
     With fewer questions than a batch holds, a step takes them all.
     """
-    batch = min(batch, len(curriculum))
+    batch = min(batch, len(questions))
     places = range(number * batch, (number + 1) * batch)
-    rounds: dict[int, list[Candidate]] = {}
-    for turn in {place // len(curriculum) for place in places}:
-        rounds[turn] = list(curriculum)
+    rounds: dict[int, list[Question]] = {}
+    for turn in {place // len(questions) for place in places}:
+        rounds[turn] = list(questions)
         random.Random(derive_seed(seed, "round", turn)).shuffle(rounds[turn])
-    chosen = [rounds[place // len(curriculum)][place % len(curriculum)] for place in places]
-    unique = {candidate.id: candidate for candidate in chosen}  # a batch may span two rounds
-    return [Question(item.id, item.question, (item.answer,), item.hops) for item in unique.values()]
+    chosen = [rounds[place // len(questions)][place % len(questions)] for place in places]
+    return list({question.id: question for question in chosen}.values())  # a batch may span two rounds

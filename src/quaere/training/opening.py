@@ -1,23 +1,90 @@
-"""Opening what a run of a proposer and a solver needs, and what it will take of the machine."""
+"""Opening what a run needs, whatever its recipe, and what it will take of the machine."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Protocol
 
 from msgspec import Struct, structs
 
+from quaere.chat.prompts import PromptStyle
 from quaere.errors import BadInput
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.device import choose_device
-from quaere.recipes.drzero.config import DrZeroConfig
+from quaere.rollout.episode import Limits
 from quaere.search.index import Index, open_index
 from quaere.search.searcher import LocalSearcher, Searcher, open_searcher
 from quaere.training.actors import Actors, open_actors
 from quaere.training.estimate import estimate_run
 from quaere.training.exporting import find_notes
+from quaere.training.learner import LearnerSettings
 from quaere.training.reporting import Reporter
+from quaere.training.settings import AdapterSettings, EngineSettings, SamplingSettings, SearchSettings
+
+
+class RunConfig(Protocol):
+    """What every recipe's config has."""
+
+    @property
+    def model(self) -> str:
+        """Whom to begin with."""
+        ...
+
+    @property
+    def index(self) -> str:
+        """The documents."""
+        ...
+
+    @property
+    def search_url(self) -> str:
+        """A search server to ask instead of the index itself, or ""."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Of everything that is drawn."""
+        ...
+
+    @property
+    def prompts(self) -> PromptStyle:
+        """How much is explained to the policy."""
+        ...
+
+    @property
+    def engine(self) -> EngineSettings:
+        """How it samples."""
+        ...
+
+    @property
+    def adapter(self) -> AdapterSettings:
+        """Which weights learn."""
+        ...
+
+    @property
+    def sampling(self) -> SamplingSettings:
+        """How it draws."""
+        ...
+
+    @property
+    def search(self) -> SearchSettings:
+        """What to do about searches that fail."""
+        ...
+
+
+class Learning(Protocol):
+    """A phase in which something learns."""
+
+    @property
+    def learner(self) -> LearnerSettings:
+        """How."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """From episodes how long."""
+        ...
 
 
 class Opened(Struct, frozen=True):
@@ -32,7 +99,7 @@ class Opened(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def open_run(config: DrZeroConfig, roles: Sequence[str], reporter: Reporter) -> AsyncIterator[Opened]:
+async def open_run(config: RunConfig, roles: Sequence[str], reporter: Reporter) -> AsyncIterator[Opened]:
     """Open everything, and close it behind whoever used it."""
     index = open_documents(config)
     searcher: Searcher = open_searcher(config.search_url) if config.search_url else LocalSearcher(index)
@@ -55,7 +122,7 @@ async def open_run(config: DrZeroConfig, roles: Sequence[str], reporter: Reporte
         await searcher.close()
 
 
-def check_openable(config: DrZeroConfig, recipe: str, dialect: str) -> None:
+def check_openable(config: RunConfig, recipe: str, dialect: str) -> None:
     """Refuse a model or an index that cannot be opened, or a model that was taught to be spoken to otherwise."""
     if not config.model:
         raise BadInput("no model is named", hint=f"quaere evolve {recipe} --model smollm2-135m --index DIR")
@@ -75,7 +142,7 @@ def check_openable(config: DrZeroConfig, recipe: str, dialect: str) -> None:
     resolve_model(config.model)  # found, or downloaded, before a run is begun for it
 
 
-def open_documents(config: DrZeroConfig, recipe: str = "drzero") -> Index:
+def open_documents(config: RunConfig, recipe: str = "drzero") -> Index:
     """The index whose passages the proposer starts from; searching may go through a server instead."""
     if not config.index:
         raise BadInput("no index is named", hint=f"quaere evolve {recipe} --model M --index DIR")
@@ -87,10 +154,10 @@ def open_documents(config: DrZeroConfig, recipe: str = "drzero") -> Index:
     return open_index(Path(config.index))
 
 
-def plan_memory(config: DrZeroConfig) -> list[tuple[str, str]]:
-    """What the larger of the two phases needs, by the sizes of the model."""
+def plan_memory(config: RunConfig, phases: Sequence[Learning]) -> list[tuple[str, str]]:
+    """What the largest of the phases needs, by the sizes of the model."""
     device = choose_device(config.engine.device)
-    phases = [
+    estimates = [
         estimate_run(
             resolve_model(config.model).path,
             adapter=config.adapter,
@@ -99,9 +166,9 @@ def plan_memory(config: DrZeroConfig) -> list[tuple[str, str]]:
             sequence_tokens=phase.limits.sequence_tokens,
             device="cuda" if device == "cuda" else "cpu",
         )
-        for phase in (config.proposer, config.solver)
+        for phase in phases
     ]
-    largest = max(phases, key=lambda estimate: estimate.memory.total)
+    largest = max(estimates, key=lambda estimate: estimate.memory.total)
     parts = [(name, size) for name, size in structs.asdict(largest.memory).items() if size >= 2**20]
     said = ", ".join(f"{name.replace('_', ' ')} {size / 2**30:.2f}" for name, size in parts)
     return [

@@ -1,0 +1,120 @@
+"""The solver's phase: a group of answers to each question, compared with one another (GRPO; Dr. Zero, Eq. 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+
+from quaere.chat.protocol import Protocol
+from quaere.objectives.advantages import DELTA, Advantages, grpo
+from quaere.records import Episode, Question
+from quaere.rollout.episode import Limits
+from quaere.rollout.seeds import derive_seed
+from quaere.training.learner import LearnerSettings
+from quaere.training.measures import mean_parts, measure_advantages, pass_histogram
+from quaere.training.phases.attempting import attempt_jobs, solver_reward
+from quaere.training.phases.playing import Stage, check_finite, learn, shuffled
+from quaere.training.phases.selecting import as_questions, draw_questions, measure_verdicts
+from quaere.training.trainingrun import TrainingRun
+
+Pay = Callable[[Episode], Mapping[str, float]]
+"""What an attempt earned, part by part; `reward/total` is what it is paid, `answer/exact_match` if it was right."""
+
+
+class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """The solver's phase: `batch` questions a step, a group of `attempts` at each.
+
+    SolverConfig(steps=50, batch=256, attempts=5)
+    """
+
+    steps: int = 50
+    batch: int = 256
+    attempts: int = 5
+    unbiased_std: bool = True
+    delta: float = DELTA
+    shuffle_advantages: bool = False
+    limits: Limits = Limits(sequence_tokens=3072)
+    learner: LearnerSettings = LearnerSettings(loss="clipped", epsilon=0.2)
+
+
+def pay_exact_match(episode: Episode) -> dict[str, float]:
+    """1 for the right answer, 0 for any other."""
+    reward = solver_reward(episode)
+    return {"answer/exact_match": reward, "reward/total": reward}
+
+
+class Solver(Struct, frozen=True):
+    """A way of solving: how it is spoken to, what an attempt is paid, and what else is of interest.
+
+    `weigh` gives every token of an attempt a factor for its advantage; None counts them all alike. `measure` adds
+    metrics of its own to a step.
+
+        Solver(ToolCallSolver(), pay_exact_match)
+    """
+
+    protocol: Protocol
+    pay: Pay = pay_exact_match
+    weigh: Callable[[Episode], Sequence[float]] | None = None
+    measure: Callable[[Sequence[Episode]], Mapping[str, float]] | None = None
+
+
+async def train_solver(
+    training: TrainingRun, stage: Stage, iteration: int, config: SolverConfig, *, solver: Solver, seed: int
+) -> None:
+    """Practise on what the iteration has kept, and on what people have said about it."""
+    kept = training.store.candidates(iteration=iteration, kept=True)
+    curriculum = training.store.curriculum(iteration)
+    if not curriculum:
+        why = "every question that was kept was rejected" if kept else "no question was kept"
+        training.reporter.note(f"iteration {iteration + 1}: {why}, so the solver learns nothing")
+        training.skip(config.steps)
+        return
+    verdicts = measure_verdicts(kept, curriculum)
+    questions = as_questions(curriculum)
+    await practise(training, stage, iteration, config, solver=solver, questions=questions, seed=seed, also=verdicts)
+
+
+async def practise(
+    training: TrainingRun,
+    stage: Stage,
+    iteration: int,
+    config: SolverConfig,
+    *,
+    solver: Solver,
+    questions: Sequence[Question],
+    seed: int,
+    also: Mapping[str, float] | None = None,
+) -> None:
+    """GRPO on these questions; `also` are metrics every step repeats."""
+    for step in training.steps(iteration, "solver", config.steps, role="solver", settings=config.learner):
+        asked = draw_questions(questions, step.number, config.batch, derive_seed(seed, "questions", iteration))
+        jobs = attempt_jobs(solver.protocol, asked, config.attempts, step.name)
+        played = await stage.play(step, "solver", jobs, config.limits)
+        episodes = [episode for episode in played.episodes if not episode.search_failed]
+        paid = [solver.pay(episode) for episode in episodes]
+        rewards = [parts["reward/total"] for parts in paid]
+        check_finite(rewards)
+        places = {question.id: number for number, question in enumerate(asked)}
+        groups = [places[episode.task.id] for episode in episodes]
+        advantages = grpo(rewards, groups, delta=config.delta, unbiased=config.unbiased_std)
+        if config.shuffle_advantages:
+            advantages = shuffled(advantages, step.seed)
+        learn(step, episodes, advantages, solver.weigh)
+        for episode, parts, advantage in zip(episodes, paid, advantages.values.tolist(), strict=True):
+            step.keep(episode, {**parts, "advantage": advantage})
+        step.metrics |= measure_solver(episodes, paid, advantages, config.attempts)
+        step.metrics |= solver.measure(episodes) if solver.measure else {}
+        step.metrics |= also or {}
+
+
+def measure_solver(
+    episodes: Sequence[Episode], paid: Sequence[Mapping[str, float]], advantages: Advantages, num_attempts: int
+) -> dict[str, float]:
+    """Rewards, advantages, and how often each question was solved."""
+    rights: dict[str, list[float]] = {}
+    for episode, parts in zip(episodes, paid, strict=True):
+        rights.setdefault(episode.task.id, []).append(parts["answer/exact_match"])
+    whole = [int(sum(group)) for group in rights.values() if len(group) == num_attempts]
+    measured = {"reward/mean": 0.0} | mean_parts(paid) | measure_advantages(advantages)
+    return measured | pass_histogram(whole, num_attempts)
