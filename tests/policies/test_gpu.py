@@ -7,10 +7,11 @@ import pytest
 import torch
 
 import tiny
-from quaere.policies.native.bridge import use_packed_attention
+from quaere.policies.native.bridge import merge_products, use_packed_attention
 from quaere.policies.native.engine import Engine, Request
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import SamplingParams
+from quaere.training.adapters import copy_weights
 
 pytestmark = [
     pytest.mark.gpu,
@@ -18,9 +19,9 @@ pytestmark = [
 ]
 
 
-def make_engine(family="llama", dtype=torch.float32, max_rows=16):
-    model = tiny.model(family).to("cuda", dtype)
-    return Engine(use_packed_attention(model), tiny.tokenizer().decode, max_rows=max_rows, max_step_tokens=100)
+def make_engine(family="llama", dtype=torch.float32, max_rows=16, max_step_tokens=100, seed=0):
+    model = use_packed_attention(tiny.model(family, seed=seed).to("cuda", dtype))
+    return Engine(model, tiny.tokenizer().decode, max_rows=max_rows, max_step_tokens=max_step_tokens)
 
 
 def requests(count, temperature):
@@ -55,6 +56,48 @@ def test_log_probs_agree_with_plain_transformers(family, dtype, tolerance):
         rows = torch.log_softmax(logits, -1)[request.num_prompt - 1 : -1]
         expected = rows.gather(1, torch.tensor(request.new_tokens, device="cuda")[:, None])[:, 0].cpu()
         assert (torch.tensor(request.logprobs) - expected).abs().max() < tolerance
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "gemma2", "gemma3"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-3), (torch.bfloat16, 0.15)])
+def test_thousands_of_tokens_in_one_pass(family, dtype, tolerance):
+    draw = random.Random(1)
+    tokens = [draw.randrange(400) for _ in range(3000)]
+    with torch.no_grad():
+        logits = tiny.model(family).to("cuda", dtype)(torch.tensor([tokens], device="cuda")).logits[0].float()
+    rows = torch.log_softmax(logits, -1)[:-1]
+    expected = rows.gather(1, torch.tensor(tokens[1:], device="cuda")[:, None])[:, 0].cpu()
+    found = torch.tensor(make_engine(family, dtype, max_step_tokens=4096).score(tokens)[1:])
+    assert (found - expected).abs().max() < tolerance
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "gemma2"])
+def test_new_weights_reach_steps_that_were_captured(family):
+    engine = make_engine(family)
+    before = run(engine, requests(24, temperature=0.7))
+    copy_weights(tiny.model(family, seed=1), engine.model)
+    engine.forget()
+    after = run(engine, requests(24, temperature=0.7))
+    expected = run(make_engine(family, seed=1), requests(24, temperature=0.7))
+    assert [request.new_tokens for request in after] == [request.new_tokens for request in expected]
+    assert [request.new_tokens for request in after] != [request.new_tokens for request in before]
+
+
+def test_a_second_engine_over_a_model_moves_none_of_its_weights():
+    engine = make_engine()
+    places = [weight.data_ptr() for weight in engine.model.parameters()]
+    Engine(engine.model, tiny.tokenizer().decode, max_rows=2)
+    assert [weight.data_ptr() for weight in engine.model.parameters()] == places
+
+
+def test_merged_weights_are_held_once():
+    model = tiny.model("qwen2", hidden_size=256, intermediate_size=1024, head_dim=64).to("cuda", torch.bfloat16)
+    before = torch.cuda.memory_allocated()
+    assert merge_products(model) == 6
+    assert torch.cuda.memory_allocated() <= before
+    for layer in model.model.layers:
+        storages = [part.weight.untyped_storage().data_ptr() for part in (layer.mlp.gate_proj, layer.mlp.up_proj)]
+        assert len(set(storages)) == 1
 
 
 def test_sequences_scored_together_score_as_they_do_alone():

@@ -114,15 +114,35 @@ def test_norm(width):
     torch.testing.assert_close(fused.rms_norm(states, weight, 1e-5), expected)
 
 
-def test_gate():
-    gate, up = randn(1, 7, 300), randn(1, 7, 300, seed=1)
-    torch.testing.assert_close(fused.gated_silu(gate, up), torch.nn.functional.silu(gate) * up)
+def test_norm_of_heads_in_a_slice_of_wider_rows():
+    states, weight = randn(1, 5, 80)[..., 16:64].view(1, 5, 6, 8), randn(8, seed=1)
+    assert torch.equal(fused.rms_norm(states, weight, 1e-5), fused.rms_norm(states.contiguous(), weight, 1e-5))
+    swapped = states.transpose(1, 2)
+    assert torch.equal(fused.rms_norm(swapped, weight, 1e-5), fused.rms_norm(swapped.contiguous(), weight, 1e-5))
 
 
+@pytest.mark.parametrize("width", [5, 300, 512, 1300])
+def test_gate(width):
+    gate, up = randn(1, 7, width), randn(1, 7, width, seed=1)
+    expected = torch.nn.functional.silu(gate) * up
+    torch.testing.assert_close(fused.gated_silu(gate, up), expected)
+    sliced = fused.gated_silu(*torch.cat([gate, up], -1).split(width, -1))
+    torch.testing.assert_close(sliced, expected)
+    assert sliced.is_contiguous()
+
+
+def heads_of_a_projection(dim, is_merged):
+    """Queries, keys and values as a model has them: 6, 2 and 2 heads of 5 tokens, perhaps slices of the same rows."""
+    parts = randn(1, 5, 10 * dim).split([6 * dim, 2 * dim, 2 * dim], -1)
+    if not is_merged:
+        parts = [part.contiguous() for part in parts]
+    return [part.view(1, 5, -1, dim).transpose(1, 2) for part in parts]
+
+
+@pytest.mark.parametrize("is_merged", [False, True])
 @pytest.mark.parametrize("dim", [16, 24, 64])
-def test_rotation(dim):
-    # As a model has them: heads and tokens of a projection, swapped.
-    query, key = randn(1, 5, 6, dim).transpose(1, 2), randn(1, 5, 2, dim, seed=1).transpose(1, 2)
+def test_rotation(dim, is_merged):
+    query, key, _ = heads_of_a_projection(dim, is_merged)
     cosines, sines = randn(1, 5, dim, seed=2), randn(1, 5, dim, seed=3)
 
     def turned(states):
@@ -132,6 +152,20 @@ def test_rotation(dim):
     found = fused.rotate(query, key, cosines, sines)
     torch.testing.assert_close(found[0], turned(query))
     torch.testing.assert_close(found[1], turned(key))
+
+
+def test_slices_of_the_same_rows_are_written_and_attended_to_as_any_other():
+    slots, positions = torch.tensor([2, 2, 0, 3, 3], device=DEVICE), torch.tensor([0, 1, 31, 7, 8], device=DEVICE)
+    spans = [Span(2, 0, 2, 0), Span(0, 31, 1, 2), Span(3, 7, 2, 3)]
+    found = []
+    for is_merged in (False, True):
+        query, key, value = heads_of_a_projection(16, is_merged)
+        keys, values = torch.zeros(4, 2, 32, 16, device=DEVICE), torch.zeros(4, 2, 32, 16, device=DEVICE)
+        fused.write_slots(keys, values, key, value, slots, positions)
+        prefilled = kernels.prefill_attention(query, keys, values, kernels.query_blocks(spans, DEVICE), Kind(0.3))
+        decoded = kernels.decode_attention(query, keys, values, slots, positions, Kind(0.3))
+        found.append((keys, values, prefilled, decoded))
+    assert all(torch.equal(plain, merged) for plain, merged in zip(*found, strict=True))
 
 
 def test_writing_to_slots():
@@ -146,7 +180,7 @@ def test_writing_to_slots():
     assert torch.equal(values, expected_values)
 
 
-@pytest.mark.parametrize(("family", "num_fused"), [("llama", 11), ("qwen3", 17), ("gemma2", 1), ("gpt2", 0)])
+@pytest.mark.parametrize(("family", "num_fused"), [("llama", 17), ("qwen3", 23), ("gemma2", 7), ("gpt2", 0)])
 def test_a_fused_model_says_the_same(family, num_fused):
     model = tiny.model(family).to(DEVICE)
     ids = torch.arange(30, device=DEVICE)[None]
@@ -154,6 +188,12 @@ def test_a_fused_model_says_the_same(family, num_fused):
         expected = model(ids).logits
         assert fuse(model) == num_fused
         torch.testing.assert_close(model(ids).logits, expected, atol=1e-4, rtol=1e-4)
+        for weight in model.parameters():
+            weight.mul_(0.9)
+        theirs = tiny.model(family).to(DEVICE)
+        for weight in theirs.parameters():
+            weight.mul_(0.9)
+        torch.testing.assert_close(model(ids).logits, theirs(ids).logits, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("size", [7, 4096, 4097, 9000])

@@ -21,10 +21,13 @@ from torch import Tensor
 from quaere.errors import BadInput, ModelMissing
 from quaere.policies.native.attention import Pass
 from quaere.policies.native.kinds import Kind
+from quaere.policies.native.merging import merge
 from quaere.policies.native.products import use_int8
 from quaere.policies.native.varlen import VARLEN, Packing, varlen_attention
 
 ATTENTION = "quaere_packed"
+# Layers that a model calls with the same states.
+SIDE_BY_SIDE = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 _pass: ContextVar[Pass] = ContextVar("quaere_packed_pass")
 
 
@@ -73,17 +76,32 @@ def use_packed_attention(model: Any) -> Any:
 
 
 def fuse(model: Any) -> int:
-    """Put one kernel in the place of each norm, gate and rotation of a model that samples; returns how many.
+    """Put one kernel in the place of several, everywhere in a model that samples; returns in how many places.
 
-    A replacement is tried on random numbers first, and stays only where it says what the model's own code says.
+    Products of the same states become one. So does each norm, gate and rotation: a replacement is tried on random
+    numbers first, and stays only where it says what the model's own code says.
     """
-    num_fused = 0
+    num_fused = merge_products(model)
     for module in model.modules():
         if hasattr(module, "variance_epsilon") and hasattr(module, "weight"):
             num_fused += _replace(module, partial(_fused_norm, module), module.weight.shape[0])
         elif all(hasattr(module, name) for name in ("gate_proj", "up_proj", "down_proj")):
             num_fused += _replace(module, partial(_fused_gate, module), module.gate_proj.weight.shape[1])
     return num_fused + _fuse_rotation(model)
+
+
+def merge_products(model: Any) -> int:
+    """Let query, key and value be one product, and gate and up; returns how many there are of these."""
+    groups = [
+        [getattr(module, name) for name in names]
+        for module in model.modules()
+        for names in SIDE_BY_SIDE
+        if all(hasattr(module, name) for name in names)
+    ]
+    num_merged = sum(merge(layers) for layers in groups)
+    if num_merged and torch.cuda.is_available():
+        torch.cuda.empty_cache()  # the memory of the single weights, in pieces too small for the next matrix
+    return num_merged
 
 
 def _fused_norm(module: Any, states: Tensor) -> Tensor:

@@ -18,33 +18,39 @@ from torch import Tensor
 def rms_norm(states: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """`states / rms(states) * weight` over the last dimension; rounded before the weight comes in, as models do."""
     width = states.shape[-1]
-    flat = states.reshape(-1, width)
-    output = torch.empty_like(flat)
-    _norm_kernel[(len(flat),)](flat, weight, output, epsilon, WIDTH=width, BLOCK=triton.next_power_of_2(width))
-    return output.view(states.shape)
+    # Heads may be a slice of wider rows, (1, tokens, heads, width): two strides reach them without a copy.
+    rows = states.reshape(-1, *states.shape[-2:])
+    output = states.new_empty(states.shape)
+    _norm_kernel[(rows.shape[0] * rows.shape[1],)](
+        rows, weight, output, epsilon, rows.stride(0), rows.stride(1), rows.shape[1],
+        WIDTH=width, BLOCK=triton.next_power_of_2(width),
+    )  # fmt: skip
+    return output
 
 
 def gated_silu(gate: Tensor, up: Tensor) -> Tensor:
-    """`silu(gate) * up`."""
-    output = torch.empty_like(gate)
-    size = gate.numel()
-    _gate_kernel[(triton.cdiv(size, 1024),)](gate, up, output, size, BLOCK=1024)
+    """`silu(gate) * up`; both may be slices of wider rows."""
+    width = gate.shape[-1]
+    gates, ups = gate.reshape(-1, width), up.reshape(-1, width)
+    output = gate.new_empty(gate.shape)
+    _gate_kernel[(len(gates), triton.cdiv(width, 512))](
+        gates, ups, output, gates.stride(0), ups.stride(0), width, BLOCK=512
+    )
     return output
 
 
 def rotate(query: Tensor, key: Tensor, cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor]:
     """Rotary positions: `(1, heads, tokens, dim)` and `(1, key heads, tokens, dim)`, angles as `(1, tokens, dim)`."""
-    return _rotate_one(query, cosines, sines), _rotate_one(key, cosines, sines)
-
-
-def _rotate_one(states: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    _, heads, tokens, dim = states.shape
-    output = states.new_empty(1, tokens, heads, dim)
-    _rotate_kernel[(tokens,)](
-        states, cosines, sines, output, states.stride(1), states.stride(2), cosines.stride(1),
-        HEADS=heads, HALF=dim // 2, BLOCK_H=triton.next_power_of_2(heads), BLOCK=triton.next_power_of_2(dim // 2),
+    _, heads, tokens, dim = query.shape
+    key_heads = key.shape[1]
+    new_query, new_key = query.new_empty(1, tokens, heads, dim), key.new_empty(1, tokens, key_heads, dim)
+    _rotate_kernel[(tokens, 2)](
+        query, key, cosines, sines, new_query, new_key,
+        query.stride(1), query.stride(2), key.stride(1), key.stride(2), cosines.stride(1), sines.stride(1),
+        HEADS=heads, KEY_HEADS=key_heads, HALF=dim // 2, BLOCK_H=triton.next_power_of_2(heads),
+        BLOCK_K=triton.next_power_of_2(key_heads), BLOCK=triton.next_power_of_2(dim // 2),
     )  # fmt: skip
-    return output.transpose(1, 2)
+    return new_query.transpose(1, 2), new_key.transpose(1, 2)
 
 
 def write_slots(keys: Tensor, values: Tensor, key: Tensor, value: Tensor, slots: Tensor, positions: Tensor) -> None:
@@ -76,51 +82,77 @@ def draw_tokens(logits: Tensor, temperatures: Tensor, numbers: Tensor) -> tuple[
 
 
 @triton.jit
-def _norm_kernel(states, weight, output, epsilon, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
+def _norm_kernel(
+    states, weight, output, epsilon, stride_outer, stride_inner, num_inner, WIDTH: tl.constexpr, BLOCK: tl.constexpr
+):
+    row = tl.program_id(0)
     at = tl.arange(0, BLOCK)
     there = at < WIDTH
-    x = tl.load(states + row * WIDTH + at, mask=there, other=0.0).to(tl.float32)
+    source = states + (row // num_inner).to(tl.int64) * stride_outer + (row % num_inner).to(tl.int64) * stride_inner
+    x = tl.load(source + at, mask=there, other=0.0).to(tl.float32)
     scale = 1.0 / tl.sqrt(tl.sum(x * x, 0) / WIDTH + epsilon)
     normed = (x * scale).to(output.dtype.element_ty)
     w = tl.load(weight + at, mask=there, other=0.0)
     tl.store(
-        output + row * WIDTH + at, (normed.to(tl.float32) * w.to(tl.float32)).to(output.dtype.element_ty), mask=there
-    )
+        output + row.to(tl.int64) * WIDTH + at, (normed.to(tl.float32) * w.to(tl.float32)).to(output.dtype.element_ty),
+        mask=there,
+    )  # fmt: skip
 
 
 @triton.jit
-def _gate_kernel(gate, up, output, size, BLOCK: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    there = at < size
-    g = tl.load(gate + at, mask=there, other=0.0).to(tl.float32)
-    u = tl.load(up + at, mask=there, other=0.0).to(tl.float32)
+def _gate_kernel(gate, up, output, gate_row, up_row, width, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    there = at < width
+    g = tl.load(gate + row * gate_row + at, mask=there, other=0.0).to(tl.float32)
+    u = tl.load(up + row * up_row + at, mask=there, other=0.0).to(tl.float32)
     opened = (g * tl.sigmoid(g)).to(output.dtype.element_ty).to(tl.float32)
-    tl.store(output + at, (opened * u).to(output.dtype.element_ty), mask=there)
+    tl.store(output + row * width + at, (opened * u).to(output.dtype.element_ty), mask=there)
 
 
 @triton.jit
 def _rotate_kernel(
-    states, cosines, sines, output, stride_head, stride_token, stride_angle,
-    HEADS: tl.constexpr, HALF: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK: tl.constexpr,
+    query, key, cosines, sines, new_query, new_key,
+    query_head, query_token, key_head, key_token, cosine_token, sine_token,
+    HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, HALF: tl.constexpr,
+    BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
+    cosines = cosines + token * cosine_token
+    sines = sines + token * sine_token
+    if tl.program_id(1) == 0:
+        _rotate_heads(
+            query + token * query_token, cosines, sines, new_query + token * HEADS * 2 * HALF, query_head,
+            HEADS, HALF, BLOCK_H, BLOCK,
+        )  # fmt: skip
+    else:
+        _rotate_heads(
+            key + token * key_token, cosines, sines, new_key + token * KEY_HEADS * 2 * HALF, key_head,
+            KEY_HEADS, HALF, BLOCK_K, BLOCK,
+        )  # fmt: skip
+
+
+@triton.jit
+def _rotate_heads(
+    states, cosines, sines, output, stride_head,
+    HEADS: tl.constexpr, HALF: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """All heads of one token."""
     h = tl.arange(0, BLOCK_H)
     d = tl.arange(0, BLOCK)
     there = (h < HEADS)[:, None] & (d < HALF)[None, :]
-    base = states + h[:, None] * stride_head + token * stride_token + d[None, :]
+    base = states + h[:, None] * stride_head + d[None, :]
     dtype = output.dtype.element_ty
     x = tl.load(base, mask=there, other=0.0).to(tl.float32)
     y = tl.load(base + HALF, mask=there, other=0.0).to(tl.float32)
-    angle = token * stride_angle + d
-    cos_x = tl.load(cosines + angle, mask=d < HALF, other=0.0).to(tl.float32)[None, :]
-    sin_x = tl.load(sines + angle, mask=d < HALF, other=0.0).to(tl.float32)[None, :]
-    cos_y = tl.load(cosines + angle + HALF, mask=d < HALF, other=0.0).to(tl.float32)[None, :]
-    sin_y = tl.load(sines + angle + HALF, mask=d < HALF, other=0.0).to(tl.float32)[None, :]
+    cos_x = tl.load(cosines + d, mask=d < HALF, other=0.0).to(tl.float32)[None, :]
+    sin_x = tl.load(sines + d, mask=d < HALF, other=0.0).to(tl.float32)[None, :]
+    cos_y = tl.load(cosines + d + HALF, mask=d < HALF, other=0.0).to(tl.float32)[None, :]
+    sin_y = tl.load(sines + d + HALF, mask=d < HALF, other=0.0).to(tl.float32)[None, :]
     # Every product is rounded before the sum, as it is when they are separate steps.
     new_x = (x * cos_x).to(dtype).to(tl.float32) - (y * sin_x).to(dtype).to(tl.float32)
     new_y = (y * cos_y).to(dtype).to(tl.float32) + (x * sin_y).to(dtype).to(tl.float32)
-    target = output + token * HEADS * 2 * HALF + h[:, None] * 2 * HALF + d[None, :]
+    target = output + h[:, None] * 2 * HALF + d[None, :]
     tl.store(target, new_x.to(dtype), mask=there)
     tl.store(target + HALF, new_y.to(dtype), mask=there)
 
