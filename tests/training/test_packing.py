@@ -354,6 +354,15 @@ def test_chunks_of_any_size_give_the_same(is_frozen, size, monkeypatch):
         torch.testing.assert_close(mine, theirs)
 
 
+def test_all_chunks_but_the_last_are_projected_again(monkeypatch):
+    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", 3)
+    sizes, project = [], logprobs._logits
+    monkeypatch.setattr(logprobs, "_logits", lambda states, *rest: sizes.append(len(states)) or project(states, *rest))
+    states, weight, _, targets = head_parts(False)
+    head_logprobs(states.requires_grad_(), Head(weight.requires_grad_(), None, None), targets)[0].sum().backward()
+    assert sizes == [3, 3, 1, 3, 3]
+
+
 def test_a_head_in_bfloat16_answers_in_float32():
     states, weight, _, targets = head_parts(False, dtype=torch.bfloat16)
     found, entropy = head_logprobs(states, Head(weight, None, None), targets)

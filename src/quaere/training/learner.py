@@ -4,10 +4,10 @@
     metrics = learner.step(samples)         # {"loss/policy": ..., "gradient/norm": ..., ...}
 
 Weights are float32; on a GPU the forward pass is autocast to bfloat16. Samples are packed end to end, so nothing is
-computed for padding. Old log-probs are the learner's own, not the sampler's: a batch is used for one update, so they
-are what the forward pass of that update says before it. How far the sampler's are from them is a metric. Whatever is
-not finite stops the step with its cause before any weight moves. A step waits for its GPU once: when all gradients are
-there, before the update.
+computed for padding; on a CPU, a prompt that several share is computed once. Old log-probs are the learner's own, not
+the sampler's: a batch is used for one update, so they are what the forward pass of that update says before it. How far
+the sampler's are from them is a metric. Whatever is not finite stops the step with its cause before any weight moves. A
+step waits for its GPU once: when all gradients are there, before the update.
 
 Shapes: N tokens that carry loss, B samples, W most such tokens in one sample (see batching).
 """
@@ -19,7 +19,7 @@ import contextlib
 import copy
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -114,7 +114,7 @@ class Learner:
         self._activate()
         denominator = sum(count_terms(torch.tensor([one.loss_mask]), self.settings.aggregation) for one in samples)
         # All of them are on the device before it begins, so that it never waits for the next.
-        batches = list(split_batch(self._with_gradient(samples), self.settings.micro_tokens, self.device))
+        batches = list(self._split(self._with_gradient(samples)))
         self._choose_checkpointing(batches)
         self.optimizer.zero_grad(set_to_none=True)
         self.model.train()
@@ -134,7 +134,7 @@ class Learner:
         """Log-prob of every token that carries loss, in order, per sample."""
         self._activate()
         found: list[list[float]] = [[] for _ in samples]
-        for batch in split_batch(samples, self.settings.micro_tokens, self.device):
+        for batch in self._split(samples):
             counts = batch.mask_BW.sum(dim=1).tolist()
             for row, values in zip(batch.rows, self._logprobs(batch).split(counts), strict=True):
                 found[row] = values.tolist()
@@ -177,6 +177,11 @@ class Learner:
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
 
     # -------------------------------------------------------------------------------------------------------- details
+
+    def _split(self, samples: Sequence[Sample]) -> Iterator[MicroBatch]:
+        # A GPU's kernel for many sequences knows no prompt that several of them share.
+        shares = self.device.type != "cuda"
+        return split_batch(samples, self.settings.micro_tokens, self.device, share_prompts=shares)
 
     def _with_gradient(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """Those that pull at the weights: one worth nothing has no gradient, unless a KL term holds on to it."""

@@ -2,9 +2,9 @@
 
 Logits of a vocabulary are the largest thing a training step makes. They are needed only at the tokens that carry loss,
 and only to pick one number from each row; so those tokens are taken out first, and projected a chunk at a time. What
-comes back for the states is worked out while a chunk's logits are there, unless the head itself is trained: its
-gradient needs to know what each token is worth, and that comes only in the backward pass, where a chunk is projected
-again.
+comes back for the states is worked out while a chunk's logits are there. The gradient of a head that is trained needs
+to know what each token is worth, and that comes only in the backward pass, where a chunk is projected again; all but
+the last, which is kept, as the backward pass follows at once.
 
 Shapes: N tokens that carry loss, D width, V words in the vocabulary.
 """
@@ -63,27 +63,29 @@ class _HeadLogProbs(torch.autograd.Function):  # type: ignore[misc]
         softcap: float | None,
         dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
-        """Log-probs and entropy; for a frozen head also how each log-prob moves with its state."""
-        needs_states, needs_weight, needs_bias, *_ = ctx.needs_input_grad
-        ctx.is_frozen = not (needs_weight or needs_bias)
+        """Log-probs and entropy; where gradients are wanted also how each log-prob moves with its state."""
+        needs_states, *needs_head = ctx.needs_input_grad[:3]
         head = Head(weight_VD.to(dtype), None if bias_V is None else bias_V.to(dtype), softcap)
         precise = torch.promote_types(dtype, torch.float32)
         logprobs_N, entropy_N, sums_N = (states_ND.new_empty(len(targets_N), dtype=precise) for _ in range(3))
-        moves_ND = torch.empty_like(states_ND) if ctx.is_frozen and needs_states else None
+        moves_ND = torch.empty_like(states_ND) if needs_states else None
+        pulls = None
         for chunk in _chunks(len(targets_N)):
             logits = _logits(states_ND[chunk].to(dtype), head, precise)
             sums_N[chunk] = sums = logits.logsumexp(dim=-1)
-            slopes = _slopes(logits, softcap) if moves_ND is not None else None
+            slopes = _slopes(logits, softcap) if any(ctx.needs_input_grad) else None
             logits -= sums[:, None]  # log-probs from here on
             probabilities = logits.exp()
             logprobs_N[chunk] = logits.gather(-1, targets_N[chunk, None])[:, 0]
             # A word that is ruled out (-inf) adds nothing; without the bound its 0 * -inf would be nan.
             entropy_N[chunk] = -(logits.clamp_(min=torch.finfo(precise).min).mul_(probabilities)).sum(dim=-1)
             del logits
+            if any(ctx.needs_input_grad):
+                pulls = _pulls(probabilities, slopes, targets_N[chunk]).to(dtype)
             if moves_ND is not None:
-                moves_ND[chunk] = _pulls(probabilities, slopes, targets_N[chunk]).to(dtype) @ head.weight
-        saved = (moves_ND,) if ctx.is_frozen else (states_ND, weight_VD, bias_V, targets_N, sums_N)
-        ctx.save_for_backward(*saved)
+                moves_ND[chunk] = pulls @ head.weight
+        again = (states_ND, weight_VD, bias_V, targets_N, sums_N, pulls) if any(needs_head) else ()
+        ctx.save_for_backward(moves_ND, *again)
         ctx.softcap, ctx.dtype = softcap, dtype
         ctx.mark_non_differentiable(entropy_N)
         return logprobs_N, entropy_N
@@ -92,37 +94,44 @@ class _HeadLogProbs(torch.autograd.Function):  # type: ignore[misc]
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, pull_N: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         """What the states, and a head that is trained, get of the pull at each log-prob."""
-        if ctx.is_frozen:
-            (moves_ND,) = ctx.saved_tensors
-            return (pull_N[:, None] * moves_ND).to(moves_ND.dtype), *(None,) * 5
-        return *_project_again(ctx, pull_N), None, None, None
+        moves_ND, *again = ctx.saved_tensors
+        states_grad = None if moves_ND is None else (pull_N[:, None] * moves_ND).to(moves_ND.dtype)
+        head_grads = _head_gradients(ctx, pull_N, *again) if again else (None, None)
+        return states_grad, *head_grads, None, None, None
 
 
-def _project_again(ctx: Any, pull_N: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    states_ND, weight_VD, bias_V, targets_N, sums_N = ctx.saved_tensors
+def _head_gradients(
+    ctx: Any,
+    pull_N: Tensor,
+    states_ND: Tensor,
+    weight_VD: Tensor,
+    bias_V: Tensor | None,
+    targets_N: Tensor,
+    sums_N: Tensor,
+    last_pulls: Tensor,
+) -> tuple[Tensor | None, Tensor | None]:
+    """What weight and bias get. What pulls at the last chunk's logits was kept; the others are projected again."""
     dtype, precise = ctx.dtype, sums_N.dtype
+    _, for_weight, for_bias, *_ = ctx.needs_input_grad
     head = Head(weight_VD.to(dtype), None if bias_V is None else bias_V.to(dtype), ctx.softcap)
-    for_states, for_weight, for_bias, *_ = ctx.needs_input_grad
-    states_grad = torch.empty_like(states_ND) if for_states else None
     weight_grad = torch.zeros_like(weight_VD) if for_weight else None
-    bias_grad = torch.zeros_like(bias_V) if for_bias else None
+    bias_grad = torch.zeros_like(bias_V) if for_bias and bias_V is not None else None
     for chunk in _chunks(len(targets_N)):
-        states = states_ND[chunk].to(dtype)
-        logits = _logits(states, head, precise)
-        slopes = _slopes(logits, ctx.softcap)
-        probabilities = logits.sub_(sums_N[chunk, None]).exp_()
-        pulls = _pulls(probabilities, slopes, targets_N[chunk]).mul_(pull_N[chunk, None])
-        low = pulls.to(dtype)
-        if states_grad is not None:
-            states_grad[chunk] = low @ head.weight
+        if chunk.stop >= len(targets_N):
+            pulls = last_pulls
+        else:
+            logits = _logits(states_ND[chunk].to(dtype), head, precise)
+            slopes = _slopes(logits, ctx.softcap)
+            pulls = _pulls(logits.sub_(sums_N[chunk, None]).exp_(), slopes, targets_N[chunk]).to(dtype)
         if weight_grad is not None:
+            worth = (states_ND[chunk] * pull_N[chunk, None]).to(dtype)  # narrower than the pulls, and as good to scale
             if weight_grad.dtype == dtype:
-                weight_grad.addmm_(low.T, states)
+                weight_grad.addmm_(pulls.T, worth)
             else:
-                weight_grad += low.T @ states
+                weight_grad += pulls.T @ worth
         if bias_grad is not None:
-            bias_grad += pulls.sum(dim=0)
-    return states_grad, weight_grad, bias_grad
+            bias_grad += pull_N[chunk].to(dtype) @ pulls
+    return weight_grad, bias_grad
 
 
 def _chunks(count: int) -> Iterator[slice]:

@@ -10,13 +10,13 @@ from torch import Tensor
 
 
 def make_optimizer(parameters: Iterable[Tensor], *, offload: bool = False, **options: Any) -> torch.optim.AdamW:
-    """AdamW for these weights: one kernel for all of them where there is one.
+    """AdamW for these weights, in one pass over each where there is a kernel for it.
 
     make_optimizer(model.parameters(), lr=1e-6, betas=(0.9, 0.999), weight_decay=0.01)
     """
     weights = list(parameters)
     kind = OffloadedAdamW if offload else torch.optim.AdamW
-    return kind(weights, fused=weights[0].is_cuda, **options)
+    return kind(weights, fused=weights[0].device.type in ("cpu", "cuda"), **options)
 
 
 class OffloadedAdamW(torch.optim.AdamW):  # type: ignore[misc]

@@ -46,5 +46,5 @@ def softcapped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
     if mask is not None:
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)  # finite: a row may see nothing at all
-    weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
+    weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)
     return torch.nn.functional.dropout(weights, kind.dropout) @ value

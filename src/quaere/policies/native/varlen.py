@@ -3,7 +3,9 @@
     use_varlen_attention(model)                                             # see bridge
     states_TD = packed_states(model, token_ids_T, Packing((3, 5), device))
 
-On a GPU, in half precision, one kernel does all sequences; elsewhere they are done one after another.
+A sequence may continue another one, its prefix: it sees all of that, then itself. So a prompt of several answers stands
+there once. On a GPU, in half precision, one kernel does all sequences, if none continues another; elsewhere each has
+its turn.
 
 Shapes: T packed tokens, H heads, D the width of one.
 """
@@ -26,27 +28,42 @@ VARLEN = "quaere_varlen"
 
 
 class Packing:
-    """Where the sequences of a packed one begin and end.
+    """Where the sequences of a packed one begin and end, and which of them each continues, if any.
 
     Packing((3, 5), torch.device("cpu")).bounds -> tensor([0, 3, 8])
+    Packing((3, 2, 1), torch.device("cpu"), prefixes=(None, 0, 0)).positions_T -> tensor([0, 1, 2, 3, 4, 3])
     """
 
-    def __init__(self, lengths: Sequence[int], device: torch.device) -> None:
+    def __init__(
+        self, lengths: Sequence[int], device: torch.device, prefixes: Sequence[int | None] | None = None
+    ) -> None:
         self.lengths = list(lengths)
-        self.longest = max(lengths)
+        self.prefixes = list(prefixes or [None] * len(lengths))
+        # Positions go on where the prefix ends, which continues nothing itself.
+        self.starts = [0 if prefix is None else self.lengths[prefix] for prefix in self.prefixes]
+        ends = [start + length for start, length in zip(self.starts, self.lengths, strict=True)]
+        self.longest = max(ends)
         self.bounds = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
-        self.positions_T = torch.cat([torch.arange(length) for length in lengths]).to(device)
+        ranges = [torch.arange(start, end) for start, end in zip(self.starts, ends, strict=True)]
+        self.positions_T = torch.cat(ranges).to(device)
         self._masks: dict[int, Tensor] = {}
 
-    def mask(self, length: int, window: int | None) -> Tensor | None:
-        """What a sequence of this length may look at, `(length, length)`; None is the plain causal triangle."""
-        if window is None or length <= window:
+    @property
+    def is_plain(self) -> bool:
+        """Does every sequence stand for itself?"""
+        return not any(self.starts)
+
+    def mask(self, number: int, window: int | None) -> Tensor | None:
+        """What each token of a sequence may look at, of its prefix and itself; None is the plain causal triangle."""
+        start, end = self.starts[number], self.starts[number] + self.lengths[number]
+        window = self.longest if window is None else window
+        if start == 0 and end <= window:
             return None
-        if window not in self._masks:  # of the longest one; the others' are its corners
+        if window not in self._masks:  # of the longest one; the others' are parts of it
             place = torch.arange(self.longest, device=self.bounds.device)
             ago = place[:, None] - place
             self._masks[window] = (ago >= 0) & (ago < window)
-        return self._masks[window][:length, :length]
+        return self._masks[window][start:end, :end]
 
 
 # -------------------------------------------------------------------------------------------------------- attention
@@ -66,7 +83,7 @@ def varlen_attention(
     packing = options.get("packing")
     if packing is None:  # someone else's call, in rows, with a mask as for sdpa
         return _attend_rows(query, key, value, attention_mask, kind).transpose(1, 2), None
-    if _has_kernel(query, key, kind):
+    if packing.is_plain and _has_kernel(query, key, kind):
         return _attend_flash(query, key, value, packing, kind).transpose(1, 2), None
     return _attend_each(query, key, value, packing, kind).transpose(1, 2), None
 
@@ -95,23 +112,34 @@ def _attend_flash(query: Tensor, key: Tensor, value: Tensor, packing: Packing, k
 def _attend_each(query: Tensor, key: Tensor, value: Tensor, packing: Packing, kind: Kind) -> Tensor:
     """Sequence after sequence: anywhere, in any precision, with any kind of attention."""
     queries, keys, values = (tensor.split(packing.lengths, dim=2) for tensor in (query, key, value))
-    outputs = [
-        _attend_rows(queries[number], keys[number], values[number], packing.mask(length, kind.window), kind)
-        for number, length in enumerate(packing.lengths)
-    ]
+    outputs = []
+    for number, prefix in enumerate(packing.prefixes):
+        key, value = keys[number], values[number]
+        if prefix is not None:
+            key, value = torch.cat((keys[prefix], key), dim=2), torch.cat((values[prefix], value), dim=2)
+        outputs.append(_attend_rows(queries[number], key, value, packing.mask(number, kind.window), kind))
     return torch.cat(outputs, dim=2)
 
 
 def _attend_rows(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kind: Kind) -> Tensor:
     """Rows of equal length. Without a mask it is a causal triangle, or one token that sees all before it."""
     groups = query.shape[1] // key.shape[1]
-    if groups > 1:
+    # The kernel of a CPU reads a head that several queries share where it stands; elsewhere it is repeated.
+    in_place = kind.softcap is None and query.device.type == "cpu"
+    if groups > 1 and not in_place:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
     if kind.softcap is not None:
         return softcapped_attention(query, key, value, mask, kind)
     is_causal = mask is None and query.shape[2] > 1
     return scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, dropout_p=kind.dropout, is_causal=is_causal, scale=kind.scale
+        query,
+        key,
+        value,
+        attn_mask=mask,
+        dropout_p=kind.dropout,
+        is_causal=is_causal,
+        scale=kind.scale,
+        enable_gqa=in_place,
     )
 
 
