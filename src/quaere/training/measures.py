@@ -116,7 +116,8 @@ def pass_histogram(num_rights: Sequence[int], num_attempts: int) -> dict[str, fl
 
 
 def mean_parts(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of every part of the rewards and of the format score; a part that some do not have, over those that do.
+    """The mean of every part of the rewards, of the format and answer scores and of what is known of evidence; a part
+    that some do not have, over those that do.
 
     mean_parts([{"reward/total": 1.0, "format/think": 0.5}, {"reward/total": 0.0}])
     -> {"reward/mean": 0.5, "format/think": 0.5}
@@ -125,7 +126,9 @@ def mean_parts(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
     found = {}
     for name in names:
         area = name.partition("/")[0]
-        if area in ("reward", "format", "evidence") and name != "format/valid":  # that one is measured by hops too
+        if (
+            area in ("reward", "format", "answer", "evidence") and name != "format/valid"
+        ):  # that one is measured by hops too
             values = [values[name] for values in measured if name in values]
             found["reward/mean" if name == "reward/total" else name] = sum(values) / len(values)
     return found

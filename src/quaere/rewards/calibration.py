@@ -1,0 +1,61 @@
+"""Do scores mean what they say? How well they tell good from bad, and how far they are from the chances they claim.
+
+auroc([2.0, 9.0, 9.0], [False, True, False]) -> 0.75
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import groupby
+
+
+def auroc(scores: Sequence[float], labels: Sequence[bool]) -> float | None:
+    """The chance that a good one was scored above a bad one, equal scores counting half; None without one of each.
+
+    auroc([1.0, 2.0, 3.0], [False, True, True]) -> 1.0
+    auroc([5.0, 5.0], [False, True]) -> 0.5
+    """
+    _check(scores, labels)
+    num_good = sum(map(bool, labels))
+    num_bad = len(labels) - num_good
+    if not num_good or not num_bad:
+        return None
+    wins, num_bad_below = 0.0, 0
+    ranked = sorted(zip(scores, labels, strict=True), key=lambda item: item[0])
+    for _, tied in groupby(ranked, key=lambda item: item[0]):
+        flags = [bool(label) for _, label in tied]
+        good = sum(flags)
+        bad = len(flags) - good
+        wins += good * (num_bad_below + bad / 2)
+        num_bad_below += bad
+    return wins / (num_good * num_bad)
+
+
+def expected_calibration_error(chances: Sequence[float], labels: Sequence[bool], num_bins: int = 10) -> float | None:
+    """How far the mean claim lies from the share that was good, in bins of equal width and by their size; None of none.
+
+    A claim on the edge of two bins belongs to the upper one, and 1 to the last.
+
+        expected_calibration_error([0.8, 0.8, 0.2], [True, False, False]) -> 0.267
+    """
+    _check(chances, labels)
+    if num_bins < 1:
+        raise ValueError(f"there is at least 1 bin, not {num_bins}")
+    if any(not 0 <= chance <= 1 for chance in chances):
+        raise ValueError("a chance lies in [0, 1]")
+    if not chances:
+        return None
+    bins: dict[int, list[tuple[float, bool]]] = {}
+    for chance, label in zip(chances, labels, strict=True):
+        bins.setdefault(min(int(chance * num_bins), num_bins - 1), []).append((chance, bool(label)))
+    # |mean claim - share good| times the size of the bin is the difference of the sums.
+    gaps = [abs(math.fsum(chance - label for chance, label in members)) for members in bins.values()]
+    return math.fsum(gaps) / len(chances)
+
+
+def _check(values: Sequence[float], labels: Sequence[bool]) -> None:
+    if len(values) != len(labels):
+        raise ValueError(f"one label per score: got {len(values)} and {len(labels)}")
+    if not all(map(math.isfinite, values)):
+        raise ValueError("every score must be a finite number")

@@ -1,0 +1,231 @@
+"""Each way of solving: what it pays, how it weighs tokens, and that every ablation is one value away."""
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from evaluated import answer, episode, evaluate, malformed, passage, search
+from quaere.chat.toolcall import ToolCallSolver
+from quaere.errors import BadInput
+from quaere.objectives.pcar import pcar_factors
+from quaere.training.measures import mean_parts
+from quaere.training.solvers import EvaluationSettings, notes_searches, open_solver, weigh_pairs
+
+FOUND = passage("Orsolya Venn built it.")
+TWO = (search(FOUND), evaluate(9.0), search(FOUND), evaluate(2.0))
+
+
+# -------------------------------------------------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pcar": False},
+        {"base": 0.05, "most": 0.25},
+        {"base": 0.2, "most": 1.0, "floor": 0.01},
+        {"segment": "search_eval"},
+        {"bad_score": "clamp"},
+        {"think_before_evaluate": "fail"},
+        {"bonus": 0.0},
+        {"contain": "raw"},
+    ],
+)
+def test_every_ablation_can_be_written_in_a_config(changes):
+    settings = msgspec.convert(changes, EvaluationSettings)
+    settings.check()
+    assert settings != EvaluationSettings()
+    assert msgspec.convert(msgspec.to_builtins(settings), EvaluationSettings) == settings
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"base": 0.6}, {"base": -0.1}, {"floor": 0.0}, {"floor": 2.0}, {"bonus": -0.1}, {"bonus": 2.0}, {"most": 0.05}],
+)
+def test_what_makes_no_sense_is_refused(changes):
+    with pytest.raises(BadInput, match=r"evaluation: (base|floor|bonus)"):
+        open_solver("tool-call", settings=EvaluationSettings(**changes))
+
+
+@pytest.mark.parametrize("changes", [{"segment": "all"}, {"strength": 1}, {"contain": "fuzzy"}])
+def test_what_does_not_exist_is_refused(changes):
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(changes, EvaluationSettings)
+
+
+# -------------------------------------------------------------------------------------------------------- weighing
+
+
+def test_tokens_are_weighed_by_the_scores():
+    played = episode(*TWO, answer("Venn"), sizes=[(0, 1, 1, 1)] * 5)
+    good, bad = pcar_factors([9.0, 2.0])
+    assert good > 1 > bad
+    turns = [good, good, 1.0] * 2 + [bad, bad, 1.0] * 2
+    assert weigh_pairs(played) == [1.0] * 6 + turns + [1.0] * 3
+    turns = [1.0, good, 1.0] * 2 + [1.0, bad, 1.0] * 2
+    assert weigh_pairs(played, EvaluationSettings(segment="search_eval")) == [1.0] * 6 + turns + [1.0] * 3
+
+
+def test_strength_and_floor_are_the_settings():
+    played = episode(*TWO, answer("Venn"))
+    strong = EvaluationSettings(base=0.2, most=1.0, floor=0.9)
+    factors = pcar_factors([9.0, 2.0], base=0.2, most=1.0, floor=0.9)
+    assert set(weigh_pairs(played, strong)) == {1.0, *factors}
+    assert min(factors) == 0.9
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [(), (answer("Venn"),), TWO[:2], (search(FOUND), evaluate(4.0)) * 3, (search(FOUND), malformed(), evaluate(9.0))],
+)
+def test_with_nothing_to_compare_all_tokens_count_alike(turns):
+    played = episode(*turns)
+    assert weigh_pairs(played) == [1.0] * len(played.token_ids)
+
+
+# ---------------------------------------------------------------------------------------------------------- paying
+
+
+def test_tool_call_pays_for_the_right_answer():
+    solver = open_solver("tool-call", style="brief", evidence=True)
+    assert isinstance(solver.protocol, ToolCallSolver)
+    assert (solver.protocol.style, solver.protocol.evidence) == ("brief", True)
+    assert solver.pay(episode(answer("orsolya venn")))["reward/total"] == 1.0
+    assert solver.pay(episode(answer("Venn")))["reward/total"] == 0.0
+    assert solver.weigh is None and solver.measure is None
+
+
+def test_the_format_of_notes():
+    noted = (search(FOUND), search(FOUND, note="the year is missing"), answer("Venn", note="she did"))
+    assert notes_searches(noted)
+    assert notes_searches((answer("Venn"),))
+    assert not notes_searches((search(FOUND), answer("Venn")))
+    assert not notes_searches((search(FOUND), malformed(note="she did")))
+
+
+@pytest.fixture
+def tagged():
+    pytest.importorskip("quaere.chat.tagged")
+    pytest.importorskip("quaere.rewards.evaluation")
+
+
+@pytest.mark.usefixtures("tagged")
+@pytest.mark.parametrize("protocol", ["search-r1", "autorefine", "evalrar"])
+def test_tagged_solvers_speak_their_dialect(protocol):
+    solver = open_solver(protocol, style="brief")
+    assert solver.protocol.name == f"{protocol}-solver"
+    assert solver.weigh is None and solver.measure is None
+    right = solver.pay(episode(answer("Orsolya Venn")))
+    assert (right["reward/total"], right["answer/exact_match"]) == (1.0, 1.0)
+    assert solver.pay(episode(answer("nobody")))["reward/total"] == 0.0
+
+
+NOTED = (search(FOUND), answer("nobody", note="Orsolya Venn built it"))
+HALF = (search(FOUND), answer("Venn", note="Orsolya Venn built it"))
+
+
+@pytest.mark.usefixtures("tagged")
+def test_evalrar_pays_notes_where_the_answer_is_wrong():
+    pay = open_solver("evalrar").pay
+    assert pay(episode(*NOTED)) == pytest.approx(
+        {
+            "answer/exact_match": 0.0,
+            "answer/f1": 0.0,
+            "reward/answer": 0.0,
+            "reward/note": 0.1,
+            "reward/total": 0.1,
+            "format/held": 1.0,
+        }
+    )
+    assert pay(episode(*HALF))["reward/total"] == 0.1  # nearly right is not right
+    assert pay(episode(search(FOUND), malformed(note="Orsolya Venn!")))["reward/total"] == 0.1  # nothing was answered
+    # The evaluation is the policy's own words: what a passage says earns nothing.
+    assert pay(episode(search(FOUND), answer("nobody")))["reward/total"] == 0.0
+    lower = episode(search(FOUND), answer("nobody", note="orsolya venn"))
+    assert pay(lower)["reward/total"] == 0.1
+    assert open_solver("evalrar", settings=EvaluationSettings(contain="raw")).pay(lower)["reward/total"] == 0.0
+    assert open_solver("evalrar", settings=EvaluationSettings(bonus=0.0)).pay(episode(*NOTED))["reward/total"] == 0.0
+
+
+@pytest.mark.usefixtures("tagged")
+def test_autorefine_pays_f1_first():
+    pay = open_solver("autorefine").pay
+    half = pay(episode(*HALF))
+    assert half["reward/total"] == half["answer/f1"] == pytest.approx(2 / 3)
+    assert half["answer/exact_match"] == 0.0
+    assert pay(episode(*NOTED))["reward/total"] == 0.1
+
+
+@pytest.fixture
+def evalact():
+    pytest.importorskip("quaere.rewards.evaluation")
+    return pytest.importorskip("quaere.chat.evalact")
+
+
+def test_evalact_pays_f1_if_the_format_holds(evalact):
+    solver = open_solver("evalact", settings=EvaluationSettings(bad_score="clamp"))
+    assert isinstance(solver.protocol, evalact.EvaluateSolver)
+    broken = solver.pay(episode(search(FOUND), answer("Orsolya Venn")))  # a search that nobody evaluated
+    assert broken == {
+        "answer/exact_match": 1.0,
+        "answer/f1": 1.0,
+        "reward/answer": 0.0,
+        "reward/total": 0.0,
+        "format/held": 0.0,
+    }
+    paid = solver.pay(episode(*TWO, answer("Venn")))
+    assert paid == pytest.approx(
+        {
+            "answer/exact_match": 0.0,
+            "answer/f1": 2 / 3,
+            "reward/answer": 2 / 3,
+            "reward/total": 2 / 3,
+            "format/held": 1.0,
+            "evaluate/mean_score": 5.5,
+        }
+    )
+    unfinished = solver.pay(episode(*TWO))
+    assert (unfinished["reward/total"], unfinished["format/held"]) == (0.0, 0.0)
+
+
+@pytest.mark.usefixtures("evalact")
+def test_a_thought_before_an_evaluation_may_be_forbidden():
+    solver = open_solver("evalact", settings=EvaluationSettings(think_before_evaluate="fail", bad_score="clamp"))
+    assert (solver.protocol.think_before_evaluate, solver.protocol.bad_score) == ("fail", "clamp")
+    thoughtful = (search(FOUND), evaluate(9.0), answer("Venn"))
+    assert solver.pay(episode(*thoughtful))["reward/total"] == 0.0
+    plain = structs.replace(evaluate(9.0), text="<tool_call>...</tool_call>")
+    assert solver.pay(episode(search(FOUND), plain, answer("Venn")))["reward/total"] > 0
+
+
+@pytest.mark.usefixtures("evalact")
+def test_evalact_weighs_and_measures():
+    played = episode(*TWO, answer("Venn"))
+    solver = open_solver("evalact")
+    assert solver.weigh(played) == weigh_pairs(played)
+    assert solver.measure([played])["evaluate/score"] == 5.5
+    plain = open_solver("evalact", settings=EvaluationSettings(pcar=False))
+    assert plain.weigh is None and plain.measure is not None
+
+
+# ------------------------------------------------------------------------------------------------------- measuring
+
+
+def test_the_parts_of_a_reward_are_logged():
+    paid = [
+        {
+            "answer/exact_match": 1.0,
+            "answer/f1": 1.0,
+            "reward/total": 1.0,
+            "format/held": 1.0,
+            "evaluate/mean_score": 4.0,
+        },
+        {"answer/exact_match": 0.0, "answer/f1": 0.5, "reward/total": 0.0, "format/held": 0.0},
+    ]
+    # The scores of evaluations are measured over evaluations, not over episodes: see `measure_evaluations`.
+    assert mean_parts(paid) == {
+        "answer/exact_match": 0.5,
+        "answer/f1": 0.75,
+        "reward/mean": 0.5,
+        "format/held": 0.5,
+    }
