@@ -16,6 +16,7 @@ from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import SamplingParams
 from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Episode, ProposeTask, Question, SolveTask
+from quaere.rollout.conversation import TokenConversation
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import TokenPolicy
@@ -162,3 +163,34 @@ async def test_an_episode_survives_being_stored():
     policy = TokenPolicy(ScriptedSampler(tokenizer, scripts), Renderer(tokenizer))
     async for episode in run_many(policy, jobs, tiny.ListSearcher(), Limits(max_turns=4, turn_tokens=60)):
         assert mjson.decode(mjson.encode(episode), type=Episode) == episode
+
+
+def byte_fallback_tokenizer():
+    """Letters, and bytes for all other characters: cut in two, these decode to one mark for each byte."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models
+    from transformers import PreTrainedTokenizerFast
+
+    letters = "<>/_ \nabcdefghijklmnopqrstuvwxyz.Y?"
+    names = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *letters]
+    vocabulary = {name: number for number, name in enumerate(names)}
+    built = Tokenizer(models.BPE(vocab=vocabulary, merges=[], byte_fallback=True, unk_token="<unk>"))
+    built.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    built.add_special_tokens([AddedToken(text, special=True) for text in tiny.SPECIAL])
+    made = PreTrainedTokenizerFast(tokenizer_object=built, eos_token="<|im_end|>")
+    made.chat_template = tiny.CHATML
+    return made
+
+
+@pytest.mark.parametrize(
+    "before", ["", "a", "漢", "🌉", "漢🌉", "é🌉漢", "🌉 ", "🌉" * 9, "a漢" * 9, "<think>漢</think>"]
+)
+async def test_a_place_is_found_beside_characters_of_many_tokens(before):
+    tokenizer = byte_fallback_tokenizer()
+    renderer = Renderer(tokenizer)
+    text = before + "<tool_call>漢🌉</tool_call>"
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    assert renderer.decode(ids) == text
+    talk = TokenConversation("e1", ScriptedSampler(tokenizer, {"e1": [ids]}), renderer, [5, 6, 7])
+    await talk.write(SamplingParams(max_tokens=200))
+    place = talk.locate(len(before))
+    assert renderer.decode(ids[place - 3 :]) == "<tool_call>漢🌉</tool_call>"

@@ -19,7 +19,7 @@ from rich.console import Console, RenderableType
 from quaere.cli import runs as cli
 from quaere.cli.episode_view import printable, render_episode, render_tokens, render_turn, trim
 from quaere.errors import BadInput
-from quaere.records import EndReason, Episode, Malformed, Passage, Proposal, ProposeTask, StopReason, Turn
+from quaere.records import EndReason, Episode, Evaluate, Malformed, Passage, Proposal, ProposeTask, StopReason, Turn
 from quaere.runs import Run
 
 MakeEpisode = Callable[..., Episode]
@@ -77,6 +77,14 @@ def test_a_turn_without_an_action_says_why() -> None:
         "→ cannot be read: no tool call",
         "environment: Call the tool.",
     ]
+
+
+@pytest.mark.parametrize(("score", "number"), [(7.0, "7"), (7.5, "7.5"), (0.0, "0")])
+def test_an_evaluation_shows_its_score_its_words_and_the_cue(score: float, number: str) -> None:
+    action = Evaluate("Names her.\x1b[2J", score)
+    turn = Turn(index=1, text="<tool_call>{}</tool_call>", action=action, stop_reason="stop_string", reply="Go on.")
+    lines = [line.strip() for line in shown(render_turn(turn)).splitlines()]
+    assert lines[3:] == [f"→ gives it {number} of 10: Names her.␛[2J", "environment: Go on."]
 
 
 def test_every_way_to_stop_and_to_end_has_words(make_episode: MakeEpisode) -> None:

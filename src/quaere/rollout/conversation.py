@@ -99,7 +99,12 @@ class TokenConversation:
         """By how long the text is of the first one, two, ... tokens; what we opened the turn with is not sampled."""
         written = self._segments[-1].token_ids
         counts, wanted = range(len(written)), offset - len(self._prefix)
-        before = bisect_right(counts, wanted, key=lambda count: len(self._renderer.decode(written[:count]))) - 1
+
+        def length(count: int) -> int:
+            # A character cut in two shows as up to three marks of its own, so a longer piece could be the shorter text.
+            return len(self._renderer.decode(written[:count]).rstrip("\ufffd"))
+
+        before = bisect_right(counts, wanted, key=length) - 1
         return len(self._context) - len(written) + max(0, before)
 
     def answer(self, message: Message, max_tokens: int, room: int) -> bool:
