@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 import tiny
 from evaluating import (
@@ -136,6 +137,9 @@ def test_the_gate_looks_at_the_coupling_itself():
     assert format_fault([SEARCHED, EVALUATED, EVALUATED, answer], "answered") == NO_SEARCH
     assert format_fault([FAILED, EVALUATED, answer], "answered") == NO_SEARCH
     assert format_fault([FAILED, answer], "answered") == ""
+    assert format_fault([SEARCHED], "answered") == UNEVALUATED
+    twice = structs.replace(EVALUATED, text=EVALUATED.text * 2)
+    assert format_fault([SEARCHED, twice, answer], "answered") == OUTSIDE
 
 
 @pytest.mark.parametrize(
