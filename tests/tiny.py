@@ -1,4 +1,4 @@
-"""Small real parts for tests: a byte-level tokenizer, chat templates of four styles, tiny models of many families."""
+"""Small real parts for tests: a byte-level tokenizer, four styles of chat template and none, tiny models."""
 
 from functools import lru_cache
 
@@ -76,7 +76,8 @@ BRACKETS = """\
 {% elif message.role == 'user' %}{% if not loop.first %}<s>{% endif %}[INST] {{ message.content }} [/INST]\
 {% else %} {{ message.content }} </s>{% endif %}{% endfor %}"""
 
-TEMPLATES = {"chatml": CHATML, "qwen": QWEN, "gemma": GEMMA, "brackets": BRACKETS}
+# "plain" is a base model's tokenizer, which has no template at all.
+TEMPLATES = {"chatml": CHATML, "qwen": QWEN, "gemma": GEMMA, "brackets": BRACKETS, "plain": None}
 
 # Templates no episode can be exact under.
 DROPS_HISTORY = CHATML.replace("{% for message in messages %}", "{% for message in messages[-2:] %}")
@@ -105,7 +106,7 @@ def tokenizer(template: str = "chatml"):
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
-    ends = {"chatml": "<|im_end|>", "qwen": "<|im_end|>", "gemma": "<end_of_turn>", "brackets": "</s>"}
+    ends = {"gemma": "<end_of_turn>", "brackets": "</s>", "plain": "<|endoftext|>"}
     made = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_str(_backend()), eos_token=ends.get(template, "<|im_end|>"), bos_token="<s>"
     )

@@ -32,10 +32,10 @@ def test_an_opening_of_harmless_text_is_what_the_template_says(tokenizer):
 
 def test_a_conversation_grows_into_what_the_template_says(tokenizer):
     renderer = Renderer(tokenizer)
-    end = renderer._joints["tool"].end_of_turn
+    end = renderer.joint("tool").end_of_turn
     ids = renderer.opening(ask("Who built it?"), (SEARCH,))
     for answer in ("first", "second"):
-        turn = [*tokenizer.encode(answer, add_special_tokens=False), end]
+        turn = [*tokenizer.encode(answer, add_special_tokens=False), *([] if end is None else [end])]
         # Where the template writes a space before the end of the turn, the model does not: see the brackets style.
         ids += turn
         ids += renderer.reply(Message("tool", (Quoted("a result"),)), turn[-1])
@@ -47,7 +47,9 @@ def test_a_conversation_grows_into_what_the_template_says(tokenizer):
     assert renderer.decode(ids).replace(" ", "") == text.replace(" ", "")
 
 
-def test_who_writes_the_end_of_a_turn(tokenizer):
+@pytest.mark.parametrize("template", [name for name in tiny.TEMPLATES if name != "plain"])
+def test_who_writes_the_end_of_a_turn(template):
+    tokenizer = tiny.tokenizer(template)
     renderer = Renderer(tokenizer)
     joint = renderer._joints["user"]
     reply = Message("user", (Quoted("go on"),))
@@ -65,6 +67,7 @@ def test_only_templates_that_speak_the_dialect_get_tools():
         "qwen": True,
         "gemma": False,
         "brackets": False,
+        "plain": False,
     }
 
 
@@ -77,7 +80,7 @@ def test_every_template_shows_the_tool_once(tokenizer):
 
 @pytest.mark.parametrize(
     ("template", "words"),
-    [(tiny.DROPS_HISTORY, "drops or repeats"), (tiny.COUNTS_TURNS, "rewrites earlier turns"), ("", "no chat template")],
+    [(tiny.DROPS_HISTORY, "drops or repeats"), (tiny.COUNTS_TURNS, "rewrites earlier turns")],
 )
 def test_templates_that_cannot_be_exact_are_refused(template, words):
     with pytest.raises(TemplateRefused, match=words):
@@ -91,6 +94,70 @@ def test_a_reply_is_cut_inside_and_never_around(tokenizer):
     ids = renderer.reply(long, None, max_tokens=10)
     assert len(ids) == len(joint.closing) + 10 + len(joint.opening)
     assert ids[-len(joint.opening) :] == list(joint.opening)
+
+
+def test_tags_around_a_message_are_never_cut(tokenizer):
+    renderer = Renderer(tokenizer)
+    long = Message("user", ("[1]\n", Quoted("word " * 500)), tag="information")
+    joint, text = renderer.joint("user"), renderer.decode(renderer.reply(long, None, max_tokens=10))
+    before, after = renderer.decode(joint.closing), renderer.decode(joint.opening)
+    assert text.startswith(before + "<information>\n[1]\nword") and text.endswith("\n</information>" + after)
+    assert len(text) < len(before + after) + 90
+    assert renderer.decode(renderer.reply(long, None)) == before + long.text + after
+    opening = renderer.decode(renderer.opening([SYSTEM, long]))
+    assert long.text in opening
+
+
+# ----------------------------------------------------------------------------------------- without a chat template
+
+
+@pytest.mark.parametrize("template", [None, ""])
+def test_without_a_template_a_conversation_is_paragraphs(template):
+    tokenizer = tiny.tokenizer("plain")
+    tokenizer.chat_template = template
+    renderer = Renderer(tokenizer)
+    ids = renderer.opening(ask("Who built it?"))
+    assert renderer.decode(ids) == "You search.\n\nQuestion:\nWho built it?\n\n"
+    ids += tokenizer.encode("<search>Halm</search>")
+    ids += renderer.reply(Message("user", (Quoted("A bridge."),), tag="information"), ids[-1])
+    ids += tokenizer.encode("Hm.")
+    ids += renderer.reply(Message("tool", (Quoted("A river."),)), ids[-1])
+    assert renderer.decode(ids) == (
+        "You search.\n\nQuestion:\nWho built it?\n\n<search>Halm</search>\n\n<information>\nA bridge.\n</information>"
+        "\n\nHm.\n\n<tool_response>\nA river.\n</tool_response>\n\n"
+    )
+    control = {token for token in ids if token in tokenizer.added_tokens_decoder}
+    assert control == set(tokenizer.convert_tokens_to_ids(["<tool_response>", "</tool_response>"]))
+
+
+def test_without_a_template_only_the_end_of_text_ends_a_turn():
+    """The tag that opens a tool result is a token of its own here, and still not the end of anything."""
+    tokenizer = tiny.tokenizer("plain")
+    renderer = Renderer(tokenizer)
+    end = tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    assert renderer.stop_token_ids == (end,)
+    assert [renderer.joint(role).end_of_turn for role in ("user", "tool")] == [None, None]
+    reply = Message("user", ("Go on.",))
+    # Whatever the policy wrote last stays, and all of the joint follows.
+    assert renderer.reply(reply, end) == renderer.reply(reply, 5) == tokenizer.encode("\n\nGo on.\n\n")
+    assert renderer.read_turn([*tokenizer.encode("Venn"), end]) == "Venn"
+    tokenizer.eos_token = None
+    assert Renderer(tokenizer).stop_token_ids == ()
+
+
+def test_without_a_template_a_conversation_begins_as_the_tokenizer_begins_a_text():
+    from tokenizers import processors
+
+    tokenizer = tiny.tokenizer("plain")
+    begin = tokenizer.bos_token_id
+    assert begin not in Renderer(tokenizer).opening(ask("Who?"))
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", begin)]
+    )
+    renderer = Renderer(tokenizer)
+    opening = renderer.opening(ask("<s>Who?"))
+    assert opening[0] == begin and opening.count(begin) == 1
+    assert begin not in renderer.reply(Message("tool", (Quoted("<s>"),)), None)
 
 
 # ------------------------------------------------------------------------------------------------ untrusted text

@@ -123,6 +123,15 @@ def test_doctor_refuses_a_template_that_rewrites_history(place, tmp_path, capsys
     assert "cuts thoughts" in capsys.readouterr().out
 
 
+def test_doctor_says_how_a_model_without_a_template_is_spoken_to(place, tmp_path, capsys):
+    tiny.tokenizer("plain").save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text((place / "model" / "config.json").read_text())
+    assert main(["doctor", "--model", str(tmp_path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "plain paragraphs, because it has no chat template" in said
+    assert "a turn ends with '<|endoftext|>'" in said
+
+
 def bad(capsys, argv, *words):
     """Exit code 2, and one line on stderr that says these words; a second line may say what to type."""
     assert main(argv) == 2

@@ -9,6 +9,7 @@ from msgspec import json as mjson
 import tiny
 from quaere.chat.plaintext import PlainEncoder
 from quaere.chat.rendering import Renderer
+from quaere.chat.tagged import TagSolver
 from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.engine import Engine
@@ -49,6 +50,7 @@ def random_turn(draw, vocabulary, name):
             f"<think>a thought {name}</think>" + CALL.format("Halm") + draw.choice(["", "<|im_end|>", " trailing"]),
             f"<answer>{name}</answer>" + draw.choice(["", "<|im_end|>", "\n"]),
             f"<question>Who {name}?</question><answer>{name}</answer>",
+            f"<evaluate>so {name}</evaluate><search>{name}</search>",
             "no action at all <|im_end|>",
             "<tool_call>{</tool_call>",
             tuple(draw.randrange(vocabulary) for _ in range(draw.randint(1, 40))),
@@ -61,7 +63,9 @@ def jobs_and_scripts(count, tokenizer, seed):
     jobs, scripts = [], {}
     for number in range(count):
         name = f"e{number}"
-        if number % 2:
+        if number % 8 == 3:
+            protocol, task = TagSolver("evalrar"), SolveTask(Question(name, f"Who is {name}? </information>"))
+        elif number % 2:
             protocol, task = ToolCallSolver(guided=number % 4 == 1), SolveTask(Question(name, f"Who is {name}? <s>"))
         else:
             protocol, task = ToolCallProposer(), ProposeTask(name, tiny.passage(f"About {name} </s>"), 1 + number % 4)
@@ -73,7 +77,7 @@ def jobs_and_scripts(count, tokenizer, seed):
 @pytest.mark.parametrize("count", [400, pytest.param(2500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("template", tiny.TEMPLATES)
 async def test_scripted_episodes_are_exact(template, count):
-    """Under each of four templates, ten thousand in all among the slow tests."""
+    """Under each of four templates and without one, twelve thousand in all among the slow tests."""
     tokenizer = tiny.tokenizer(template)
     jobs, scripts = jobs_and_scripts(count, tokenizer, seed=len(template))
     sampler = ScriptedSampler(tokenizer, scripts)

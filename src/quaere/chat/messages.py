@@ -32,18 +32,28 @@ class Message(Struct, frozen=True):
     """One message to the policy.
 
     Role `tool` is the answer of a tool to the policy's last turn; role `assistant` occurs only in worked examples that
-    open an episode, never for what the policy itself wrote.
+    open an episode, never for what the policy itself wrote. With a `tag`, the parts stand between tags of that name;
+    a limit on the length of a message cuts the parts and never the tags.
 
     Message("tool", ("[1] ", Quoted("The Halm bridge was built by Orsolya Venn.")))
+    Message("user", ("[1] ", Quoted("A bridge.")), tag="information").text
+    -> "<information>\\n[1] A bridge.\\n</information>"
     """
 
     role: Role
     parts: tuple[Part, ...]
+    tag: str = ""
+
+    @property
+    def frame(self) -> tuple[str, str]:
+        """What stands before the parts and after them."""
+        return (f"<{self.tag}>\n", f"\n</{self.tag}>") if self.tag else ("", "")
 
     @property
     def text(self) -> str:
         """The message as a person reads it."""
-        return "".join(part if isinstance(part, str) else part.text for part in self.parts)
+        before, after = self.frame
+        return before + "".join(part if isinstance(part, str) else part.text for part in self.parts) + after
 
 
 def wrap_tool_result(text: str) -> str:

@@ -9,6 +9,8 @@ shorter ones is refused, because episodes under it would not be what the model i
     context = renderer.opening(messages, tools)            # [1, 9690, ...]
     context += sampled_ids                                 # straight from the sampler
     context += renderer.reply(message, sampled_ids[-1])    # end of turn if it is missing, message, next turn's start
+
+A base model has no chat template. It gets one of ours: paragraphs, which are what it has read all its life.
 """
 
 from __future__ import annotations
@@ -30,6 +32,10 @@ from quaere.errors import TemplateRefused
 # escapes or splits it.
 _SLOT = "Slot{}OfQuaere"
 _SLOT_PATTERN = re.compile(r"(Slot\d+OfQuaere)")
+
+# For tokenizers without a chat template: no roles, no control tokens, a blank line after every message. A turn ends
+# with a stop string of its protocol or with the end of text, and nothing of ours marks it.
+_PARAGRAPHS = "{% for message in messages %}{{ message.content }}\n\n{% endfor %}"
 
 
 class Joint(Struct, frozen=True):
@@ -57,14 +63,11 @@ class Joint(Struct, frozen=True):
 
 
 class Renderer:
-    """Writes conversations in one tokenizer's chat template."""
+    """Writes conversations in one tokenizer's chat template, or in plain paragraphs where it has none."""
 
     def __init__(self, tokenizer: Any) -> None:
-        if not getattr(tokenizer, "chat_template", None):
-            raise TemplateRefused(
-                "this tokenizer has no chat template", hint="choose an instruction-tuned model, e.g. smollm2-135m"
-            )
         self.tokenizer = tokenizer
+        self.has_template = bool(getattr(tokenizer, "chat_template", None))
         self._plain = PlainEncoder(tokenizer)
         self.folds_system = self.speaks_tools = False
         self.folds_system = not self._keeps_system()
@@ -78,7 +81,7 @@ class Renderer:
         """The ids of the first messages, ending where the model starts to write."""
         quoted: list[str] = []
         turns = [
-            (self._role_name(message.role), self._wrap(message.role, _with_slots(message.parts, quoted)))
+            (self._role_name(message.role), self._wrap(message.role, _with_slots(message, quoted)))
             for message in messages
         ]
         text = self._render(turns, tools)
@@ -94,8 +97,9 @@ class Renderer:
         `last_token` is the last id the model sampled; `max_tokens` cuts the message itself, never what is around it.
         """
         joint = self._joints[message.role]
+        before, after = (self._encode_ours(text) for text in message.frame)
         content = self.encode_parts(message.parts)[:max_tokens]
-        return [*joint.after(last_token), *content, *joint.opening]
+        return [*joint.after(last_token), *before, *content, *after, *joint.opening]
 
     def joint(self, role: Role) -> Joint:
         """What stands around an environment message of this role."""
@@ -142,7 +146,19 @@ class Renderer:
         if self.folds_system:
             listed = _fold_system(listed)
         known = [tool.as_json() for tool in tools] if tools and self.speaks_tools else None
-        return str(self.tokenizer.apply_chat_template(listed, tools=known, tokenize=False, add_generation_prompt=True))
+        return str(
+            self.tokenizer.apply_chat_template(
+                listed, tools=known, chat_template=self._own_template, tokenize=False, add_generation_prompt=True
+            )
+        )
+
+    @cached_property
+    def _own_template(self) -> str | None:
+        """Our template where the tokenizer has none; it begins as the tokenizer begins a text of its own accord."""
+        if self.has_template:
+            return None
+        begins_text = self.tokenizer.encode("")[:1] == [self.tokenizer.bos_token_id]
+        return "{{ bos_token }}" + _PARAGRAPHS if begins_text else _PARAGRAPHS
 
     def _keeps_system(self) -> bool:
         """Does the template take a system message and keep its text?"""
@@ -187,6 +203,9 @@ class Renderer:
         return Joint(tuple(ids), tuple(self._encode_ours(last)), self._end_of_turn(ids))
 
     def _end_of_turn(self, closing: Sequence[int]) -> int | None:
+        """The template's first control token after a turn."""
+        if not self.has_template:
+            return None  # not even where the tag that opens a tool result is a token of its own
         return next((token for token in closing if token in self._plain.control_ids), None)
 
     def _role_name(self, role: Role) -> str:
@@ -224,16 +243,17 @@ def _fold_system(turns: list[dict[str, str]]) -> list[dict[str, str]]:
     return [first, *turns[2:]]
 
 
-def _with_slots(parts: Sequence[Part], quoted: list[str]) -> str:
+def _with_slots(message: Message, quoted: list[str]) -> str:
     """Our words as they are, and a numbered slot for each quoted part, which is appended to `quoted`."""
-    pieces: list[str] = []
-    for part in parts:
+    before, after = message.frame
+    pieces: list[str] = [before]
+    for part in message.parts:
         if isinstance(part, Quoted):
             pieces.append(_SLOT.format(len(quoted)))
             quoted.append(part.text)
         else:
             pieces.append(part)
-    return "".join(pieces)
+    return "".join([*pieces, after])
 
 
 def _one_line(error: Exception) -> str:

@@ -241,7 +241,7 @@ def _read_search(block: Block) -> Action:
         return Malformed(reason=str(refusal))
 
 
-def read_answer(block: Block, span: Block | None) -> Action:
+def read_answer(block: Block, span: Block | None) -> Answer | Malformed:
     """The answer a block holds, with the quotation before it; `Malformed` where it is empty or one is far too long."""
     answer = block.content.strip()
     if not answer:

@@ -158,9 +158,11 @@ def _template(model: str) -> Check:
         return Check("template", "fail", f"the chat template of {model} cuts thoughts out of earlier turns")
     joint = renderer.joint("tool")
     tools = "its own tool format" if renderer.speaks_tools else "tools described in the prompt"
-    ends = renderer.decode([joint.end_of_turn]) if joint.end_of_turn is not None else "nothing"
+    if not renderer.has_template:
+        tools = f"conversations are plain paragraphs, because it has no chat template; {tools}"
+    ends = " or ".join(repr(renderer.decode([token])) for token in renderer.stop_token_ids) or "nothing"
     between = renderer.decode([*joint.closing]) + "..." + renderer.decode([*joint.opening])
-    return Check("template", "ok", f"{model}: {tools}; a turn ends with {ends!r}; between turns {between!r}")
+    return Check("template", "ok", f"{model}: {tools}; a turn ends with {ends}; between turns {between!r}")
 
 
 def _index(path: Path) -> Check:

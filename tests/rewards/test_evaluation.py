@@ -1,0 +1,134 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quaere.rewards.answers import exact_match_score, f1_score
+from quaere.rewards.evaluation import NotedReward, gated_f1_reward, noted_reward
+
+GOLD = ("Orsolya Venn", "O. Venn")
+
+
+@pytest.mark.parametrize(
+    ("answer", "notes", "normalised", "raw"),
+    [
+        # Eval-RAR: the answer is right, and what the notes hold does not matter.
+        ("orsolya venn", [], (1, 0, 1), (1, 0, 1)),
+        ("Orsolya Venn", ["Orsolya Venn built it."], (1, 0.1, 1), (1, 0.1, 1)),
+        # It is wrong, but it was noted down.
+        ("Halm", ["Orsolya Venn built it."], (0, 0.1, 0.1), (0, 0.1, 0.1)),
+        ("Halm", ["Missing: the year.", "It was O. Venn."], (0, 0.1, 0.1), (0, 0.1, 0.1)),
+        # No answer at all.
+        ("", ["Orsolya Venn built it."], (0, 0.1, 0.1), (0, 0.1, 0.1)),
+        # Other case, other punctuation, an article in between.
+        ("Halm", ["orsolya venn built it"], (0, 0.1, 0.1), (0, 0, 0)),
+        ("Halm", ["By Orsolya (Venn)!"], (0, 0.1, 0.1), (0, 0, 0)),
+        ("Halm", ["Orsolya the Venn"], (0, 0.1, 0.1), (0, 0, 0)),
+        # A part of a word counts by characters only; a part of the name never.
+        ("Halm", ["the Orsolya Vennery"], (0, 0, 0), (0, 0.1, 0.1)),
+        ("Halm", ["Orsolya built it for Venn."], (0, 0, 0), (0, 0, 0)),
+        # All notes are one text: what is normalised does not see where one ends.
+        ("Halm", ["a certain Orsolya", "Venn it was"], (0, 0.1, 0.1), (0, 0, 0)),
+        ("Halm", [], (0, 0, 0), (0, 0, 0)),
+    ],
+)
+def test_evalrar_by_hand(answer, notes, normalised, raw):
+    score = exact_match_score(answer, GOLD)
+    assert noted_reward(score, notes, GOLD) == NotedReward(*normalised)
+    assert noted_reward(score, notes, GOLD, contain="raw") == NotedReward(*raw)
+
+
+def test_autorefine_by_hand():
+    notes = ["Orsolya Venn built it."]
+    # One of 39 words is shared with the two of "Orsolya Venn": 2 * 1 / (39 + 2), which is less than the bonus and wins.
+    long = "Venn " + " ".join(f"w{number}" for number in range(38))
+    assert noted_reward(f1_score(long, GOLD[:1]), notes, GOLD[:1]) == NotedReward(2 / 41, 0.1, 2 / 41)
+    assert noted_reward(f1_score("Venn", GOLD[:1]), notes, GOLD[:1]).total == 2 / 3
+    assert noted_reward(f1_score("Halm", GOLD), notes, GOLD).total == 0.1
+
+
+@pytest.mark.parametrize("contain", ["normalised", "raw"])
+@pytest.mark.parametrize("accepted", [(), ("",), (" ",), ("", "\n")])
+def test_an_empty_answer_stands_nowhere(contain, accepted):
+    assert noted_reward(0, ["anything at all"], accepted, contain=contain).total == 0
+
+
+def test_an_article_alone_stands_nowhere_once_normalised():
+    assert noted_reward(0, ["the bridge"], ["the", "?!"]).total == 0
+
+
+def test_one_text_is_as_good_as_a_list():
+    assert noted_reward(0, "by Orsolya Venn", GOLD) == noted_reward(0, ["by Orsolya Venn"], GOLD)
+    assert noted_reward(0, "Orsolya Venn", GOLD).note == 0.1
+
+
+def test_the_bonus_can_be_set_and_switched_off():
+    assert noted_reward(0, ["Orsolya Venn"], GOLD, bonus=0.3) == NotedReward(0, 0.3, 0.3)
+    assert noted_reward(0, ["Orsolya Venn"], GOLD, bonus=0).total == 0
+    assert noted_reward(1, ["Orsolya Venn"], GOLD, bonus=0).total == 1
+
+
+@pytest.mark.parametrize("wrong", [dict(answer_score=1.5), dict(answer_score=float("nan")), dict(bonus=-0.1)])
+def test_what_is_no_score_is_refused(wrong):
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        noted_reward(**dict(answer_score=0.0, notes=(), accepted=GOLD) | wrong)
+
+
+def test_an_unknown_way_to_look_is_refused():
+    with pytest.raises(ValueError, match="contain is"):
+        noted_reward(0, ["x"], GOLD, contain="words")
+
+
+words = st.sampled_from(["Orsolya", "Venn", "O.", "the", "bridge", "", "?"])
+texts = st.lists(words, max_size=5).map(" ".join)
+manner = st.sampled_from(["normalised", "raw"])
+unit = st.floats(0, 1)
+
+
+@given(unit, st.lists(texts, max_size=4), st.lists(texts, max_size=3), unit, manner)
+def test_rewards_are_bounded_and_one_of_their_parts(score, notes, accepted, bonus, contain):
+    reward = noted_reward(score, notes, accepted, bonus=bonus, contain=contain)
+    assert 0 <= reward.total <= 1
+    assert reward.note in (0, bonus)
+    assert reward.total == (score if score > 0 else reward.note)
+
+
+@given(st.lists(texts, max_size=3), texts, st.lists(texts, max_size=3), texts, unit, manner)
+def test_more_notes_and_more_accepted_answers_never_pay_less(notes, also, accepted, alias, score, contain):
+    paid = noted_reward(score, notes, accepted, contain=contain).total
+    assert noted_reward(score, [*notes, also], accepted, contain=contain).total >= paid
+    assert noted_reward(score, notes, [*accepted, alias], contain=contain).total >= paid
+
+
+@given(unit, unit, st.lists(texts, max_size=3))
+def test_a_better_answer_never_pays_less_unless_the_worse_one_had_none(one, other, notes):
+    """The step down from the bonus to a small F1 is AutoRefine's own; exact match never meets it."""
+    low, high = sorted((one, other))
+    if low > 0 or high >= 0.1 or high == 0:
+        assert noted_reward(low, notes, GOLD).total <= noted_reward(high, notes, GOLD).total
+
+
+# ------------------------------------------------------------------------------------------------------- gated F1
+
+
+@pytest.mark.parametrize(
+    ("answer", "accepted", "fault", "reward"),
+    [
+        ("Orsolya Venn", GOLD, "", 1),
+        ("Halm bridge", ["old Halm bridge"], "", 0.8),
+        ("Halm bridge", ["old Halm bridge"], "a search was not evaluated", 0),
+        ("Halm", GOLD, "", 0),
+        ("", GOLD, "", 0),
+        ("", [""], "", 0),
+        (" ", ["the"], "", 0),
+        ("Orsolya Venn", [], "", 0),
+    ],
+)
+def test_gated_f1_by_hand(answer, accepted, fault, reward):
+    assert gated_f1_reward(answer, accepted, fault) == pytest.approx(reward)
+
+
+@given(texts, st.lists(texts, max_size=3), st.sampled_from(["", "no answer"]))
+def test_gated_f1_is_f1_or_nothing(answer, accepted, fault):
+    reward = gated_f1_reward(answer, accepted, fault)
+    assert reward in (0, f1_score(answer, accepted)) and 0 <= reward <= 1
+    assert not (fault and reward)
