@@ -41,6 +41,21 @@ def test_a_shared_prompt_is_computed_once(ahead, max_step_tokens):
     assert small.counts.copied == 0
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_crowd_gets_its_slots_while_others_are_computed_and_no_memory_moves(ahead):
+    engine = make_engine(max_rows=12, max_step_tokens=20, ahead=ahead)
+    crowd = [Request(f"{n}/0", prompt(n, 30 + n), SamplingParams(max_tokens=5, seed=n), str(n)) for n in range(12)]
+    for request in crowd:
+        engine.add(request)
+    engine.step()
+    # Four steps of work, and the one that went beyond them.
+    assert [request.slot is not None for request in crowd] == [True] * 3 + [False] * 9
+    version = engine.storage.version
+    assert len(finish(engine)) == 12
+    assert engine.storage.version == version  # the longest came last, and had its room from the beginning
+    assert all(request.new_tokens == alone(prompt(n, 30 + n), max_tokens=5, seed=n) for n, request in enumerate(crowd))
+
+
 def test_new_weights_make_what_is_stored_untrue():
     engine = make_engine(model=make_model())
     contexts = {"a": prompt(1)}

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -26,7 +27,7 @@ from msgspec import Struct
 from quaere.policies.native.bridge import fuse
 from quaere.policies.native.decoding import Decoder, Drawn, Joining
 from quaere.policies.native.device import has_kernels
-from quaere.policies.native.picking import how_to_draw
+from quaere.policies.native.picking import Draw, how_to_draw
 from quaere.policies.native.products import prepare_products
 from quaere.policies.native.scoring import score_sequences
 from quaere.policies.native.slots import Slot, SlotTable
@@ -43,6 +44,8 @@ class Request:
         self.key = key
         self.session = session
         self.params = params
+        self.max_tokens = params.max_tokens
+        self.draw = how_to_draw([params])
         self.tokens = list(token_ids)
         self.num_prompt = len(self.tokens)
         self.num_launched = 0  # tokens drawn, or being drawn
@@ -153,9 +156,9 @@ class Engine:
         self._drop_cancelled()
         self._admit()
         decoded = self._decode()
-        seen = [*decoded, *self._prefill(len(decoded))]
-        if self.observe and seen:
-            self.observe(seen)
+        prefilled = self._prefill(len(decoded))
+        if self.observe and (decoded or prefilled):
+            self.observe([*((row.key, 1) for row in decoded), *prefilled])
         return self._collect()
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
@@ -176,8 +179,14 @@ class Engine:
             self._leave(row)
 
     def _admit(self) -> None:
-        longest = 0
-        while self.waiting and len(self.rows) < self.max_rows:
+        """Give slots to those that wait; not yet to those whose contexts would be more than four steps of work.
+
+        They lose nothing by it, and a GPU that has nothing to do does not wait for a thousand slots to be found.
+        """
+        coming = [*islice(self.waiting, self.max_rows - len(self.rows))]
+        longest = max((row.num_prompt + row.max_tokens for row in coming), default=0)
+        missing = sum(row.num_prompt - _slot_of(row).num_stored for row in self.rows if not row.num_launched)
+        while self.waiting and len(self.rows) < self.max_rows and missing < 4 * self.max_step_tokens:
             row = self.waiting.popleft()
             taken = self.slots.take(row.session, row.tokens)
             row.slot, row.donor, row.num_shared = taken.slot, taken.donor, taken.num_shared
@@ -186,21 +195,21 @@ class Engine:
             self.counts.kept += kept
             self.counts.again += max(0, min(self._stored_before.get(row.session, 0), row.num_prompt - 1) - kept)
             self.rows.append(row)
-            longest = max(longest, row.num_prompt + row.params.max_tokens)
+            missing += row.num_prompt - max(kept, taken.num_shared)
         if longest:
             self.storage.reserve(self._decoder.num_slots, longest, self.slots.stored())
 
-    def _decode(self) -> list[tuple[str, int]]:
-        """One more token for every row that has begun and may go on."""
-        rows = [row for row in self.rows if 0 < row.num_launched < row.params.max_tokens]
+    def _decode(self) -> list[Request]:
+        """One more token for every row that has begun and may go on; returns them."""
+        rows = [row for row in self.rows if 0 < row.num_launched < row.max_tokens]
         if not rows:
             return []
         slots = [_slot_of(row) for row in rows]
-        drawn = self._decoder.decode([slot.number for slot in slots], how_to_draw([row.params for row in rows]))
+        drawn = self._decoder.decode([slot.number for slot in slots], _draw_of(rows))
         for slot in slots:
             slot.num_stored += 1
         self._launch(rows, drawn)
-        return [(row.key, 1) for row in rows]
+        return rows
 
     def _prefill(self, num_decoded: int) -> list[tuple[str, int]]:
         """Compute contexts, in chunks that fit the step; rows whose context is complete draw their first token."""
@@ -226,7 +235,7 @@ class Engine:
         self._since_prefill = 0 if len(token_ids) < room else self.patience
         self.counts.prefilled += len(token_ids)
         rows = [Joining(_slot_of(row).number, row.num_prompt, row.params) for row in joining]
-        drawn = self._decoder.prefill(spans, token_ids, rows, how_to_draw([row.params for row in joining]))
+        drawn = self._decoder.prefill(spans, token_ids, rows, _draw_of(joining))
         if drawn is not None:
             self._launch(joining, drawn)
         names = {_slot_of(row).number: row.key for row in behind}
@@ -267,7 +276,7 @@ class Engine:
         done: list[Request] = []
         while len(self._launched) > self.lookahead:
             done += self._read(*self._launched.popleft())
-        if not any(row.num_launched < row.params.max_tokens for row in self.rows):
+        if not any(row.num_launched < row.max_tokens for row in self.rows):
             while self._launched:
                 done += self._read(*self._launched.popleft())
         return done
@@ -280,18 +289,18 @@ class Engine:
             self.counts.drawn += 1
             row.tokens.append(token)
             row.logprobs.append(logprob)
-            row.stop_reason = self._why_stop(row)
-            if row.stop_reason is not None:
-                self._leave(row)
-                done.append(row)
+            params = row.params
+            if token in params.stop_token_ids:
+                row.stop_reason = "end_of_turn"
+            elif params.stop and self._stops.just_ended(row.new_tokens, params.stop):
+                row.stop_reason = "stop_string"
+            elif len(row.logprobs) >= row.max_tokens:
+                row.stop_reason = "length"
+            else:
+                continue
+            self._leave(row)
+            done.append(row)
         return done
-
-    def _why_stop(self, row: Request) -> StopReason | None:
-        if row.tokens[-1] in row.params.stop_token_ids:
-            return "end_of_turn"
-        if row.params.stop and self._stops.just_ended(row.new_tokens, row.params.stop):
-            return "stop_string"
-        return "length" if len(row.tokens) - row.num_prompt >= row.params.max_tokens else None
 
     def _leave(self, row: Request) -> None:
         """Take a row out; its session keeps the slot."""
@@ -303,6 +312,12 @@ class Engine:
         if slot.session:
             self._stored_before[slot.session] = slot.num_stored
         self.slots.rest(slot)
+
+
+def _draw_of(rows: Sequence[Request]) -> Draw:
+    """The least work that serves all these rows."""
+    draws = {row.draw for row in rows}
+    return draws.pop() if len(draws) == 1 else "cut"
 
 
 def _slot_of(row: Request) -> Slot:
