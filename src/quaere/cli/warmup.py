@@ -2,6 +2,7 @@
 
 quaere warmup drzero --model smollm2-135m --out warm
 quaere warmup eve --also drzero --model smollm2-135m --out warm
+quaere warmup evalact --also evalrar --also search-r1 --model smollm2-135m --out warm
 quaere warmup drzero --model smollm2-135m --out warm --teacher openai:qwen3-32b@http://localhost:8001/v1
 """
 
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quaere.errors import BadInput
-from quaere.training.warmup.dialects import DIALECTS, cites
+from quaere.training.warmup.dialects import DIALECTS, ROLES, Dialect, cites, roles_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from quaere.training.warmup.teaching import Taught, TeachingStep
 
 FULL_RATE, LORA_RATE = 1e-4, 3e-4
+MAX_TURNS = 5
+EVALUATED_MAX_TURNS = 12  # evaluations are turns too: four hops, one search more than that, and their answer
 _ADAPTER = "warmup"
 
 
@@ -38,10 +41,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="teach a small model the protocol by demonstration",
         description="Play episodes on a fictional encyclopedia of the warm-up family, teach the model to write like "
         "that, and write it as a Hugging Face folder. What is shown is the protocol; the facts are invented. In eve's "
-        "dialect both roles also quote, letter for letter, the sentence they rely on. A model warmed up like this is "
+        "dialect both roles also quote, letter for letter, the sentence they rely on; the solvers of evalact, evalrar "
+        "and autorefine say what each search found or missed, in evalact with a score. A model warmed up like this is "
         "no longer free of demonstrations, and its warmup.json says so.",
     )
-    parser.add_argument("recipe", choices=DIALECTS, help="whose protocol to teach; eve's is drzero's with evidence")
+    parser.add_argument("recipe", choices=DIALECTS, help="whose protocol to teach; drzero and eve have a proposer too")
     parser.add_argument("--model", required=True, help="catalogue name, directory or hub id of the model to teach")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write the model to")
     parser.add_argument("--force", action="store_true", help="replace a warmed-up model that is there")
@@ -54,16 +58,17 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         choices=DIALECTS,
         action="append",
         default=[],
-        help="teach this recipe's protocol too, in an equal share of the episodes: one start for both recipes",
+        help="teach this recipe's protocol too, in an equal share of the episodes: one start for several recipes",
     )
-    shown.add_argument("--roles", default="solver,proposer", metavar="LIST", help="(default: solver,proposer)")
+    shown.add_argument("--roles", metavar="LIST", help="solver, proposer or both (default: all a recipe has)")
     shown.add_argument("--episodes", type=int, default=400, metavar="N", help="in all roles and recipes (default: 400)")
     shown.add_argument("--hops", default="4,3,2,1", metavar="LIST", help="ratio of 1, 2, ... hops (default: 4,3,2,1)")
     shown.add_argument("--style", choices=["full", "brief"], default="full", help="of the prompts (default: full)")
     shown.add_argument("--world-seed", type=int, default=1, metavar="N", help="which world (default: 1)")
     shown.add_argument("--articles", type=int, default=500, metavar="N", help="size of the world (default: 500)")
     limits = parser.add_argument_group("limits of an episode")
-    limits.add_argument("--max-turns", type=int, default=5, metavar="N", help="turns (default: 5)")
+    turns = f"turns (default: {MAX_TURNS}, in evalact {EVALUATED_MAX_TURNS})"
+    limits.add_argument("--max-turns", type=int, metavar="N", help=turns)
     limits.add_argument("--topk", type=int, default=3, metavar="N", help="passages per search (default: 3)")
     limits.add_argument("--turn-tokens", type=int, default=512, metavar="N", help="per turn (default: 512)")
     limits.add_argument("--sequence-tokens", type=int, default=4096, metavar="N", help="in all (default: 4096)")
@@ -103,11 +108,11 @@ def run(args: argparse.Namespace) -> None:
     from quaere.training.warmup.oracle import refuse_few_turns
     from quaere.training.warmup.saving import check_target
 
-    args.roles, args.hops = _names(args.roles), _weights(args.hops)
+    args.roles, args.hops = None if args.roles is None else _names(args.roles), _weights(args.hops)
     # What cannot be done is said before a model is loaded.
     _check_numbers(args)
     plan = plan_lessons(args.roles, args.episodes, args.hops, (args.recipe, *args.also))
-    refuse_few_turns(plan, _limits(args))
+    refuse_few_turns(plan, _limits(args), _turn_limits(args))
     check_target(args.out, args.force)
     with _open_display(args.json) as display:
         manifest = _warm_up(args, display)
@@ -121,8 +126,9 @@ def run(args: argparse.Namespace) -> None:
 def _check_numbers(args: argparse.Namespace) -> None:
     positive = ("epochs", "batch", "max_turns", "topk", "turn_tokens", "sequence_tokens", "tool_response_tokens")
     for name in (*positive, "micro_tokens"):
-        if getattr(args, name) < 1:
-            raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}")
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {value}")
     if args.lora_rank < 0:
         raise BadInput(f"--lora-rank must be 0 or more, not {args.lora_rank}")
     if args.learning_rate is not None and args.learning_rate <= 0:
@@ -133,12 +139,17 @@ def _limits(args: argparse.Namespace) -> Limits:
     from quaere.rollout.episode import Limits
 
     return Limits(
-        max_turns=args.max_turns,
+        max_turns=MAX_TURNS if args.max_turns is None else args.max_turns,
         turn_tokens=args.turn_tokens,
         sequence_tokens=args.sequence_tokens,
         tool_response_tokens=args.tool_response_tokens,
         topk=args.topk,
     )
+
+
+def _turn_limits(args: argparse.Namespace) -> dict[Dialect, int]:
+    """Dialects that need another number of turns than the rest, unless the number was given."""
+    return {} if args.max_turns is not None else {"evalact": EVALUATED_MAX_TURNS}
 
 
 def _warm_up(args: argparse.Namespace, display: _Display) -> Any:
@@ -169,6 +180,7 @@ def _play(args: argparse.Namespace, renderer: Renderer, display: _Display) -> De
         "style": args.style,
         "dialects": (args.recipe, *args.also),
         "limits": _limits(args),
+        "turn_limits": _turn_limits(args),
         "seed": args.seed,
         "on_episode": lambda episode: display.played(args.episodes),
     }
@@ -241,12 +253,13 @@ def _learning_rate(args: argparse.Namespace) -> float:
 def _describe(args: argparse.Namespace, played: Demonstrations, taught: Taught) -> Any:
     from quaere.training.warmup.saving import WarmupManifest
 
+    dialects = (args.recipe, *args.also)
     return WarmupManifest(
         recipe=args.recipe,
         data="teacher" if args.teacher else "oracle",
         teacher=args.teacher or "",
         base_model=args.model,
-        roles=args.roles,
+        roles=args.roles or tuple(role for role in ROLES if any(role in roles_of(name) for name in dialects)),
         style=args.style,
         hop_ratio=args.hops,
         world_family="warmup",
@@ -264,7 +277,7 @@ def _describe(args: argparse.Namespace, played: Demonstrations, taught: Taught) 
         loss_before=taught.loss_before,
         loss_after=taught.loss_after,
         also=tuple(args.also),
-        evidence=any(cites(dialect) for dialect in (args.recipe, *args.also)),
+        evidence=any(cites(dialect) for dialect in dialects),
     )
 
 

@@ -21,7 +21,7 @@ from quaere.search.searcher import Searcher
 
 
 class Job(Struct, frozen=True):
-    """An episode to be run.
+    """An episode to be run, within limits of its own if it has any.
 
     Job(protocol=ToolCallSolver(), task=SolveTask(...), episode_id="q1-0")
     """
@@ -29,6 +29,7 @@ class Job(Struct, frozen=True):
     protocol: Protocol
     task: Task
     episode_id: str = ""
+    limits: Limits | None = None
 
 
 async def run_many(
@@ -59,7 +60,7 @@ async def run_many(
                 job.protocol,
                 searcher,
                 job.task,
-                limits,
+                job.limits or limits,
                 episode_id=names[number],
                 seed=derive_seed(seed, number),
                 params=params,

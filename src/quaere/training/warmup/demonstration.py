@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct, field
 
+from quaere.chat.evalact import EvaluateSolver, format_fault
 from quaere.chat.prompts import PromptStyle
 from quaere.chat.protocol import Protocol
 from quaere.chat.rendering import Renderer
+from quaere.chat.tagged import TagSolver
 from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
-from quaere.errors import SamplingFailed
+from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.sampler import Sampled, SamplingParams
 from quaere.records import Episode, Task, Turn
 from quaere.rollout.episode import Limits, run_episode
@@ -23,8 +25,9 @@ from quaere.rollout.policy import TokenPolicy
 from quaere.search.searcher import Searcher
 from quaere.training.phases.attempting import solver_reward
 from quaere.training.phases.proposing import read_proposal
-from quaere.training.warmup.dialects import Dialect, cites
-from quaere.training.warmup.lessons import Lesson, Role
+from quaere.training.solvers import notes_searches
+from quaere.training.warmup.dialects import Dialect, Role, cites, note_tag, roles_of
+from quaere.training.warmup.lessons import Lesson
 from quaere.training.warmup.quoting import find_misquote
 
 Script = Callable[[Sequence[Turn], str], str]
@@ -109,19 +112,33 @@ def open_protocol(role: Role, style: PromptStyle, dialect: Dialect = "drzero") -
     """The protocol a role speaks.
 
     open_protocol("solver", "brief", "eve").name == "eve-solver"
+    open_protocol("solver", "brief", "evalrar").name == "evalrar-solver"
     """
+    if role not in roles_of(dialect):
+        raise BadInput(f"{dialect} has no {role}")
+    if dialect == "evalact":
+        return EvaluateSolver(style=style)
+    if dialect == "evalrar" or dialect == "autorefine" or dialect == "search-r1":
+        return TagSolver(dialect, style=style)
     if role == "solver":
         return ToolCallSolver(style=style, evidence=cites(dialect))
     return ToolCallProposer(style=style, evidence=cites(dialect))
 
 
 def judge(episode: Episode, lesson: Lesson, renderer: Renderer) -> str:
-    """Why a demonstration should be dropped, in a few words; "" if all of it checks out, its evidence too.
+    """Why a demonstration should be dropped, in a few words; "" if all of it checks out, as its dialect has it.
 
     judge(episode, lesson, renderer) == "the evidence was not shown"
     """
     fault = find_fault(episode, lesson.role)
-    return fault or (find_misquote(episode, renderer) if cites(lesson.dialect) else "")
+    if fault:
+        return fault
+    if cites(lesson.dialect):
+        return find_misquote(episode, renderer)
+    if lesson.dialect == "evalact":
+        return format_fault(episode.turns, episode.end)
+    noted = not note_tag(lesson.dialect) or notes_searches(episode.turns)
+    return "" if noted else "what a search found was not noted"
 
 
 def find_fault(episode: Episode, role: Role) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 from msgspec import Struct
 
@@ -19,13 +18,10 @@ from quaere.errors import BadInput
 from quaere.records import Passage, ProposeTask, SolveTask, Task
 from quaere.rewards.formatting import contains
 from quaere.search.index import Index, build_index
-from quaere.training.warmup.dialects import DIALECTS, Dialect
+from quaere.training.warmup.dialects import DIALECTS, ROLES, Dialect, Role, roles_of
 from quaere.worlds import GoldQuestion, World, generate_world, write_world
 from quaere.worlds.questions import MAX_HOPS, says
 from quaere.worlds.writing import CORPUS
-
-Role = Literal["solver", "proposer"]
-ROLES: tuple[Role, ...] = ("solver", "proposer")
 
 _FAMILY = "warmup"
 
@@ -146,16 +142,20 @@ def share_out(num: int, ratio: Sequence[int]) -> list[int]:
 
 
 def plan_lessons(
-    roles: Sequence[Role], num_episodes: int, hop_ratio: Sequence[int], dialects: Sequence[Dialect] = ("drzero",)
+    roles: Sequence[Role] | None,
+    num_episodes: int,
+    hop_ratio: Sequence[int],
+    dialects: Sequence[Dialect] = ("drzero",),
 ) -> list[Portion]:
-    """How many episodes of each dialect, role and number of hops; dialects get equal shares, and so do roles.
+    """How many episodes of each dialect, role and number of hops; dialects get equal shares, and so do their roles.
 
-    plan_lessons(("solver",), 3, (2, 1)) == [Portion("drzero", "solver", 1, 2), Portion("drzero", "solver", 2, 1)]
+    Of the roles each dialect takes those it has; None asks for all of them.
+
+        plan_lessons(("solver",), 3, (2, 1)) == [Portion("drzero", "solver", 1, 2), Portion("drzero", "solver", 2, 1)]
     """
-    if not roles or any(role not in ROLES for role in roles) or len(set(roles)) < len(roles):
-        raise BadInput(f"roles are solver, proposer or both, not {', '.join(roles) or 'none'}")
     if not dialects or any(name not in DIALECTS for name in dialects) or len(set(dialects)) < len(dialects):
-        raise BadInput(f"dialects are {' or '.join(DIALECTS)}, each once, not {', '.join(dialects) or 'none'}")
+        raise BadInput(f"dialects are {', '.join(DIALECTS)}, each once, not {', '.join(dialects) or 'none'}")
+    casts = _cast(roles, dialects)
     if num_episodes < len(dialects):
         of_each = " of each dialect" if len(dialects) > 1 else ""
         raise BadInput(f"there must be at least 1 episode{of_each}, not {num_episodes}")
@@ -164,8 +164,26 @@ def plan_lessons(
     per_dialect = share_out(num_episodes, [1] * len(dialects))
     return [
         Portion(dialect, role, hops, count)
-        for dialect, num_of_dialect in zip(dialects, per_dialect, strict=True)
-        for role, num in zip(roles, share_out(num_of_dialect, [1] * len(roles)), strict=True)
+        for (dialect, cast), num_of_dialect in zip(casts.items(), per_dialect, strict=True)
+        for role, num in zip(cast, share_out(num_of_dialect, [1] * len(cast)), strict=True)
         for hops, count in enumerate(share_out(num, hop_ratio), start=1)
         if count
     ]
+
+
+def _cast(roles: Sequence[Role] | None, dialects: Sequence[Dialect]) -> dict[Dialect, tuple[Role, ...]]:
+    """The roles that each dialect is shown in.
+
+    _cast(None, ("evalact", "drzero")) == {"evalact": ("solver",), "drzero": ("solver", "proposer")}
+    """
+    if roles is None:
+        return {dialect: roles_of(dialect) for dialect in dialects}
+    if not roles or any(role not in ROLES for role in roles) or len(set(roles)) < len(roles):
+        raise BadInput(f"roles are solver, proposer or both, not {', '.join(roles) or 'none'}")
+    casts = {dialect: tuple(role for role in roles if role in roles_of(dialect)) for dialect in dialects}
+    left_out = [role for role in roles if not any(role in cast for cast in casts.values())]
+    idle = [dialect for dialect, cast in casts.items() if not cast]
+    if left_out or idle:
+        role, dialect = (left_out or roles)[0], (idle or dialects)[0]
+        raise BadInput(f"{dialect} has no {role} to teach, only a solver", hint="--roles solver")
+    return casts

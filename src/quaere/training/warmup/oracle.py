@@ -3,27 +3,33 @@
 It walks a known chain of facts and writes what somebody who did not know it would write: a short thought, a search, a
 look at what really came back. A fact counts as found only when its sentence stands in the context the policy would
 have; if it does not, the solver searches again with other words, and an episode whose chain is not found is dropped.
-Where the dialect asks for evidence, it quotes the sentence of the last fact out of the passage that was shown.
+Where the dialect asks for evidence, it quotes the sentence of the last fact out of the passage that was shown. Where
+the dialect evaluates what a search found, it says what came back and scores it by whether the fact was there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import structs
 
 from quaere.chat.prompts import PromptStyle
 from quaere.chat.rendering import Renderer
 from quaere.chat.spans import find_evidence
 from quaere.errors import BadInput, SamplingFailed
-from quaere.records import Episode, ProposeTask, Turn
+from quaere.records import Episode, ProposeTask, Search, Turn
 from quaere.rewards.formatting import contains
 from quaere.rollout.episode import Limits
 from quaere.search.index import Index
 from quaere.search.searcher import LocalSearcher
 from quaere.training.phases.proposing import read_proposal
-from quaere.training.warmup import words
+from quaere.training.solvers import pay_noted
+from quaere.training.warmup import words, words_evaluating
 from quaere.training.warmup.demonstration import Demonstrations, demonstrate, judge, open_protocol
-from quaere.training.warmup.dialects import Dialect, cites
-from quaere.training.warmup.lessons import Lesson, Lessons, Portion, Role, plan_lessons
+from quaere.training.warmup.dialects import Dialect, Role, cites, needed_turns, note_tag
+from quaere.training.warmup.lessons import Lesson, Lessons, Portion, plan_lessons
+from quaere.training.warmup.turns import write_answer, write_evaluation, write_proposal, write_search
+from quaere.training.warmup.verdicts import Verdict, weigh_search
 from quaere.worlds import Hop, World
 from quaere.worlds.dice import Dice
 from quaere.worlds.names import strip_article
@@ -65,21 +71,20 @@ class _Oracle:
         """What can be said of a hop before it is found."""
         return words.wording_slots(self.wordings[at], self.chain[at].mention)
 
-    def look(self, turns: Sequence[Turn], news: str) -> bool:
-        """Did the last search find the hop it was for? If so, go on to the next."""
-        rank = _find(self.hop, turns[-1], news)
-        if rank is None:
-            return False
-        slots = self.slots(self.at)
-        found = {"F": self.hop.said, "A": self.hop.said, "X": slots["X"], "had": slots["want"]}
-        self.found = found | {"n": str(rank), "hop": str(self.at + 2)}
-        self.at += 1
-        self.asked = []
-        return True
+    def look(self, turns: Sequence[Turn], news: str) -> Verdict:
+        """What the last search was worth. If it found the hop it was for, go on to the next."""
+        verdict = weigh_search(self.chain, self.at, turns[-1], news)
+        if verdict.kind == "found":
+            slots = self.slots(self.at)
+            found = {"F": self.hop.said, "A": self.hop.said, "X": slots["X"], "had": slots["want"]}
+            self.found = found | {"n": str(verdict.rank), "hop": str(self.at + 2)}
+            self.at += 1
+            self.asked = []
+        return verdict
 
-    def search(self, thought: str, query: str) -> str:
+    def search(self, thought: str, query: str, note: str = "") -> str:
         self.asked.append(query)
-        return words.write_search(thought, query)
+        return write_search(self.lesson.dialect, thought, query, note)
 
     def quote(self, turns: Sequence[Turn]) -> str:
         """The sentence that states the last fact as a passage that was shown has it; "" in a dialect without."""
@@ -95,37 +100,67 @@ class _Oracle:
         return located.text
 
 
-def _find(hop: Hop, turn: Turn, news: str) -> int | None:
-    """Which of the passages that came back states the fact, if one does and it was not cut off."""
-    for result in turn.results:
-        for rank, hit in enumerate(result.hits, start=1):
-            if hit.passage.doc_id == hop.evidence.doc_id and _flat(hop.evidence.text) in _flat(news):
-                return rank
-    return None
-
-
-def _flat(text: str) -> str:
-    return " ".join(text.split())
-
-
 class _Solver(_Oracle):
-    """Searches for one fact after another, again with other words where that fails, and answers."""
+    """Searches for one fact after another, again with other words where that fails, and answers.
+
+    In between it says what each search was worth, where its dialect does: EvalAct in a turn of its own, others in a
+    note that opens the next turn.
+    """
+
+    note = ""
+    verdict = Verdict("missing")
 
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
         if not turns:
             forms = words.ONLY_HOP if len(self.chain) == 1 else words.FIRST_HOP
             return self.ask(words.write_thought(forms, self.dice, self.slots(0)))
-        if not self.look(turns, news):
+        if isinstance(turns[-1].action, Search):
+            slots, at = self.slots(self.at), self.at
+            self.verdict = self.look(turns, news)
+            if self.evaluates:
+                return self.evaluate(at, slots, turns)
+        return self.go_on(turns)
+
+    @property
+    def evaluates(self) -> bool:
+        return self.lesson.dialect == "evalact" or bool(note_tag(self.lesson.dialect))
+
+    def evaluate(self, at: int, slots: Mapping[str, str], turns: Sequence[Turn]) -> str:
+        """Say what the search for hop `at` was worth, alone or before going on."""
+        slots = dict(slots) | {"n": str(self.verdict.rank)}
+        if self.verdict.kind == "found":
+            hop, slots = self.chain[at], slots | self.found
+            slots["F"] = self.answer if at == len(self.chain) - 1 else hop.said
+            # A sentence that calls the thing "it" would not tell what was found.
+            slots["S"] = hop.evidence.text if contains(hop.evidence.text, slots["F"]) else ""
+        refined = self.lesson.dialect == "autorefine"
+        self.note = words_evaluating.write_note(self.verdict, self.dice, slots, refined=refined)
+        if self.lesson.dialect != "evalact":
+            return self.go_on(turns)
+        thought = words_evaluating.write_thought_before(self.verdict, self.dice, slots)
+        return write_evaluation(thought, self.note, self.verdict.draw_score(self.dice))
+
+    def go_on(self, turns: Sequence[Turn]) -> str:
+        """Search again, search for the next fact, or answer."""
+        if self.verdict.kind != "found":
             if len(self.asked) > MAX_RETRIES:
                 raise SamplingFailed("a fact was not found")
-            return self.ask(words.write_thought(words.NOT_FOUND, self.dice, self.slots(self.at)))
+            return self.ask(self.think_again())
         if self.at < len(self.chain):
-            return self.ask(words.write_next(self.dice, self.found, self.slots(self.at)))
+            write = words_evaluating.write_next_thought if self.evaluates else words.write_next
+            return self.ask(write(self.dice, self.found, self.slots(self.at)))
         thought = words.write_thought(words.ANSWER, self.dice, self.found)
-        return words.write_answer(thought, self.answer, self.quote(turns))
+        return write_answer(self.lesson.dialect, thought, self.answer, span=self.quote(turns), note=self.note)
+
+    def think_again(self) -> str:
+        slots = self.slots(self.at)
+        if self.evaluates:
+            return words_evaluating.write_again_thought(self.verdict, self.dice, slots)
+        return words.write_thought(words.NOT_FOUND, self.dice, slots)
 
     def ask(self, thought: str) -> str:
-        return self.search(thought, words.write_query(self.wordings[self.at], self.hop.mention, self.dice, self.asked))
+        query = words.write_query(self.wordings[self.at], self.hop.mention, self.dice, self.asked)
+        return self.search(thought, query, self.note)
 
 
 class _Proposer(_Oracle):
@@ -137,7 +172,7 @@ class _Proposer(_Oracle):
             return self.propose(words.ASK_OF_DOCUMENT, self.slots(0) | start, turns)
         if not turns:
             return self.ask(words.write_thought(words.START_FROM, self.dice, start))
-        if not self.look(turns, news):
+        if self.look(turns, news).kind != "found":
             raise SamplingFailed("a fact was not found")
         if self.at < len(self.chain):
             return self.ask(words.write_thought(words.GO_ON_FROM, self.dice, self.found))
@@ -152,7 +187,7 @@ class _Proposer(_Oracle):
 
     def propose(self, forms: Sequence[str], slots: dict[str, str], turns: Sequence[Turn]) -> str:
         thought = words.write_thought(forms, self.dice, slots)
-        return words.write_proposal(thought, self.lesson.gold.text, self.answer, self.quote(turns))
+        return write_proposal(thought, self.lesson.gold.text, self.answer, self.quote(turns))
 
 
 async def play_oracle(
@@ -160,37 +195,40 @@ async def play_oracle(
     index: Index,
     renderer: Renderer,
     *,
-    roles: Sequence[Role] = ("solver", "proposer"),
+    roles: Sequence[Role] | None = None,
     num_episodes: int = 400,
     hop_ratio: Sequence[int] = (4, 3, 2, 1),
     style: PromptStyle = "full",
     dialects: Sequence[Dialect] = ("drzero",),
     limits: Limits | None = None,
+    turn_limits: Mapping[Dialect, int] | None = None,
     seed: int = 0,
     on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> Demonstrations:
-    """Play until there are `num_episodes` good episodes, equal shares for dialects and roles, hops in the ratio.
+    """Play until there are `num_episodes` good episodes, equal shares for dialects and their roles, hops in the ratio.
 
-    `index` must hold the world's articles. Raises BadInput where the limits leave no room for such episodes.
+    `index` must hold the world's articles. `roles` are all that a dialect has unless told otherwise, and `turn_limits`
+    say for which dialects the limit of turns is another. Raises BadInput where there is no room for such episodes.
 
         played = await play_oracle(world, index, Renderer(tokenizer), roles=("solver",), num_episodes=100)
     """
     limits = limits or Limits()
     plan = plan_lessons(roles, num_episodes, hop_ratio, dialects)
-    refuse_few_turns(plan, limits)
+    refuse_few_turns(plan, limits, turn_limits)
     lessons, searcher, played = Lessons(world, index), LocalSearcher(index), Demonstrations()
     try:
         for portion in plan:
             protocol, num_kept = open_protocol(portion.role, style, portion.dialect), 0
+            allowed = allow_turns(limits, turn_limits, portion.dialect)
             for _ in range(portion.num * _TRIES_PER_EPISODE + _TRIES_PER_EPISODE):
                 if num_kept == portion.num:
                     break
                 lesson = lessons.draw(portion.role, portion.hops, portion.dialect)
                 script = _script(lesson, world, seed)
                 episode = await demonstrate(
-                    lesson.task, script, searcher, renderer, protocol, limits, episode_id=lesson.id, name=NAME
+                    lesson.task, script, searcher, renderer, protocol, allowed, episode_id=lesson.id, name=NAME
                 )
-                fault = judge(episode, lesson, renderer) or _find_flaw(episode, lesson.role)
+                fault = judge(episode, lesson, renderer) or _find_flaw(episode, lesson)
                 if fault:
                     played.dropped[fault] += 1
                     continue
@@ -204,14 +242,24 @@ async def play_oracle(
     return played
 
 
-def refuse_few_turns(plan: Sequence[Portion], limits: Limits) -> None:
-    """Refuse hops that cannot be walked in so many turns: a solver needs a search each and a turn for the answer."""
-    needed, hops, role = max((part.hops + (part.role == "solver"), part.hops, part.role) for part in plan)
-    if needed > limits.max_turns:
-        raise BadInput(
-            f"a {role} needs {needed} turns for {hops} hops, and {limits.max_turns} are allowed",
-            hint=f"--max-turns {needed}, or fewer hops such as --hops 1,1",
-        )
+def allow_turns(limits: Limits, turn_limits: Mapping[Dialect, int] | None, dialect: Dialect) -> Limits:
+    """The limits of a dialect's episodes.
+
+    allow_turns(Limits(), {"evalact": 12}, "evalact").max_turns == 12
+    """
+    return structs.replace(limits, max_turns=(turn_limits or {}).get(dialect, limits.max_turns))
+
+
+def refuse_few_turns(plan: Sequence[Portion], limits: Limits, turn_limits: Mapping[Dialect, int] | None = None) -> None:
+    """Refuse hops that cannot be walked in so many turns, even if every search finds what it is for."""
+    for part in sorted(plan, key=lambda part: (part.hops, part.role), reverse=True):
+        needed = needed_turns(part.dialect, part.role, part.hops)
+        allowed = allow_turns(limits, turn_limits, part.dialect).max_turns
+        if needed > allowed:
+            raise BadInput(
+                f"a {part.role} of {part.dialect} needs {needed} turns for {part.hops} hops, and {allowed} are allowed",
+                hint=f"--max-turns {needed}, or fewer hops such as --hops 1,1",
+            )
 
 
 def _script(lesson: Lesson, world: World, seed: int) -> _Solver | _Proposer:
@@ -219,9 +267,12 @@ def _script(lesson: Lesson, world: World, seed: int) -> _Solver | _Proposer:
     return _Solver(lesson, world, dice) if lesson.role == "solver" else _Proposer(lesson, world, dice)
 
 
-def _find_flaw(episode: Episode, role: Role) -> str:
+def _find_flaw(episode: Episode, lesson: Lesson) -> str:
     """A demonstration should earn full marks, not only pass."""
-    return "" if role == "solver" or read_proposal(episode).score.total == 1.0 else "the answer is long"
+    if lesson.role == "proposer":
+        return "" if read_proposal(episode).score.total == 1.0 else "the answer is long"
+    noted = not note_tag(lesson.dialect) or pay_noted(episode)["reward/note"] > 0
+    return "" if noted else "no note holds the answer"
 
 
 def _too_few(portion: Portion, num_kept: int, played: Demonstrations) -> BadInput:

@@ -1,14 +1,14 @@
 """A larger model behind an endpoint shows how it is done.
 
 It plays the same tasks as the oracle does, with the explained prompts. What it wrote is kept where it followed the
-protocol, its answer checks out and so does its evidence where the dialect has any. It is then played once more as
-tokens of the model to be taught: its turns, cut where a policy's turn would have ended, against the search results it
-really got.
+protocol, its answer checks out and so does whatever else its dialect asks for: evidence, evaluations, notes. It is then
+played once more as tokens of the model to be taught: its turns, cut where a policy's turn would have ended, against the
+search results it really got.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from quaere.chat.prompts import PromptStyle
 from quaere.chat.rendering import Renderer
@@ -21,9 +21,9 @@ from quaere.rollout.policy import Policy
 from quaere.search.index import Index
 from quaere.search.searcher import LocalSearcher
 from quaere.training.warmup.demonstration import Demonstrations, demonstrate, find_fault, judge, open_protocol
-from quaere.training.warmup.dialects import Dialect
-from quaere.training.warmup.lessons import Lesson, Lessons, Role, plan_lessons
-from quaere.training.warmup.oracle import refuse_few_turns
+from quaere.training.warmup.dialects import Dialect, Role
+from quaere.training.warmup.lessons import Lesson, Lessons, plan_lessons
+from quaere.training.warmup.oracle import allow_turns, refuse_few_turns
 from quaere.worlds import World
 
 
@@ -33,12 +33,13 @@ async def play_teacher(
     index: Index,
     renderer: Renderer,
     *,
-    roles: Sequence[Role] = ("solver", "proposer"),
+    roles: Sequence[Role] | None = None,
     num_episodes: int = 400,
     hop_ratio: Sequence[int] = (4, 3, 2, 1),
     style: PromptStyle = "full",
     dialects: Sequence[Dialect] = ("drzero",),
     limits: Limits | None = None,
+    turn_limits: Mapping[Dialect, int] | None = None,
     seed: int = 0,
     params: SamplingParams | None = None,
     concurrency: int = 8,
@@ -50,19 +51,27 @@ async def play_teacher(
     """
     limits = limits or Limits()
     plan = plan_lessons(roles, num_episodes, hop_ratio, dialects)
-    refuse_few_turns(plan, limits)
+    refuse_few_turns(plan, limits, turn_limits)
     lessons, searcher, played = Lessons(world, index), LocalSearcher(index), Demonstrations()
     drawn = [lessons.draw(part.role, part.hops, part.dialect) for part in plan for _ in range(part.num)]
-    jobs = [Job(open_protocol(lesson.role, "full", lesson.dialect), lesson.task, lesson.id) for lesson in drawn]
+    jobs = [
+        Job(
+            open_protocol(lesson.role, "full", lesson.dialect),
+            lesson.task,
+            lesson.id,
+            allow_turns(limits, turn_limits, lesson.dialect),
+        )
+        for lesson in drawn
+    ]
     shown = run_many(policy, jobs, searcher, limits, seed=seed, params=params, concurrency=concurrency)
     num_failed, number = 0, 0
     try:
         async for episode in shown:
-            lesson, number = drawn[number], number + 1
+            lesson, allowed, number = drawn[number], jobs[number].limits, number + 1
             num_failed += episode.end == "failed"
             fault = find_fault(episode, lesson.role)
             if not fault:
-                episode, fault = await replay(episode, lesson, renderer, style, limits)
+                episode, fault = await replay(episode, lesson, renderer, style, allowed or limits)
             if fault:
                 played.dropped[fault] += 1
             else:

@@ -14,7 +14,6 @@ A thought is drawn a few times over, and the first one of a good length is taken
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 
@@ -237,13 +236,20 @@ def wording_slots(wording: Wording, mention: str) -> dict[str, str]:
     return {"X": mention} | {name: form.replace("{X}", mention) for name, form in filled.items()}
 
 
-def write_thought(forms: Sequence[str], dice: Dice, slots: Mapping[str, str]) -> str:
+def write_thought(
+    forms: Sequence[str],
+    dice: Dice,
+    slots: Mapping[str, str],
+    *,
+    min_words: int = MIN_WORDS,
+    max_words: int = MAX_WORDS,
+) -> str:
     """A thought of one of these forms, with capitals where sentences begin.
 
     write_thought(("it is {F}.",), dice, {"F": "Venn"}) == "It is Venn."
     """
     drawn = [_fill(_draw(forms, dice, slots), slots) for _ in range(_NUM_DRAWS)]
-    return _begin_sentences(min(drawn, key=_excess))
+    return _begin_sentences(min(drawn, key=lambda text: _excess(text, min_words, max_words)))
 
 
 def write_next(dice: Dice, found: Mapping[str, str], wanted: Mapping[str, str]) -> str:
@@ -263,10 +269,10 @@ def _begin_sentences(text: str) -> str:
     return re.sub(r"(^|[.?!] )([a-z])", lambda match: match[1] + match[2].upper(), text)
 
 
-def _excess(text: str) -> int:
+def _excess(text: str, min_words: int = MIN_WORDS, max_words: int = MAX_WORDS) -> int:
     """How many words a thought has too many or too few; the first that fits is the best."""
     num = len(text.split())
-    return max(MIN_WORDS - num, num - MAX_WORDS, 0)
+    return max(min_words - num, num - max_words, 0)
 
 
 def _draw(forms: Sequence[str], dice: Dice, slots: Mapping[str, str]) -> str:
@@ -320,26 +326,3 @@ def _keywords(form: str) -> str:
     """
     listed = form.replace("{X}", " ").replace("?", " ").replace(",", " ").split()
     return " ".join(word for word in listed if word.lower() not in _PLAIN)
-
-
-# ---------------------------------------------------------------------------------------------------------------- turns
-
-
-def write_search(thought: str, query: str) -> str:
-    """A turn that searches."""
-    call = json.dumps({"name": "search", "arguments": {"query_list": [query]}}, ensure_ascii=False)
-    return f"<think>{thought}</think>\n<tool_call>{call}</tool_call>"
-
-
-def write_answer(thought: str, answer: str, span: str = "") -> str:
-    """The solver's last turn, with the sentence it quotes if it quotes one."""
-    return f"<think>{thought}</think>\n{_quote(span)}<answer>{answer}</answer>"
-
-
-def write_proposal(thought: str, question: str, answer: str, span: str = "") -> str:
-    """The proposer's last turn, with the sentence it quotes if it quotes one."""
-    return f"<think>{thought}</think>\n<question>{question}</question>{_quote(span)}<answer>{answer}</answer>"
-
-
-def _quote(span: str) -> str:
-    return f"<evidence>{span}</evidence>" if span else ""
