@@ -77,6 +77,17 @@ def test_one_start_for_two_recipes(base, tmp_path, capsys):
     assert notes.evidence and notes.dialects == ("eve", "drzero") and notes.style == "brief"
 
 
+def test_one_start_for_solvers_that_evaluate(base, tmp_path, capsys):
+    out = tmp_path / "warm"
+    also = ["--also", "evalrar", "--also", "search-r1"]
+    main("evalact", *also, "--model", base, "--out", out, "--learning-rate", "3e-3", *SMALL, *LIMITS)
+    assert "12 episodes kept" in capsys.readouterr().err
+    manifest = json.loads((out / "warmup.json").read_text())
+    assert (manifest["recipe"], manifest["also"]) == ("evalact", ["evalrar", "search-r1"])
+    assert manifest["roles"] == ["solver"]
+    assert manifest["loss_after"] < manifest["loss_before"]
+
+
 def test_lora_is_merged_and_the_result_is_a_plain_model(base, tmp_path, capsys):
     pytest.importorskip("peft")
     out = tmp_path / "warm"
@@ -101,9 +112,9 @@ def test_bad_input_is_said_before_any_work(base, tmp_path):
     full.mkdir()
     (full / "notes.txt").write_text("mine")
 
-    def bad(match, *words, model=base):
+    def bad(match, *words, model=base, recipe="drzero"):
         with pytest.raises(QuaereError, match=match):
-            main("drzero", "--model", model, *words)
+            main(recipe, "--model", model, *words)
 
     bad("left alone", "--out", full, "--force")
     bad("roles are", *out, "--roles", "judge")
@@ -117,6 +128,12 @@ def test_bad_input_is_said_before_any_work(base, tmp_path):
     bad("--lora-rank must be 0 or more", *out, "--lora-rank", "-1")
     bad("unknown model no/such", *out, model="no/such")
     bad("needs 5 turns for 4 hops", *out, "--max-turns", "3")
+    for words in (["--roles", "proposer"], ["--roles", "solver,proposer"]):
+        bad("evalact has no proposer to teach", *out, *words, recipe="evalact")
+    bad("search-r1 has no proposer to teach", *out, "--also", "search-r1", "--roles", "proposer")
+    bad("a solver of evalact needs 9 turns for 4 hops", *out, "--max-turns", "8", recipe="evalact")
+    bad("--max-turns must be at least 1", *out, "--max-turns", "0")
+    bad("unknown model no/such", *out, recipe="evalact", model="no/such")  # twelve turns are enough for four hops
     bad("200 to 100000 articles", *out, "--articles", "5")
     bad("a teacher is an endpoint", *out, "--teacher", "smollm2-135m")
     bad("127.0.0.1:9", *out, "--teacher", "openai:m@http://127.0.0.1:9/v1", "--episodes", "2", "--hops", "1")
