@@ -204,9 +204,10 @@ class SearchResult(Struct, frozen=True):
 class Turn(Struct, frozen=True):
     """One turn: what the policy wrote, how it was read, and what the environment answered.
 
-    `failure` says what went wrong in it, if anything did: the policy failed, its turn could not be read, the search
-    could not be carried out, a limit was met. What was written are the tokens `[start, start + num_tokens)` of the
-    episode; those from `acts_at` on are its action, where the protocol marks it.
+    `results` and `reply` are what was shown: where the reply was cut, they end there. `failure` says what went wrong in
+    it, if anything did: the policy failed, its turn could not be read, the search could not be carried out, a limit was
+    met. What was written are the tokens `[start, start + num_tokens)` of the episode; those from `acts_at` on are its
+    action, where the protocol marks it.
 
     Turn(index=0, text="<tool_call>...</tool_call>", action=Search(queries=("Halm bridge",)), stop_reason="stop_string",
          results=(SearchResult(...),), reply="[1] The Halm bridge ...", num_tokens=23, start=212, acts_at=220)

@@ -206,3 +206,18 @@ def test_a_control_string_that_is_also_an_ordinary_piece_is_split():
     assert built.encode("a<s>a").ids == [5, 1, 5]
     assert PlainEncoder(made).encode("a<s>a<s>") == [5, 2, 6, 5, 2, 6]
     assert PlainEncoder(made).encode("ü") == [0]
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffd"), max_size=60)
+
+
+@given(text=TEXT, other=TEXT, max_tokens=st.integers(0, 60))
+def test_a_cut_message_is_what_its_tokens_say(text, other, max_tokens):
+    renderer = Renderer(tiny.tokenizer())
+    whole = Message("tool", ("[1]\n", Quoted(text), "\n\n[2]\n", Quoted(other)))
+    shown = renderer.cut(whole, max_tokens)
+    said = renderer.decode(renderer.encode_parts(whole.parts)[:max_tokens])
+    assert whole.text.startswith(shown.text)
+    assert said.startswith(shown.text)
+    assert set(said[len(shown.text) :]) <= {"\ufffd"}  # a character of which some bytes are missing
+    assert renderer.cut(whole, 10_000) == whole

@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaere.chat.messages import Quoted
-from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver, format_results
+from quaere.chat.results import format_results
+from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
 from quaere.records import (
     Answer,
     Failure,

@@ -30,8 +30,9 @@ from quaere.chat.evaluating_prompts import (
 )
 from quaere.chat.messages import Message, Quoted
 from quaere.chat.prompts import PromptStyle
+from quaere.chat.results import format_results
 from quaere.chat.tags import Block, find_blocks, has_unclosed
-from quaere.chat.toolcall import STOP, format_results, read_answer
+from quaere.chat.toolcall import STOP, read_answer
 from quaere.chat.tools import MAX_QUERY_CHARS, CallRefused, ToolSchema, is_text, read_call
 from quaere.records import (
     Action,

@@ -18,10 +18,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.chat.messages import Message, Part, Quoted, Role, wrap_tool_result
 from quaere.chat.plaintext import PlainEncoder
@@ -30,6 +30,7 @@ from quaere.errors import TemplateRefused
 
 # Stands where text is still to come while a template is rendered. Letters and digits only, so that no template trims,
 # escapes or splits it.
+NUM_REMEMBERED = 2048
 _SLOT = "Slot{}OfQuaere"
 _SLOT_PATTERN = re.compile(r"(Slot\d+OfQuaere)")
 
@@ -69,6 +70,8 @@ class Renderer:
         self.tokenizer = tokenizer
         self.has_template = bool(getattr(tokenizer, "chat_template", None))
         self._plain = PlainEncoder(tokenizer)
+        # Rollouts of one question are shown the same passages.
+        self._encode_quoted = lru_cache(NUM_REMEMBERED)(lambda text: tuple(self._plain.encode(text)))
         self.folds_system = self.speaks_tools = False
         self.folds_system = not self._keeps_system()
         self.speaks_tools = True  # assumed while the template is tried
@@ -88,7 +91,7 @@ class Renderer:
         ids: list[int] = []
         for piece in _SLOT_PATTERN.split(text):
             slot = _SLOT_PATTERN.fullmatch(piece)
-            ids += self._plain.encode(quoted[int(piece[4:-8])]) if slot else self._encode_ours(piece)
+            ids += self._encode_quoted(quoted[int(piece[4:-8])]) if slot else self._encode_ours(piece)
         return ids
 
     def reply(self, message: Message, last_token: int | None, max_tokens: int | None = None) -> list[int]:
@@ -101,6 +104,27 @@ class Renderer:
         content = self.encode_parts(message.parts)[:max_tokens]
         return [*joint.after(last_token), *before, *content, *after, *joint.opening]
 
+    def cut(self, message: Message, max_tokens: int) -> Message:
+        """The message as far as `reply` with this limit shows it.
+
+        renderer.cut(Message("tool", ("[1]\\n", Quoted("The Halm bridge is old."))), 7)
+        -> Message("tool", ("[1]\\n", Quoted("The Halm")))
+        """
+        parts: list[Part] = []
+        for part in message.parts:
+            ids = self.encode_parts((part,))
+            if len(ids) <= max_tokens:
+                parts.append(part)
+                max_tokens -= len(ids)
+                continue
+            whole = part if isinstance(part, str) else part.text
+            # Half a character is decoded to marks; some tokenizers decode a space less than they were given.
+            shown = whole[: len(self.decode(ids[:max_tokens]).rstrip("\ufffd"))]
+            if shown:
+                parts.append(shown if isinstance(part, str) else Quoted(shown))
+            break
+        return structs.replace(message, parts=tuple(parts))
+
     def joint(self, role: Role) -> Joint:
         """What stands around an environment message of this role."""
         return self._joints[role]
@@ -109,7 +133,7 @@ class Renderer:
         """Our own words with their control tokens, quoted text without any."""
         ids: list[int] = []
         for part in parts:
-            ids += self._encode_ours(part) if isinstance(part, str) else self._plain.encode(part.text)
+            ids += self._encode_ours(part) if isinstance(part, str) else self._encode_quoted(part.text)
         return ids
 
     def _encode_ours(self, text: str) -> list[int]:

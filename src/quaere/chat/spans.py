@@ -66,8 +66,8 @@ def find_evidence(span: str, passages: Iterable[Passage]) -> Evidence | None:
 def shown_passages(episode: Episode) -> list[Passage]:
     """The document a proposer was given, then every passage its searches brought back, in order and once each.
 
-    Results count, not the text of replies: a page that imitates a reply shows nothing but itself. A search whose reply
-    no longer fitted into the sequence has shown nothing.
+    Results count, not the text of replies: a page that imitates a reply shows nothing but itself. A turn's results end
+    where its reply was cut, and a search whose reply no longer fitted into the sequence has shown nothing.
 
         shown_passages(Episode(task=ProposeTask("p1", document=river, hops=2), turns=(Turn(results=(...),),), ...))
         -> [river, Passage(id="bridges.md#0", ...)]

@@ -27,9 +27,10 @@ from msgspec import Struct, structs
 
 from quaere.chat.messages import Message, Quoted
 from quaere.chat.prompts import CITED_SOLVER_FINISH, SOLVER_FINISH, PromptStyle
+from quaere.chat.results import format_results
 from quaere.chat.tagprompts import tag_system
 from quaere.chat.tags import Block, find_blocks, has_unclosed
-from quaere.chat.toolcall import format_results, read_answer
+from quaere.chat.toolcall import read_answer
 from quaere.chat.tools import MAX_QUERY_CHARS, ToolSchema, is_text
 from quaere.records import Action, Answer, Failure, Malformed, Search, SearchResult, SolveTask, Task, Turn
 

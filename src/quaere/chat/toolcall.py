@@ -44,6 +44,7 @@ from quaere.chat.prompts import (
     PromptStyle,
 )
 from quaere.chat.questiontypes import QUESTION_TYPES
+from quaere.chat.results import format_results
 from quaere.chat.tags import Block, find_blocks, has_unclosed
 from quaere.chat.tools import SEARCH, CallRefused, ToolSchema, read_call, read_queries
 from quaere.records import (
@@ -286,25 +287,3 @@ def _reply(action: Action, results: Sequence[SearchResult], failure: Failure | N
     # No placeholder stands between the tags here: small models hand it in as their answer.
     call = '<tool_call>{"name": "search", "arguments": {"query_list": ["your query"]}}</tool_call>'
     return Message("user", (f"That turn could not be used: {reason}. To search, write {call}. To finish, {finish}.",))
-
-
-def format_results(results: Sequence[SearchResult]) -> tuple[Part, ...]:
-    """Passages as numbered, titled paragraphs; several queries get a heading each.
-
-    format_results([SearchResult("q", (Hit(Passage(..., title="Halm", text="A bridge."), 1.0),))])
-    -> ("[1]\\n", Quoted("Halm\\nA bridge."))
-    """
-    parts: list[Part] = []
-    for number, result in enumerate(results, start=1):
-        if parts:
-            parts.append("\n\n")
-        if len(results) > 1:
-            # By number: what the policy wrote is never encoded again, not even as an echo.
-            parts.append(f"Results of query {number}:\n")
-        if not result.hits:
-            parts.append("No passage was found.")
-        for rank, hit in enumerate(result.hits, start=1):
-            if rank > 1:
-                parts.append("\n\n")
-            parts += [f"[{rank}]\n", Quoted(hit.passage.titled_text)]
-    return tuple(parts)

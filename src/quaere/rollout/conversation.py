@@ -54,8 +54,11 @@ class Conversation(Interface):
         """The place, among all tokens, of the one that holds this character of the turn just written."""
         ...
 
-    def answer(self, message: Message, max_tokens: int, room: int) -> bool:
-        """Put the environment's message; False, and nothing changed, if it does not fit into `room` tokens."""
+    def answer(self, message: Message, max_tokens: int, room: int) -> Message | None:
+        """Put the environment's message, cut to `max_tokens`, and return it as it was shown.
+
+        None, and nothing changed, if it does not fit into `room` tokens.
+        """
         ...
 
 
@@ -107,13 +110,13 @@ class TokenConversation:
         before = bisect_right(counts, wanted, key=length) - 1
         return len(self._context) - len(written) + max(0, before)
 
-    def answer(self, message: Message, max_tokens: int, room: int) -> bool:
+    def answer(self, message: Message, max_tokens: int, room: int) -> Message | None:
         """Append the joint and the message, cut to `max_tokens`."""
         ids = self._renderer.reply(message, self._context[-1], max_tokens)
         if len(ids) > room:
-            return False
+            return None
         self._append("environment", ids)
-        return True
+        return self._renderer.cut(message, max_tokens)
 
     def _append(self, origin: Origin, ids: Sequence[int], logprobs: Sequence[float] = ()) -> None:
         self._context += ids
@@ -144,7 +147,7 @@ class ChatConversation:
         self._messages.append({"role": "assistant", "content": reply.text})
         return Written(reply.text, reply.stop_reason, reply.num_tokens)
 
-    def answer(self, message: Message, max_tokens: int, room: int) -> bool:
+    def answer(self, message: Message, max_tokens: int, room: int) -> Message | None:
         """Append the message; the endpoint minds its own lengths."""
         self._messages.append(as_chat(message))
-        return True
+        return message

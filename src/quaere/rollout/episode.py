@@ -11,6 +11,7 @@ from collections.abc import Callable
 from msgspec import Struct, structs
 
 from quaere.chat.protocol import Protocol
+from quaere.chat.results import shown_results
 from quaere.chat.tags import find_blocks
 from quaere.errors import SamplingFailed, SearchFailed
 from quaere.policies.sampler import SamplingParams
@@ -190,10 +191,11 @@ class _Play:
                 turn = _failed(turn, "limit", "searches", f"at most {self.limits.max_searches} searches are allowed")
             turn = structs.replace(turn, search_s=time.perf_counter() - started)
         message = self.protocol.reply(turn.action, results, turn.failure)
-        turn = structs.replace(turn, results=results, reply=message.text)
         # One token of room must stay, or the policy could not write.
-        if self.conversation.answer(message, self.limits.tool_response_tokens, self._room - 1):
-            return turn, True
+        shown = self.conversation.answer(message, self.limits.tool_response_tokens, self._room - 1)
+        if shown is not None:
+            return structs.replace(turn, results=shown_results(results, shown), reply=shown.text), True
+        turn = structs.replace(turn, results=results, reply=message.text)
         return _failed(turn, "limit", "sequence_tokens", "the reply does not fit into the sequence"), False
 
     async def _search(self, action: Search) -> tuple[SearchResult, ...]:

@@ -1,0 +1,59 @@
+"""What a search brought back, as messages show it, and what is left of it where a message was cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from quaere.chat.messages import Message, Part, Quoted
+from quaere.records import Hit, SearchResult
+
+
+def format_results(results: Sequence[SearchResult]) -> tuple[Part, ...]:
+    """Passages as numbered, titled paragraphs; several queries get a heading each.
+
+    format_results([SearchResult("q", (Hit(Passage(..., title="Halm", text="A bridge."), 1.0),))])
+    -> ("[1]\\n", Quoted("Halm\\nA bridge."))
+    """
+    parts: list[Part] = []
+    for number, result in enumerate(results, start=1):
+        if parts:
+            parts.append("\n\n")
+        if len(results) > 1:
+            # By number: what the policy wrote is never encoded again, not even as an echo.
+            parts.append(f"Results of query {number}:\n")
+        if not result.hits:
+            parts.append("No passage was found.")
+        for rank, hit in enumerate(result.hits, start=1):
+            if rank > 1:
+                parts.append("\n\n")
+            parts += [f"[{rank}]\n", Quoted(hit.passage.titled_text)]
+    return tuple(parts)
+
+
+def shown_results(results: Sequence[SearchResult], shown: Message) -> tuple[SearchResult, ...]:
+    """What of these results stands in a message that `format_results` made and a limit may have cut.
+
+    A passage that was cut ends where it was cut, and those behind it were not shown: nothing can be quoted from them.
+
+        shown_results(results, Message("tool", ("[1]\\n", Quoted("Halm\\nA bri"))))[0].hits[0].passage.text -> "A bri"
+    """
+    texts = iter([part.text for part in shown.parts if isinstance(part, Quoted)])
+    return tuple(
+        structs.replace(
+            result, hits=tuple(kept for hit in result.hits if (kept := _shown_hit(hit, next(texts, ""))) is not None)
+        )
+        for result in results
+    )
+
+
+def _shown_hit(hit: Hit, text: str) -> Hit | None:
+    passage = hit.passage
+    num_chars = len(text) - len(passage.titled_text) + len(passage.text)
+    if num_chars == len(passage.text):
+        return hit
+    if num_chars <= 0:  # not even the title is whole
+        return None
+    cut = structs.replace(passage, text=passage.text[:num_chars], end=passage.start + num_chars)
+    return structs.replace(hit, passage=cut)
