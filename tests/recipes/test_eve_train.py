@@ -163,7 +163,8 @@ def test_what_the_evidence_of_candidates_is_worth_is_stored(whole):
 
 def by_hand_f1(one, other):
     words = [
-        Counter(re.sub(r"\b(a|an|the)\b", " ", re.sub(r"[^\w\s]|_", "", text.lower())).split()) for text in (one, other)
+        Counter(re.sub(r"\b(a|an|the)\b", " ", re.sub(r"[!-/:-@[-`{-~]", "", text.lower())).split())
+        for text in (one, other)
     ]
     shared = (words[0] & words[1]).total()
     return 2 * shared / (words[0].total() + words[1].total()) if shared else 0.0

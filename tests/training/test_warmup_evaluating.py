@@ -129,7 +129,7 @@ def test_an_episode_by_hand(dialect):
     if dialect == "evalact":
         actions.insert(1, Evaluate(note, 9.0))
     assert [turn.action for turn in episode.turns] == actions
-    assert judge(episode, lesson(dialect), RENDERER) == ""
+    assert judge(episode, lesson(dialect)) == ""
 
 
 def test_a_note_opens_a_search_too():
@@ -139,7 +139,7 @@ def test_a_note_opens_a_search_too():
 
 def test_what_breaks_the_gate_is_dropped_with_its_reason():
     def fault(dialect, texts):
-        return judge(enact(dialect, texts), lesson(dialect), RENDERER)
+        return judge(enact(dialect, texts), lesson(dialect))
 
     search, evaluation, answer = BY_HAND["evalact"]
     assert fault("evalact", [search, evaluation, "Well. " + answer]) == (

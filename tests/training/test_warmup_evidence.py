@@ -71,7 +71,7 @@ def test_every_span_stands_in_a_text_that_was_shown_and_holds_the_answer(played,
         read = [RENDERER.decode(part.token_ids) for part in episode.segments if part.origin != "model"]
         assert any(located.text in text for text in read)
         assert answer.lower() in located.text.lower()
-        assert find_misquote(episode, RENDERER) == ""
+        assert find_misquote(episode) == ""
 
 
 def test_a_solver_quotes_the_last_hop_from_its_last_search(played):
@@ -256,22 +256,22 @@ def solve(span, answer="Orsolya Venn", limits=LIMITS):
     ],
 )
 def test_a_misquote_is_named(span, fault):
-    assert find_misquote(solve(span), RENDERER) == fault
+    assert find_misquote(solve(span)) == fault
 
 
 def test_a_solver_may_call_the_answer_by_another_name():
     episode = solve(SENTENCE, answer="Venn the Elder")
-    assert find_misquote(episode, RENDERER) == ""  # the sentence has the other name the question accepts
+    assert find_misquote(episode) == ""  # the sentence has the other name the question accepts
     question = structs.replace(episode.task.question, answers=("Venn the Elder",))
     alone = structs.replace(episode, task=SolveTask(question))
-    assert find_misquote(alone, RENDERER) == "the evidence does not hold the answer"
+    assert find_misquote(alone) == "the evidence does not hold the answer"
 
 
 def test_what_was_found_but_cut_off_before_it_was_read(place):
-    assert find_misquote(solve(FILLER[-40:], answer="north"), RENDERER) == ""
+    assert find_misquote(solve(FILLER[-40:], answer="north")) == ""
     short = structs.replace(LIMITS, tool_response_tokens=200)
-    assert find_misquote(solve(SENTENCE, limits=short), RENDERER) == ""
-    assert find_misquote(solve(FILLER[-40:], answer="north", limits=short), RENDERER) == "the evidence was cut off"
+    assert find_misquote(solve(SENTENCE, limits=short)) == ""
+    assert find_misquote(solve(FILLER[-40:], answer="north", limits=short)) == "the evidence was not shown"
 
 
 def test_a_proposer_beyond_one_hop_quotes_what_it_searched_for():
@@ -281,10 +281,10 @@ def test_a_proposer_beyond_one_hop_quotes_what_it_searched_for():
         outcome = Proposal("Who built the bridge of Halm?", "Orsolya Venn", span)
         return structs.replace(solved, task=ProposeTask("p1", document, hops), outcome=outcome)
 
-    assert find_misquote(proposed(2, VENN, SENTENCE), RENDERER) == ""
+    assert find_misquote(proposed(2, VENN, SENTENCE)) == ""
     in_document = structs.replace(proposed(1, HALM, SENTENCE), turns=solved.turns[-1:])
-    assert find_misquote(in_document, RENDERER) == ""
-    assert find_misquote(proposed(2, HALM, SENTENCE), RENDERER) == "the evidence is not the last hop's"
+    assert find_misquote(in_document) == ""
+    assert find_misquote(proposed(2, HALM, SENTENCE)) == "the evidence is not the last hop's"
 
 
 # ------------------------------------------------------------------------------------------------------- a teacher
@@ -340,7 +340,7 @@ def test_a_teacher_that_quotes_is_kept(place, style):
         assert episode.protocol in ("eve-solver", "eve-proposer")
         located = find_evidence(episode.outcome.span, shown_passages(episode))
         assert located is not None and located.text == episode.outcome.span
-        assert find_misquote(episode, RENDERER) == ""
+        assert find_misquote(episode) == ""
         prompt = RENDERER.decode(episode.segments[0].token_ids)
         assert ("letter for letter" in prompt) == (style == "full")
 

@@ -125,16 +125,16 @@ def open_protocol(role: Role, style: PromptStyle, dialect: Dialect = "drzero") -
     return ToolCallProposer(style=style, evidence=cites(dialect))
 
 
-def judge(episode: Episode, lesson: Lesson, renderer: Renderer) -> str:
+def judge(episode: Episode, lesson: Lesson) -> str:
     """Why a demonstration should be dropped, in a few words; "" if all of it checks out, as its dialect has it.
 
-    judge(episode, lesson, renderer) == "the evidence was not shown"
+    judge(episode, lesson) == "the evidence was not shown"
     """
     fault = find_fault(episode, lesson.role)
     if fault:
         return fault
     if cites(lesson.dialect):
-        return find_misquote(episode, renderer)
+        return find_misquote(episode)
     if lesson.dialect == "evalact":
         return format_fault(episode.turns, episode.end)
     noted = not note_tag(lesson.dialect) or notes_searches(episode.turns)

@@ -228,7 +228,7 @@ async def play_oracle(
                 episode = await demonstrate(
                     lesson.task, script, searcher, renderer, protocol, allowed, episode_id=lesson.id, name=NAME
                 )
-                fault = judge(episode, lesson, renderer) or _find_flaw(episode, lesson)
+                fault = judge(episode, lesson) or _find_flaw(episode, lesson)
                 if fault:
                     played.dropped[fault] += 1
                     continue

@@ -1,6 +1,6 @@
 """What makes a quotation worth imitating: it was shown, is copied letter for letter, and bears the answer out.
 
-    find_misquote(episode, renderer) == "the evidence does not hold the answer"
+    find_misquote(episode) == "the evidence does not hold the answer"
 
 Reading a policy's own evidence forgives it some white space and curly quotes; a demonstration of copying is not
 forgiven anything.
@@ -12,16 +12,15 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from quaere.chat.rendering import Renderer
 from quaere.chat.spans import find_evidence, shown_passages
 from quaere.records import Answer, Episode, Proposal, ProposeTask, SolveTask
 from quaere.rewards.guards import MAX_SENTENCE_WORDS, Triple, holds_answer, says_more, travelled, verbatim
 
 
-def find_misquote(episode: Episode, renderer: Renderer) -> str:
+def find_misquote(episode: Episode) -> str:
     """Why the evidence of a finished episode should not be learnt from, in a few words; "" if it is as it should be.
 
-    find_misquote(episode, renderer) == "the evidence is not letter for letter"
+    find_misquote(episode) == "the evidence is not letter for letter"
     """
     triple = _triple(episode)
     if not triple.span:
@@ -30,8 +29,6 @@ def find_misquote(episode: Episode, renderer: Renderer) -> str:
         return "the evidence was not shown"
     if not verbatim(triple):
         return "the evidence is not letter for letter"
-    if _flat(triple.span) not in _seen(episode, renderer):
-        return "the evidence was cut off"  # it was found, but beyond what a tool reply may hold
     if not any(holds_answer(structs.replace(triple, answer=name)) for name in _names(episode, triple.answer)):
         return "the evidence does not hold the answer"
     if not says_more(triple):
@@ -60,14 +57,3 @@ def _triple(episode: Episode) -> Triple:
 def _names(episode: Episode, answer: str) -> Sequence[str]:
     """The answer by every name a solver may call it: a sentence may use another than the one it gave."""
     return (answer, *episode.task.question.answers) if isinstance(episode.task, SolveTask) else (answer,)
-
-
-def _seen(episode: Episode, renderer: Renderer) -> str:
-    """Everything the policy could read that it had not written itself, as the tokens say."""
-    read = [segment for segment in episode.segments if segment.origin != "model"]
-    return _flat("\n".join(renderer.decode(segment.token_ids) for segment in read))
-
-
-def _flat(text: str) -> str:
-    """Tokenizers do not agree on white space."""
-    return " ".join(text.split())
