@@ -5,11 +5,13 @@ import pytest
 from msgspec import structs
 
 from evaluated import answer, episode, evaluate, malformed, passage, search
+from quaere.chat.evalact import EvaluateSolver
 from quaere.chat.toolcall import ToolCallSolver
 from quaere.errors import BadInput
 from quaere.objectives.pcar import pcar_factors
 from quaere.training.measures import mean_parts
-from quaere.training.solvers import EvaluationSettings, notes_searches, open_solver, weigh_pairs
+from quaere.training.settings import EvaluationSettings
+from quaere.training.solvers import notes_searches, open_solver, weigh_pairs
 
 FOUND = passage("Orsolya Venn built it.")
 TWO = (search(FOUND), evaluate(9.0), search(FOUND), evaluate(2.0))
@@ -103,13 +105,6 @@ def test_the_format_of_notes():
     assert not notes_searches((search(FOUND), malformed(note="she did")))
 
 
-@pytest.fixture
-def tagged():
-    pytest.importorskip("quaere.chat.tagged")
-    pytest.importorskip("quaere.rewards.evaluation")
-
-
-@pytest.mark.usefixtures("tagged")
 @pytest.mark.parametrize("protocol", ["search-r1", "autorefine", "evalrar"])
 def test_tagged_solvers_speak_their_dialect(protocol):
     solver = open_solver(protocol, style="brief")
@@ -124,7 +119,6 @@ NOTED = (search(FOUND), answer("nobody", note="Orsolya Venn built it"))
 HALF = (search(FOUND), answer("Venn", note="Orsolya Venn built it"))
 
 
-@pytest.mark.usefixtures("tagged")
 def test_evalrar_pays_notes_where_the_answer_is_wrong():
     pay = open_solver("evalrar").pay
     assert pay(episode(*NOTED)) == pytest.approx(
@@ -147,7 +141,6 @@ def test_evalrar_pays_notes_where_the_answer_is_wrong():
     assert open_solver("evalrar", settings=EvaluationSettings(bonus=0.0)).pay(episode(*NOTED))["reward/total"] == 0.0
 
 
-@pytest.mark.usefixtures("tagged")
 def test_autorefine_pays_f1_first():
     pay = open_solver("autorefine").pay
     half = pay(episode(*HALF))
@@ -156,15 +149,9 @@ def test_autorefine_pays_f1_first():
     assert pay(episode(*NOTED))["reward/total"] == 0.1
 
 
-@pytest.fixture
-def evalact():
-    pytest.importorskip("quaere.rewards.evaluation")
-    return pytest.importorskip("quaere.chat.evalact")
-
-
-def test_evalact_pays_f1_if_the_format_holds(evalact):
+def test_evalact_pays_f1_if_the_format_holds():
     solver = open_solver("evalact", settings=EvaluationSettings(bad_score="clamp"))
-    assert isinstance(solver.protocol, evalact.EvaluateSolver)
+    assert isinstance(solver.protocol, EvaluateSolver)
     broken = solver.pay(episode(search(FOUND), answer("Orsolya Venn")))  # a search that nobody evaluated
     assert broken == {
         "answer/exact_match": 1.0,
@@ -188,7 +175,6 @@ def test_evalact_pays_f1_if_the_format_holds(evalact):
     assert (unfinished["reward/total"], unfinished["format/held"]) == (0.0, 0.0)
 
 
-@pytest.mark.usefixtures("evalact")
 def test_a_thought_before_an_evaluation_may_be_forbidden():
     solver = open_solver("evalact", settings=EvaluationSettings(think_before_evaluate="fail", bad_score="clamp"))
     assert (solver.protocol.think_before_evaluate, solver.protocol.bad_score) == ("fail", "clamp")
@@ -198,7 +184,6 @@ def test_a_thought_before_an_evaluation_may_be_forbidden():
     assert solver.pay(episode(search(FOUND), plain, answer("Venn")))["reward/total"] > 0
 
 
-@pytest.mark.usefixtures("evalact")
 def test_evalact_weighs_and_measures():
     played = episode(*TWO, answer("Venn"))
     solver = open_solver("evalact")

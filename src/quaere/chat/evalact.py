@@ -188,7 +188,7 @@ def search_waits(earlier: Sequence[Turn]) -> bool:
     for turn in reversed(earlier):
         if isinstance(turn.action, Evaluate):
             return False
-        if _was_carried_out(turn):
+        if was_searched(turn):
             return True
     return False
 
@@ -228,14 +228,14 @@ def format_fault(turns: Sequence[Turn], end: EndReason, *, think_before_evaluate
         thinks = any(block.name == "think" for block in blocks)
         if thinks and isinstance(turn.action, Evaluate) and think_before_evaluate == "fail":
             return "there is a thought in the turn of an evaluation"
-        waits = _was_carried_out(turn)
+        waits = was_searched(turn)
     if end != "answered":
         return "there is no answer"
     return UNEVALUATED if waits else ""
 
 
-def _was_carried_out(turn: Turn) -> bool:
-    """A search that found nothing was carried out, and its one result is empty; one that failed has no result."""
+def was_searched(turn: Turn) -> bool:
+    """Was it a search whose results the policy was shown? One that found nothing counts: its one result is empty."""
     return isinstance(turn.action, Search) and bool(turn.results) and turn.failure is None
 
 

@@ -13,7 +13,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from quaere.records import Episode, Evaluate, Search, Turn
+from quaere.chat.evalact import was_searched
+from quaere.records import Episode, Evaluate, Turn
 
 PairSegment = Literal["with_think", "search_eval"]
 """Do the thoughts that lead to search and evaluation belong to the pair, or its two calls alone?"""
@@ -43,11 +44,6 @@ def find_pairs(episode: Episode, segment: PairSegment = "with_think") -> list[Pa
             spans = (_span(turn, segment), _span(after, segment)) if episode.segments else ()
             pairs.append(Pair(after.action.score, spans, place))
     return pairs
-
-
-def was_searched(turn: Turn) -> bool:
-    """Was it a search whose results the policy was shown?"""
-    return isinstance(turn.action, Search) and bool(turn.results) and turn.failure is None
 
 
 def token_factors(episode: Episode, factors: Sequence[float], segment: PairSegment = "with_think") -> list[float]:

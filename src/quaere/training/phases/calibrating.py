@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from quaere.chat.evalact import was_searched
 from quaere.objectives.pcar import MAX_SCORE
 from quaere.records import Episode, Evidence, Passage, Question, SolveTask, Turn
 from quaere.rewards.answers import normalise_answer
 from quaere.rewards.calibration import auroc, expected_calibration_error
 from quaere.rewards.formatting import contains
-from quaere.rollout.pairs import find_pairs, was_searched
+from quaere.rollout.pairs import find_pairs
 
 
 def measure_evaluations(episodes: Sequence[Episode]) -> dict[str, float]:

@@ -16,6 +16,7 @@ from quaere.training.measures import mean_parts, measure_advantages, pass_histog
 from quaere.training.phases.attempting import attempt_jobs, solver_reward
 from quaere.training.phases.playing import Stage, check_finite, learn, shuffled
 from quaere.training.phases.selecting import as_questions, draw_questions, measure_verdicts
+from quaere.training.settings import AnswerScore, EvaluationSettings, SolverProtocol
 from quaere.training.trainingrun import TrainingRun
 
 Pay = Callable[[Episode], Mapping[str, float]]
@@ -25,7 +26,10 @@ Pay = Callable[[Episode], Mapping[str, float]]
 class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The solver's phase: `batch` questions a step, a group of `attempts` at each.
 
-    SolverConfig(steps=50, batch=256, attempts=5)
+    `protocol` is how it is spoken to, and by that what it is paid; `answer_score` pays answers otherwise, and
+    `evaluation` is for protocols in which searches are evaluated.
+
+        SolverConfig(steps=50, batch=256, attempts=5, protocol="evalact")
     """
 
     steps: int = 50
@@ -34,6 +38,9 @@ class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
     unbiased_std: bool = True
     delta: float = DELTA
     shuffle_advantages: bool = False
+    protocol: SolverProtocol = "tool-call"
+    answer_score: AnswerScore = "own"
+    evaluation: EvaluationSettings = EvaluationSettings()
     limits: Limits = Limits(sequence_tokens=3072)
     learner: LearnerSettings = LearnerSettings(loss="clipped", epsilon=0.2)
 
@@ -48,7 +55,8 @@ class Solver(Struct, frozen=True):
     """A way of solving: how it is spoken to, what an attempt is paid, and what else is of interest.
 
     `weigh` gives every token of an attempt a factor for its advantage; None counts them all alike. `measure` adds
-    metrics of its own to a step.
+    metrics of its own to a step. If it is `gated`, an attempt that broke the format (`format/held` is 0) is paid
+    nothing, whatever a recipe adds to the pay.
 
         Solver(ToolCallSolver(), pay_exact_match)
     """
@@ -57,6 +65,7 @@ class Solver(Struct, frozen=True):
     pay: Pay = pay_exact_match
     weigh: Callable[[Episode], Sequence[float]] | None = None
     measure: Callable[[Sequence[Episode]], Mapping[str, float]] | None = None
+    gated: bool = False
 
 
 async def train_solver(
