@@ -15,18 +15,22 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.native.device import Precision
+from quaere.training.settings import PROTOCOLS
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from quaere.chat.toolcall import ToolCallSolver
+    from quaere.chat.protocol import Protocol
     from quaere.records import Episode, Evidence, Question
+    from quaere.rollout.episode import Limits
     from quaere.rollout.policy import Policy
     from quaere.runs import Run
     from quaere.search.searcher import Searcher
+    from quaere.training.exporting import Notes
 
 DEFAULT_MODEL = "smollm2-135m"
+_LIMITS = ("max_turns", "topk", "turn_tokens", "sequence_tokens")
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -53,11 +57,16 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="ask for the sentence the answer rests on, and look for it in what the model was shown "
         "(default: only for models that were taught to give it)",
     )
-    limits = parser.add_argument_group("limits")
-    limits.add_argument("--max-turns", type=int, default=5, metavar="N", help="turns the model may take (default: 5)")
-    limits.add_argument("--topk", type=int, default=3, metavar="N", help="passages per search (default: 3)")
-    limits.add_argument("--turn-tokens", type=int, default=256, metavar="N", help="tokens per turn (default: 256)")
-    limits.add_argument("--sequence-tokens", type=int, default=4096, metavar="N", help="tokens in all (default: 4096)")
+    parser.add_argument(
+        "--solver-protocol",
+        choices=PROTOCOLS,
+        help="how the model is spoken to (default: as it was trained, else tool-call)",
+    )
+    limits = parser.add_argument_group("limits", "default: as the model was trained, else as said here")
+    limits.add_argument("--max-turns", type=int, metavar="N", help="turns the model may take (5; evalact: 42)")
+    limits.add_argument("--topk", type=int, metavar="N", help="passages per search (3)")
+    limits.add_argument("--turn-tokens", type=int, metavar="N", help="tokens per turn (256)")
+    limits.add_argument("--sequence-tokens", type=int, metavar="N", help="tokens in all (4096; evalact: 16384)")
     sampling = parser.add_argument_group("sampling")
     sampling.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default)")
     sampling.add_argument("--seed", type=int, default=0)
@@ -93,7 +102,7 @@ def _questions(args: argparse.Namespace) -> list[Question]:
 
 
 def _check_numbers(args: argparse.Namespace) -> None:
-    for name in ("max_turns", "topk", "turn_tokens", "sequence_tokens", "limit"):
+    for name in (*_LIMITS, "limit"):
         value = getattr(args, name)
         if value is not None and value < 1:
             raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {value}")
@@ -110,16 +119,18 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
     quiet = Console(stderr=True, highlight=False)
     if isinstance(searcher, SearchClient):
         await searcher.health()  # an unreachable server is said now, not after the model is loaded
+    protocol, limits = _arrange(args)
     policy = _open_policy(args, quiet)
     hidden = ("run", "runs", "json", "show", "questions")
     settings = {name: value for name, value in vars(args).items() if name not in hidden}
-    settings["questions"] = str(args.questions) if args.questions else None
+    settings |= {name: getattr(limits, name) for name in _LIMITS}
+    settings |= {"solver_protocol": protocol.name, "questions": str(args.questions) if args.questions else None}
     try:
         with Run.start(runs_root(args.runs), "ask", settings) as stored:
             if len(questions) == 1 and args.question:
-                await _ask_one(args, questions[0], policy, searcher, stored)
+                await _ask_one(args, questions[0], policy, protocol, limits, searcher, stored)
             else:
-                await _ask_many(args, questions, policy, searcher, stored, quiet)
+                await _ask_many(args, questions, policy, protocol, limits, searcher, stored, quiet)
     finally:
         await searcher.close()
         await policy.stop()
@@ -135,32 +146,43 @@ def _open_policy(args: argparse.Namespace, quiet: Console) -> Policy:
     return open_policy(args.model, device=args.device, dtype=args.dtype, report=report)
 
 
-def _setting(args: argparse.Namespace) -> dict[str, Any]:
+def _setting(args: argparse.Namespace, limits: Limits) -> dict[str, Any]:
     """What every episode of this call has in common."""
     from quaere.policies.sampler import SamplingParams
-    from quaere.rollout.episode import Limits
 
-    limits = Limits(
-        max_turns=args.max_turns,
-        topk=args.topk,
-        turn_tokens=args.turn_tokens,
-        sequence_tokens=args.sequence_tokens,
-    )
     return {"limits": limits, "params": SamplingParams(temperature=args.temperature), "seed": args.seed}
 
 
-def _protocol(args: argparse.Namespace) -> ToolCallSolver:
-    from quaere.chat.toolcall import ToolCallSolver
+def _arrange(args: argparse.Namespace) -> tuple[Protocol, Limits]:
+    """How to ask: as the command line says, else as the model was trained, which its notes say."""
+    from msgspec import structs
+
     from quaere.policies.catalogue import needs_guide
     from quaere.training.exporting import find_notes
+    from quaere.training.protocols import open_protocol, usual_limits
 
+    notes = find_notes(args.model)
+    name = args.solver_protocol or notes.protocol or "tool-call"
     guided = args.guided
     if guided is None:
-        guided = needs_guide(args.model)
-    # A model that was warmed up or exported knows how it was spoken to while it learned.
-    notes = find_notes(args.model)
+        guided = name == "tool-call" and needs_guide(args.model)
     evidence = wants_evidence(args.evidence, notes)
-    return ToolCallSolver(guided=guided, style=notes.style or "full", evidence=evidence)
+    protocol = open_protocol(
+        name, style=notes.style or "full", evidence=evidence, settings=notes.evaluation, guided=guided
+    )
+    usual = usual_limits(name)
+    usual = structs.replace(usual, turn_tokens=256, sequence_tokens=max(4096, usual.sequence_tokens))
+    limits = trained_limits(name, notes) or usual
+    given = {key: getattr(args, key) for key in _LIMITS if getattr(args, key) is not None}
+    return protocol, structs.replace(limits, **given)
+
+
+def trained_limits(protocol: str, notes: Notes) -> Limits | None:
+    """The limits a model was trained under, if it was trained to be spoken to in this way.
+
+    trained_limits("evalact", Notes(limits=Limits(max_turns=3), protocol="tool-call")) is None
+    """
+    return notes.limits if protocol == (notes.protocol or "tool-call") else None
 
 
 def wants_evidence(given: bool | None, notes: object) -> bool:
@@ -174,7 +196,13 @@ def wants_evidence(given: bool | None, notes: object) -> bool:
 
 
 async def _ask_one(
-    args: argparse.Namespace, question: Question, policy: Policy, searcher: Searcher, stored: Run
+    args: argparse.Namespace,
+    question: Question,
+    policy: Policy,
+    protocol: Protocol,
+    limits: Limits,
+    searcher: Searcher,
+    stored: Run,
 ) -> None:
     """Show every turn as it happens, then the answer."""
     from rich.console import Console
@@ -185,14 +213,15 @@ async def _ask_one(
 
     console = Console(highlight=False)
     show = None if args.json else lambda turn: console.print(render_turn(turn))
-    protocol = _protocol(args)
-    episode = await run_episode(policy, protocol, searcher, SolveTask(question), on_turn=show, **_setting(args))
+    evidence = getattr(protocol, "evidence", False)
+    setting = _setting(args, limits)
+    episode = await run_episode(policy, protocol, searcher, SolveTask(question), on_turn=show, **setting)
     stored.add_episode(episode)
     if args.json:
-        _print_json(episode, stored, evidence=protocol.evidence)
+        _print_json(episode, stored, evidence=evidence)
     else:
         console.print(render_end(episode))
-        if protocol.evidence:
+        if evidence:
             console.print(render_evidence(episode))
         console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
     _complain_if_all_failed([episode])
@@ -202,6 +231,8 @@ async def _ask_many(
     args: argparse.Namespace,
     questions: list[Question],
     policy: Policy,
+    protocol: Protocol,
+    limits: Limits,
     searcher: Searcher,
     stored: Run,
     quiet: Console,
@@ -212,21 +243,21 @@ async def _ask_many(
     from quaere.records import SolveTask
     from quaere.rollout.many import Job, run_many
 
-    protocol = _protocol(args)
+    evidence = getattr(protocol, "evidence", False)
     jobs = [Job(protocol, SolveTask(question)) for question in questions]
     episodes: list[Episode] = []
     done, left = (MofNCompleteColumn(), TimeElapsedColumn()), (TextColumn("left"), TimeRemainingColumn())
     shown: dict[str, Any] = {"console": quiet, "disable": not sys.stderr.isatty(), "transient": True}
     with Progress(TextColumn("answering"), *done, *left, **shown) as progress:
         bar = progress.add_task("answering", total=len(jobs))
-        async for episode in run_many(policy, jobs, searcher, **_setting(args)):
+        async for episode in run_many(policy, jobs, searcher, **_setting(args, limits)):
             stored.add_episode(episode, _scores(episode))
             episodes.append(episode)
             progress.advance(bar)
             if args.json:
-                _print_json(episode, stored, evidence=protocol.evidence)
+                _print_json(episode, stored, evidence=evidence)
     if not args.json:
-        _print_table(episodes, stored, show_first=args.show, evidence=protocol.evidence)
+        _print_table(episodes, stored, show_first=args.show, evidence=evidence)
     _complain_if_all_failed(episodes)
 
 

@@ -14,11 +14,12 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from quaere.cli.ask import wants_evidence
+from quaere.cli.ask import trained_limits, wants_evidence
 from quaere.cli.counting import counting
 from quaere.cli.eval_view import print_json, print_results
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.native.device import Precision
+from quaere.training.settings import PROTOCOLS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,6 +60,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("--closed-book", action="store_true", help="one turn, no search: what the model knows")
     parser.add_argument(
         "--style", choices=["full", "brief"], help="prompts (default: as the model was trained, else full)"
+    )
+    parser.add_argument(
+        "--solver-protocol",
+        choices=PROTOCOLS,
+        help="how the model is spoken to (default: as it was trained, else tool-call)",
     )
     parser.add_argument(
         "--guided",
@@ -247,26 +253,28 @@ def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Pro
     from msgspec import structs
 
     from quaere.chat.closedbook import ClosedBook
-    from quaere.chat.toolcall import ToolCallSolver
     from quaere.policies.catalogue import needs_guide
-    from quaere.rollout.episode import Limits
+    from quaere.training.protocols import open_protocol, usual_limits
 
     notes = _notes(args, weights)
-    evidence = wants_evidence(args.evidence, weights or notes)
+    protocol = args.solver_protocol or notes.protocol or "tool-call"
+    evidence = wants_evidence(args.evidence, notes)
     guided = args.guided
     if guided is None:
-        guided = needs_guide(args.model)
+        guided = (protocol == "tool-call" or args.closed_book) and needs_guide(args.model)
     given = {name: getattr(args, name) for name in _LIMITS if getattr(args, name) is not None}
-    limits = structs.replace(notes.limits or Limits(), **given)
+    limits = structs.replace(trained_limits(protocol, notes) or usual_limits(protocol), **given)
     if args.closed_book:
         return ClosedBook(guided=guided, evidence=evidence), structs.replace(limits, max_turns=1)
-    return ToolCallSolver(guided=guided, style=args.style or notes.style or "full", evidence=evidence), limits
+    style = args.style or notes.style or "full"
+    asking = open_protocol(protocol, style=style, evidence=evidence, settings=notes.evaluation, guided=guided)
+    return asking, limits
 
 
 def _notes(args: argparse.Namespace, weights: RoleWeights | None) -> Notes:
-    from quaere.training.exporting import Notes, find_notes
+    from quaere.training.exporting import find_notes, notes_of
 
-    return Notes(weights.style, weights.limits) if weights else find_notes(args.model)
+    return notes_of(weights) if weights else find_notes(args.model)
 
 
 def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: Limits) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from quaere.errors import BadInput
 from quaere.recipes.registry import RECIPES, find_recipe
+from quaere.training.settings import PROTOCOLS
 from quaere.training.writers import WRITERS
 
 if TYPE_CHECKING:
@@ -21,13 +22,22 @@ def register(commands: Any) -> None:
     """Add the command to the parser."""
     parser = commands.add_parser(
         "evolve",
-        help="train a search agent on your documents, without labelled questions",
-        description="Let a model ask itself questions about your documents, answer them by searching, and learn.",
+        help="train a search agent on your documents, with questions of its own or with yours",
+        description="Let a model ask itself questions about your documents, answer them by searching, and learn "
+        "(drzero, eve); or let it learn from questions that are given (evalact, evalrar, search-r1, autorefine).",
         epilog="quaere evolve drzero --index INDEX --model MODEL --preset demo",
     )
     parser.add_argument("recipe", nargs="?", choices=RECIPES, help="the recipe (not needed with --resume)")
     parser.add_argument("--index", metavar="DIR", help="index of the documents to learn from (quaere index)")
     parser.add_argument("--model", metavar="M", help="model to start from: a folder, a catalogue name or a hub id")
+    parser.add_argument(
+        "--questions",
+        metavar="FILE|RUN",
+        help="what to learn from: a JSONL file of questions with answers, or a run of drzero or eve that wrote some",
+    )
+    parser.add_argument(
+        "--solver-protocol", choices=PROTOCOLS, help="how the solver is spoken to (default: as the recipe has it)"
+    )
     parser.add_argument("--preset", metavar="P", help="a set of values to start from: paper, single-gpu, demo")
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file with values of your own")
     parser.add_argument(
@@ -70,12 +80,17 @@ def run(args: argparse.Namespace) -> None:
 
     check_writers(args.writer)
     settings = {"recipe": recipe.name, "model": config.model, "index": config.index, **_fingerprint(config)}
-    text = config_to_yaml(config)
+    kept: dict[str, Any] = {"config": config_to_yaml(config)}
+    if recipe.takes_questions:
+        from quaere.training.practice import QUESTIONS, encode_questions, read_source
+
+        settings["questions"] = config.questions
+        kept["files"] = {QUESTIONS: encode_questions(read_source(config.questions))}
     kind = "evolve"
     store = (
-        Run.create(args.out, kind, settings, config=text)
+        Run.create(args.out, kind, settings, **kept)
         if args.out
-        else Run.start(runs_root(args.runs), kind, settings, config=text)
+        else Run.start(runs_root(args.runs), kind, settings, **kept)
     )
     _train(recipe, config, store, args)
 
@@ -83,7 +98,11 @@ def run(args: argparse.Namespace) -> None:
 def _config(recipe: Recipe, args: argparse.Namespace, file: Path | None = None) -> Any:
     from quaere.training.config import load_config
 
-    given = {name: getattr(args, name) for name in ("model", "index") if getattr(args, name)}
+    given: dict[str, object] = {name: getattr(args, name) for name in ("model", "index") if getattr(args, name)}
+    if args.questions:
+        given["questions"] = _find_questions(recipe, args)
+    if args.solver_protocol:
+        given["solver.protocol"] = args.solver_protocol
     return load_config(
         recipe.schema,
         presets=recipe.presets,
@@ -92,6 +111,16 @@ def _config(recipe: Recipe, args: argparse.Namespace, file: Path | None = None) 
         assignments=args.assignments,
         given=given,
     )
+
+
+def _find_questions(recipe: Recipe, args: argparse.Namespace) -> str:
+    """A file as it is, a run by its directory, so that it is found again from anywhere."""
+    from quaere.runs import runs_root
+    from quaere.training.practice import find_source
+
+    if not recipe.takes_questions:
+        raise BadInput(f"{recipe.name} writes its own questions: --questions is for recipes that do not")
+    return str(find_source(args.questions, runs_root(args.runs)))
 
 
 def _fingerprint(config: Any) -> dict[str, str]:
@@ -114,6 +143,8 @@ def _resume(args: argparse.Namespace) -> None:
     if args.preset or args.config:
         raise BadInput("a resumed run has its config already", hint="change single values with --set K=V and --force")
     config = _config(recipe, args, file=path / "config.yaml")
+    if recipe.takes_questions and config.questions != before.questions:
+        raise BadInput("a run keeps the questions it began with", hint="begin another run with --questions")
     changes = diff_configs(before, config)
     recipe.check(config)
     if _fingerprint(config)["index_fingerprint"] != fingerprint:

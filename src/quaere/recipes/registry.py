@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from difflib import get_close_matches
+from importlib import import_module
 from typing import Any
 
 from msgspec import Struct
@@ -21,7 +22,8 @@ class Recipe(Struct, frozen=True):
     """A recipe by its name.
 
     `check` refuses a config that makes no sense; `plan` says in words what a run would do and cost; `train` does it,
-    from wherever the run stands; `solver_protocol` is how a run of this config speaks to its solver.
+    from wherever the run stands; `solver_protocol` is how a run of this config speaks to its solver. A recipe that
+    `takes_questions` makes none of its own: its config has `questions`, and its runs keep a copy of them.
 
         Recipe(name="drzero", summary="...", schema=DrZeroConfig, presets=PRESETS, check=..., plan=..., train=...,
                solver_protocol=...)
@@ -35,20 +37,27 @@ class Recipe(Struct, frozen=True):
     plan: Callable[[Any], list[tuple[str, str]]]
     train: Callable[[Any, Run, Reporter], Awaitable[None]]
     solver_protocol: Callable[[Any], Protocol]
+    takes_questions: bool = False
 
 
 def find_recipe(name: str) -> Recipe:
     """The recipe of this name; loading it may load torch."""
-    if name == "drzero":
-        from quaere.recipes.drzero.recipe import DRZERO
-
-        return DRZERO
-    if name == "eve":
-        from quaere.recipes.eve.recipe import EVE
-
-        return EVE
-    near = get_close_matches(name, RECIPES, 1)
-    raise BadInput(f"there is no recipe {name}", hint=f"quaere evolve {near[0] if near else RECIPES[0]} ...")
+    if name not in _PLACES:
+        near = get_close_matches(name, RECIPES, 1)
+        raise BadInput(f"there is no recipe {name}", hint=f"quaere evolve {near[0] if near else RECIPES[0]} ...")
+    folder, constant = _PLACES[name]
+    found = getattr(import_module(f"quaere.recipes.{folder}.recipe"), constant)
+    assert isinstance(found, Recipe)
+    return found
 
 
-RECIPES = ("drzero", "eve")
+# By name, the folder and what it is called there.
+_PLACES = {
+    "drzero": ("drzero", "DRZERO"),
+    "eve": ("eve", "EVE"),
+    "evalact": ("evalact", "EVALACT"),
+    "evalrar": ("evalrar", "EVALRAR"),
+    "search-r1": ("baselines", "SEARCH_R1"),
+    "autorefine": ("baselines", "AUTOREFINE"),
+}
+RECIPES = tuple(_PLACES)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -21,8 +22,10 @@ from quaere.runs.rows import RunInfo
 DATABASE, EPISODES, CONFIG, LOCK = "run.db", "episodes", "config.yaml", "run.lock"
 
 
-def make_directory(path: Path, info: RunInfo, config: str | None = None) -> None:
-    """Make a run directory that appears complete, in one rename."""
+def make_directory(
+    path: Path, info: RunInfo, config: str | None = None, files: Mapping[str, bytes] | None = None
+) -> None:
+    """Make a run directory that appears complete, in one rename; `files` are kept in it by their names."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
@@ -33,6 +36,8 @@ def make_directory(path: Path, info: RunInfo, config: str | None = None) -> None
             _write_info(partial / DATABASE, info)
             if config is not None:
                 write_config(partial, config)
+            for name, content in (files or {}).items():
+                (partial / name).write_bytes(content)
             partial.rename(path)
         finally:
             shutil.rmtree(partial, ignore_errors=True)  # still there only if it was not renamed

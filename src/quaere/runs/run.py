@@ -5,6 +5,7 @@
                                      what people said of the candidates
         episodes/00000.jsonl.zst     the episodes
         config.yaml                  of a training run: all its settings
+        questions.jsonl              of one that was given its questions: a copy of them
         run.lock                     held by the one process that writes
 
 An episode is written in two steps: its frame is appended to a shard and synced, then its row is committed to the
@@ -70,28 +71,42 @@ class Run:
 
     @classmethod
     def create(
-        cls, path: str | Path, kind: str, settings: Mapping[str, Any] | None = None, *, config: str | None = None
+        cls,
+        path: str | Path,
+        kind: str,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        config: str | None = None,
+        files: Mapping[str, bytes] | None = None,
     ) -> Self:
         """Make a run directory at `path` and open it for writing; it appears complete, in one rename.
+
+        `files` are what the run depends on and keeps a copy of, by name.
 
         Run.create("runs/first", "evolve", {"model": "smollm2-135m"}, config="model: smollm2-135m\\n...")
         """
         path = Path(path)
         created = datetime.now(UTC).isoformat(timespec="seconds")
         info = RunInfo(path.name, kind, created, quaere.__version__, dict(settings or {}))
-        make_directory(path, info, config)
+        make_directory(path, info, config, files)
         return cls.open(path, write=True)
 
     @classmethod
     def start(
-        cls, root: str | Path, kind: str, settings: Mapping[str, Any] | None = None, *, config: str | None = None
+        cls,
+        root: str | Path,
+        kind: str,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        config: str | None = None,
+        files: Mapping[str, bytes] | None = None,
     ) -> Self:
         """Create a run under `root`, named after its kind and the time: `ask-20250301-101500`, then `...-2`."""
         stem = f"{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
         for number in count(1):
             path = Path(root) / (stem if number == 1 else f"{stem}-{number}")
             try:
-                return cls.create(path, kind, settings, config=config)
+                return cls.create(path, kind, settings, config=config, files=files)
             except BadInput:
                 if not path.exists():  # not a name taken by somebody else
                     raise

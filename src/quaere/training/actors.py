@@ -55,6 +55,7 @@ class Actors:
         sampling: SamplingSettings | None = None,
         search: SearchSettings | None = None,
         concurrency: int = 32,
+        load_reference: Callable[[], Any] | None = None,
     ) -> None:
         self.policy = policy
         self.models = models
@@ -62,6 +63,7 @@ class Actors:
         self.search = search or SearchSettings()
         self.concurrency = concurrency
         self._shared = shared  # one model with an adapter per role
+        self._load_reference = load_reference  # the model all roles began with
         self._speaking = ""
         self._saved: Path | None = None  # a checkpoint that holds the weights of all roles but those that changed since
         self._changed = set(models)
@@ -71,9 +73,19 @@ class Actors:
         return role if self._shared else ""
 
     def learner(self, role: str, settings: LearnerSettings, num_steps: int) -> Learner:
-        """A fresh learner for the role's weights: no momentum, at the beginning of its schedule."""
-        warmup_steps = settings.warmup_steps(num_steps)
-        return Learner(self.models[role], settings, adapter=self.adapter_of(role), warmup_steps=warmup_steps)
+        """A fresh learner for the role's weights: no momentum, at the beginning of its schedule.
+
+        A KL term holds on to the model the run began with, as it does to the base under adapters: a learner of a
+        resumed run has the reference of one that was never stopped.
+        """
+        load = self._load_reference if settings.kl_beta and not self._shared else None
+        return Learner(
+            self.models[role],
+            settings,
+            adapter=self.adapter_of(role),
+            warmup_steps=settings.warmup_steps(num_steps),
+            reference=load() if load else None,
+        )
 
     def weights_changed(self, role: str) -> None:
         """The role has learned: whoever writes next gets its weights anew, and the next checkpoint too."""
@@ -216,4 +228,5 @@ def open_actors(
         sampling=sampling,
         search=search,
         concurrency=engine.max_rows,  # as many as have a slot of their own: none computes its context twice
+        load_reference=lambda: load_model(path, device, "float32", packed=False),
     )

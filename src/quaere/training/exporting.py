@@ -26,6 +26,8 @@ from quaere.rollout.policy import TokenPolicy
 from quaere.runs import Run
 from quaere.training.checkpoints import Checkpoint, find_checkpoints, verify_checkpoint
 from quaere.training.folders import new_folder
+from quaere.training.protocols import taught_protocol
+from quaere.training.settings import EvaluationSettings, SolverProtocol
 
 T = TypeVar("T")
 
@@ -61,6 +63,8 @@ class RoleWeights(Struct, frozen=True):
     style: PromptStyle
     limits: Limits
     evidence: bool = False
+    protocol: SolverProtocol = "tool-call"
+    evaluation: EvaluationSettings = EvaluationSettings()
 
     @property
     def name(self) -> str:
@@ -72,7 +76,8 @@ class Notes(Struct, frozen=True):
     """How a model in a folder was trained to be asked, as far as its makers left word.
 
     With `evidence` it learned to quote what it relies on. `dialects` are the recipes whose way of writing a warm-up
-    taught it; one that was taught several can begin a run of any of them.
+    taught it; one that was taught several can begin a run of any of them. `protocol` is the one it answers questions
+    in, where there is one, with `evaluation` for the options of that.
 
         Notes(style="brief", limits=Limits(max_turns=3), evidence=True, dialects=("eve", "drzero"))
     """
@@ -81,6 +86,8 @@ class Notes(Struct, frozen=True):
     limits: Limits | None = None
     evidence: bool = False
     dialects: tuple[str, ...] = ()
+    protocol: SolverProtocol | None = None
+    evaluation: EvaluationSettings = EvaluationSettings()
 
 
 class _Warmup(Struct):
@@ -96,6 +103,8 @@ class _Warmup(Struct):
 
 class _Solver(Struct):
     limits: Limits = Limits()
+    protocol: SolverProtocol = "tool-call"
+    evaluation: EvaluationSettings = EvaluationSettings()
 
 
 class _Evidence(Struct):
@@ -139,6 +148,8 @@ def find_role(run_path: Path, role: str, step: int | None = None) -> RoleWeights
         style=config.prompts,
         limits=config.solver.limits,
         evidence=config.evidence.protocol,
+        protocol=config.solver.protocol,
+        evaluation=config.solver.evaluation,
     )
 
 
@@ -147,8 +158,20 @@ def read_notes(folder: Path) -> Notes:
     notes = _read_json(folder / _NOTES, Notes) if (folder / _NOTES).is_file() else Notes()
     if notes.style is None and (folder / _WARMUP).is_file():
         warmup = _read_json(folder / _WARMUP, _Warmup)
-        return Notes(warmup.style, notes.limits, warmup.evidence, warmup.dialects)
+        taught = taught_protocol(warmup.dialects)
+        return Notes(warmup.style, notes.limits, warmup.evidence, warmup.dialects, taught)
     return notes
+
+
+def notes_of(weights: RoleWeights) -> Notes:
+    """The same of a role of a run."""
+    return Notes(
+        weights.style,
+        weights.limits,
+        weights.evidence,
+        protocol=weights.protocol,
+        evaluation=weights.evaluation,
+    )
 
 
 def find_notes(model: str) -> Notes:
@@ -314,6 +337,8 @@ def _describe(weights: RoleWeights) -> dict[str, Any]:
         "style": weights.style,
         "limits": weights.limits,
         "evidence": weights.evidence,
+        "protocol": weights.protocol,
+        "evaluation": weights.evaluation,
         "base": weights.base,
     }
     # Without its base here nobody could say whether it was warmed up, so a base that is not here is an error.

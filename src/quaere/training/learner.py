@@ -77,10 +77,19 @@ class LearnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class Learner:
     """A model, its optimizer, and where it stands in its schedule.
 
-    With `adapter`, only that adapter of a model that has several is trained; the base under it stays as it is.
+    With `adapter`, only that adapter of a model that has several is trained; the base under it stays as it is. A KL
+    term holds on to that base, or without an adapter to `reference`: to the model as it is now, if none is given.
     """
 
-    def __init__(self, model: Any, settings: LearnerSettings, *, adapter: str = "", warmup_steps: int = 0) -> None:
+    def __init__(
+        self,
+        model: Any,
+        settings: LearnerSettings,
+        *,
+        adapter: str = "",
+        warmup_steps: int = 0,
+        reference: Any = None,
+    ) -> None:
         self.settings = settings
         self.adapter = adapter
         self.warmup_steps = warmup_steps
@@ -101,7 +110,8 @@ class Learner:
         self.num_steps = 0
         self.reference: Any = None
         if settings.kl_beta and not adapter:  # with an adapter, the model without it is the reference
-            self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
+            found = copy.deepcopy(self.model) if reference is None else reference
+            self.reference = use_varlen_attention(found).eval().requires_grad_(False)
         if settings.compiled:
             for layer in decoder_layers(self.model):
                 layer.compile(dynamic=True)

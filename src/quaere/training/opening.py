@@ -122,8 +122,11 @@ async def open_run(config: RunConfig, roles: Sequence[str], reporter: Reporter) 
         await searcher.close()
 
 
-def check_openable(config: RunConfig, recipe: str, dialect: str) -> None:
-    """Refuse a model or an index that cannot be opened, or a model that was taught to be spoken to otherwise."""
+def check_openable(config: RunConfig, recipe: str, dialects: Sequence[str]) -> None:
+    """Refuse a model or an index that cannot be opened, or a model that was taught to be spoken to otherwise.
+
+    A model that was taught any dialects must have been taught all of these.
+    """
     if not config.model:
         raise BadInput("no model is named", hint=f"quaere evolve {recipe} --model smollm2-135m --index DIR")
     open_documents(config, recipe)
@@ -133,22 +136,24 @@ def check_openable(config: RunConfig, recipe: str, dialect: str) -> None:
             f"{config.model} was taught {notes.style} prompts, and the config says {config.prompts}",
             hint=f"--set prompts={notes.style}",
         )
-    if notes.dialects and dialect not in notes.dialects:
-        taught = " and ".join(notes.dialects)
+    lacking = [dialect for dialect in dialects if dialect not in notes.dialects] if notes.dialects else []
+    if lacking:
+        taught, wanted = " and ".join(notes.dialects), " --also ".join(dialects)
+        also = f" --also {notes.dialects[0]}" if notes.dialects[0] not in dialects else ""
         raise BadInput(
-            f"{config.model} was taught to write as in {taught}, not as in {dialect}",
-            hint=f"quaere warmup {dialect} --also {notes.dialects[0]} --model BASE --out DIR",
+            f"{config.model} was taught to write as in {taught}, not as in {lacking[0]}",
+            hint=f"quaere warmup {wanted}{also} --model BASE --out DIR",
         )
     resolve_model(config.model)  # found, or downloaded, before a run is begun for it
 
 
 def open_documents(config: RunConfig, recipe: str = "drzero") -> Index:
-    """The index whose passages the proposer starts from; searching may go through a server instead."""
+    """The index of the documents; searching may go through a server instead."""
     if not config.index:
         raise BadInput("no index is named", hint=f"quaere evolve {recipe} --model M --index DIR")
     if config.index.startswith(("http://", "https://")):
         raise BadInput(
-            "the proposer draws its documents from an index directory, not from a server",
+            "a run reads its documents from an index directory, not from a server",
             hint="--index DIR --set search_url=" + config.index,
         )
     return open_index(Path(config.index))

@@ -14,9 +14,7 @@ from quaere.chat.tagged import TagSolver
 from quaere.chat.toolcall import ToolCallSolver
 from quaere.errors import BadInput
 from quaere.rollout.episode import Limits
-from quaere.training.settings import EvaluationSettings, SolverProtocol
-
-PROTOCOLS: tuple[SolverProtocol, ...] = ("tool-call", "search-r1", "autorefine", "evalrar", "evalact")
+from quaere.training.settings import PROTOCOLS, EvaluationSettings, SolverProtocol
 
 # A search and its evaluation are two turns each: twenty of both, the answer, and one turn to spare.
 _LIMITS: dict[SolverProtocol, Limits] = {

@@ -5,7 +5,7 @@ Every one is a frozen struct that refuses fields it does not know, so that a mis
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 
@@ -19,6 +19,7 @@ from quaere.rollout.pairs import PairSegment
 
 SolverProtocol = Literal["tool-call", "search-r1", "autorefine", "evalrar", "evalact"]
 """How a solver is spoken to: see `solvers.py` for what each is paid."""
+PROTOCOLS: tuple[SolverProtocol, ...] = get_args(SolverProtocol)
 
 AnswerScore = Literal["own", "exact_match", "f1"]
 """How an answer is scored; `own` is as in the paper that a protocol comes from."""

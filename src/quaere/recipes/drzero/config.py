@@ -9,6 +9,7 @@ Each ablation of the paper is one value here:
     proposer.steps=100                  longer phases
     proposer.advantage=grpo             with proposer.questions=4, proposer.attempts=4
     proposer.advantage=global           REINFORCE++'s baseline
+    solver.protocol=evalact             not of the paper: a solver that evaluates what it found (or evalrar, ...)
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from quaere.objectives.advantages import DELTA, LoneGroup
 from quaere.rewards.difficulty import FORMAT_WEIGHT, DifficultyShape
 from quaere.rewards.formatting import Containment, InvalidRule
 from quaere.rollout.episode import Limits
+from quaere.training.bounds import check_least, check_phase, check_run, check_solver
 from quaere.training.learner import LearnerSettings
 from quaere.training.phases.solving import SolverConfig
 from quaere.training.settings import (
@@ -154,22 +156,22 @@ PRESETS: dict[str, dict[str, object]] = {
 def check_config(config: DrZeroConfig) -> None:
     """Refuse values that contradict each other or make no sense, each with one clear line."""
     proposer, solver, generation = config.proposer, config.solver, config.generation
-    for least, values in _least_values(config).items():
-        for name, value in values.items():
-            if value < least:
-                raise BadInput(f"{name} must be at least {least}, not {value}")
-    rates = {
-        "sampling.temperature": config.sampling.temperature,
-        "sampling.top_p": config.sampling.top_p,
-        "proposer.learner.learning_rate": proposer.learner.learning_rate,
-        "solver.learner.learning_rate": solver.learner.learning_rate,
+    ones = {
+        "iterations": config.iterations,
+        "proposer.questions": proposer.questions,
+        "generation.batch": generation.batch,
+        "generation.questions": generation.questions,
     }
-    for name, rate in rates.items():
-        if rate <= 0:
-            raise BadInput(f"{name} must be above 0 to learn anything, not {rate}")
-    for name, value in {"proposer.attempts": proposer.attempts, "solver.attempts": solver.attempts}.items():
-        if value < 2:
-            raise BadInput(f"{name} must be at least 2, or nothing can be told apart; it is {value}")
+    zeros = {
+        "generation.candidates": generation.candidates,
+        "generation.attempts": generation.attempts,
+        "proposer.reward.format_weight": proposer.reward.format_weight,
+    }
+    check_least(1, ones)
+    check_least(0, zeros)
+    check_run(config)
+    check_phase("proposer", proposer)
+    check_solver(solver)
     if generation.attempts == 1:
         raise BadInput("generation.attempts=1 would drop every question, as one is all or none: set 0, or 2 or more")
     if not proposer.hop_ratio or min(proposer.hop_ratio) < 0 or sum(proposer.hop_ratio) == 0:
@@ -180,36 +182,3 @@ def check_config(config: DrZeroConfig) -> None:
         )
     if solver.steps and not proposer.steps and not generation.candidates:
         raise BadInput("proposer.steps=0 leaves the solver no questions: set generation.candidates=256 or so")
-
-
-def _least_values(config: DrZeroConfig) -> dict[int, dict[str, float]]:
-    """Settings by the least value they may have."""
-    roles: dict[str, ProposerConfig | SolverConfig] = {"proposer": config.proposer, "solver": config.solver}
-    ones: dict[str, float] = {
-        "iterations": config.iterations,
-        "proposer.questions": config.proposer.questions,
-        "generation.batch": config.generation.batch,
-        "generation.questions": config.generation.questions,
-        "engine.max_rows": config.engine.max_rows,
-        "checkpoints.every": config.checkpoints.every,
-        "checkpoints.keep": config.checkpoints.keep,
-    }
-    zeros: dict[str, float] = {
-        "generation.candidates": config.generation.candidates,
-        "generation.attempts": config.generation.attempts,
-        "proposer.reward.format_weight": config.proposer.reward.format_weight,
-        "adapter.rank": config.adapter.rank,
-        "sampling.top_k": config.sampling.top_k,
-    }
-    for name, role in roles.items():
-        limits = role.limits
-        ones |= {
-            f"{name}.batch": role.batch,
-            f"{name}.limits.max_turns": limits.max_turns,
-            f"{name}.limits.turn_tokens": limits.turn_tokens,
-            f"{name}.limits.sequence_tokens": limits.sequence_tokens,
-            f"{name}.limits.tool_response_tokens": limits.tool_response_tokens,
-            f"{name}.limits.topk": limits.topk,
-        }
-        zeros |= {f"{name}.steps": role.steps, f"{name}.learner.kl_beta": role.learner.kl_beta}
-    return {1: ones, 0: zeros}

@@ -1,9 +1,11 @@
-"""Who speaks how: the tool-call dialect for both roles, explained in full or in brief."""
+"""Who speaks how: the tool-call dialect for the proposer, and for the solver whichever its config names."""
 
 from __future__ import annotations
 
-from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
+from quaere.chat.protocol import Protocol
+from quaere.chat.toolcall import ToolCallProposer
 from quaere.recipes.drzero.config import DrZeroConfig
+from quaere.training.protocols import open_protocol
 
 
 def proposer_protocol(config: DrZeroConfig) -> ToolCallProposer:
@@ -11,6 +13,6 @@ def proposer_protocol(config: DrZeroConfig) -> ToolCallProposer:
     return ToolCallProposer(style=config.prompts)
 
 
-def solver_protocol(config: DrZeroConfig) -> ToolCallSolver:
+def solver_protocol(config: DrZeroConfig) -> Protocol:
     """How the solver is spoken to, in both phases and in evaluation."""
-    return ToolCallSolver(style=config.prompts)
+    return open_protocol(config.solver.protocol, style=config.prompts, settings=config.solver.evaluation)

@@ -10,6 +10,7 @@ from quaere.recipes.registry import Recipe
 from quaere.runs import Run
 from quaere.training.estimate import estimate_rollouts
 from quaere.training.opening import check_openable, open_run, plan_memory
+from quaere.training.protocols import solver_dialect
 from quaere.training.reporting import Reporter
 from quaere.training.trainingrun import TrainingRun
 
@@ -33,7 +34,8 @@ async def train(config: DrZeroConfig, store: Run, reporter: Reporter) -> None:
 def check(config: DrZeroConfig) -> None:
     """Refuse what cannot be run, before anything is loaded."""
     check_config(config)
-    check_openable(config, "drzero", "drzero")
+    protocol = config.solver.protocol
+    check_openable(config, "drzero", ["drzero"] if protocol == "tool-call" else ["drzero", solver_dialect(protocol)])
 
 
 def plan(config: DrZeroConfig) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from quaere.recipes.drzero.config import DrZeroConfig, GenerationConfig, ProposerConfig
 from quaere.recipes.drzero.measuring import measure_generation, measure_proposer
-from quaere.recipes.drzero.prompts import proposer_protocol, solver_protocol
+from quaere.recipes.drzero.prompts import proposer_protocol
 from quaere.recipes.drzero.rewards import judge_proposal, proposer_advantages
 from quaere.records import ProposeTask
 from quaere.rollout.seeds import derive_seed
@@ -24,7 +24,8 @@ from quaere.training.phases.drawing import Passages, draw_tasks
 from quaere.training.phases.playing import Stage, can_be_judged, learn
 from quaere.training.phases.proposing import Proposed, propose_jobs, read_proposal
 from quaere.training.phases.selecting import judge_attempts, judge_form, make_candidate, remember_questions
-from quaere.training.phases.solving import Solver, train_solver
+from quaere.training.phases.solving import train_solver
+from quaere.training.solvers import solver_of
 from quaere.training.trainingrun import Step, TrainingRun
 
 ROLES = ("proposer", "solver")
@@ -76,7 +77,8 @@ class _DrZero:
         self.training = training
         self.passages = passages
         self.stage = Stage(training.actors, searcher)
-        self.asking = solver_protocol(config)
+        self.solver = solver_of(config.solver, config.prompts)
+        self.asking = self.solver.protocol
         self.limits = config.solver.limits  # the solver's, in both phases
 
     # ------------------------------------------------------------------------------------------------- three phases
@@ -123,9 +125,9 @@ class _DrZero:
             measure_generation(step)
 
     async def train_solver(self, iteration: int) -> None:
-        """GRPO: a group of answers to each question, paid by exact match (Eq. 5)."""
+        """GRPO: a group of answers to each question, paid by exact match (Eq. 5), or as its protocol has it."""
         config, seed = self.config.solver, self.config.seed
-        await train_solver(self.training, self.stage, iteration, config, solver=Solver(self.asking), seed=seed)
+        await train_solver(self.training, self.stage, iteration, config, solver=self.solver, seed=seed)
 
     # ---------------------------------------------------------------------------------------------- what they share
 

@@ -1,9 +1,11 @@
-"""Who speaks how: the tool-call dialect for both roles, with evidence."""
+"""Who speaks how, both with evidence: the tool-call dialect for the proposer, for the solver whichever is set."""
 
 from __future__ import annotations
 
-from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
+from quaere.chat.protocol import Protocol
+from quaere.chat.toolcall import ToolCallProposer
 from quaere.recipes.eve.config import EveConfig
+from quaere.training.protocols import open_protocol
 
 
 def proposer_protocol(config: EveConfig) -> ToolCallProposer:
@@ -11,6 +13,9 @@ def proposer_protocol(config: EveConfig) -> ToolCallProposer:
     return ToolCallProposer(style=config.prompts, evidence=config.evidence.protocol)
 
 
-def solver_protocol(config: EveConfig) -> ToolCallSolver:
+def solver_protocol(config: EveConfig) -> Protocol:
     """How the solver is spoken to, in both phases and in evaluation."""
-    return ToolCallSolver(style=config.prompts, evidence=config.evidence.protocol)
+    solver = config.solver
+    return open_protocol(
+        solver.protocol, style=config.prompts, evidence=config.evidence.protocol, settings=solver.evaluation
+    )

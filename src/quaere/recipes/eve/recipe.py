@@ -29,6 +29,7 @@ from quaere.runs import Run
 from quaere.training.opening import Opened, check_openable, open_run
 from quaere.training.phases.drawing import Passages
 from quaere.training.phases.verifying import open_hosted
+from quaere.training.protocols import solver_dialect
 from quaere.training.reporting import Reporter
 from quaere.training.selector.clusters import sklearn_missing
 from quaere.training.selector.embeddings import embed_index
@@ -106,7 +107,8 @@ def check(config: EveConfig) -> None:
         raise sklearn_missing()
     if config.prompt_source == "questions":
         read_questions(Path(config.prompt_questions))
-    check_openable(config, "eve", "eve" if config.evidence.protocol else "drzero")
+    protocol, own = config.solver.protocol, "eve" if config.evidence.protocol else "drzero"
+    check_openable(config, "eve", [own] if protocol == "tool-call" else [own, solver_dialect(protocol)])
 
 
 def plan(config: EveConfig) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from quaere.recipes.eve.tracing import Traced
 from quaere.records import Answer, Candidate, Episode, SolveTask, Support
 from quaere.rewards.evidence import TripleReward, brevity_score, cited_answer_reward, triple_reward
 from quaere.training.phases.proposing import Proposed
+from quaere.training.phases.solving import Solver
 
 
 class JudgedTriple(Struct, frozen=True):
@@ -83,17 +84,24 @@ def candidate_scores(traced: Traced, config: EveConfig) -> dict[str, float]:
     return {"brevity": brevity_score(traced.triple.num_span_tokens, config.evidence.brevity_tokens)}
 
 
-def pay_cited_answer(episode: Episode, curriculum: Mapping[str, Candidate], span_weight: float) -> dict[str, float]:
-    """Exact match, and the overlap of the solver's span with the proposer's (Eq. 19 to 21)."""
+def pay_cited_answer(
+    episode: Episode, curriculum: Mapping[str, Candidate], span_weight: float, solver: Solver
+) -> dict[str, float]:
+    """What the solver's protocol pays for the answer (exact match, for tool-call), and the overlap of the solver's
+    span with the proposer's on top of it (Eq. 19 to 21). Where the protocol pays nothing for a broken format, the span
+    is worth nothing either.
+    """
     assert isinstance(episode.task, SolveTask)
     question = episode.task.question
     answer = episode.outcome if isinstance(episode.outcome, Answer) else Answer("")
     gold_span = curriculum[question.id].gold_span
-    reward = cited_answer_reward(answer.text, question.answers, answer.span, gold_span, span_weight=span_weight)
+    cited = cited_answer_reward(answer.text, question.answers, answer.span, gold_span, span_weight=span_weight)
+    paid = dict(solver.pay(episode))
+    span = 0.0 if solver.gated and not paid["format/held"] else cited.span
     return {
-        "answer/exact_match": reward.answer,
-        "reward/answer": reward.answer,
-        "reward/span": reward.span,
-        "reward/total": reward.total,
+        "reward/answer": paid["reward/total"],
+        **paid,
+        "reward/span": span,
+        "reward/total": paid["reward/total"] + span,
         "evidence/present": float(bool(answer.span)),
     }

@@ -22,7 +22,7 @@ from quaere.recipes.drzero.rewards import proposer_advantages
 from quaere.recipes.drzero.train import ROLES, count_batches, count_documents, documents_a_batch
 from quaere.recipes.eve.config import EveConfig
 from quaere.recipes.eve.documents import Documents, SelectedDocuments
-from quaere.recipes.eve.prompts import proposer_protocol, solver_protocol
+from quaere.recipes.eve.prompts import proposer_protocol
 from quaere.recipes.eve.rewards import JudgedTriple, candidate_scores, judge_triple, pay_cited_answer
 from quaere.recipes.eve.tracing import Traced, hear, trace
 from quaere.recipes.eve.verifying import Verifier
@@ -36,9 +36,10 @@ from quaere.training.phases.attempting import rights
 from quaere.training.phases.playing import Stage, can_be_judged, learn
 from quaere.training.phases.proposing import propose_jobs, read_proposal
 from quaere.training.phases.selecting import judge_attempts, judge_form, make_candidate, remember_questions
-from quaere.training.phases.solving import Solver, train_solver
+from quaere.training.phases.solving import train_solver
 from quaere.training.selector.feedback import Choice, Pulled
 from quaere.training.selector.selector import Selector
+from quaere.training.solvers import solver_of
 from quaere.training.trainingrun import Step, TrainingRun
 
 
@@ -74,7 +75,8 @@ class Eve:
         self.first, self.second = first, second
         self.selector = selector
         self.verifier = Verifier(self.stage, config, scorer)
-        self.asking = solver_protocol(config)
+        self.solver = solver_of(config.solver, config.prompts, evidence=config.evidence.protocol)
+        self.asking = self.solver.protocol
         self.limits = config.solver.limits  # the solver's, in both phases
 
     # ------------------------------------------------------------------------------------------------------ phases
@@ -122,13 +124,14 @@ class Eve:
         """Phase B: answers with evidence, paid for both (Algorithm 2)."""
         # All of them: a person's verdict may come at any moment, and changes no gold span.
         curriculum = {candidate.id: candidate for candidate in self.training.store.candidates(iteration=iteration)}
-        pay = partial(pay_cited_answer, curriculum=curriculum, span_weight=self.config.evidence.span_weight)
+        weight = self.config.evidence.span_weight
+        pay = partial(pay_cited_answer, curriculum=curriculum, span_weight=weight, solver=self.solver)
         await train_solver(
             self.training,
             self.stage,
             iteration,
             self.config.solver,
-            solver=Solver(self.asking, pay),
+            solver=structs.replace(self.solver, pay=pay),
             seed=self.config.seed,
         )
 

@@ -1,0 +1,50 @@
+"""Everything that can be set about a run of Search-R1 or AutoRefine, and the presets.
+
+They have Eval-RAR's values, so that they differ from it by their dialect and their reward alone.
+
+    solver.answer_score=f1               Search-R1 paid by F1
+    solver.answer_score=exact_match      AutoRefine paid by exact match
+    solver.evaluation.bonus=0            AutoRefine without a reward for its notes
+    solver.evaluation.contain=raw        a note must hold the answer letter for letter
+    solver.shuffle_advantages=true       a control that must not learn
+"""
+
+from __future__ import annotations
+
+from quaere.rollout.episode import Limits
+from quaere.training.learner import LearnerSettings
+from quaere.training.phases.solving import SolverConfig
+from quaere.training.practice import DEMO, SINGLE_GPU, PracticeConfig
+
+_LIMITS = Limits(topk=3, sequence_tokens=4096)
+_LEARNER = LearnerSettings(learning_rate=1e-6, loss="clipped", epsilon=0.2, aggregation="sequence_mean", kl_beta=0.001)
+
+
+class SearchR1Config(PracticeConfig, frozen=True, forbid_unknown_fields=True):
+    """A whole run of Search-R1, with GRPO.
+
+    SearchR1Config(model="warm", index="demo/index", questions="train.jsonl")
+    """
+
+    solver: SolverConfig = SolverConfig(
+        protocol="search-r1", steps=200, batch=512, attempts=5, limits=_LIMITS, learner=_LEARNER
+    )
+
+
+class AutoRefineConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
+    """A whole run of AutoRefine.
+
+    AutoRefineConfig(model="warm", index="demo/index", questions="train.jsonl")
+    """
+
+    solver: SolverConfig = SolverConfig(
+        protocol="autorefine", steps=200, batch=512, attempts=5, limits=_LIMITS, learner=_LEARNER
+    )
+
+
+# What each preset changes, in both.
+PRESETS: dict[str, dict[str, object]] = {
+    "paper": {"engine.max_rows": 256},
+    "single-gpu": SINGLE_GPU,
+    "demo": DEMO,
+}

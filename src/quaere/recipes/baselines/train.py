@@ -1,0 +1,26 @@
+"""Search-R1 and AutoRefine, top to bottom.
+
+repeat:
+    draw questions, and let the solver play G episodes of each:
+        Search-R1:   think, <search>, <information>, ..., <answer>
+        AutoRefine:  think, <search>, <documents>, <refine> what helps, ..., <answer>
+    pay each episode
+        Search-R1:   1 for the right answer
+        AutoRefine:  F1 of the answer, or if that is 0, 0.1 where a note holds the right one
+    compare the episodes of a question with one another                                 (GRPO)
+    one clipped update, with a KL term
+"""
+
+from __future__ import annotations
+
+from quaere.runs import Run
+from quaere.training.practice import PracticeConfig, open_practice
+from quaere.training.reporting import Reporter
+from quaere.training.solvers import solver_of
+
+
+async def train(config: PracticeConfig, store: Run, reporter: Reporter) -> None:
+    """Train from wherever the run stands, and close everything behind it."""
+    solver = solver_of(config.solver, config.prompts)  # how it is spoken to and paid: `training/solvers.py`
+    async with open_practice(config, store, reporter) as practice:
+        await practice.run(solver)

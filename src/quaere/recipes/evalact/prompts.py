@@ -1,0 +1,12 @@
+"""How the solver is spoken to: JSON calls, every search followed by its evaluation."""
+
+from __future__ import annotations
+
+from quaere.chat.protocol import Protocol
+from quaere.recipes.evalact.config import EvalActConfig
+from quaere.training.protocols import open_protocol
+
+
+def solver_protocol(config: EvalActConfig) -> Protocol:
+    """While it is trained and in evaluation."""
+    return open_protocol(config.solver.protocol, style=config.prompts, settings=config.solver.evaluation)

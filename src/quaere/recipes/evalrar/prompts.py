@@ -1,0 +1,12 @@
+"""How the solver is spoken to: tags, and an evaluation after every search."""
+
+from __future__ import annotations
+
+from quaere.chat.protocol import Protocol
+from quaere.recipes.evalrar.config import EvalRarConfig
+from quaere.training.protocols import open_protocol
+
+
+def solver_protocol(config: EvalRarConfig) -> Protocol:
+    """While it is trained and in evaluation."""
+    return open_protocol(config.solver.protocol, style=config.prompts, settings=config.solver.evaluation)

@@ -1,0 +1,119 @@
+"""Bounds on what every recipe's config has: a value that makes no sense is refused with one clear line.
+
+check_phase("solver", SolverConfig(batch=0))    # BadInput: solver.batch must be at least 1, not 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from quaere.errors import BadInput
+from quaere.rollout.episode import Limits
+from quaere.training.learner import LearnerSettings
+from quaere.training.phases.solving import SolverConfig
+from quaere.training.protocols import check_turns
+from quaere.training.settings import AdapterSettings, CheckpointSettings, EngineSettings, SamplingSettings
+
+
+class BoundedRun(Protocol):
+    """What of a config every run has."""
+
+    @property
+    def engine(self) -> EngineSettings:
+        """How it samples."""
+        ...
+
+    @property
+    def adapter(self) -> AdapterSettings:
+        """Which weights learn."""
+        ...
+
+    @property
+    def sampling(self) -> SamplingSettings:
+        """How it draws."""
+        ...
+
+    @property
+    def checkpoints(self) -> CheckpointSettings:
+        """How often it saves."""
+        ...
+
+
+class BoundedPhase(Protocol):
+    """What of a config every phase has in which somebody learns."""
+
+    @property
+    def steps(self) -> int:
+        """How many."""
+        ...
+
+    @property
+    def batch(self) -> int:
+        """Tasks a step."""
+        ...
+
+    @property
+    def attempts(self) -> int:
+        """Of the solver at each question."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """How far an episode may go."""
+        ...
+
+    @property
+    def learner(self) -> LearnerSettings:
+        """How it learns."""
+        ...
+
+
+def check_least(least: float, values: Mapping[str, float]) -> None:
+    """Refuse the first value that is less."""
+    for name, value in values.items():
+        if value < least:
+            raise BadInput(f"{name} must be at least {least}, not {value}")
+
+
+def check_run(config: BoundedRun) -> None:
+    """Engine, checkpoints, adapter and sampling."""
+    ones = {
+        "engine.max_rows": config.engine.max_rows,
+        "checkpoints.every": config.checkpoints.every,
+        "checkpoints.keep": config.checkpoints.keep,
+    }
+    check_least(1, ones)
+    check_least(0, {"adapter.rank": config.adapter.rank, "sampling.top_k": config.sampling.top_k})
+    _check_rate("sampling.temperature", config.sampling.temperature)
+    _check_rate("sampling.top_p", config.sampling.top_p)
+
+
+def check_phase(name: str, phase: BoundedPhase) -> None:
+    """One phase, by its name in the config."""
+    limits = phase.limits
+    ones = {
+        "batch": phase.batch,
+        "limits.max_turns": limits.max_turns,
+        "limits.turn_tokens": limits.turn_tokens,
+        "limits.sequence_tokens": limits.sequence_tokens,
+        "limits.tool_response_tokens": limits.tool_response_tokens,
+        "limits.topk": limits.topk,
+    }
+    check_least(1, {f"{name}.{key}": value for key, value in ones.items()})
+    check_least(0, {f"{name}.steps": phase.steps, f"{name}.learner.kl_beta": phase.learner.kl_beta})
+    _check_rate(f"{name}.learner.learning_rate", phase.learner.learning_rate)
+    if phase.attempts < 2:
+        raise BadInput(f"{name}.attempts must be at least 2, or nothing can be told apart; it is {phase.attempts}")
+
+
+def check_solver(solver: SolverConfig) -> None:
+    """The solver's phase, with what its protocol needs."""
+    check_phase("solver", solver)
+    solver.evaluation.check()
+    check_turns(solver.protocol, solver.limits)
+
+
+def _check_rate(name: str, rate: float) -> None:
+    if rate <= 0:
+        raise BadInput(f"{name} must be above 0 to learn anything, not {rate}")
