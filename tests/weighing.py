@@ -106,7 +106,7 @@ def write_questions(path):
     return path
 
 
-def build(folder, num_rounds=30, num_times=4):
+def build(folder, num_rounds=20, num_times=4):
     """The index, a model that knows the format of every dialect, and questions: returns their paths."""
     index = village.write_index(folder)
     model = village.save_taught(folder / "model", tokenizer(), index, draw_lessons, LIMITS, num_rounds, num_times)

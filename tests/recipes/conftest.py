@@ -26,3 +26,11 @@ def quoting_paths(tmp_path_factory):
     import quoting
 
     return quoting.build(tmp_path_factory.mktemp("quoting"))
+
+
+@pytest.fixture(scope="session")
+def weighing_paths(tmp_path_factory):
+    """The index, the model that was taught every dialect, and questions."""
+    import weighing
+
+    return weighing.build(tmp_path_factory.mktemp("weighing"))

@@ -6,11 +6,15 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from msgspec import structs
 
+import evaluated
 from loopback import serve_chat
 from quaere.errors import SamplingFailed
-from quaere.records import Proposal
+from quaere.recipes.eve.rewards import pay_cited_answer
+from quaere.records import Candidate, Proposal
 from quaere.rewards.formatting import contains
+from quaere.training.solvers import open_solver
 from quoting import BRIDGES, count_tokens, doer
 from village_runs import about, make_quoting, proposals, run_eve
 
@@ -269,3 +273,28 @@ def test_the_guard_that_needs_the_verifier_comes_after_it(ablate, endpoint):
         assert item.reason == ("refused" if item.refusals else "") or item.reason == "duplicate"
     for step in (1, 2):
         assert run.metrics_at(step)["cost/solver_episodes"] == 3 * run.metrics_at(step)["cost/valid_questions"]
+
+
+# ------------------------------------------------------------------------------------------------- another solver's pay
+
+
+def test_a_span_is_paid_on_top_of_what_the_solver_s_protocol_pays():
+    """EvalAct pays F1 if the format held, and for a broken one nothing, be the span ever so good."""
+    span = "Orsolya Venn built it."
+    found = evaluated.passage(span)
+    told = evaluated.answer("Venn")
+    told = structs.replace(told, action=structs.replace(told.action, span=span))
+    told = structs.replace(told, text=told.text.replace("<answer>", f"<evidence>{span}</evidence><answer>"))
+    held = evaluated.episode(evaluated.search(found), evaluated.evaluate(9.0), told)
+    broken = evaluated.episode(evaluated.search(found), told)
+    gold = {"q1": Candidate("q1", 1, 0, "q1", "d0", 1, "Who?", "Orsolya Venn", span=span)}
+
+    def pay(protocol, episode):
+        solver = open_solver(protocol, evidence=True)
+        paid = pay_cited_answer(episode, gold, 0.3, solver)
+        return paid["reward/answer"], paid["reward/span"], paid["reward/total"]
+
+    assert pay("evalact", held) == pytest.approx((2 / 3, 0.3, 2 / 3 + 0.3))
+    assert pay("evalact", broken) == (0, 0, 0)
+    assert pay("tool-call", held) == pay("tool-call", broken) == (0, 0.3, 0.3)
+    assert pay("autorefine", broken) == pytest.approx((2 / 3, 0.3, 2 / 3 + 0.3))  # its format is no gate

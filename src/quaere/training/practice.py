@@ -149,17 +149,7 @@ def _read_run(path: Path) -> list[Question]:
     if not questions:
         why = "kept none" if kind == "evolve" else f"is a run of `quaere {kind}`, which writes none"
         raise BadInput(f"run {path.name} has no questions to learn from: it {why}", hint=f"quaere curriculum {path}")
-    return _with_unique_ids(questions)
-
-
-def _with_unique_ids(questions: Sequence[Question]) -> list[Question]:
-    """The first of an id keeps it; the others get a number."""
-    seen: dict[str, int] = {}
-    found = []
-    for question in questions:
-        number = seen[question.id] = seen.get(question.id, 0) + 1
-        found.append(question if number == 1 else structs.replace(question, id=f"{question.id}~{number}"))
-    return found
+    return questions  # a run's candidates have ids of their own, over all iterations
 
 
 def _refuse_unanswerable(questions: Sequence[Question], source: str) -> None:

@@ -1,0 +1,160 @@
+"""Recipes on given questions: the paper's values one by one, each ablation one value away, and what is refused."""
+
+import re
+
+import pytest
+
+from quaere.errors import BadInput
+from quaere.recipes.baselines import config as baselines_config
+from quaere.recipes.evalact import config as evalact_config
+from quaere.recipes.evalrar import config as evalrar_config
+from quaere.recipes.registry import RECIPES, find_recipe
+from quaere.rewards.evaluation import noted_reward
+from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs, load_config
+from quaere.training.practice import check_config, count_steps
+from quaere.training.solvers import solver_of
+
+PRACTICE = ("evalact", "evalrar", "search-r1", "autorefine")
+
+
+def load(name, *assignments, preset="paper"):
+    recipe = find_recipe(name)
+    config = load_config(recipe.schema, presets=recipe.presets, preset=preset, file=None, assignments=assignments)
+    check_config(config)
+    return config
+
+
+# ----------------------------------------------------------------------------------------------------------- the papers
+
+
+def test_which_recipes_take_questions():
+    assert [name for name in RECIPES if find_recipe(name).takes_questions] == list(PRACTICE)
+
+
+def test_paper_evalact():
+    paper = load("evalact")
+    solver, learner, evaluation = paper.solver, paper.solver.learner, paper.solver.evaluation
+    assert (solver.protocol, solver.answer_score) == ("evalact", "f1")
+    assert (solver.batch, solver.attempts, paper.epochs, solver.steps) == (256, 5, 2.0, 0)
+    assert count_steps(paper, 27_000) == 211
+    assert (learner.learning_rate, learner.loss, learner.epsilon) == (1e-6, "clipped", 0.2)
+    assert (learner.aggregation, learner.kl_beta) == ("token_sum", 0.001)
+    assert (paper.sampling.temperature, paper.sampling.top_p, paper.sampling.top_k) == (1.0, 1.0, 0)
+    assert (solver.limits.max_searches, solver.limits.topk) == (20, 3)
+    assert solver.limits.max_turns == 2 * solver.limits.max_searches + 2
+    assert evaluation.pcar
+    assert (evaluation.base, evaluation.most, evaluation.floor) == (0.1, 0.5, 1e-6)
+    assert (evaluation.segment, evaluation.bad_score) == ("with_think", "format_fail")
+    assert evaluation.think_before_evaluate == "allow"
+    assert paper.adapter.rank == 0
+
+
+def test_paper_evalrar():
+    paper = load("evalrar")
+    solver, learner = paper.solver, paper.solver.learner
+    assert (solver.protocol, solver.answer_score) == ("evalrar", "own")
+    assert (solver.batch, solver.attempts, solver.steps, solver.limits.topk) == (512, 5, 200, 3)
+    assert count_steps(paper, 169_615) == 200
+    assert (learner.learning_rate, learner.loss, learner.epsilon) == (1e-6, "clipped", 0.2)
+    assert (learner.aggregation, learner.kl_beta) == ("sequence_mean", 0.001)
+    assert (solver.evaluation.bonus, solver.evaluation.contain) == (0.1, "normalised")
+    assert paper.adapter.rank == 0
+
+
+@pytest.mark.parametrize("name", ["search-r1", "autorefine"])
+def test_baselines_differ_from_evalrar_by_their_dialect_alone(name):
+    assert diff_configs(load("evalrar"), load(name)) == [f"solver.protocol: evalrar -> {name}"]
+
+
+def test_what_each_protocol_is_paid_with():
+    pays = {name: solver_of(load(name).solver, "brief").pay for name in PRACTICE}
+    scores = {name: getattr(pay, "keywords", {}).get("score", "exact_match") for name, pay in pays.items()}
+    assert scores == {"evalact": "f1", "evalrar": "exact_match", "search-r1": "exact_match", "autorefine": "f1"}
+    assert noted_reward(0.0, ["Venn"], ["Venn"]).total == 0.1
+
+
+@pytest.mark.parametrize("name", PRACTICE)
+def test_the_defaults_are_the_paper(name):
+    plain = find_recipe(name).schema()
+    assert diff_configs(plain, load(name)) == ["engine.max_rows: 32 -> 256"]
+
+
+@pytest.mark.parametrize("name", PRACTICE)
+@pytest.mark.parametrize("preset", ["paper", "single-gpu", "demo"])
+def test_every_preset_is_sound_survives_yaml_and_keeps_the_method(name, preset):
+    config, paper = load(name, preset=preset), load(name)
+    assert config_from_yaml(type(config), config_to_yaml(config)) == config
+    kept = ("protocol", "answer_score", "evaluation", "unbiased_std")
+    assert all(getattr(config.solver, key) == getattr(paper.solver, key) for key in kept)
+    assert config.solver.learner.aggregation == paper.solver.learner.aggregation
+
+
+# ------------------------------------------------------------------------------------------------------------ ablations
+
+STRENGTHS = "solver.evaluation.base=0.2 solver.evaluation.most=1 solver.evaluation.floor=0.01"
+ABLATIONS = {
+    ("evalact", "epochs=0"): ["epochs"],
+    ("evalact", "solver.protocol=tool-call"): ["solver.protocol"],
+    ("evalact", "solver.evaluation.pcar=false"): ["solver.evaluation.pcar"],
+    ("evalact", "solver.evaluation.base=0.05 solver.evaluation.most=0.25"): [
+        "solver.evaluation.base",
+        "solver.evaluation.most",
+    ],
+    ("evalact", STRENGTHS): ["solver.evaluation.base", "solver.evaluation.most", "solver.evaluation.floor"],
+    ("evalact", "solver.evaluation.segment=search_eval"): ["solver.evaluation.segment"],
+    ("evalact", "solver.evaluation.bad_score=clamp"): ["solver.evaluation.bad_score"],
+    ("evalact", "solver.evaluation.think_before_evaluate=fail"): ["solver.evaluation.think_before_evaluate"],
+    ("evalact", "solver.shuffle_advantages=true"): ["solver.shuffle_advantages"],
+    ("evalrar", "solver.evaluation.bonus=0"): ["solver.evaluation.bonus"],
+    ("evalrar", "solver.evaluation.contain=raw"): ["solver.evaluation.contain"],
+    ("evalrar", "solver.protocol=search-r1"): ["solver.protocol"],
+    ("evalrar", "solver.shuffle_advantages=true"): ["solver.shuffle_advantages"],
+    ("search-r1", "solver.answer_score=f1"): ["solver.answer_score"],
+    ("autorefine", "solver.answer_score=exact_match"): ["solver.answer_score"],
+    ("autorefine", "solver.evaluation.bonus=0"): ["solver.evaluation.bonus"],
+    ("autorefine", "solver.evaluation.contain=raw"): ["solver.evaluation.contain"],
+    ("autorefine", "solver.shuffle_advantages=true"): ["solver.shuffle_advantages"],
+}
+
+
+@pytest.mark.parametrize(("name", "assignments"), ABLATIONS)
+def test_an_ablation_changes_its_value_and_nothing_else(name, assignments):
+    changed = diff_configs(load(name), load(name, *assignments.split()))
+    assert [line.partition(":")[0] for line in changed] == ABLATIONS[name, assignments]
+
+
+@pytest.mark.parametrize("module", [evalact_config, evalrar_config, baselines_config])
+def test_every_ablation_the_modules_name_is_among_them(module):
+    named = re.findall(r"\b[a-z]+(?:\.[a-z_.]+)?=[^\s,:]+", module.__doc__)
+    known = {one for _, assignments in ABLATIONS for one in assignments.split()}
+    assert len(named) >= 4 and set(named) <= known
+
+
+# ------------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("assignments", "says"),
+    [
+        ("solver.limits.max_turns=2", "solver.limits.max_turns must be at least 3 for evalact"),
+        ("solver.attempts=1", "solver.attempts must be at least 2"),
+        ("solver.batch=0", "solver.batch must be at least 1, not 0"),
+        ("epochs=-1", "epochs must be at least 0, not -1"),
+        ("solver.evaluation.base=0.9", "evaluation: base must lie between 0 and most"),
+        ("sampling.temperature=0", "sampling.temperature must be above 0"),
+        ("checkpoints.every=0", "checkpoints.every must be at least 1, not 0"),
+    ],
+)
+def test_senseless_values_are_refused(assignments, says):
+    with pytest.raises(BadInput, match=re.escape(says)):
+        load("evalact", *assignments.split())
+    assert load("evalact", "solver.limits.max_turns=2", "solver.protocol=tool-call")
+
+
+@pytest.mark.parametrize(
+    ("epochs", "steps", "num_questions", "expected"),
+    [(1.0, 0, 100, 4), (2.0, 0, 100, 7), (0.5, 0, 100, 2), (2.0, 0, 3, 2), (0.0, 0, 100, 0), (2.0, 5, 100, 5)],
+)
+def test_the_number_of_steps(epochs, steps, num_questions, expected):
+    config = load("evalact", f"epochs={epochs}", f"solver.steps={steps}", "solver.batch=32")
+    assert count_steps(config, num_questions) == expected

@@ -1,0 +1,61 @@
+"""Where given questions come from: files, and runs that wrote their own, with what people said of them."""
+
+import json
+
+import pytest
+
+from quaere.errors import BadInput
+from quaere.records import Candidate, Evidence, Question
+from quaere.rollout.questions import read_questions
+from quaere.runs import Run, give_verdicts
+from quaere.runs import judge as judge_one
+from quaere.training.practice import QUESTIONS, encode_questions, read_source
+
+
+def candidate(name, iteration=0, reason="", answer="Venn"):
+    return Candidate(name, iteration, iteration, name, "Halm", 1, f"Who built {name}?", answer, reason=reason)
+
+
+def judge(path, kinds):
+    with Run.open(path) as run:
+        give_verdicts(path, [judge_one(item, kinds[item.id]) for item in run.candidates() if item.id in kinds])
+
+
+@pytest.fixture
+def source(tmp_path):
+    with Run.create(tmp_path / "first", "evolve", {"recipe": "drzero"}) as run:
+        run.add_candidates([candidate("a"), candidate("b"), candidate("c", reason="never solved")])
+        run.add_candidates([candidate("d", iteration=1)])
+    return tmp_path / "first"
+
+
+def test_a_run_gives_its_curriculum_over_all_iterations_as_people_left_it(source, tmp_path):
+    assert [question.id for question in read_source(str(source))] == ["a", "b", "d"]
+    assert read_source("first", tmp_path)[0] == Question("a", "Who built a?", ("Venn",), 1)
+    judge(source, {"b": "rejected", "c": "accepted"})
+    assert [question.id for question in read_source(str(source))] == ["a", "c", "d"]
+
+
+def test_a_run_that_was_given_questions_gives_them_on(tmp_path):
+    given = [Question("q", "Who?", ("Venn",), 2, (Evidence("Halm", 0, 4, "Venn"),))]
+    with Run.create(tmp_path / "run", "evolve", files={QUESTIONS: encode_questions(given)}):
+        pass
+    assert read_source(str(tmp_path / "run")) == given == read_questions(tmp_path / "run" / QUESTIONS)
+
+
+def test_what_cannot_be_learned_from_is_refused(source, tmp_path):
+    with pytest.raises(BadInput, match="no questions are given"):
+        read_source("")
+    with pytest.raises(BadInput, match="neither a file of questions nor a run nowhere"):
+        read_source("nowhere", tmp_path)
+    with Run.create(tmp_path / "asked", "ask"):
+        pass
+    with pytest.raises(BadInput, match="is a run of `quaere ask`, which writes none"):
+        read_source(str(tmp_path / "asked"))
+    judge(source, {"a": "rejected", "b": "rejected", "d": "rejected"})
+    with pytest.raises(BadInput, match="run first has no questions to learn from: it kept none"):
+        read_source(str(source))
+    rows = [{"question": "Who?", "answers": ["Venn"]}, {"question": "Why?"}, {"question": "How?", "answers": [" "]}]
+    (tmp_path / "open.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(BadInput, match="question q2 and 1 more cannot be learned from"):
+        read_source(str(tmp_path / "open.jsonl"))
