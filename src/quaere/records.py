@@ -299,10 +299,11 @@ class Support(Struct, frozen=True):
 class Candidate(Struct, frozen=True):
     """A question a proposer wrote for the solver to learn from, and why it was kept (`reason=""`) or dropped.
 
-    `num_attempts` is 0 where the solver was not asked to try it. An episode that a failed search kept from its end is
-    "unfinished": nothing can be said of its question. Where a proposer gives evidence, `span` is what it wrote,
-    `evidence` where that stands in a text it was shown (None if nowhere), `support` what the verifier found, and
-    `refusals` are the guards it did not pass. `cluster` and `question_type` say what a corpus selector has chosen.
+    One that a person added was written in no episode (`episode_id=""`) and is kept. `num_attempts` is 0 where the
+    solver was not asked to try it. An episode that a failed search kept from its end is "unfinished": nothing can be
+    said of its question. Where a proposer gives evidence, `span` is what it wrote, `evidence` where that stands in a
+    text it was shown (None if nowhere), `support` what the verifier found, and `refusals` are the guards it did not
+    pass. `cluster` and `question_type` say what a corpus selector has chosen.
 
         Candidate(id="i0-g0001", step=51, iteration=0, episode_id="i0-g0001", document_id="w7-000012", hops=2,
                   question="Who built the bridge at Halmgate?", answer="Orsolya Venn", num_right=2, num_attempts=5,
@@ -337,3 +338,8 @@ class Candidate(Struct, frozen=True):
     def kept(self) -> bool:
         """Is it part of the curriculum?"""
         return not self.reason
+
+    @property
+    def added(self) -> bool:
+        """Did a person add it, rather than a proposer write it?"""
+        return not self.episode_id

@@ -54,6 +54,7 @@ def downgrade(path: Path) -> None:
         for column in ("span", "evidence", "support", "refusals", "cluster", "question_type"):
             database.execute(f"ALTER TABLE candidates DROP COLUMN {column}")
         database.execute("DROP TABLE verdicts")
+        database.execute("DROP TABLE added")
         database.execute("PRAGMA user_version = 2")
 
 

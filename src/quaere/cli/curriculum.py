@@ -4,6 +4,7 @@ quaere curriculum evolve-1 --kept --hops 2 --min value=0.5
 quaere curriculum evolve-1 show i0g-0003
 quaere curriculum evolve-1 reject i0g-0003 --note "two bridges fit"
 quaere curriculum evolve-1 export questions.parquet --learned
+quaere curriculum evolve-2 add questions.parquet
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from quaere.search.index import Index
 
 _TABLE_ROWS = 40
-_FILTERS = ("kept", "dropped", "learned", "reason", "verdict", "hops", "iteration", "min", "max", "text")
+_FILTERS = ("kept", "dropped", "added", "learned", "reason", "verdict", "hops", "iteration", "min", "max", "text")
 _KINDS = {"accept": "accepted", "reject": "rejected", "flag": "flagged"}
 _HELP = {
     "accept": "let the solver learn from them, also if they were dropped",
@@ -67,8 +68,15 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     reading = actions.add_parser("import", help="take the verdicts of an edited export")
     reading.add_argument("file", type=Path, metavar="FILE")
     reading.set_defaults(run=run_import)
-    for added in actions.choices.values():
-        _add_places(added, default=argparse.SUPPRESS)
+    adding = actions.add_parser("add", help="give the solver the questions in FILE.jsonl or FILE.parquet")
+    adding.add_argument("file", type=Path, metavar="FILE")
+    adding.add_argument(
+        "--iteration", dest="only", type=_count, metavar="I", help="for this one, counted from 0 (default: for all)"
+    )
+    adding.add_argument("--all", action="store_true", help="of an export: also what no solver learned from")
+    adding.set_defaults(run=run_add)
+    for action_parser in actions.choices.values():
+        _add_places(action_parser, default=argparse.SUPPRESS)
 
 
 def _add_filters(parser: argparse.ArgumentParser, default: Any = None) -> None:
@@ -81,6 +89,7 @@ def _add_filters(parser: argparse.ArgumentParser, default: Any = None) -> None:
     add: Callable[..., Any] = group.add_argument
     which.add_argument("--kept", action="store_true", default=default, help="what the run kept")
     which.add_argument("--dropped", action="store_true", default=default, help="what it dropped")
+    which.add_argument("--added", action="store_true", default=default, help="what people added")
     which.add_argument(
         "--learned", action="store_true", default=default, help="what a solver learns from, by your verdicts too"
     )
@@ -231,6 +240,29 @@ def run_import(args: argparse.Namespace) -> None:
     _tell(plan.counts, args)
 
 
+def run_add(args: argparse.Namespace) -> None:
+    """Give the solver the questions of a file: all of them, or none if one cannot be taken."""
+    from quaere.cli.question_add import plan_add, settle_evidence
+    from quaere.runs import add_questions
+    from quaere.runs.curriculum import Item, check_item, read_items
+    from quaere.runs.itemfiles import read_question_rows
+
+    with _open(args) as run:
+        if run.info.kind != "evolve":
+            raise BadInput(f"run {run.info.id} is of kind {run.info.kind}: it has no solver to learn from questions")
+        rows = read_question_rows(args.file)
+        plan = plan_add(rows, read_items(run), str(args.file), iteration=args.only, take_all=args.all)
+        index, said = _open_documents(run, args, [Item(item.candidate) for item in plan.added])
+        added = [
+            settle_evidence(item, check_item(Item(item.candidate), index.document if index else None))
+            for item in plan.added
+        ]
+    add_questions(run.path, added)
+    num_reduced = sum(before != after for before, after in zip(plan.added, added, strict=True))
+    reduced = {"with evidence kept as mere text": num_reduced} if num_reduced else {}
+    _tell({**plan.counts, **reduced}, args, said)
+
+
 # ------------------------------------------------------------------------------------------------------------- details
 
 
@@ -255,6 +287,7 @@ def _read_filter(args: argparse.Namespace) -> ItemFilter:
 
     return ItemFilter(
         kept=True if args.kept else False if args.dropped else None,
+        added=True if args.added else None,
         learned=True if args.learned else None,
         reason=args.reason,
         verdict=args.verdict,

@@ -18,6 +18,7 @@ from rich.text import Text
 from quaere.cli.episode_view import count, printable, trim
 from quaere.cli.run_view import cells, plain_table
 from quaere.records import Candidate, Evidence
+from quaere.runs.added import EVERY_ITERATION
 from quaere.runs.curriculum import Item, measures
 from quaere.runs.verdicts import Verdict
 
@@ -30,7 +31,8 @@ def item_values(item: Item) -> dict[str, Any]:
     """An item as JSON tells it: all of the record, and what follows from it."""
     values: dict[str, Any] = msgspec.to_builtins(item)
     measured = measures(item.candidate)
-    return {**values, "kept": item.candidate.kept, "learned": item.learned, "measures": measured}
+    states = {"kept": item.candidate.kept, "added": item.candidate.added, "learned": item.learned}
+    return {**values, **states, "measures": measured}
 
 
 def render_items(
@@ -45,7 +47,7 @@ def render_items(
         candidate, support = item.candidate, item.candidate.support
         value = (f"{support.value:+.2f}" if support else "",) * with_value
         evidence = (item.evidence_state,) * with_evidence
-        words = (candidate.id, str(candidate.iteration), str(candidate.hops), item.state, _verdict_word(item))
+        words = (candidate.id, _iteration(candidate), str(candidate.hops), item.state, _verdict_word(item))
         table.add_row(*cells(*words, _votes(candidate), *value, *evidence, trim(candidate.question, 100)))
     lines = [Text(_count_line(page, found, offset), "dim")]
     num_wrong = sum(item.evidence_state == "mismatch" for item in page)
@@ -67,6 +69,9 @@ def render_item(item: Item, paid: Mapping[str, float], document: str, said: str,
     """Everything about a candidate. `paid` was measured on its episode; `document` is the text its evidence is in."""
     candidate = item.candidate
     place = f"iteration {candidate.iteration}, step {candidate.step}, {count(candidate.hops, 'hop')}"
+    if candidate.added:
+        wanted = "every iteration" if candidate.iteration == EVERY_ITERATION else f"iteration {candidate.iteration}"
+        place = f"for {wanted}, {count(candidate.hops, 'hop')}"
     if candidate.question_type:
         place += f", {candidate.question_type}"
     if candidate.cluster >= 0:
@@ -90,7 +95,8 @@ def render_item(item: Item, paid: Mapping[str, float], document: str, said: str,
         if numbers:
             parts.append(_line(label, ", ".join(f"{key} {value:.4g}" for key, value in numbers.items()), ""))
     parts += _decision_lines(item)
-    parts.append(Text(printable(f"  quaere runs show {name} {candidate.episode_id}"), "dim"))
+    if not candidate.added:
+        parts.append(Text(printable(f"  quaere runs show {name} {candidate.episode_id}"), "dim"))
     return Group(*parts)
 
 
@@ -100,6 +106,8 @@ def render_item(item: Item, paid: Mapping[str, float], document: str, said: str,
 def _evidence_lines(item: Item, document: str) -> list[RenderableType]:
     candidate, evidence = item.candidate, item.candidate.evidence
     if evidence is None:
+        if candidate.added and candidate.span:
+            return [_line("evidence", f"as it was given, not checked: {candidate.span}", "yellow")]
         told = f"found in nothing it was shown: {candidate.span}" if candidate.span else "none"
         return [_line("evidence", told, "yellow" if candidate.span else "dim")]
     where = f"{evidence.doc_id} {evidence.start}-{evidence.end}, "
@@ -132,6 +140,8 @@ def _context(evidence: Evidence, document: str) -> Text:
 def _decision_lines(item: Item) -> list[Text]:
     candidate = item.candidate
     lines = [_line("the run", "kept it" if candidate.kept else f"dropped it: {candidate.reason}", "")]
+    if candidate.added:
+        lines = [_line("added", f"{_minute(item.added_time)}, from {item.origin or 'nowhere in particular'}", "")]
     if candidate.refusals:
         lines.append(_line("refused by", ", ".join(candidate.refusals), "yellow"))
     if item.verdict:
@@ -145,7 +155,15 @@ def _decision_lines(item: Item) -> list[Text]:
 
 def _told(verdict: Verdict) -> str:
     note = f": {verdict.note}" if verdict.note else ""
-    return f"{verdict.kind} {verdict.time[:16].replace('T', ' ')}{note}"
+    return f"{verdict.kind} {_minute(verdict.time)}{note}"
+
+
+def _minute(time: str) -> str:
+    return time[:16].replace("T", " ")
+
+
+def _iteration(candidate: Candidate) -> str:
+    return "all" if candidate.iteration == EVERY_ITERATION else str(candidate.iteration)
 
 
 def _verdict_word(item: Item) -> str:

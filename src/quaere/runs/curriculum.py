@@ -19,6 +19,7 @@ from msgspec import Struct
 from quaere.chat.spans import check_evidence
 from quaere.errors import BadInput
 from quaere.records import Candidate, DropReason
+from quaere.runs.added import EVERY_ITERATION
 from quaere.runs.nearest import nearest_hint
 from quaere.runs.run import Run
 from quaere.runs.verdicts import Verdict, VerdictKind, is_learned
@@ -31,7 +32,7 @@ class Item(Struct, frozen=True):
     """A candidate, a person's verdict on it, and whether its evidence stands where it says.
 
     `outdated` is a verdict that was given on other words under the same id: shown, and not honoured. `problem` says
-    what is wrong with the evidence, if something is.
+    what is wrong with the evidence, if something is. A question that was added has an `origin` and an `added_time`.
 
         Item(candidate=Candidate(...), verdict=Verdict(kind="rejected", ...), evidence_state="verbatim")
     """
@@ -41,6 +42,8 @@ class Item(Struct, frozen=True):
     outdated: Verdict | None = None
     evidence_state: EvidenceState = ""
     problem: str = ""
+    origin: str = ""
+    added_time: str = ""
 
     @property
     def learned(self) -> bool:
@@ -49,15 +52,16 @@ class Item(Struct, frozen=True):
 
     @property
     def state(self) -> str:
-        """What the run itself decided: "kept", or why it was dropped."""
-        return self.candidate.reason or "kept"
+        """What the run itself decided, "kept" or why it was dropped; or "added"."""
+        return "added" if self.candidate.added else self.candidate.reason or "kept"
 
 
 def read_items(run: Run) -> list[Item]:
-    """Every candidate of a run in the order they were added, with its verdict."""
+    """Every candidate of a run in the order they were written, then what people added; each with its verdict."""
     verdicts = run.verdicts()
     items = []
-    for candidate in run.candidates():
+    added = {item.candidate.id: item for item in run.added()}
+    for candidate in (*run.candidates(), *(item.candidate for item in added.values())):
         verdict = verdicts.get(candidate.id)
         holds = verdict is not None and verdict.is_about(candidate)
         items.append(
@@ -66,6 +70,8 @@ def read_items(run: Run) -> list[Item]:
                 verdict=verdict if holds else None,
                 outdated=None if holds else verdict,
                 evidence_state="unchecked" if candidate.evidence else "",
+                origin=added[candidate.id].origin if candidate.added else "",
+                added_time=added[candidate.id].time if candidate.added else "",
             )
         )
     return items
@@ -110,12 +116,15 @@ class ItemFilter(Struct, frozen=True):
     """Which items to show; each thing said narrows the list.
 
     `least` and `most` are bounds on `measures`, both ends included: an item that lacks the measure is not shown.
-    `verdict="none"` means those nobody has judged. `text` is looked for in question, answer and span, in any case.
+    `kept` is what the run decided: neither value of it admits what was added. What was added for every iteration is
+    admitted by any. `verdict="none"` means those nobody has judged. `text` is looked for in question, answer and span,
+    in any case.
 
         ItemFilter(kept=True, hops=2, least={"value": 0.5}, text="bridge")
     """
 
     kept: bool | None = None
+    added: bool | None = None
     learned: bool | None = None
     reason: DropReason | None = None
     verdict: VerdictKind | Literal["none"] | None = None
@@ -128,13 +137,15 @@ class ItemFilter(Struct, frozen=True):
     def admits(self, item: Item) -> bool:
         """Does the item pass?"""
         candidate = item.candidate
+        is_always = candidate.iteration == EVERY_ITERATION
         wanted = (
-            (self.kept, candidate.kept),
+            (self.kept, None if candidate.added else candidate.kept),
+            (self.added, candidate.added),
             (self.learned, item.learned),
             (self.reason, candidate.reason),
             (self.verdict, item.verdict.kind if item.verdict else "none"),
             (self.hops, candidate.hops),
-            (self.iteration, candidate.iteration),
+            (self.iteration, self.iteration if is_always else candidate.iteration),
         )
         return (
             all(want is None or want == value for want, value in wanted)

@@ -14,15 +14,23 @@ from typing import Any
 
 from quaere.errors import BadInput
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 OLDEST_VERSION = 2  # read as it is; brought up to date as soon as somebody writes
-_BUSY_S = 30.0  # how long a writer waits for another: a run in training, or a person giving verdicts beside it
+_BUSY_S = 30.0  # how long a writer waits for another: a run in training, or a person judging or adding beside it
 
 # What a person said of candidates. Without a step, and apart from them: cutting a run back must not lose it.
 _VERDICTS = """
 CREATE TABLE verdicts (
     candidate_id TEXT PRIMARY KEY, kind TEXT NOT NULL, question TEXT NOT NULL, answer TEXT NOT NULL,
     span TEXT NOT NULL, note TEXT NOT NULL, time TEXT NOT NULL
+) STRICT
+"""
+# Questions a person gave to the solver, likewise. An iteration of -1 means every one.
+_ADDED = """
+CREATE TABLE added (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, iteration INTEGER NOT NULL, document_id TEXT NOT NULL,
+    hops INTEGER NOT NULL, question TEXT NOT NULL, answer TEXT NOT NULL, span TEXT NOT NULL, evidence TEXT,
+    origin TEXT NOT NULL, time TEXT NOT NULL
 ) STRICT
 """
 _SCHEMA = f"""
@@ -52,6 +60,7 @@ CREATE TABLE candidates (
     cluster INTEGER NOT NULL DEFAULT -1, question_type TEXT NOT NULL DEFAULT ''
 ) STRICT;
 {_VERDICTS};
+{_ADDED};
 CREATE TABLE events (
     number INTEGER PRIMARY KEY, step INTEGER NOT NULL, kind TEXT NOT NULL, message TEXT NOT NULL
 ) STRICT;
@@ -66,7 +75,8 @@ _MIGRATIONS = {
         "ALTER TABLE candidates ADD COLUMN cluster INTEGER NOT NULL DEFAULT -1",
         "ALTER TABLE candidates ADD COLUMN question_type TEXT NOT NULL DEFAULT ''",
         _VERDICTS,
-    )
+    ),
+    3: (_ADDED,),
 }
 
 
@@ -140,7 +150,7 @@ def insert(
 
 
 def drop_after(database: sqlite3.Connection, step: int) -> None:
-    """Delete every row of a later step, all of them or none. Verdicts stay: a person gave them, not a step."""
+    """Delete every row of a later step, all of them or none. What a person gave stays: verdicts, and what was added."""
     with database:
         for table in ("episodes", "metrics", "candidates", "events"):
             database.execute(f"DELETE FROM {table} WHERE step > ?", (step,))

@@ -2,6 +2,7 @@
 
     write_items(Path("questions.parquet"), items, "evolve-1")
     read_verdict_rows(Path("questions.parquet"))[0] == VerdictRow(id="i0g-0001", verdict="rejected", note="", ...)
+    read_question_rows(Path("mine.jsonl"))[0] == QuestionRow(question="Who built the Halm bridge?", answer="Venn")
 
 The columns are told in docs/curriculum.md. A file appears whole or not at all. JSON Lines need nothing beyond Quaere;
 Parquet needs the extra `parquet`.
@@ -13,15 +14,15 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from quaere.chat.messages import as_chat
 from quaere.chat.protocol import Protocol
 from quaere.errors import BadInput, ExtraMissing
-from quaere.records import Candidate, Question, SolveTask
+from quaere.records import Candidate, Evidence, Question, SolveTask
 from quaere.runs.curriculum import Item
 
 SCORE = "score/"  # before the name of every score a recipe gave
@@ -55,6 +56,9 @@ COLUMNS = {
     "verdict": "string",
     "note": "string",
     "verdict_time": "string",
+    "added": "bool",
+    "origin": "string",
+    "added_time": "string",
 }
 
 
@@ -69,6 +73,29 @@ class VerdictRow(Struct, frozen=True):
     note: str | None = None
     question: str | None = None
     answer: str | None = None
+
+
+class QuestionRow(Struct, frozen=True):
+    """A question in a file: one somebody wrote, a line of a question file, or a row of an export.
+
+    Only an export says whether a solver `learned` from it; where the others have nothing to say, it is None.
+
+        QuestionRow(question="Who built the Halm bridge?", answers=["Orsolya Venn", "Venn"], hops=1)
+    """
+
+    question: str | None = None
+    answer: str | None = None
+    answers: list[str] | None = None
+    hops: Annotated[float, Meta(ge=0, lt=1000, multiple_of=1)] | None = None  # data frames have 2.0 for 2
+    document_id: str | None = None
+    span: str | None = None
+    evidence: list[Evidence] | None = None
+    id: str | None = None
+    run: str | None = None
+    learned: bool | None = None
+
+
+_Row = TypeVar("_Row", VerdictRow, QuestionRow)
 
 
 # ------------------------------------------------------------------------------------------------------------ writing
@@ -117,6 +144,8 @@ def _item_row(item: Item, run_id: str, score_names: Sequence[str]) -> dict[str, 
         "verdict": verdict.kind if verdict else "",
         "note": verdict.note if verdict else "",
         "verdict_time": verdict.time if verdict else "",
+        "origin": item.origin,
+        "added_time": item.added_time,
         **{SCORE + name: candidate.scores.get(name) for name in score_names},
     }
 
@@ -203,10 +232,9 @@ def _new_file(path: Path) -> Iterator[Path]:
 
 def read_verdict_rows(path: Path) -> list[VerdictRow]:
     """The verdicts in a file: columns `id` and `verdict`, with `note`, `question` and `answer` where it has them."""
-    try:
-        rows: list[VerdictRow] = choose_form(path, parquet=_read_parquet, jsonl=_read_jsonl)(path)
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
+    rows = _read_rows(
+        path, VerdictRow, 'each row needs an "id" and a "verdict": accepted, rejected, flagged or nothing'
+    )
     seen: set[str] = set()
     for number, row in enumerate(rows, start=1):
         if row.id in seen:
@@ -215,32 +243,48 @@ def read_verdict_rows(path: Path) -> list[VerdictRow]:
     return rows
 
 
-_SHAPE = 'each row needs an "id" and a "verdict": accepted, rejected, flagged or nothing'
+def read_question_rows(path: Path) -> list[QuestionRow]:
+    """The questions in a file: columns `question` and `answer` or `answers`, and what else of `QuestionRow` it has."""
+    return _read_rows(path, QuestionRow, QUESTION_SHAPE)
 
 
-def _read_jsonl(path: Path) -> list[VerdictRow]:
+QUESTION_SHAPE = 'each row needs a "question" and an "answer" (or "answers", of which the first is taken)'
+
+
+def _read_rows(path: Path, kind: type[_Row], shape: str) -> list[_Row]:
+    try:
+        rows: list[_Row] = choose_form(path, parquet=_read_parquet, jsonl=_read_jsonl)(path, kind, shape)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
+    return rows
+
+
+def _read_jsonl(path: Path, kind: type[_Row], shape: str) -> list[_Row]:
     rows = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         if line.strip():
             try:
-                rows.append(msgspec.json.decode(line, type=VerdictRow))
+                rows.append(msgspec.json.decode(line, type=kind))
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise BadInput(f"{path}, line {number}: {error}", hint=_SHAPE) from error
+                raise BadInput(f"{path}, line {number}: {error}", hint=shape) from error
     return rows
 
 
-def _read_parquet(path: Path) -> list[VerdictRow]:
+def _read_parquet(path: Path, kind: type[_Row], shape: str) -> list[_Row]:
     arrow, parquet = _load_pyarrow()
     try:
         with parquet.ParquetFile(path) as file:
-            known = [name for name in VerdictRow.__struct_fields__ if name in file.schema_arrow.names]
+            known = [name for name in kind.__struct_fields__ if name in file.schema_arrow.names]
             rows = file.read(columns=known).to_pylist()
     except arrow.ArrowException as error:
         raise BadInput(f"{path} is not Parquet: {str(error).splitlines()[0]}") from error
-    try:
-        return msgspec.convert(rows, list[VerdictRow])
-    except msgspec.ValidationError as error:
-        raise BadInput(f"{path}: {error}", hint=_SHAPE) from error
+    found = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            found.append(msgspec.convert(row, kind))
+        except msgspec.ValidationError as error:
+            raise BadInput(f"{path}, row {number}: {error}", hint=shape) from error
+    return found
 
 
 def _load_pyarrow() -> tuple[Any, Any]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from quaere.chat.spans import check_evidence
+from quaere.errors import BadInput
 from quaere.records import Answer, Candidate, EndReason, Episode, Evidence, Proposal, SolveTask, Support, Task
 from quaere.runs.shards import Frame
 
@@ -125,6 +127,20 @@ def read_candidate(row: sqlite3.Row | Mapping[str, Any]) -> Candidate:
         if values.get(name) is not None:
             values[name] = json.loads(values[name])
     return msgspec.convert(values, Candidate)
+
+
+def check_candidate(candidate: Candidate, read_document: Callable[[str], str] | None) -> None:
+    """Refuse evidence that is not in its document or, where that is not at hand, that cannot be what it says."""
+    evidence = candidate.evidence
+    if evidence is None:
+        return
+    try:
+        if read_document is not None:
+            check_evidence(evidence, read_document(evidence.doc_id))
+        elif evidence.start < 0 or evidence.end - evidence.start != len(evidence.text):
+            raise BadInput(f"{len(evidence.text)} characters cannot be those from {evidence.start} to {evidence.end}")
+    except BadInput as error:
+        raise BadInput(f"candidate {candidate.id} cannot be stored: {error}") from error
 
 
 def encode_values(values: Mapping[str, float]) -> str:

@@ -2,7 +2,7 @@
 
     runs/ask-20250301-101500/
         run.db                       what it was run with, metrics, candidates, events, where each episode lies, and
-                                     what people said of the candidates
+                                     what people said of the candidates and added to them
         episodes/00000.jsonl.zst     the episodes
         config.yaml                  of a training run: all its settings
         questions.jsonl              of one that was given its questions: a copy of them
@@ -15,7 +15,8 @@ the index knows can be read, at any moment, and by any number of readers beside 
 A training run that goes on from a checkpoint first drops what lies beyond it (`truncate_after`). Rows go first here,
 then bytes, so that a process killed between the two leaves the same as above.
 
-Verdicts alone are written beside the writer, by anybody and at any time: see `verdicts.py`.
+Only verdicts and added questions are written beside the writer, by anybody and at any time: see `verdicts.py` and
+`added.py`.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ import msgspec
 from filelock import FileLock
 
 import quaere
-from quaere.chat.spans import check_evidence
 from quaere.errors import BadInput
 from quaere.records import Candidate, DropReason, EndReason, Episode
+from quaere.runs.added import EVERY_ITERATION, Added, read_added
 from quaere.runs.database import connect, drop_after, insert
 from quaere.runs.directory import CONFIG, DATABASE, EPISODES, make_directory, take_lock, write_config
 from quaere.runs.nearest import nearest_hint
@@ -46,6 +47,7 @@ from quaere.runs.rows import (
     Metric,
     RunInfo,
     candidate_row,
+    check_candidate,
     encode_episode,
     encode_values,
     index_row,
@@ -205,7 +207,7 @@ class Run:
             run.add_candidates([candidate], read_document=index.document)
         """
         for candidate in candidates:
-            _check_evidence(candidate, read_document)
+            check_candidate(candidate, read_document)
         with self._writing():
             insert(self._database, "candidates", [candidate_row(candidate) for candidate in candidates])
 
@@ -313,10 +315,16 @@ class Run:
         with self._reading():
             return read_verdicts(self._database)
 
+    def added(self, iteration: int | None = None) -> list[Added]:
+        """The questions people gave; of an iteration: those for it, and those for every one."""
+        with self._reading():
+            found = read_added(self._database)
+        return [item for item in found if iteration is None or item.candidate.iteration in (iteration, EVERY_ITERATION)]
+
     def curriculum(self, iteration: int | None = None) -> list[Candidate]:
-        """What a solver learns from: the kept without those a person rejected, and the dropped that one accepted."""
+        """What a solver learns from: what was kept or added and not rejected, and what was dropped and accepted."""
         verdicts = self.verdicts()
-        found = self.candidates(iteration=iteration)
+        found = [*self.candidates(iteration=iteration), *(item.candidate for item in self.added(iteration))]
         return [candidate for candidate in found if is_learned(candidate, verdicts.get(candidate.id))]
 
     def events(self) -> list[Event]:
@@ -394,16 +402,3 @@ def _encode(episode: Episode) -> bytes:
         return encode_episode(episode)
     except (msgspec.MsgspecError, ValueError) as error:
         raise BadInput(f"episode {episode.id} cannot be stored: {error}") from error
-
-
-def _check_evidence(candidate: Candidate, read_document: Callable[[str], str] | None) -> None:
-    evidence = candidate.evidence
-    if evidence is None:
-        return
-    try:
-        if read_document is not None:
-            check_evidence(evidence, read_document(evidence.doc_id))
-        elif evidence.start < 0 or evidence.end - evidence.start != len(evidence.text):
-            raise BadInput(f"{len(evidence.text)} characters cannot be those from {evidence.start} to {evidence.end}")
-    except BadInput as error:
-        raise BadInput(f"candidate {candidate.id} cannot be stored: {error}") from error

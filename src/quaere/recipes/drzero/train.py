@@ -126,8 +126,15 @@ class _DrZero:
 
     async def train_solver(self, iteration: int) -> None:
         """GRPO: a group of answers to each question, paid by exact match (Eq. 5), or as its protocol has it."""
-        config, seed = self.config.solver, self.config.seed
-        await train_solver(self.training, self.stage, iteration, config, solver=self.solver, seed=seed)
+        await train_solver(
+            self.training,
+            self.stage,
+            iteration,
+            self.config.solver,
+            solver=self.solver,
+            curriculum=self.training.store.curriculum(iteration),
+            seed=self.config.seed,
+        )
 
     # ---------------------------------------------------------------------------------------------- what they share
 

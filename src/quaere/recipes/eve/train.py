@@ -122,16 +122,17 @@ class Eve:
 
     async def train_solver(self, iteration: int) -> None:
         """Phase B: answers with evidence, paid for both (Algorithm 2)."""
-        # All of them: a person's verdict may come at any moment, and changes no gold span.
-        curriculum = {candidate.id: candidate for candidate in self.training.store.candidates(iteration=iteration)}
+        curriculum = self.training.store.curriculum(iteration)
+        gold = {candidate.id: candidate for candidate in curriculum}
         weight = self.config.evidence.span_weight
-        pay = partial(pay_cited_answer, curriculum=curriculum, span_weight=weight, solver=self.solver)
+        pay = partial(pay_cited_answer, curriculum=gold, span_weight=weight, solver=self.solver)
         await train_solver(
             self.training,
             self.stage,
             iteration,
             self.config.solver,
             solver=structs.replace(self.solver, pay=pay),
+            curriculum=curriculum,
             seed=self.config.seed,
         )
 

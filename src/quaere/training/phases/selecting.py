@@ -74,17 +74,19 @@ def make_candidate(
 
 
 def measure_verdicts(kept: Sequence[Candidate], curriculum: Sequence[Candidate]) -> dict[str, float]:
-    """How a curriculum differs, by what people said, from the candidates the run itself kept.
+    """How a curriculum differs, by what people said and added, from the candidates the run itself kept.
 
-    measure_verdicts([a, b], [b, c])
-    -> {"curriculum/questions": 2.0, "curriculum/rejected": 1.0, "curriculum/accepted": 1.0}
+    measure_verdicts([a, b], [b, c, added])
+    -> {"curriculum/questions": 3.0, "curriculum/rejected": 1.0, "curriculum/accepted": 1.0, "curriculum/added": 1.0}
     """
+    num_added = sum(candidate.added for candidate in curriculum)
     num_accepted = sum(not candidate.kept for candidate in curriculum)
-    num_rejected = len(kept) - (len(curriculum) - num_accepted)
+    num_rejected = len(kept) - (len(curriculum) - num_accepted - num_added)
     return {
         "curriculum/questions": float(len(curriculum)),
         "curriculum/rejected": float(num_rejected),
         "curriculum/accepted": float(num_accepted),
+        "curriculum/added": float(num_added),
     }
 
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from quaere.chat.protocol import Protocol
 from quaere.objectives.advantages import DELTA, Advantages, grpo
-from quaere.records import Episode, Question
+from quaere.records import Candidate, Episode, Question
 from quaere.rollout.episode import Limits
 from quaere.rollout.seeds import derive_seed
 from quaere.training.learner import LearnerSettings
@@ -69,11 +69,20 @@ class Solver(Struct, frozen=True):
 
 
 async def train_solver(
-    training: TrainingRun, stage: Stage, iteration: int, config: SolverConfig, *, solver: Solver, seed: int
+    training: TrainingRun,
+    stage: Stage,
+    iteration: int,
+    config: SolverConfig,
+    *,
+    solver: Solver,
+    curriculum: Sequence[Candidate],
+    seed: int,
 ) -> None:
-    """Practise on what the iteration has kept, and on what people have said about it."""
+    """Practise on the curriculum of the iteration: what was kept, with what people have said of it and added to it.
+
+    The caller reads it, once: people may add at any moment, and a solver is paid by the curriculum it is asked from.
+    """
     kept = training.store.candidates(iteration=iteration, kept=True)
-    curriculum = training.store.curriculum(iteration)
     if not curriculum:
         why = "every question that was kept was rejected" if kept else "no question was kept"
         training.reporter.note(f"iteration {iteration + 1}: {why}, so the solver learns nothing")

@@ -1,0 +1,115 @@
+"""A file of questions, read against the run whose solver shall learn from them: what is new, what is left out.
+
+plan_add([QuestionRow(question="Who built it?", answer="Venn")], items, "mine.jsonl").counts == {"added": 1}
+
+A row that somebody wrote must be right, or the whole file is refused. Rows of an export (they say whether a solver
+`learned` from them) were written by a run, which repeats itself and others: there, what is there already is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from quaere.errors import BadInput
+from quaere.runs.added import Added, make_added
+from quaere.runs.curriculum import Item
+from quaere.runs.itemfiles import QUESTION_SHAPE, QuestionRow
+
+_SEVERAL = "with the first of several answers"
+
+
+class AddPlan(Struct, frozen=True):
+    """What is added, and how many rows became what.
+
+    AddPlan(added=[Added(...)], counts={"added": 1, "not learned from": 3, "there already": 1})
+    """
+
+    added: list[Added]
+    counts: dict[str, int]
+
+
+def plan_add(
+    rows: Sequence[QuestionRow],
+    items: Sequence[Item],
+    file: str,
+    *,
+    iteration: int | None = None,
+    take_all: bool = False,
+) -> AddPlan:
+    """Make a question of every row that is to be added; `items` are what the run has."""
+    if not rows:
+        raise BadInput(f"{file} holds no question", hint=QUESTION_SHAPE)
+    known = _known_words(items, iteration)
+    added: list[Added] = []
+    counts = Counter(dict.fromkeys(("added", "not learned from", "there already", _SEVERAL), 0))
+    for number, row in enumerate(rows, start=1):
+        is_exported = row.learned is not None
+        question, answer = row.question or "", _answer(row)
+        is_whole = bool(question.strip() and answer.strip())
+        if row.learned is False and not (take_all and is_whole):
+            counts["not learned from"] += 1
+            continue
+        if not is_whole:
+            lacking = "answer" if question.strip() else "question"
+            raise BadInput(f"{file}, row {number}: there is no {lacking}", hint=QUESTION_SHAPE)
+        where = known.get((question, answer))
+        if where and not is_exported:
+            raise BadInput(f"{file}, row {number}: the question is there already, as {where}", hint="leave the row out")
+        if where:
+            counts["there already"] += 1
+            continue
+        known[question, answer] = f"row {number}"
+        added.append(_make(row, question, answer, iteration, _origin(row, file, number)))
+        counts["added"] += 1
+        if row.answer is None and len(row.answers or ()) > 1:
+            counts[_SEVERAL] += 1
+    return AddPlan(added, {what: number for what, number in counts.items() if number or what == "added"})
+
+
+def settle_evidence(item: Added, checked: Item) -> Added:
+    """Evidence that is letter for letter in the run's documents stays; of any other only its text does, as a span."""
+    evidence = item.candidate.evidence
+    if evidence is None or checked.evidence_state == "verbatim":
+        return item
+    candidate = msgspec.structs.replace(item.candidate, evidence=None, span=evidence.text)
+    return msgspec.structs.replace(item, candidate=candidate)
+
+
+def _known_words(items: Sequence[Item], iteration: int | None) -> dict[tuple[str, str], str]:
+    """Where each question is: what was added at any time, and what the run wrote for the same iteration."""
+    return {
+        (item.candidate.question, item.candidate.answer): item.candidate.id
+        for item in items
+        if item.candidate.added or iteration is None or item.candidate.iteration == iteration
+    }
+
+
+def _answer(row: QuestionRow) -> str:
+    """A candidate has one answer: the one it says or, in a question file, the first."""
+    return row.answer if row.answer is not None else next(iter(row.answers or ()), "")
+
+
+def _make(row: QuestionRow, question: str, answer: str, iteration: int | None, origin: str) -> Added:
+    # Question files have a span a hop, and the answer stands in the last; an export has one or none.
+    evidence = row.evidence[-1] if row.evidence else None
+    return make_added(
+        question,
+        answer,
+        iteration=iteration,
+        hops=int(row.hops or 0),
+        document_id=row.document_id or (evidence.doc_id if evidence else ""),
+        span=row.span or "",
+        evidence=evidence,
+        origin=origin,
+    )
+
+
+def _origin(row: QuestionRow, file: str, number: int) -> str:
+    if row.run and row.id:
+        return f"run {row.run}, {row.id}"
+    return f"{Path(file).name}, {row.id or f'row {number}'}"
