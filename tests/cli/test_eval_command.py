@@ -161,7 +161,7 @@ def test_a_search_that_failed_is_told(place, capsys, monkeypatch):
     from quaere.records import Search
 
     monkeypatch.setattr(LocalSearcher, "search", fail)
-    monkeypatch.setattr(ToolCallSolver, "read", lambda self, text: Search(("Halm",)))
+    monkeypatch.setattr(ToolCallSolver, "read", lambda self, text, earlier=(): Search(("Halm",)))
     assert evaluate(place, "--run", "full") == 0
     assert "search failed in 3 episodes; each counts as wrong" in capsys.readouterr().out
 

@@ -23,6 +23,7 @@ from quaere.records import (
     Boundary,
     EndReason,
     Episode,
+    Evaluate,
     Evidence,
     Failure,
     Hit,
@@ -57,12 +58,13 @@ passages = st.builds(Passage, text, text, text, text, whole, whole)
 questions = st.builds(Question, text, text, few(text), whole, few(st.builds(Evidence, text, whole, whole, text)))
 tasks = st.builds(SolveTask, questions) | st.builds(ProposeTask, text, passages, whole)
 proposals = st.builds(Proposal, text, text)
-answers = st.builds(Answer, text)
-actions = st.builds(Search, few(text)) | answers | proposals | st.builds(Malformed, text)
+answers = st.builds(Answer, text, text, text)
+actions = st.builds(Search, few(text), text) | answers | proposals | st.builds(Malformed, text, text)
+actions |= st.builds(Evaluate, text, real)
 results = st.builds(SearchResult, text, few(st.builds(Hit, passages, real)))
 failures = st.builds(Failure, st.sampled_from(get_args(Boundary)), text, text)
 stops = st.sampled_from(get_args(StopReason))
-turns = st.builds(Turn, whole, text, actions, stops, few(results), text, st.none() | failures, whole, real, real)
+turns = st.builds(Turn, whole, text, actions, stops, few(results), text, st.none() | failures, *[whole] * 3, real, real)
 segments = st.builds(Segment, st.sampled_from(get_args(Origin)), few(whole), few(real), few(st.booleans()))
 ends = st.sampled_from(get_args(EndReason))
 any_episode = st.builds(
