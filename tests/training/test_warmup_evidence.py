@@ -378,8 +378,12 @@ def test_notes_say_what_was_taught_and_old_ones_still_read(tmp_path):
         (tmp_path / "warmup.json").write_text(json.dumps(said))
         return find_notes(str(tmp_path))
 
-    assert notes(style="brief", recipe="drzero", num_episodes=3) == Notes("brief", dialects=("drzero",))
-    assert notes(style="full", recipe="eve", evidence=True) == Notes("full", evidence=True, dialects=("eve",))
+    assert notes(style="brief", recipe="drzero", num_episodes=3) == Notes(
+        "brief", dialects=("drzero",), protocol="tool-call"
+    )
+    assert notes(style="full", recipe="eve", evidence=True) == Notes(
+        "full", evidence=True, dialects=("eve",), protocol="tool-call"
+    )
     both = notes(style="full", recipe="eve", also=["drzero"], evidence=True)
     assert both.evidence and both.dialects == ("eve", "drzero")
     assert notes(style="full") == Notes("full")
