@@ -1,0 +1,75 @@
+"""It learns to judge what it found: search again after a bad page, answer after a good one. See `books.py`."""
+
+import asyncio
+import copy
+
+import pytest
+from books import Reader, last_mean
+
+from quaere.rollout.pairs import find_pairs
+from quaere.rollout.samples import make_sample
+from quaere.training.learner import Learner, LearnerSettings
+
+CASES = [("evalact", 0), ("evalrar", 0)]
+CASES += [pytest.param((dialect, 1), marks=pytest.mark.slow) for dialect, _ in CASES]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
+def taught(request):
+    """A dialect, a seed, and the weights of a reader that was taught the format and nothing else."""
+    dialect, seed = request.param
+    reader = Reader(seed, dialect)
+    asyncio.run(reader.learn_format())
+    return dialect, seed, copy.deepcopy(reader.model.state_dict())
+
+
+async def reinforced(taught, num_steps, **options):
+    dialect, seed, weights = taught
+    reader = Reader(seed, dialect)
+    reader.model.load_state_dict(weights)
+    return await reader.reinforce(num_steps, **options)
+
+
+async def test_it_searches_again_after_a_bad_page_and_answers_after_a_good_one(taught):
+    history = await reinforced(taught, 100, enough=0.8)
+    # What it does at first does not depend on what it found: three standard errors of some 32 pages of each kind.
+    assert history[0].reward < 0.7
+    assert abs(history[0].again + history[0].answered - 1) < 0.38
+    assert min(last_mean(history)) > 0.8
+
+
+async def test_with_shuffled_advantages_it_does_not(taught):
+    history = await reinforced(taught, 40, spoil=True)
+    # Who always does the same is right half the time. Such updates destroy the format as well, so the end alone would
+    # say little: in no stretch of ten steps did it depend on the page what was done.
+    stretches = [last_mean(history[:end]) for end in range(10, len(history) + 1)]
+    assert max(found.again + found.answered for found in stretches) / 2 < 0.7
+    assert stretches[-1].reward < 0.3
+
+
+@pytest.mark.parametrize("advantage", [1.0, -1.0])
+async def test_an_update_with_pcar_moves_most_what_was_scored_high(advantage):
+    reader = Reader(0, "evalact")
+    pairs = [(episode, find_pairs(episode)) for episode in await reader.play_at_random(96)]
+    told = [(episode, found) for episode, found in pairs if len({pair.score for pair in found}) == 2]
+
+    def high_over_low(model):
+        """By how much likelier the tokens of the search with the higher score are than those of the other."""
+        samples = [make_sample(episode, 1.0) for episode, _ in told]
+        total = 0.0
+        for (episode, found), scored in zip(told, Learner(model, LearnerSettings()).score(samples), strict=True):
+            values = iter(scored)
+            likely = [next(values) if flag else 0.0 for flag in episode.loss_mask]
+            low, high = (
+                sum(sum(likely[start:end]) for start, end in pair.spans)
+                for pair in sorted(found, key=lambda pair: pair.score)
+            )
+            total += high - low
+        return total / len(told)
+
+    moved = {}
+    for name, weigh in (("pcar", reader.solver.weigh), ("alike", lambda episode: None)):
+        learner = Learner(copy.deepcopy(reader.model), LearnerSettings(learning_rate=1e-3, aggregation="token_sum"))
+        learner.step([make_sample(episode, advantage, weigh(episode)) for episode, _ in told])
+        moved[name] = high_over_low(learner.model) - high_over_low(reader.model)
+    assert (moved["pcar"] - moved["alike"]) * advantage > 0.05
