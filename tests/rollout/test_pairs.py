@@ -106,8 +106,12 @@ class Scoring(ToolCallSolver):
     def read(self, text, earlier=()):
         return Evaluate("so", 8.0) if '"evaluate"' in text else super().read(text, earlier)
 
-    def reply(self, action, results, failure):
-        return Message("user", ("Go on.",)) if isinstance(action, Evaluate) else super().reply(action, results, failure)
+    def reply(self, action, results, failure, earlier=()):
+        return (
+            Message("user", ("Go on.",))
+            if isinstance(action, Evaluate)
+            else super().reply(action, results, failure, earlier)
+        )
 
 
 async def test_in_a_played_episode_the_spans_read_as_they_were_written(tokenizer):

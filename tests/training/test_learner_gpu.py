@@ -128,7 +128,7 @@ def test_a_micro_batch_never_waits_for_the_device(rank, kl_beta):
     torch.cuda.set_sync_debug_mode("error")
     try:
         for batch in batches:
-            learner._add_gradients(batch, 100)
+            learner._add_gradients(batch, 100, learner.settings)
     finally:
         torch.cuda.set_sync_debug_mode("default")
 

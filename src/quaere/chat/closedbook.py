@@ -84,6 +84,8 @@ class ClosedBook:
                 return read_answer(block, span)
         return Malformed(reason="there is no answer")
 
-    def reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
+    def reply(
+        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+    ) -> Message:
         """Ask again, where the limits leave a turn for it."""
         return Message("user", ("Put the answer between <answer> and </answer>.",))

@@ -136,7 +136,9 @@ class EvaluateSolver:
             return Malformed(f"{action.reason}, and {UNEVALUATED}" if isinstance(action, Malformed) else UNEVALUATED)
         return action
 
-    def reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
+    def reply(
+        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+    ) -> Message:
         """Passages, the cue for a score, or what went wrong and what to write next; always in words of ours."""
         if failure is not None and failure.boundary == "search":
             words = "The search could not be carried out. There is nothing to evaluate; you may search again."

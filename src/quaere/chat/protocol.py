@@ -38,6 +38,8 @@ class Protocol(typing.Protocol):
         """The action in a turn the policy wrote; `Malformed` when there is none, or none that may come after these."""
         ...
 
-    def reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
-        """What the environment says after an action that did not end the episode."""
+    def reply(
+        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+    ) -> Message:
+        """What the environment says after an action that did not end the episode; `earlier` turns came before it."""
         ...

@@ -91,7 +91,9 @@ class TagSolver:
         notes = [block.content.strip() for block in blocks if block.name == self._tags.note]
         return structs.replace(_read_action(text, blocks), note="\n".join(filter(None, notes)))
 
-    def reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
+    def reply(
+        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+    ) -> Message:
         """Passages between tags, or what went wrong."""
         finish = CITED_SOLVER_FINISH if self.evidence else SOLVER_FINISH
         if failure is not None and failure.boundary == "search":

@@ -122,7 +122,9 @@ class ToolCallSolver:
                 return read_answer(block, span)
         return _no_action(text)
 
-    def reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
+    def reply(
+        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+    ) -> Message:
         """Passages, or what went wrong."""
         return _reply(action, results, failure, CITED_SOLVER_FINISH if self.evidence else SOLVER_FINISH)
 
@@ -212,7 +214,9 @@ class ToolCallProposer:
                 return _read_proposal(question, block, span)
         return _no_action(text)
 
-    def reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
+    def reply(
+        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+    ) -> Message:
         """Passages, or what went wrong."""
         return _reply(action, results, failure, CITED_PROPOSER_FINISH if self.evidence else PROPOSER_FINISH)
 

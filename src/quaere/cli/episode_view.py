@@ -19,12 +19,18 @@ from rich.text import Text
 from quaere.chat.tags import find_blocks
 from quaere.records import (
     Answer,
+    Assessment,
+    AssessTask,
     EndReason,
     Episode,
     Evaluate,
     Failure,
     Malformed,
     Proposal,
+    ProposeTask,
+    ReportTask,
+    Rubric,
+    RubricTask,
     Search,
     SearchResult,
     SolveTask,
@@ -110,6 +116,8 @@ def render_end(episode: Episode) -> Group:
             parts.append(_line("Answer", text, "bold green"))
         case Proposal(question, answer):
             parts += [_line("Proposed question", question, "bold green"), _line("Its answer", answer, "bold green")]
+        case Rubric() | Assessment():
+            parts.append(_line("Decided", episode.outcome.text, "bold green"))
     ended = "proposed" if isinstance(episode.outcome, Proposal) else _ENDS[episode.end]
     num_tokens = sum(len(segment.token_ids) for segment in episode.segments)
     counts = [count(len(episode.turns), "turn"), count(episode.num_searches, "search"), count(num_tokens, "token")]
@@ -136,14 +144,22 @@ def render_tokens(episode: Episode) -> Table:
 
 
 def _render_task(episode: Episode) -> Group:
-    task = episode.task
-    if isinstance(task, SolveTask):
-        parts = [_line("Question", task.question.text, "bold")]
-        if task.question.answers:
-            parts.append(_line("Expected", " | ".join(task.question.answers), "dim"))
-    else:
-        title = task.document.title if task.document else "anything"
-        parts = [_line(f"Propose a question of {count(task.hops, 'hop')} about", title, "bold")]
+    match episode.task:
+        case SolveTask(question):
+            parts = [_line("Question", question.text, "bold")]
+            if question.answers:
+                parts.append(_line("Expected", " | ".join(question.answers), "dim"))
+        case ProposeTask(document=document, hops=hops):
+            title = document.title if document else "anything"
+            parts = [_line(f"Propose a question of {count(hops, 'hop')} about", title, "bold")]
+        case ReportTask(question, rubric):
+            parts = [_line("Report on", question.text, "bold")]
+            parts += [_line("Judged by", rubric.text, "dim")] if rubric else []
+        case RubricTask(questions=questions):
+            parts = [_line("Choose a rubric for reports on", " / ".join(questions), "bold")]
+        case AssessTask(question=question, rubric=rubric, reports=reports):
+            parts = [_line(f"Assess {count(len(reports), 'report')} on", question.text, "bold")]
+            parts.append(_line("Judged by", rubric.text, "dim"))
     how = f"episode {episode.id}, {episode.protocol}, {episode.model}, seed {episode.seed}"
     return Group(*parts, Text(printable(how), "dim"))
 
@@ -158,6 +174,8 @@ def _render_action(turn: Turn) -> Text:
             return Text("→ answers: ", "green") + Text(printable(text))
         case Proposal(question, answer):
             return Text("→ proposes: ", "green") + Text(printable(f"{question} -> {answer}"))
+        case Rubric() | Assessment():
+            return Text("→ decides: ", "green") + Text(printable(turn.action.text))
         case Malformed(reason):
             return Text("→ cannot be read: ", "yellow") + Text(printable(reason))
 

@@ -151,7 +151,9 @@ class VerdictTurn:
         word = said.pop()
         return Answer(word) if word in _WORDS else Malformed("the verdict is neither of the two")
 
-    def reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
+    def reply(
+        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+    ) -> Message:
         """Never reached: a judge has one turn."""
         return Message("user", ("Write <verdict>supported</verdict> or <verdict>not supported</verdict>.",))
 

@@ -16,13 +16,12 @@ from quaere.chat.tags import find_blocks
 from quaere.errors import SamplingFailed, SearchFailed
 from quaere.policies.sampler import SamplingParams
 from quaere.records import (
-    Answer,
     Boundary,
     EndReason,
     Episode,
     Failure,
+    Final,
     Malformed,
-    Proposal,
     Search,
     SearchResult,
     Task,
@@ -107,7 +106,7 @@ class _Play:
         self.seed = seed
         self.on_turn = on_turn or (lambda turn: None)
         self.turns: list[Turn] = []
-        self.outcome: Answer | Proposal | None = None
+        self.outcome: Final | None = None
 
     async def run(self) -> EndReason:
         """Play turns until the end; says why it ended."""
@@ -173,7 +172,7 @@ class _Play:
     def _ended(self, turn: Turn, is_last: bool) -> EndReason | None:
         if turn.stop_reason == "failed":
             return "failed"
-        if isinstance(turn.action, Answer | Proposal):
+        if isinstance(turn.action, Final):
             self.outcome = turn.action
             return "answered"
         return "turn_limit" if is_last else None
@@ -190,7 +189,7 @@ class _Play:
             except _NoSearchesLeft:
                 turn = _failed(turn, "limit", "searches", f"at most {self.limits.max_searches} searches are allowed")
             turn = structs.replace(turn, search_s=time.perf_counter() - started)
-        message = self.protocol.reply(turn.action, results, turn.failure)
+        message = self.protocol.reply(turn.action, results, turn.failure, self.turns)
         # One token of room must stay, or the policy could not write.
         shown = self.conversation.answer(message, self.limits.tool_response_tokens, self._room - 1)
         if shown is not None:

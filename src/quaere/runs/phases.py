@@ -14,7 +14,7 @@ from msgspec import Struct
 from quaere.runs.rows import Metric
 from quaere.runs.run import Run
 
-PHASES = ("proposer", "generation", "solver")  # what the metric "run/phase" counts
+PHASES = ("proposer", "generation", "solver", "reports")  # what the metric "run/phase" counts
 _ITERATION, _PHASE = "run/iteration", "run/phase"
 
 

@@ -16,7 +16,18 @@ from msgspec import Struct
 
 from quaere.chat.spans import check_evidence
 from quaere.errors import BadInput
-from quaere.records import Answer, Candidate, EndReason, Episode, Evidence, Proposal, SolveTask, Support, Task
+from quaere.records import (
+    Candidate,
+    EndReason,
+    Episode,
+    Evidence,
+    Final,
+    Proposal,
+    ProposeTask,
+    RubricTask,
+    Support,
+    Task,
+)
 from quaere.runs.shards import Frame
 
 
@@ -168,12 +179,14 @@ def _encode_record(record: Evidence | Support | None) -> str | None:
 
 def _subject(task: Task) -> str:
     """What an episode is about, in a few words: its question, or the title of its document."""
-    if isinstance(task, SolveTask):
-        return task.question.text
-    return task.document.title if task.document else ""
+    if isinstance(task, ProposeTask):
+        return task.document.title if task.document else ""
+    if isinstance(task, RubricTask):
+        return " / ".join(task.questions)
+    return task.question.text
 
 
-def _answer_text(outcome: Answer | Proposal | None) -> str | None:
+def _answer_text(outcome: Final | None) -> str | None:
     if isinstance(outcome, Proposal):
         return f"{outcome.question} -> {outcome.answer}"
     return None if outcome is None else outcome.text

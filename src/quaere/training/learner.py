@@ -118,21 +118,26 @@ class Learner:
 
     # ------------------------------------------------------------------------------------------------------- one step
 
-    def step(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """Learn from these samples; returns what was measured on the way."""
+    def step(self, samples: Sequence[Sample], how: LearnerSettings | None = None) -> dict[str, float]:
+        """Learn from these samples; returns what was measured on the way.
+
+        With `how`, its loss, KL and learning rate are used instead of the learner's own: a further update by another
+        objective, with the same optimizer and at the same place in the schedule.
+        """
+        settings = how or self.settings
         _refuse_unusable(samples)
         self._activate()
-        denominator = sum(count_terms(torch.tensor([one.loss_mask]), self.settings.aggregation) for one in samples)
+        denominator = sum(count_terms(torch.tensor([one.loss_mask]), settings.aggregation) for one in samples)
         # All of them are on the device before it begins, so that it never waits for the next.
-        batches = list(self._split(self._with_gradient(samples)))
+        batches = list(self._split(samples if settings.kl_beta else _with_gradient(samples)))
         self._choose_checkpointing(batches)
         self.optimizer.zero_grad(set_to_none=True)
         self.model.train()
-        measured = [self._add_gradients(batch, denominator) for batch in batches]
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.max_grad_norm)
+        measured = [self._add_gradients(batch, denominator, settings) for batch in batches]
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, settings.max_grad_norm)
         totals = _read(measured, norm)
         self._refuse_non_finite(totals)
-        rate = self._update()
+        rate = self._update(settings.learning_rate, moves_on=how is None)
         num_tokens = sum(len(batch.targets_N) for batch in batches)
         # Losses were divided by the whole batch's count already; the others are sums over tokens, or stand for all.
         means = ("policy/entropy", "policy/clip_fraction", "mismatch/mean")
@@ -193,13 +198,6 @@ class Learner:
         shares = self.device.type != "cuda"
         return split_batch(samples, self.settings.micro_tokens, self.device, share_prompts=shares)
 
-    def _with_gradient(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """Those that pull at the weights: one worth nothing has no gradient, unless a KL term holds on to it."""
-        if self.settings.kl_beta:
-            return samples
-        worth = [sample for sample in samples if any(map(operator.mul, sample.advantages, sample.loss_mask))]
-        return worth or samples
-
     def _activate(self) -> None:
         """Let the model speak with this learner's adapter; another learner may have used it since."""
         if self.adapter:
@@ -224,9 +222,8 @@ class Learner:
         self.model.train()
         return logprobs_N
 
-    def _add_gradients(self, batch: MicroBatch, denominator: int) -> dict[str, Tensor]:
+    def _add_gradients(self, batch: MicroBatch, denominator: int, settings: LearnerSettings) -> dict[str, Tensor]:
         """Forth and back through one micro-batch. Nothing here waits for the device: what was measured is not read."""
-        settings = self.settings
         shared: dict[str, Any] = {"how": settings.aggregation, "denominator": denominator}
         reference_N = self._reference_logprobs(batch) if settings.kl_beta else None
         with self._autocast():
@@ -267,14 +264,14 @@ class Learner:
                 self.optimizer.zero_grad(set_to_none=True)
                 raise TrainingStopped(f"{cause}; no weight was changed")
 
-    def _update(self) -> float:
+    def _update(self, learning_rate: float, *, moves_on: bool) -> float:
         """Take the optimizer's step; returns the rate it was taken at."""
-        rate = self.settings.learning_rate * min(1.0, (self.num_steps + 1) / max(1, self.warmup_steps))
+        rate = learning_rate * min(1.0, (self.num_steps + 1) / max(1, self.warmup_steps))
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        self.num_steps += 1
+        self.num_steps += moves_on
         return rate
 
     def _choose_checkpointing(self, batches: Sequence[MicroBatch]) -> None:
@@ -289,6 +286,12 @@ class Learner:
 
     def _switch_checkpointing_on(self) -> None:
         self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+
+def _with_gradient(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """Those that pull at the weights: one worth nothing has no gradient, unless a KL term holds on to it."""
+    worth = [sample for sample in samples if any(map(operator.mul, sample.advantages, sample.loss_mask))]
+    return worth or samples
 
 
 def _refuse_unusable(samples: Sequence[Sample]) -> None:

@@ -1,0 +1,71 @@
+"""What is known and what is asked: passages, what a search brings back, evidence, questions."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Passage(Struct, frozen=True):
+    """A stretch of a source document, the unit that is indexed and returned by a search.
+
+    `text` is exactly `document[start:end]`, so evidence found in a passage can be traced to its source.
+
+        Passage(id="rivers.md#0", doc_id="rivers.md", title="The Oss", text="The Oss rises in ...", start=0, end=412)
+    """
+
+    id: str
+    doc_id: str
+    title: str
+    text: str
+    start: int
+    end: int
+
+    @property
+    def titled_text(self) -> str:
+        """The title on a line of its own, if there is one, then the text: how a passage is shown and embedded."""
+        return f"{self.title}\n{self.text}" if self.title else self.text
+
+
+class Hit(Struct, frozen=True):
+    """One search result.
+
+    Hit(passage=Passage(...), score=7.25)
+    """
+
+    passage: Passage
+    score: float
+
+
+class SearchResult(Struct, frozen=True):
+    """What one query brought back, in rank order.
+
+    SearchResult(query="builder of the Halm bridge", hits=(Hit(...), Hit(...)))
+    """
+
+    query: str
+    hits: tuple[Hit, ...]
+
+
+class Evidence(Struct, frozen=True):
+    """A verbatim span of a document: `document[start:end] == text`.
+
+    Evidence(doc_id="w7-000012", start=118, end=163, text="Orsolya Venn was born in the town of Halmgate.")
+    """
+
+    doc_id: str
+    start: int
+    end: int
+    text: str
+
+
+class Question(Struct, frozen=True):
+    """A question with every accepted answer; `evidence` holds one span per hop where it is known.
+
+    Question(id="w7-q3", text="In which valley does ... rise?", answers=("Korrin", "Korrin Vale"), hops=2)
+    """
+
+    id: str
+    text: str
+    answers: tuple[str, ...] = ()
+    hops: int = 0
+    evidence: tuple[Evidence, ...] = ()
