@@ -104,7 +104,7 @@ class NativeSampler:
 
         # A GPU needs thousands of tokens to be busy; on a CPU a long step only keeps others waiting.
         is_cuda = next(model.parameters()).device.type == "cuda"
-        max_step_tokens = 16384 if is_cuda else 2048
+        max_step_tokens = 32768 if is_cuda else 2048
         engine = Engine(model, decode, max_rows=max_rows, max_step_tokens=max_step_tokens, reuse=reuse)
         return cls(engine, name=name, mode=mode, max_positions=max_positions(model))
 
