@@ -1,0 +1,199 @@
+"""The harness in the form in which it is asked for and handed in, and the bounds that every one must keep.
+
+    {"dimension_constraints": {"k": 4, "must_include": "factuality", "weight_min": 0.1, "weight_max": 0.5},
+     "process_constraints": {"require_search": true, "require_gap_analysis": true, "require_verification": true,
+                             "citation_cross_check": true, "min_number_of_tool_call": 1},
+     "pool": {"drop": ["balance"], "add": [{"name": "chronology", "text": "Events stand in the order they happened."}]},
+     "notes": "Scores lie close together: use the whole scale."}
+
+`pool` says how the pool of the harness before changes; it, `notes` and `require_search` may be left out. Nothing here
+picks a dimension or a weight: that is the evaluator's to do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct, structs
+
+from quaere.chat.dimensions import POOL
+from quaere.errors import BadInput
+from quaere.records import Dimension, DimensionRules, Harness, ProcessRules
+
+# Names stand among our own words in prompts and in markup, so they are words.
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+LEAST_K = 2  # the primary dimension and one more, or there is nothing to choose
+
+
+class HarnessLimits(Struct, frozen=True, forbid_unknown_fields=True):
+    """How far any harness may go. `max_chars` bounds the JSON of one.
+
+    HarnessLimits(max_tool_calls=2, max_pool=16)
+    """
+
+    max_tool_calls: int = 4
+    max_pool: int = 24
+    max_dimension_chars: int = 300
+    max_notes_chars: int = 1000
+    max_chars: int = 20_000
+
+
+class _DimensionConstraints(Struct, frozen=True, forbid_unknown_fields=True):
+    k: int
+    must_include: str
+    weight_min: float
+    weight_max: float
+
+
+class _ProcessConstraints(Struct, frozen=True, forbid_unknown_fields=True):
+    require_gap_analysis: bool
+    require_verification: bool
+    citation_cross_check: bool
+    min_number_of_tool_call: int
+    require_search: bool | None = None
+
+
+class _Added(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    text: str
+
+
+class _PoolChanges(Struct, frozen=True, forbid_unknown_fields=True):
+    drop: tuple[str, ...] = ()
+    add: tuple[_Added, ...] = ()
+
+
+class _HarnessForm(Struct, frozen=True, forbid_unknown_fields=True):
+    dimension_constraints: _DimensionConstraints
+    process_constraints: _ProcessConstraints
+    pool: _PoolChanges = _PoolChanges()
+    notes: str = ""
+
+
+def parse_harness(json_text: str, previous: Harness, limits: HarnessLimits) -> Harness | str:
+    """The harness that follows `previous`, or what is wrong with it in one line.
+
+    One that says the same as `previous` is `previous`; any other is its next version.
+
+        parse_harness('{"k": 4}', previous, HarnessLimits()) -> "the harness does not fit its schema: Object ..."
+    """
+    if len(json_text) > limits.max_chars:
+        return f"the harness is longer than {limits.max_chars} characters"
+    try:
+        form = msgspec.json.decode(json_text, type=_HarnessForm)
+    except msgspec.ValidationError as error:
+        return f"the harness does not fit its schema: {one_line(str(error))}"
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return "the harness is not JSON"
+    pool = _change_pool(previous.pool, form.pool)
+    if isinstance(pool, str):
+        return pool
+    rules, process = form.dimension_constraints, form.process_constraints
+    search = previous.process.require_search if process.require_search is None else process.require_search
+    harness = Harness(
+        version=previous.version,
+        pool=pool,
+        dimensions=DimensionRules(rules.k, rules.must_include, rules.weight_min, rules.weight_max),
+        process=ProcessRules(
+            require_search=search,
+            require_verification=process.require_verification,
+            require_gap_analysis=process.require_gap_analysis,
+            citation_cross_check=process.citation_cross_check,
+            min_tool_calls=process.min_number_of_tool_call,
+        ),
+        notes=form.notes.strip(),
+    )
+    return find_fault(harness, limits) or follow(previous, harness)
+
+
+def follow(previous: Harness, harness: Harness) -> Harness:
+    """`harness` as the version after `previous`, or `previous` itself where nothing else differs."""
+    if structs.replace(harness, version=previous.version) == previous:
+        return previous
+    return structs.replace(harness, version=previous.version + 1)
+
+
+def _change_pool(pool: Sequence[Dimension], changes: _PoolChanges) -> tuple[Dimension, ...] | str:
+    """Dropping comes first, so a dimension is given another meaning by dropping and adding it."""
+    if missing := set(changes.drop) - {item.name for item in pool}:
+        return f"the pool has no dimension {one_line(min(missing))} to drop"
+    kept = tuple(item for item in pool if item.name not in changes.drop)
+    return kept + tuple(Dimension(item.name, item.text.strip()) for item in changes.add)
+
+
+def find_fault(harness: Harness, limits: HarnessLimits) -> str:
+    """The first bound that a harness breaks, or "" if it keeps them all.
+
+    find_fault(Harness(0, POOL, DimensionRules(k=1)), HarnessLimits()) -> "k must be from 2 to 10, the size of the pool"
+    """
+    rules, process, names = harness.dimensions, harness.process, [item.name for item in harness.pool]
+    if not all(_NAME.fullmatch(name) for name in names):
+        return "the name of a dimension must be a word of small letters, at most 32 characters long"
+    if len(set(names)) < len(names):
+        return "a dimension stands in the pool twice"
+    if len(names) > limits.max_pool:
+        return f"the pool may hold at most {limits.max_pool} dimensions"
+    if not all(0 < len(item.text) <= limits.max_dimension_chars for item in harness.pool):
+        return f"what a dimension means must be said, in at most {limits.max_dimension_chars} characters"
+    if not LEAST_K <= rules.k <= len(names):
+        return f"k must be from {LEAST_K} to {len(names)}, the size of the pool"
+    if rules.must_include not in names:
+        return "must_include must be a dimension of the pool"
+    if not 0 <= rules.weight_min <= rules.weight_max <= 1:
+        return "weight_min and weight_max must lie in this order between 0 and 1"
+    if not 0 <= process.min_tool_calls <= limits.max_tool_calls:
+        return f"min_number_of_tool_call must be from 0 to {limits.max_tool_calls}"
+    if len(harness.notes) > limits.max_notes_chars:
+        return f"the notes may have at most {limits.max_notes_chars} characters"
+    return ""
+
+
+def default_harness(
+    *,
+    pool: Sequence[Dimension] = POOL,
+    dimensions: DimensionRules = DimensionRules(),  # noqa: B008 (it is frozen)
+    process: ProcessRules = ProcessRules(),  # noqa: B008
+    notes: str = "",
+    limits: HarnessLimits = HarnessLimits(),  # noqa: B008
+) -> Harness:
+    """The harness a run begins with, version 0; `BadInput` where it breaks a bound.
+
+    default_harness(dimensions=DimensionRules(k=3))
+    """
+    harness = Harness(0, tuple(pool), dimensions, process, notes)
+    if fault := find_fault(harness, limits):
+        raise BadInput(f"the harness cannot be used: {fault}")
+    return harness
+
+
+def encode_harness(harness: Harness, previous: Harness | None = None) -> str:
+    """A harness as JSON that `parse_harness` reads; with `previous`, also how the pool changed since.
+
+    parse_harness(encode_harness(new, previous), previous, limits) == new
+    """
+    before = harness.pool if previous is None else previous.pool
+    kept = [item for item in before if item in harness.pool]
+    form = _HarnessForm(
+        _DimensionConstraints(**structs.asdict(harness.dimensions)),
+        _ProcessConstraints(
+            require_gap_analysis=harness.process.require_gap_analysis,
+            require_verification=harness.process.require_verification,
+            citation_cross_check=harness.process.citation_cross_check,
+            min_number_of_tool_call=harness.process.min_tool_calls,
+            require_search=harness.process.require_search,
+        ),
+        _PoolChanges(
+            drop=tuple(item.name for item in before if item not in kept),
+            add=tuple(_Added(item.name, item.text) for item in harness.pool if item not in kept),
+        ),
+        harness.notes,
+    )
+    return msgspec.json.encode(form).decode()
+
+
+def one_line(text: str, num_chars: int = 200) -> str:
+    """At most this much of a text, on one line, without characters that could act on a terminal."""
+    printable = "".join(character if character.isprintable() else " " for character in text[:num_chars])
+    return " ".join(printable.split())
