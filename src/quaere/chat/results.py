@@ -10,13 +10,16 @@ from quaere.chat.messages import Message, Part, Quoted
 from quaere.records import Hit, SearchResult
 
 
-def format_results(results: Sequence[SearchResult]) -> tuple[Part, ...]:
+def format_results(results: Sequence[SearchResult], numbers: Sequence[int] | None = None) -> tuple[Part, ...]:
     """Passages as numbered, titled paragraphs; several queries get a heading each.
 
-    format_results([SearchResult("q", (Hit(Passage(..., title="Halm", text="A bridge."), 1.0),))])
-    -> ("[1]\\n", Quoted("Halm\\nA bridge."))
+    Without `numbers`, one for each passage, they are counted anew for every query.
+
+        format_results([SearchResult("q", (Hit(Passage(..., title="Halm", text="A bridge."), 1.0),))])
+        -> ("[1]\\n", Quoted("Halm\\nA bridge."))
     """
     parts: list[Part] = []
+    given = iter(numbers) if numbers is not None else None
     for number, result in enumerate(results, start=1):
         if parts:
             parts.append("\n\n")
@@ -28,7 +31,7 @@ def format_results(results: Sequence[SearchResult]) -> tuple[Part, ...]:
         for rank, hit in enumerate(result.hits, start=1):
             if rank > 1:
                 parts.append("\n\n")
-            parts += [f"[{rank}]\n", Quoted(hit.passage.titled_text)]
+            parts += [f"[{rank if given is None else next(given)}]\n", Quoted(hit.passage.titled_text)]
     return tuple(parts)
 
 
@@ -42,13 +45,15 @@ def shown_results(results: Sequence[SearchResult], shown: Message) -> tuple[Sear
     texts = iter([part.text for part in shown.parts if isinstance(part, Quoted)])
     return tuple(
         structs.replace(
-            result, hits=tuple(kept for hit in result.hits if (kept := _shown_hit(hit, next(texts, ""))) is not None)
+            result, hits=tuple(kept for hit in result.hits if (kept := _shown_hit(hit, next(texts, None))) is not None)
         )
         for result in results
     )
 
 
-def _shown_hit(hit: Hit, text: str) -> Hit | None:
+def _shown_hit(hit: Hit, text: str | None) -> Hit | None:
+    if text is None:
+        return None
     passage = hit.passage
     num_chars = len(text) - len(passage.titled_text) + len(passage.text)
     if num_chars == len(passage.text):

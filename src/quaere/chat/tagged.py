@@ -115,7 +115,7 @@ def _read_action(text: str, blocks: Sequence[Block]) -> Search | Answer | Malfor
     span: Block | None = None
     for block in blocks:
         if block.name == "search":
-            return _read_query(block)
+            return read_query(block)
         if block.name == "evidence":
             span = block
         if block.name == "answer":
@@ -126,7 +126,8 @@ def _read_action(text: str, blocks: Sequence[Block]) -> Search | Answer | Malfor
     return Malformed(reason="there is neither a search nor an answer")
 
 
-def _read_query(block: Block) -> Search | Malformed:
+def read_query(block: Block) -> Search | Malformed:
+    """The one query a block holds; `Malformed` where it is empty, far too long or not text."""
     query = block.content.strip()
     if not query:
         return Malformed(reason="the query is empty")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from quaere.training.exporting import Notes
 
 DEFAULT_MODEL = "smollm2-135m"
-_LIMITS = ("max_turns", "topk", "turn_tokens", "sequence_tokens")
+LIMITS = ("max_turns", "topk", "turn_tokens", "sequence_tokens")
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> None:
     from quaere.search.searcher import open_searcher
 
     questions = _questions(args)
-    _check_numbers(args)
+    check_numbers(args)
     searcher = open_searcher(args.index)
     asyncio.run(_ask(args, questions, searcher))
 
@@ -101,8 +101,9 @@ def _questions(args: argparse.Namespace) -> list[Question]:
     return [Question(id="ask", text=args.question)]
 
 
-def _check_numbers(args: argparse.Namespace) -> None:
-    for name in (*_LIMITS, "limit"):
+def check_numbers(args: argparse.Namespace) -> None:
+    """Refuse limits below 1 and a temperature below 0."""
+    for name in (*LIMITS, "limit"):
         value = getattr(args, name)
         if value is not None and value < 1:
             raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {value}")
@@ -120,10 +121,10 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
     if isinstance(searcher, SearchClient):
         await searcher.health()  # an unreachable server is said now, not after the model is loaded
     protocol, limits = _arrange(args)
-    policy = _open_policy(args, quiet)
+    policy = open_model(args, quiet)
     hidden = ("run", "runs", "json", "show", "questions")
     settings = {name: value for name, value in vars(args).items() if name not in hidden}
-    settings |= {name: getattr(limits, name) for name in _LIMITS}
+    settings |= {name: getattr(limits, name) for name in LIMITS}
     settings |= {"solver_protocol": protocol.name, "questions": str(args.questions) if args.questions else None}
     try:
         with Run.start(runs_root(args.runs), "ask", settings) as stored:
@@ -136,7 +137,8 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
         await policy.stop()
 
 
-def _open_policy(args: argparse.Namespace, quiet: Console) -> Policy:
+def open_model(args: argparse.Namespace, quiet: Console) -> Policy:
+    """The policy that `--model` names; what is loaded or downloaded is said on the console."""
     from quaere.rollout.policy import open_policy
 
     def report(line: str) -> None:
@@ -173,7 +175,7 @@ def _arrange(args: argparse.Namespace) -> tuple[Protocol, Limits]:
     usual = usual_limits(name)
     usual = structs.replace(usual, turn_tokens=256, sequence_tokens=max(4096, usual.sequence_tokens))
     limits = trained_limits(name, notes) or usual
-    given = {key: getattr(args, key) for key in _LIMITS if getattr(args, key) is not None}
+    given = {key: getattr(args, key) for key in LIMITS if getattr(args, key) is not None}
     return protocol, structs.replace(limits, **given)
 
 
@@ -224,7 +226,7 @@ async def _ask_one(
         if evidence:
             console.print(render_evidence(episode))
         console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
-    _complain_if_all_failed([episode])
+    complain_if_all_failed([episode])
 
 
 async def _ask_many(
@@ -258,10 +260,10 @@ async def _ask_many(
                 _print_json(episode, stored, evidence=evidence)
     if not args.json:
         _print_table(episodes, stored, show_first=args.show, evidence=evidence)
-    _complain_if_all_failed(episodes)
+    complain_if_all_failed(episodes)
 
 
-def _complain_if_all_failed(episodes: list[Episode]) -> None:
+def complain_if_all_failed(episodes: list[Episode]) -> None:
     """When no episode got anywhere, say why once; the episodes are stored all the same."""
     failures = [episode.turns[-1].failure for episode in episodes if episode.end == "failed"]
     if len(failures) == len(episodes) and failures[0]:

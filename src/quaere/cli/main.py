@@ -18,6 +18,7 @@ COMMANDS = (
     "world",
     "models",
     "ask",
+    "report",
     "warmup",
     "evolve",
     "eval",

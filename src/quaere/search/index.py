@@ -29,6 +29,7 @@ from quaere.search.corpus import CorpusReader, CorpusReport
 from quaere.search.dense import DenseEngine, DenseSettings
 from quaere.search.engine import Engine, Progress
 from quaere.search.hybrid import HybridEngine
+from quaere.search.rows import is_rows_file
 from quaere.search.store import Store, StoreWriter
 
 FORMAT = 1
@@ -77,6 +78,7 @@ class Manifest(msgspec.Struct, frozen=True):
     corpus: CorpusReport
     versions: dict[str, str]
     file_sizes: dict[str, int]
+    source: str = ""  # where the corpus lay when it was read; "" in indexes that were built before this was kept
 
 
 class Index:
@@ -109,6 +111,19 @@ class Index:
     def document(self, doc_id: str) -> str:
         """The whole text of a document, which its passages' offsets point into."""
         return self._store.document(doc_id)
+
+    def document_file(self, doc_id: str) -> Path | None:
+        """The file a document was read from, if it was one of its own and is still where it was."""
+        source = Path(self.manifest.source)
+        if not self.manifest.source or is_rows_file(source) or not source.exists():
+            return None
+        folder = source if source.is_dir() else source.parent
+        file = Path(os.path.normpath(folder / doc_id))
+        # An id may be any string: only a file inside the corpus can be the document.
+        try:
+            return file if file.is_relative_to(folder) and file.is_file() else None
+        except (OSError, ValueError):  # too long for a name, or not one
+            return None
 
     def document_ids(self) -> Iterator[str]:
         """The id of every document in order."""
@@ -184,6 +199,7 @@ def _write_index(source: Path, out: Path, folder: Path, settings: IndexSettings,
         corpus=reader.report,
         versions=_versions(),
         file_sizes=_file_sizes(folder),
+        source=str(source.resolve()).encode(errors="replace").decode(),  # a name that is not Unicode is not kept
     )
     (folder / _MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
 

@@ -77,7 +77,7 @@ class Notes(Struct, frozen=True):
 
     With `evidence` it learned to quote what it relies on. `dialects` are the recipes whose way of writing a warm-up
     taught it; one that was taught several can begin a run of any of them. `protocol` is the one it answers questions
-    in, where there is one, with `evaluation` for the options of that.
+    in, where there is one, with `evaluation` for the options of that. `recipe` is the one that trained it.
 
         Notes(style="brief", limits=Limits(max_turns=3), evidence=True, dialects=("eve", "drzero"))
     """
@@ -88,6 +88,7 @@ class Notes(Struct, frozen=True):
     dialects: tuple[str, ...] = ()
     protocol: SolverProtocol | None = None
     evaluation: EvaluationSettings = EvaluationSettings()
+    recipe: str = ""
 
 
 class _Warmup(Struct):
@@ -171,6 +172,7 @@ def notes_of(weights: RoleWeights) -> Notes:
         weights.evidence,
         protocol=weights.protocol,
         evaluation=weights.evaluation,
+        recipe=weights.recipe,
     )
 
 

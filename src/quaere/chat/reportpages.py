@@ -1,0 +1,301 @@
+"""A report as a page: Markdown, or HTML that needs nothing but itself. Citations are links to the passages they name.
+
+    to_markdown(report, link)
+    to_html(report, link)
+
+`link` says where the document of a passage lies, as a path relative to the page ("" where it has no file). A citation
+that leads nowhere is marked where it stands and listed at the end.
+
+Nothing that a document or a model wrote can become markup: in HTML all of it is escaped, and scripts are forbidden
+besides; in Markdown, passages stand in fences longer than any run of backticks in them, titles have every sign of
+punctuation escaped, and the report itself keeps its headings, lists and emphasis, but no links, images, HTML or code.
+Addresses are made of our own words and of percent-encoded paths, so none can name a scheme.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Iterator
+from urllib.parse import quote
+
+from quaere.chat.statements import Citation, find_citations
+from quaere.records import Passage, Report, Source
+
+Link = Callable[[Passage], str]
+"""From a passage to the path of its document, relative to the page: `lambda passage: f"docs/{passage.doc_id}"`."""
+
+_NO_SOURCE = "no such source"
+# Control characters and the marks that turn or hide the direction of text, which could make a page look like another.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+_WORD = re.compile(r"\S+")
+_NUM_FRAGMENT_WORDS = 6
+
+
+def count_line(report: Report) -> str:
+    """How well it is founded, in a line.
+
+    count_line(report) -> "9 statements, 7 of them cited; 8 citations, 7 resolved (88 %), 1 unresolved"
+    """
+    num_cited = sum(bool(statement.citations) for statement in report.statements)
+    num_citations, num_lost = len(report.citations), len(report.unresolved)
+    statements = f"{_count(len(report.statements), 'statement')}, {num_cited} of them cited"
+    resolved = f"{num_citations - num_lost} resolved ({report.resolved_share:.0%})".replace("%", " %")
+    return f"{statements}; {_count(num_citations, 'citation')}, {resolved}, {num_lost} unresolved"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _clean(text: str) -> str:
+    return _UNPRINTABLE.sub("\ufffd", text.replace("\r\n", "\n"))
+
+
+def _line(text: str) -> str:
+    return " ".join(_clean(text).split())
+
+
+def _place(source: Source, index: str) -> str:
+    where = f"of the index {index}, " if index else ""
+    return f"{where}characters {source.passage.start} to {source.passage.end}"
+
+
+def _address(source: Source, link: Link) -> str:
+    """The document's path as an address, with a fragment that makes a browser show the passage; "" without a file."""
+    path = link(source.passage)
+    return f"./{quote(path.lstrip('/'), safe='/')}{_fragment(source.passage.text)}" if path else ""
+
+
+def _fragment(text: str) -> str:
+    """A text fragment: the first and the last words of the passage, each from a line of its own.
+
+    _fragment("The Oss rises.") -> "#:~:text=The%20Oss%20rises."
+    """
+    lines = [words for line in text.splitlines() if (words := _WORD.findall(line.lstrip("#*->+ \t")))]
+    if not lines:
+        return ""
+    first = lines[0][:_NUM_FRAGMENT_WORDS]
+    ends = [first, lines[-1][-_NUM_FRAGMENT_WORDS:]] if len(lines) > 1 or len(lines[0]) > len(first) else [first]
+    # A dash has a meaning of its own in a fragment.
+    return "#:~:text=" + ",".join(quote(" ".join(words), safe="").replace("-", "%2D") for words in ends)
+
+
+def _unresolved(report: Report) -> list[tuple[str, str]]:
+    """Every citation that leads nowhere, as it is written, with the statement it stands in."""
+    known = {source.number for source in report.sources}
+    return [
+        (statement.text[cite.start : cite.end], statement.text)
+        for statement in report.statements
+        for cite in find_citations(statement.text)
+        if not known.issuperset(cite.numbers)
+    ]
+
+
+def _written(text: str, cite: Citation) -> Iterator[tuple[int, str]]:
+    """The numbers of a citation, each with its digits as they are written, cut where they go on for ever."""
+    digits = re.findall("[0-9]+", text[cite.start : cite.end])
+    for number, said in zip(cite.numbers, digits, strict=True):
+        yield number, said if len(said) <= 12 else said[:12] + "…"
+
+
+# ---------------------------------------------------------------------------------------------------------- Markdown
+
+_PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
+_LEAD = re.compile(r"[ \t]*+(#{1,6}[ \t]++|[-*+][ \t]++|[0-9]{1,3}[.)][ \t]++|>[ \t]*+)?")
+_SPECIAL = re.compile(r"([\\`\[\]~])")
+
+
+def to_markdown(report: Report, link: Link, *, index: str = "") -> str:
+    """The report, its sources with the passages they are, and what is unresolved.
+
+    to_markdown(report, lambda passage: f"docs/{passage.doc_id}")
+    -> "# What is known of the Oss?\\n\\nThe Oss rises at Korrin [[2]](#source-2). ..."
+    """
+    parts = [f"# {_escape(report.question.text)}", _markdown_text(report), f"*{count_line(report)}*", "## Sources"]
+    parts += [_markdown_source(source, link, index) for source in report.sources]
+    if not report.sources:
+        parts.append("No source is cited.")
+    lost = _unresolved(report)
+    if lost:
+        parts.append("## Unresolved citations")
+        parts.append("The writer was shown no passage of these numbers.")
+        parts.append("\n".join(f"- **{_escape(_cut(cite))}** in: {_escape(said)}" for cite, said in lost))
+    return "\n\n".join(parts) + "\n"
+
+
+def _escape(text: str) -> str:
+    """On one line, and nothing but text."""
+    return _PUNCTUATION.sub(r"\\\1", _line(text))
+
+
+def _cut(text: str, num_chars: int = 60) -> str:
+    return text if len(text) <= num_chars else text[:num_chars] + "…"
+
+
+def _markdown_text(report: Report) -> str:
+    known = {source.number for source in report.sources}
+    return "\n".join(_markdown_line(line, known) for line in _clean(report.text).split("\n"))
+
+
+def _markdown_line(line: str, known: set[int]) -> str:
+    lead = _LEAD.match(line)
+    at = lead.end() if lead else 0
+    # Deeper indents could make it code; a list in a list stays one.
+    pieces = [f"{'  ' * line.startswith(('  ', chr(9)))}{lead.group(1)}" if lead and lead.group(1) else ""]
+    for cite in find_citations(line):
+        pieces += [_markdown_words(line[at : cite.start]), _markdown_cite(line, cite, known)]
+        at = cite.end
+    return "".join([*pieces, _markdown_words(line[at:])])
+
+
+def _markdown_words(text: str) -> str:
+    escaped = _SPECIAL.sub(r"\\\1", text)
+    return escaped.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def _markdown_cite(line: str, cite: Citation, known: set[int]) -> str:
+    return "".join(
+        f"[\\[{said}\\]](#source-{number})" if number in known else f"**\\[{said}: {_NO_SOURCE}\\]**"
+        for number, said in _written(line, cite)
+    )
+
+
+def _markdown_source(source: Source, link: Link, index: str) -> str:
+    passage = source.passage
+    address = _address(source, link)
+    name = f"[{_escape(passage.doc_id)}]({address})" if address else f"document {_escape(passage.doc_id)}"
+    text = _clean(passage.text)
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    title = f" **{_escape(passage.title)}**," if passage.title.strip() else ""
+    head = (
+        f'<a id="source-{source.number}"></a>**\\[{source.number}\\]**{title} {name}, {_escape(_place(source, index))}'
+    )
+    return f"{head}\n\n{fence}text\n{text}\n{fence}"
+
+
+# -------------------------------------------------------------------------------------------------------------- HTML
+
+_PAGE = """\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+body {{ max-width: 44rem; margin: 2rem auto; padding: 0 1rem; font: 1rem/1.55 Georgia, serif; color: #222; }}
+h1, h2, h3 {{ line-height: 1.25; }}
+a {{ color: #1a5a96; text-decoration: none; }}
+.counts, .place {{ color: #666; font-size: .9rem; }}
+.cite {{ font-size: .85em; }}
+.lost {{ color: #b00020; font-weight: bold; }}
+.source {{ margin: 1.2rem 0; padding: .2rem .8rem; border-left: 3px solid #ddd; }}
+.source:target {{ border-color: #1a5a96; background: #f3f8fd; }}
+blockquote {{ margin: .4rem 0; white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+{text}
+<p class="counts">{counts}</p>
+<h2>Sources</h2>
+{sources}
+{unresolved}</body>
+</html>
+"""
+_HEADING = re.compile(r"[ \t]*+(#{1,6})[ \t]++(.*)")
+_ITEM = re.compile(r"[ \t]*+(?:[-*+•][ \t]++|[0-9]{1,3}[.)][ \t]++)(.*)")
+_BOLD = re.compile(r"\*\*([^*\n]++)\*\*")
+
+
+def to_html(report: Report, link: Link, *, index: str = "") -> str:
+    """A whole page that needs no other file: citations lead to the passages on it, and those to their documents."""
+    sources = [_html_source(source, link, index) for source in report.sources]
+    return _PAGE.format(
+        title=_html(_line(report.question.text)),
+        text=_html_text(report),
+        counts=_html(count_line(report)),
+        sources="\n".join(sources) or "<p>No source is cited.</p>",
+        unresolved=_html_unresolved(report),
+    )
+
+
+def _html(text: str) -> str:
+    return html.escape(_clean(text))
+
+
+def _html_text(report: Report) -> str:
+    """Headings, items and paragraphs, line by line; everything else is text."""
+    known = {source.number for source in report.sources}
+    made: list[str] = []
+    items: list[str] = []
+    words: list[str] = []
+
+    def flush() -> None:
+        if items:
+            made.append("<ul>\n" + "\n".join(f"<li>{item}</li>" for item in items) + "\n</ul>")
+        if words:
+            made.append("<p>" + "<br>\n".join(words) + "</p>")
+        items.clear()
+        words.clear()
+
+    for line in _clean(report.text).split("\n"):
+        heading, item = _HEADING.match(line), _ITEM.match(line)
+        if heading or not line.strip() or bool(item) != bool(items):
+            flush()
+        if heading:
+            level = min(6, 1 + len(heading.group(1)))
+            made.append(f"<h{level}>{_html_words(heading.group(2), known)}</h{level}>")
+        elif item:
+            items.append(_html_words(item.group(1), known))
+        elif line.strip():
+            words.append(_html_words(line, known))
+    flush()
+    return "\n".join(made)
+
+
+def _html_words(line: str, known: set[int]) -> str:
+    pieces: list[str] = []
+    at = 0
+    for cite in find_citations(line):
+        pieces += [_html(line[at : cite.start]), _html_cite(line, cite, known)]
+        at = cite.end
+    return _BOLD.sub(r"<strong>\1</strong>", "".join([*pieces, _html(line[at:])]))
+
+
+def _html_cite(line: str, cite: Citation, known: set[int]) -> str:
+    shown = [
+        f'<a href="#source-{number}">{said}</a>'
+        if number in known
+        else f'<a class="lost" href="#unresolved" title="the writer was shown no passage of this number">{said}: '
+        f"{_NO_SOURCE}</a>"
+        for number, said in _written(line, cite)
+    ]
+    return f'<span class="cite">[{", ".join(shown)}]</span>'
+
+
+def _html_source(source: Source, link: Link, index: str) -> str:
+    passage = source.passage
+    name, address = _html(_line(passage.doc_id)), _address(source, link)
+    name = f'<a href="{html.escape(address)}">{name}</a>' if address else f"document {name}"
+    return (
+        f'<div class="source" id="source-{source.number}">\n<p>[{source.number}] '
+        f"<strong>{_html(_line(passage.title))}</strong><br>\n"
+        f'<span class="place">{name}, {_html(_place(source, index))}</span></p>\n'
+        f"<blockquote>{_html(passage.text)}</blockquote>\n</div>"
+    )
+
+
+def _html_unresolved(report: Report) -> str:
+    lost = _unresolved(report)
+    if not lost:
+        return ""
+    items = "\n".join(
+        f'<li><span class="lost">{_html(_cut(cite))}</span> in: {_html(said)}</li>' for cite, said in lost
+    )
+    return (
+        '<h2 id="unresolved">Unresolved citations</h2>\n<p>The writer was shown no passage of these numbers.</p>\n'
+        f"<ul>\n{items}\n</ul>\n"
+    )

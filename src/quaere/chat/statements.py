@@ -1,0 +1,209 @@
+"""What a report says, sentence by sentence, what each sentence cites, and what it all comes to.
+
+    split_statements("# The Oss\\n\\nIt rises at Korrin [2]. Dr. Venn says so [1, 3].")
+    -> (Statement("It rises at Korrin [2].", 11, 34, (2,)), Statement("Dr. Venn says so [1, 3].", 35, 59, (1, 3)))
+
+Everything here is linear in the length of the text, whatever the text is: repetitions give nothing back (`++`, `*+`),
+and a run of full stops is looked at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from quaere.records import Statement
+
+MAX_CITATION = 10**9
+"""Every larger number is read as this one: nobody is shown so many passages, so it cites nothing."""
+
+_CITE = r"\[[ \t]*+[0-9]++(?:[ \t]*+,[ \t]*+[0-9]++)*+[ \t]*+\]"
+_CITATION = re.compile(_CITE)
+_CITATIONS_NEXT = re.compile(rf"(?:[ \t]*+{_CITE})++")
+_DIGITS = re.compile("[0-9]+")
+
+
+class Citation(Struct, frozen=True):
+    """A place where a text cites: `text[start:end]` is a number in brackets, or several with commas.
+
+    Citation(start=20, end=26, numbers=(1, 3))
+    """
+
+    start: int
+    end: int
+    numbers: tuple[int, ...]
+
+
+def find_citations(text: str) -> list[Citation]:
+    """Every place where the text cites. `[n]` and `[n, m]` cite; anything else in brackets is only text.
+
+    find_citations("Short [2], see [note] and [1, 3].")
+    -> [Citation(start=6, end=9, numbers=(2,)), Citation(start=26, end=32, numbers=(1, 3))]
+    """
+    return [
+        Citation(found.start(), found.end(), tuple(map(_read_number, _DIGITS.findall(found.group()))))
+        for found in _CITATION.finditer(text)
+    ]
+
+
+def _read_number(digits: str) -> int:
+    digits = digits.lstrip("0") or "0"
+    return int(digits) if len(digits) < len(str(MAX_CITATION)) else MAX_CITATION
+
+
+# -------------------------------------------------------------------------------------------------------- statements
+
+
+def split_statements(text: str) -> tuple[Statement, ...]:
+    """The sentences of a text with their places and what they cite.
+
+    Items of lists are split like paragraphs. Headings, labels and rules are no statements, unless they cite something:
+    every citation of the text is a citation of one statement. Citations right behind a full stop belong to the sentence
+    before it, if another one begins behind them.
+
+        split_statements("It is short.[2] [1] says so.")[0].citations -> (2,)
+    """
+    return tuple(
+        Statement(said, start, end, tuple(number for cite in find_citations(said) for number in cite.numbers))
+        for block in _blocks(text)
+        for start, end in _sentences(text, *block)
+        if (said := text[start:end])
+    )
+
+
+_MARKER = re.compile(r"[ \t]*+(?:>[ \t]*+)*+(?:#{1,6}[ \t]++|[-*+•–][ \t]++|[0-9]{1,3}[.)][ \t]++)?")
+_CONCLUSION = r"[*_]{0,3}(?:[0-9]{1,2}[.)][ \t]*+)?(?:final |overall )?conclusions?[*_]{0,3}[ \t]*+"
+_LABEL = re.compile(rf"(?i:{_CONCLUSION}:[*_]{{0,3}})")
+_ENDED = tuple('.!?…:。！？”"')
+_MAX_LABEL_WORDS = 8
+
+
+def _blocks(text: str) -> Iterator[tuple[int, int]]:
+    """Paragraphs and items, without their markers. A line goes on with the one before if it plainly does."""
+    start, end = 0, 0  # the block that is being gathered; empty when they are equal
+    at = 0
+    for line in text.split("\n"):
+        begins = at + _marker_end(line)
+        ends = at + len(line.rstrip())
+        goes_on = begins - at == len(line) - len(line.lstrip()) and text[begins : begins + 1].islower()
+        if not (goes_on and start < end and not text.endswith(_ENDED, start, end)):
+            if start < end:
+                yield start, end
+            start = end = begins
+            if begins < ends and _is_heading(line[: ends - at], line[begins - at : ends - at]):
+                start = end = ends
+        end = max(end, ends)
+        at += len(line) + 1
+    if start < end:
+        yield start, end
+
+
+def _marker_end(line: str) -> int:
+    marker = _MARKER.match(line)
+    return marker.end() if marker else 0
+
+
+def _is_heading(line: str, content: str) -> bool:
+    """Is it a title or a label rather than something that is claimed? Whatever cites claims something."""
+    if _CITATION.search(content):
+        return False
+    is_bold = len(content) > 4 and content[:2] == content[-2:] and content[:2] in ("**", "__") and "." not in content
+    is_label = content.rstrip("*_").endswith(":") and len(content.split()) <= _MAX_LABEL_WORDS
+    return line.lstrip(" \t>").startswith("#") or is_bold or is_label
+
+
+# A run of full stops, and the quotes and brackets it closes, before a space, a citation or the end.
+_END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’»)\]*_]*+(?=\s|\[[ \t]?[0-9]|$)|(?<![。！？])[。！？]++[”’」』）]*+")
+_SPACE = re.compile(r"\s*+")
+_ABBREVIATIONS = frozenset(
+    "approx ca capt cf co col corp dr eds eg esp est ft gen gov hon ie inc incl jr lt ltd maj mr mrs ms mt mme prof "
+    "rep rev sen sgt sr st vs jan feb mar apr jun jul aug sep sept oct nov dec".split()
+)
+_BEFORE_NUMBERS = frozenset("no nos fig figs eq eqs vol vols ch sec p pp art par".split())
+_TAIL_CHARS = 12  # longer than any abbreviation
+
+
+def _sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    label = _LABEL.match(text, start, end)
+    cursor = label.end() if label else start
+    for found in _END.finditer(text, cursor, end):
+        stop = _sentence_end(text, found, start, end)
+        if stop is not None:
+            yield from _trimmed(text, cursor, stop)
+            cursor = stop
+    yield from _trimmed(text, cursor, end)
+
+
+def _sentence_end(text: str, found: re.Match[str], start: int, end: int) -> int | None:
+    """Where the sentence ends that may end here, with the citations behind its full stop; None if it goes on."""
+    cited = _CITATIONS_NEXT.match(text, found.end(), end)
+    behind = cited.end() if cited else found.end()
+    space = _SPACE.match(text, behind, end)
+    following = text[space.end() : space.end() + 1] if space and space.end() < end else ""
+    before = text[max(start, found.start() - _TAIL_CHARS) : found.start()]
+    if following.islower():
+        return found.end() if cited else None  # "[2] says so" begins a sentence
+    if found.group() == "." and not cited and _is_abbreviation(before, following):
+        return None
+    return behind
+
+
+def _is_abbreviation(before: str, following: str) -> bool:
+    """Does the full stop behind these words belong to the last of them?
+
+    _is_abbreviation("said Dr", "V") -> True; _is_abbreviation("see No", "5") -> True
+    """
+    word = before.split()[-1].lstrip("([\"'“‘*_") if before.split() else ""
+    initials = word.split(".")
+    if all(len(letter) == 1 and letter.isalpha() for letter in initials):
+        return following != "" and (word[-1].isupper() or len(initials) > 1)
+    return word.lower() in _ABBREVIATIONS or (word.lower() in _BEFORE_NUMBERS and following.isdigit())
+
+
+def _trimmed(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The place without white space around it, if it says anything."""
+    said = text[start:end]
+    start, end = end - len(said.lstrip()), start + len(said.rstrip())
+    if any(character.isalnum() for character in said):
+        yield start, end
+
+
+# -------------------------------------------------------------------------------------------------------- conclusion
+
+# "Conclusion:" at the start of a line or of a sentence, or a heading of that word.
+_CONCLUDES = re.compile(
+    rf"(?im:(?:^[ \t]*+(?:#{{1,6}}[ \t]*+)?|(?<=[.!?\]*][ \t])){_CONCLUSION}:[*_]{{0,3}}"
+    rf"|^[ \t]*+(?:#{{1,6}}[ \t]++|(?=\*\*|__)){_CONCLUSION}$)"
+)
+_TITLE = re.compile(r"(?m)^[ \t]*+#{1,6}[ \t]")
+_END_MATTER = re.compile(
+    r"(?im)^[ \t]*+(?:#{1,6}[ \t]*+)?[*_]{0,3}(?:sources?|references|bibliography|works cited)[*_]{0,3}"
+    r"[ \t]*+:?[*_]{0,3}[ \t]*+$"
+)
+_PARAGRAPHS = re.compile(r"\n[ \t]*+\n")
+
+
+def extract_conclusion(text: str) -> str:
+    """What a report comes to: what follows its last "Conclusion:", or a heading of that word; else its last paragraph.
+
+    It ends where another heading or a list of sources begins.
+
+        extract_conclusion("The Oss rises at Korrin [2].\\n\\nConclusion: It is short.") -> "It is short."
+        extract_conclusion("## Conclusion\\nIt is short.\\n\\n## Sources\\n[2] Oss") -> "It is short."
+    """
+    marks = list(_CONCLUDES.finditer(text))
+    if marks:
+        rest = text[marks[-1].end() :]
+        ends = [found.start() for pattern in (_TITLE, _END_MATTER) if (found := pattern.search(rest))]
+        concluded = rest[: min(ends, default=len(rest))].strip()
+        if concluded:
+            return concluded
+        text = text[: marks[-1].start()]  # an empty conclusion is none
+    listed = list(_END_MATTER.finditer(text))
+    if listed and text[: listed[-1].start()].strip():
+        text = text[: listed[-1].start()]
+    paragraphs = [part.strip() for part in _PARAGRAPHS.split(text) if part.strip()]
+    told = [part for part in paragraphs if "\n" in part or not _is_heading(part, part[_marker_end(part) :])]
+    return (told or paragraphs or [""])[-1]

@@ -1,0 +1,272 @@
+"""`quaere report`: a model searches and writes a report whose citations lead to the passages it was shown.
+
+quaere report "What is known of the Oss?" --index docs-index --out report.html
+quaere report --questions world/questions.jsonl --limit 5 --index world-index --out reports
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from quaere.cli.ask import DEFAULT_MODEL, LIMITS, check_numbers, complain_if_all_failed, open_model
+from quaere.errors import BadInput
+from quaere.policies.native.device import Precision
+
+if TYPE_CHECKING:
+    from quaere.chat.reports import ReportWriter
+    from quaere.cli.report_files import ReportPlace
+    from quaere.records import Episode, Question, Report
+    from quaere.rollout.episode import Limits
+    from quaere.rollout.policy import Policy
+    from quaere.runs import Run
+    from quaere.search.searcher import Searcher
+
+_RECIPE = "score"
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `report` to the command line."""
+    parser = commands.add_parser("report", help="let a model write a cited report by searching an index")
+    parser.add_argument("question", nargs="?", help="what the report is about; or give --questions FILE")
+    parser.add_argument("--questions", type=Path, metavar="FILE", help="JSONL file of questions, one report for each")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions of the file")
+    parser.add_argument("--index", required=True, metavar="DIR|URL", help="index directory, or URL of a search server")
+    parser.add_argument(
+        "--model",
+        default=DEFAULT_MODEL,
+        help=f"catalogue name, directory, hub id, or openai:MODEL@BASE_URL (default: {DEFAULT_MODEL})",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE|DIR",
+        help="write a page, report.md or report.html, or both kinds into a folder, with what is cited beside them",
+    )
+    parser.add_argument(
+        "--guided",
+        action=argparse.BooleanOptionalAction,
+        help="open every turn as a search and the last as the report, for models too small to follow the protocol "
+        "(default: only for models of the catalogue that need it)",
+    )
+    limits = parser.add_argument_group("limits", "default: as the model was trained to write, else as said here")
+    limits.add_argument("--max-turns", type=int, metavar="N", help="turns the model may take (10; guided: 3)")
+    limits.add_argument("--topk", type=int, metavar="N", help="passages per search (3)")
+    limits.add_argument("--turn-tokens", type=int, metavar="N", help="tokens per turn (2048; guided: 256)")
+    limits.add_argument("--sequence-tokens", type=int, metavar="N", help="tokens in all (12288; guided: 4096)")
+    sampling = parser.add_argument_group("sampling")
+    sampling.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default)")
+    sampling.add_argument("--seed", type=int, default=0)
+    sampling.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    sampling.add_argument("--dtype", choices=get_args(Precision), default="auto")
+    parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
+    parser.add_argument("--json", action="store_true", help="print JSON, one object per question")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write one report in full view, or one for every question of a file with a table at the end."""
+    from quaere.cli.report_files import report_place
+    from quaere.search.searcher import open_searcher
+
+    questions = _questions(args)
+    check_numbers(args)
+    place = report_place(args.out, len(questions)) if args.out else None
+    asyncio.run(_Writing(args, place, open_searcher(args.index)).write(questions))
+
+
+def _questions(args: argparse.Namespace) -> list[Question]:
+    from quaere.records import Question
+    from quaere.rollout.questions import read_questions
+
+    if (args.question is None) == (args.questions is None):
+        raise BadInput("give one question, or --questions FILE", hint='quaere report "your question" --index DIR')
+    if args.questions is not None:
+        return read_questions(args.questions, args.limit)
+    if not args.question.strip():
+        raise BadInput("the question is empty", hint='quaere report "your question" --index DIR')
+    return [Question(id="report", text=args.question)]
+
+
+def _arrange(args: argparse.Namespace) -> tuple[ReportWriter, Limits]:
+    """How to ask: as the command line says, else as the model was trained to write reports, which its notes say."""
+    from msgspec import structs
+
+    from quaere.chat.reports import ReportWriter
+    from quaere.policies.catalogue import needs_guide
+    from quaere.rollout.episode import Limits
+    from quaere.training.exporting import find_notes
+
+    notes = find_notes(args.model)
+    taught = _RECIPE in (notes.recipe, *notes.dialects)
+    guided = needs_guide(args.model) if args.guided is None else args.guided
+    limits = Limits(max_turns=10, turn_tokens=2048, sequence_tokens=12288, tool_response_tokens=1024)
+    if guided:
+        limits = Limits(max_turns=3, turn_tokens=256, sequence_tokens=4096)
+    if taught and notes.limits:
+        limits = notes.limits
+    given = {key: getattr(args, key) for key in LIMITS if getattr(args, key) is not None}
+    style = notes.style if taught and notes.style else "full"
+    return ReportWriter(style=style, guided=guided), structs.replace(limits, **given)
+
+
+class _Writing:
+    """One call of the command: who writes, what is searched, where reports go."""
+
+    def __init__(self, args: argparse.Namespace, place: ReportPlace | None, searcher: Searcher) -> None:
+        from rich.console import Console
+
+        from quaere.search.searcher import LocalSearcher
+
+        self.args = args
+        self.place = place
+        self.searcher = searcher
+        self.index = searcher.index if isinstance(searcher, LocalSearcher) else None
+        self.console, self.quiet = Console(highlight=False), Console(stderr=True, highlight=False)
+
+    async def write(self, questions: list[Question]) -> None:
+        """Open everything, write every report, and let go of everything."""
+        from quaere.runs import Run, runs_root
+        from quaere.search.client import SearchClient
+
+        if isinstance(self.searcher, SearchClient):
+            await self.searcher.health()  # an unreachable server is said now, not after the model is loaded
+        writer, limits = _arrange(self.args)
+        policy = open_model(self.args, self.quiet)
+        try:
+            with Run.start(runs_root(self.args.runs), "report", self._settings(writer, limits)) as stored:
+                if self.args.question:
+                    episodes = [await self._write_one(questions[0], policy, writer, limits, stored)]
+                else:
+                    episodes = await self._write_many(questions, policy, writer, limits, stored)
+        finally:
+            await self.searcher.close()
+            await policy.stop()
+        complain_if_all_failed(episodes)
+
+    def _settings(self, writer: ReportWriter, limits: Limits) -> dict[str, Any]:
+        hidden = ("run", "runs", "json", "questions", "out")
+        settings = {name: value for name, value in vars(self.args).items() if name not in hidden}
+        settings |= {name: getattr(limits, name) for name in LIMITS}
+        asked = str(self.args.questions) if self.args.questions else None
+        return settings | {"guided": writer.guided, "style": writer.style, "questions": asked}
+
+    def _setting(self, limits: Limits) -> dict[str, Any]:
+        """What every episode of this call has in common."""
+        from quaere.policies.sampler import SamplingParams
+
+        params = SamplingParams(temperature=self.args.temperature)
+        return {"limits": limits, "params": params, "seed": self.args.seed}
+
+    async def _write_one(
+        self, question: Question, policy: Policy, writer: ReportWriter, limits: Limits, stored: Run
+    ) -> Episode:
+        """Show every turn as it happens, then the report."""
+        from quaere.cli.episode_view import render_end, render_turn
+        from quaere.cli.report_view import render_report
+        from quaere.records import ReportTask
+        from quaere.rollout.episode import run_episode
+
+        show = None if self.args.json else lambda turn: self.console.print(render_turn(turn))
+        task, setting = ReportTask(question), self._setting(limits)
+        episode = await run_episode(policy, writer, self.searcher, task, on_turn=show, **setting)
+        report, files = self._keep(episode, stored)
+        if not self.args.json:
+            self.console.print(render_report(report) if report else render_end(episode))
+            for file in files:
+                self.console.print(str(file), markup=False, soft_wrap=True)
+            self.console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
+        return episode
+
+    async def _write_many(
+        self, questions: list[Question], policy: Policy, writer: ReportWriter, limits: Limits, stored: Run
+    ) -> list[Episode]:
+        """A report for every question of a file, and a table."""
+        from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        from quaere.records import ReportTask
+        from quaere.rollout.many import Job, run_many
+
+        jobs = [Job(writer, ReportTask(question)) for question in questions]
+        episodes: list[Episode] = []
+        reports: list[Report | None] = []
+        done, left = (MofNCompleteColumn(), TimeElapsedColumn()), (TextColumn("left"), TimeRemainingColumn())
+        shown: dict[str, Any] = {"console": self.quiet, "disable": not sys.stderr.isatty(), "transient": True}
+        with Progress(TextColumn("writing"), *done, *left, **shown) as progress:
+            bar = progress.add_task("writing", total=len(jobs))
+            async for episode in run_many(policy, jobs, self.searcher, **self._setting(limits)):
+                episodes.append(episode)
+                reports.append(self._keep(episode, stored)[0])
+                progress.advance(bar)
+        if not self.args.json:
+            self._print_table(questions, reports, stored)
+        return episodes
+
+    def _keep(self, episode: Episode, stored: Run) -> tuple[Report | None, list[Path]]:
+        """Store the episode, and write its report where the person wants it."""
+        from quaere.chat.reports import bind_report
+        from quaere.cli.report_files import write_report
+
+        report = bind_report(episode)
+        stored.add_episode(episode, report_scores(report) if report else None)
+        files: list[Path] = []
+        if report is not None and self.place is not None:
+            files = write_report(report, self.place, report.question.id, self.index, self.args.index)
+        if self.args.json:
+            print(json.dumps(_row(episode, report, files, stored)))
+        return report, files
+
+    def _print_table(self, questions: list[Question], reports: list[Report | None], stored: Run) -> None:
+        from rich.table import Table
+        from rich.text import Text
+
+        from quaere.cli.episode_view import printable, trim
+
+        table = Table("question", "conclusion", "statements", "citations", "unresolved", box=None, pad_edge=False)
+        for question, report in zip(questions, reports, strict=True):
+            cells = [trim(question.text, 60), trim(report.conclusion, 60) if report else "(no report)"]
+            if report:
+                cells += [str(len(report.statements)), str(len(report.citations)), str(len(report.unresolved))]
+            table.add_row(*(Text(printable(cell)) for cell in cells))
+        self.console.print(table)
+        written = [report for report in reports if report]
+        num_citations = sum(len(report.citations) for report in written)
+        num_lost = sum(len(report.unresolved) for report in written)
+        line = f"{len(reports)} questions, {len(written)} reports, {num_citations} citations"
+        if num_citations:
+            line += f", {num_citations - num_lost} resolved ({1 - num_lost / num_citations:.0%}), {num_lost} unresolved"
+        self.console.print(line, style="bold", markup=False)
+        if self.place is not None:
+            self.console.print(str(self.place.path), markup=False, soft_wrap=True)
+        self.console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
+
+
+def report_scores(report: Report) -> dict[str, float]:
+    """How well a report is founded, as numbers kept with its episode."""
+    return {
+        "report/num_statements": float(len(report.statements)),
+        "report/num_citations": float(len(report.citations)),
+        "report/num_unresolved": float(len(report.unresolved)),
+        "report/resolved_share": report.resolved_share,
+    }
+
+
+def _row(episode: Episode, report: Report | None, files: list[Path], stored: Run) -> dict[str, Any]:
+    from quaere.cli.report_view import report_row
+    from quaere.records import ReportTask
+
+    assert isinstance(episode.task, ReportTask)
+    row: dict[str, Any] = {"question": episode.task.question.text}
+    row |= report_row(report) if report else {"report": None}
+    return row | {
+        "end": episode.end,
+        "searches": [result.query for turn in episode.turns for result in turn.results],
+        "failures": [f"{turn.failure.boundary}: {turn.failure.message}" for turn in episode.turns if turn.failure],
+        "files": [str(file) for file in files],
+        "run": str(stored.path),
+        "episode": episode.id,
+    }

@@ -1,0 +1,108 @@
+"""Where reports are written to, and where the documents they cite lie from there.
+
+place = report_place(Path("report.html"))       # one page
+place = report_place(Path("reports"))           # a folder: NAME.md and NAME.html for every report
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from quaere.chat.reportpages import to_html, to_markdown
+from quaere.errors import BadInput
+from quaere.records import Passage, Report
+from quaere.search.index import Index
+
+_SUFFIXES: dict[str, Literal["md", "html"]] = {".md": "md", ".markdown": "md", ".html": "html", ".htm": "html"}
+_DOCUMENTS = "documents"
+
+
+class ReportPlace(Struct, frozen=True):
+    """A page to be written, or a folder for pages.
+
+    ReportPlace(path=Path("report.html"), kind="html")
+    """
+
+    path: Path
+    kind: Literal["md", "html", "folder"]
+
+    @property
+    def folder(self) -> Path:
+        """The folder that pages are written to."""
+        return self.path if self.kind == "folder" else self.path.parent
+
+
+def report_place(out: Path, num_reports: int = 1) -> ReportPlace:
+    """What `--out` names; refused now rather than after the work if nothing can be written there."""
+    kind = "folder" if out.is_dir() or not out.suffix else _SUFFIXES.get(out.suffix.lower())
+    if kind is None:
+        raise BadInput(f"--out {out} is neither a page nor a folder", hint="--out report.md, report.html or a folder")
+    if kind != "folder" and num_reports > 1:
+        raise BadInput(f"--out {out} is one page, and there are {num_reports} reports", hint="--out FOLDER")
+    place = ReportPlace(out, kind)
+    try:
+        place.folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(place.folder, os.W_OK)
+    except OSError as error:
+        raise BadInput(f"cannot write to {place.folder}: {error.strerror}") from error
+    if not writable:
+        raise BadInput(f"cannot write to {place.folder}: it may not be written to")
+    return place
+
+
+def write_report(report: Report, place: ReportPlace, name: str, index: Index | None, index_name: str) -> list[Path]:
+    """Write the page, or both kinds of page into the folder; says which files.
+
+    In a folder, cited documents that are no files of their own (rows of JSON Lines) are written beside the pages, so
+    that every source can be opened.
+    """
+
+    def link(passage: Passage) -> str:
+        return _document_path(passage, place, index)
+
+    stem = _file_name(name)
+    paths = {"md": place.folder / f"{stem}.md", "html": place.folder / f"{stem}.html"}
+    wanted = paths if place.kind == "folder" else {place.kind: place.path}
+    for kind, path in wanted.items():
+        page = (to_markdown if kind == "md" else to_html)(report, link, index=index_name)
+        _write(path, page)
+    return list(wanted.values())
+
+
+def _document_path(passage: Passage, place: ReportPlace, index: Index | None) -> str:
+    """The path from the page to the document, written down first if need be; "" where there is no such file."""
+    if index is None:
+        return ""
+    file = index.document_file(passage.doc_id)
+    if file is None and place.kind == "folder":
+        file = place.folder / _DOCUMENTS / f"{_file_name(passage.doc_id)}.txt"
+        file.parent.mkdir(exist_ok=True)
+        _write(file, index.document(passage.doc_id))
+    if file is None:
+        return ""
+    try:
+        return Path(os.path.relpath(file, place.folder)).as_posix()
+    except ValueError:  # on another drive
+        return ""
+
+
+def _file_name(name: str) -> str:
+    """A name that any file system takes; one that had to be changed gets a digest, so that two stay two.
+
+    _file_name("q1") -> "q1"; _file_name("../a b") -> "a-b-3f1c09d2"
+    """
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:80].strip(".-")
+    return safe if safe == name else f"{safe or 'report'}-{blake2b(name.encode(), digest_size=4).hexdigest()}"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8", newline="")
+    except OSError as error:
+        raise BadInput(f"cannot write {path}: {error.strerror}") from error

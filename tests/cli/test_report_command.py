@@ -1,0 +1,160 @@
+"""`quaere report`: what a person reads, what is written, what JSON holds, and one clear line for every bad input."""
+
+import json
+import re
+from urllib.parse import unquote
+
+import pytest
+
+import tiny
+from quaere.chat.rendering import Renderer
+from quaere.cli.main import main
+from quaere.policies.scripted import ScriptedSampler
+from quaere.rollout.policy import TokenPolicy
+from quaere.runs import Run
+from reporting import answer, search
+
+HALM = "Orsolya Venn built the Halm bridge in 1702."
+TEXT = "Orsolya Venn built the bridge [1]. She paid for it [5].\n\nConclusion: It is hers [1]."
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    root = tmp_path_factory.mktemp("report")
+    docs = root / "docs" / "old stone"
+    docs.mkdir(parents=True)
+    (docs / "halm.md").write_text(f"# Halm bridge\n\nIt crosses the Oss. {HALM}\n", encoding="utf-8")
+    (root / "docs" / "oss.txt").write_text("The Oss rises in the Korrin hills.\n", encoding="utf-8")
+    assert main(["index", str(root / "docs"), "--out", str(root / "index")]) == 0
+    rows = [{"id": "r/1", "title": "Halm bridge", "text": HALM}, {"id": "r/2", "title": "Oss", "text": "It is long."}]
+    (root / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["index", str(root / "rows.jsonl"), "--out", str(root / "rows-index")]) == 0
+    asked = [{"id": f"q{n}", "question": f"What is known of bridge {n}?"} for n in range(3)]
+    (root / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    return root
+
+
+@pytest.fixture
+def says(monkeypatch):
+    """Let whatever model is opened say these turns; the loop, the index and the search are the real ones."""
+
+    def script(turns):
+        tokenizer = tiny.tokenizer()
+
+        def opened(model, **engine):
+            return TokenPolicy(ScriptedSampler(tokenizer, turns, name=model), Renderer(tokenizer))
+
+        monkeypatch.setattr("quaere.rollout.policy.open_policy", opened)
+
+    return script
+
+
+def report(place, *more, index="index"):
+    where = ["--index", str(place / index), "--runs", str(place / "runs"), "--model", "scripted-one"]
+    return main(["report", *more, *where])
+
+
+def test_turns_then_the_report_with_its_sources_and_counts(place, says, capsys):
+    says({"report-r0": [search("Halm bridge builder"), answer(TEXT)]})
+    assert report(place, "Who built it?") == 0
+    out = capsys.readouterr().out
+    shown = " ".join(out.split())
+    assert "Turn 1" in shown and "→ searches: Halm bridge builder" in shown and TEXT.split("\n")[0] in shown
+    assert "[1] Halm bridge old stone/halm.md 0-" in shown
+    assert "3 statements, 3 of them cited; 3 citations, 2 resolved (67 %), 1 unresolved unresolved: [5]" in shown
+    with Run.open(out.rsplit("quaere runs show", 1)[1].strip()) as run:
+        assert run.info.kind == "report" and run.info.settings["guided"] is False
+        (row,) = run.index()
+        assert row.metrics["report/num_unresolved"] == 1
+        assert run.episode("report-r0").outcome.text == TEXT
+
+
+@pytest.mark.parametrize("name", ["report.md", "sub/report.html"])
+def test_a_page_links_to_the_document(place, says, tmp_path, name):
+    says({"report-r0": [search("Halm bridge builder"), answer(TEXT)]})
+    assert report(place, "Who built it?", "--out", str(tmp_path / name)) == 0
+    page = (tmp_path / name).read_text(encoding="utf-8")
+    assert "no such source" in page and "Unresolved citations" in page
+    (path,) = re.findall(r"[(\"](\./[^#\"]+)#:~:text=", page)
+    assert "old%20stone" in path
+    assert HALM in (tmp_path / name).parent.joinpath(unquote(path)).read_text(encoding="utf-8")
+    assert {file.name for file in tmp_path.rglob("*") if file.is_file()} == {name.rpartition("/")[2]}
+
+
+def test_a_folder_gets_both_pages_and_documents_that_were_no_files(place, says, tmp_path, capsys):
+    turns = [search("Halm bridge builder"), answer(TEXT)]
+    says({"q0-r0": turns, "q1-r0": [answer("Nothing is known [1].")], "q2-r0": ["hm"] * 10})
+    asked = ["--questions", str(place / "questions.jsonl")]
+    assert report(place, *asked, "--out", str(tmp_path / "out"), index="rows-index") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "3 questions, 2 reports, 4 citations, 2 resolved (50%), 2 unresolved" in shown and "(no report)" in shown
+    files = {file.relative_to(tmp_path / "out").as_posix() for file in (tmp_path / "out").rglob("*") if file.is_file()}
+    (document,) = [name for name in files if name.startswith("documents/")]
+    assert files == {"q0.md", "q0.html", "q1.md", "q1.html", document}
+    for name in ("q0.md", "q0.html"):
+        page = (tmp_path / "out" / name).read_text()
+        (path,) = re.findall(r"[(\"](\./[^#\"]+)#:~:text=", page)
+        assert (tmp_path / "out" / unquote(path)).read_text() == HALM
+
+
+def test_json_has_everything(place, says, capsys):
+    says({"report-r0": [search("Halm bridge builder"), answer(TEXT)]})
+    assert report(place, "Who built it?", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["report"] == TEXT and found["conclusion"] == "It is hers [1]." and found["end"] == "answered"
+    assert (found["citations"], found["unresolved"]) == ([1, 5, 1], [5])
+    assert found["resolved_share"] == pytest.approx(2 / 3) and found["searches"] == ["Halm bridge builder"]
+    assert all(TEXT[said["start"] : said["end"]] == said["text"] for said in found["statements"])
+    (source,) = found["sources"]
+    assert source["doc_id"] == "old stone/halm.md" and HALM in source["text"] and source["number"] == 1
+    says({"report-r0": ["hm"] * 10})
+    assert report(place, "Who built it?", "--json", "--max-turns", "2") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["report"] is None and found["end"] == "turn_limit" and len(found["failures"]) == 2
+
+
+def test_a_model_that_was_taught_to_write_is_reminded_only(place, says, tmp_path, capsys):
+    taught = tmp_path / "taught"
+    taught.mkdir()
+    (taught / "quaere.json").write_text('{"recipe": "score", "style": "brief", "limits": {"max_turns": 4}}')
+    says({"report-r0": [answer(TEXT)]})
+    where = ["--index", str(place / "index"), "--runs", str(place / "runs"), "--model", str(taught), "--json"]
+    assert main(["report", "Who?", *where, "--topk", "2"]) == 0
+    with Run.open(json.loads(capsys.readouterr().out)["run"]) as run:
+        settings = run.info.settings
+        assert (settings["style"], settings["max_turns"], settings["topk"]) == ("brief", 4, 2)
+
+
+def test_a_real_if_tiny_model_is_guided_to_a_report_or_a_limit(place, tmp_path, capsys):
+    tiny.model().save_pretrained(tmp_path / "model")
+    tiny.tokenizer().save_pretrained(tmp_path / "model")
+    where = ["--index", str(place / "index"), "--model", str(tmp_path / "model"), "--runs", str(tmp_path / "runs")]
+    assert main(["report", "Who?", *where, "--guided", "--turn-tokens", "8", "--max-turns", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["end"] in ("answered", "turn_limit") and found["episode"] == "report-r0"
+
+
+def bad(capsys, argv, *words):
+    assert main(argv) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("loading")]
+    assert 1 <= len(lines) <= 2 and lines[0].startswith("quaere: "), lines
+    for word in words:
+        assert word in lines[0], lines
+
+
+def test_bad_input_gets_one_clear_line(place, tmp_path, capsys):
+    index, runs = ["--index", str(place / "index")], ["--runs", str(tmp_path / "runs")]
+    bad(capsys, ["report", *index], "give one question")
+    bad(capsys, ["report", " ", *index], "the question is empty")
+    bad(capsys, ["report", "Who?", "--index", str(tmp_path / "none")], "does not exist")
+    bad(capsys, ["report", "Who?", *index, "--topk", "0"], "--topk must be at least 1")
+    bad(capsys, ["report", "Who?", *index, "--temperature", "-1"], "--temperature")
+    bad(capsys, ["report", "Who?", *index, "--out", str(tmp_path / "r.pdf")], "neither a page nor a folder")
+    asked = ["--questions", str(place / "questions.jsonl")]
+    bad(capsys, ["report", *asked, *index, "--out", str(tmp_path / "r.md")], "one page", "3 reports")
+    (tmp_path / "file").write_text("")
+    bad(capsys, ["report", "Who?", *index, "--out", str(tmp_path / "file" / "r.md")], "cannot write to")
+    bad(capsys, ["report", "Who?", *index, "--out", str(tmp_path / "file")], "cannot write to")
+    bad(capsys, ["report", "Who?", *index, *runs, "--model", "no/such-model"], "unknown model no/such-model")
+    bad(capsys, ["report", "Who?", *index, *runs, "--model", "openai:m@http://127.0.0.1:9/v1"], "127.0.0.1:9")
+    bad(capsys, ["report", "Who?", "--index", "http://127.0.0.1:9", *runs], "127.0.0.1:9")

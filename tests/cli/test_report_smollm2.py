@@ -1,0 +1,39 @@
+"""The embedded model writes reports on a small world: slow, and weak, but what it cites is held against what it saw."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from quaere.cli.main import main
+
+pytestmark = [pytest.mark.model, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    root = tmp_path_factory.mktemp("world")
+    assert main(["world", "--seed", "7", "--articles", "200", "--questions", "5", "--out", str(root / "world")]) == 0
+    assert main(["index", str(root / "world" / "corpus.jsonl"), "--out", str(root / "index")]) == 0
+    return root
+
+
+def test_five_reports_cite_and_what_they_cite_is_told_apart(place, capsys):
+    asked = ["--questions", str(place / "world" / "questions.jsonl"), "--limit", "5"]
+    where = ["--index", str(place / "index"), "--runs", str(place / "runs"), "--out", str(place / "reports")]
+    assert main(["report", *asked, *where, "--model", "smollm2-135m", "--json"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert len(found) == 5
+    written = [row for row in found if row["report"]]
+    citations = [number for row in written for number in row["citations"]]
+    unresolved = [number for row in written for number in row["unresolved"]]
+    print(f"{len(written)} reports, {len(citations)} citations, {len(citations) - len(unresolved)} resolved")
+    assert len(citations) >= 3
+    for row in written:
+        known = {source["number"] for source in row["sources"]}
+        assert row["unresolved"] == [number for number in row["citations"] if number not in known]
+        for file in row["files"]:
+            page = Path(file).read_text(encoding="utf-8")
+            assert len(re.findall("no such source", page)) == len(row["unresolved"])
+            assert ("Unresolved citations" in page) == bool(row["unresolved"])
