@@ -89,11 +89,18 @@ def test_the_writer_is_told_by_what_it_is_judged():
 
 def test_a_guided_writer_is_opened_for():
     guided = ReportWriter(guided=True)
-    assert [guided.prefix(0, False), guided.prefix(1, False), guided.prefix(2, True)] == ["<search>"] * 2 + ["<answer>"]
+    opened = [guided.prefix(0, False), guided.prefix(1, False), guided.prefix(2, True)]
+    assert opened == ["<search>", "<search>", "<answer>[1]"]
+    assert "\n" in guided.stop and "\n" not in ReportWriter().stop
+    assert guided.read("<search>the Oss\n") == Search(("the Oss",))
+    assert guided.read("<answer>[1] says so. [2") == Answer("[1] says so. [2")
+    assert isinstance(guided.read("so\n"), Malformed) and isinstance(guided.read("<answer>\n"), Malformed)
     assert ReportWriter().prefix(0, True) == ""
     examples = [message for message in guided.opening(ReportTask(Question("q", "Why?"))) if message.role == "assistant"]
     actions = [guided.read(message.text) for message in examples]
-    assert [type(action) for action in actions] == [Search, Search, Answer]
+    assert [type(action) for action in actions] == [Search, Answer] * 2
+    for action in actions[1::2]:
+        assert all(statement.citations for statement in split_statements(action.text))
 
 
 # --------------------------------------------------------------------------------------------------------- numbering

@@ -45,6 +45,7 @@ def test_what_cites(text, numbers):
             "It rises at Korrin. [2] It is short.[1][3]",
             [("It rises at Korrin. [2]", (2,)), ("It is short.[1][3]", (1, 3))],
         ),
+        ("[1] It is short. [2] It is so. [3]", [("[1] It is short.", (1,)), ("[2] It is so. [3]", (2, 3))]),
         ("It is short. [2] says so.", [("It is short.", ()), ("[2] says so.", (2,))]),
         ('"It is short." (So they say.) **It is.** Fine', 4),
         (

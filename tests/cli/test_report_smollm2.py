@@ -11,25 +11,32 @@ from quaere.cli.main import main
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 
+# Passages of a sentence or two: it copies one to its end before it goes on to the next.
+SHORT = ["--chunk-words", "25", "--row-words", "25"]
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     root = tmp_path_factory.mktemp("world")
     assert main(["world", "--seed", "7", "--articles", "200", "--questions", "5", "--out", str(root / "world")]) == 0
-    assert main(["index", str(root / "world" / "corpus.jsonl"), "--out", str(root / "index")]) == 0
+    assert main(["index", str(root / "world" / "corpus.jsonl"), "--out", str(root / "index"), *SHORT]) == 0
     return root
 
 
 def test_five_reports_cite_and_what_they_cite_is_told_apart(place, capsys):
     asked = ["--questions", str(place / "world" / "questions.jsonl"), "--limit", "5"]
     where = ["--index", str(place / "index"), "--runs", str(place / "runs"), "--out", str(place / "reports")]
-    assert main(["report", *asked, *where, "--model", "smollm2-135m", "--json"]) == 0
+    assert main(["report", *asked, *where, "--model", "smollm2-135m", "--dtype", "float32", "--json"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
     assert len(found) == 5
     written = [row for row in found if row["report"]]
     citations = [number for row in written for number in row["citations"]]
     unresolved = [number for row in written for number in row["unresolved"]]
-    print(f"{len(written)} reports, {len(citations)} citations, {len(citations) - len(unresolved)} resolved")
-    assert len(citations) >= 3
+    # The first citation of a guided report is ours, not the model's: only what it wrote itself counts here.
+    num_own = len(citations) - len(written)
+    num_resolved = len(citations) - len(unresolved)
+    print(f"{len(written)} reports, {len(citations)} citations, {num_own} its own, {num_resolved} resolved")
+    assert num_own >= 3
     for row in written:
         known = {source["number"] for source in row["sources"]}
         assert row["unresolved"] == [number for number in row["citations"] if number not in known]

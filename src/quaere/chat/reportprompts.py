@@ -32,10 +32,11 @@ Cite only numbers you were shown, and write no list of sources: it is added for 
 
 BRIEF_SYSTEM = "Write a report on the question and cite the passages. Think, then search or answer."
 
-# Short, because every further word costs a small model more than it helps.
+# Short, because every further word costs a small model more than it helps. A number before each sentence is easier for
+# it than one behind: it then goes on to the next passage as it copies.
 GUIDED_SYSTEM = """\
-You write short reports from documents. To search, write <search>your query</search>. To finish, write \
-<answer>your report</answer>. End every sentence of the report with the number of the passage it comes from, as [1]."""
+You write short reports. First write a query between <search> and </search>. Passages with numbers come back. Then \
+write a report between <answer> and </answer>: one sentence on each passage, with its number."""
 
 FINISH = "put the report between <answer> and </answer>"
 
@@ -73,20 +74,43 @@ def describe_rubric(rubric: Rubric, pool: Sequence[Dimension], style: PromptStyl
     return tuple(parts)
 
 
-def worked_report() -> list[Message]:
-    """A short episode on invented facts, as messages that open a guided one."""
-    town = "[1]\nFerrin town hall\nThe town hall of Ferrin was finished in 1811. Marta Oleen painted its ceiling."
-    painter = "[2]\nMarta Oleen\nMarta Oleen was a painter. She learned her trade in the port of Sall."
-    report = (
-        "The town hall of Ferrin was finished in 1811 [1]. Its ceiling was painted by Marta Oleen [1]. She was a "
-        "painter who learned her trade in the port of Sall [2].\n\nConclusion: The ceiling is the work of a painter "
-        "from Sall [2]."
-    )
-    return [
-        Message("user", ("Question:\nWho painted the ceiling of the town hall in Ferrin, and what is known of her?",)),
-        Message("assistant", ("<search>Ferrin town hall ceiling painted by</search>",)),
-        Message("user", (town,), tag=RESULTS_TAG),
-        Message("assistant", ("<search>Marta Oleen painter</search>",)),
-        Message("user", (painter,), tag=RESULTS_TAG),
-        Message("assistant", (f"<answer>{report}</answer>",)),
-    ]
+# Question, query, passages with their titles, report: all invented.
+_EXAMPLES = (
+    (
+        "Who painted the ceiling of the town hall in Ferrin?",
+        "Ferrin town hall ceiling painter",
+        (
+            "Ferrin town hall\nThe town hall of Ferrin was finished in 1811. Marta Oleen painted its ceiling over "
+            "three winters.",
+            "Marta Oleen\nMarta Oleen was a painter of ships. She learned her trade in the port of Sall.",
+            "Sall\nSall is a port in the south. Its harbour freezes every winter.",
+        ),
+        "[1] Ferrin town hall: Marta Oleen painted its ceiling over three winters. [2] Marta Oleen: She was a painter "
+        "of ships. [3] Sall: It is a port in the south. Conclusion: Marta Oleen painted it [1].",
+    ),
+    (
+        "What did the ferry Blue Heron carry?",
+        "Blue Heron ferry carried",
+        (
+            "River ferries\nThree ferries cross the river at Brum. The oldest is the Blue Heron.",
+            "Blue Heron\nThe Blue Heron is a ferry built of oak. For forty years she brought the mail across.",
+            "Brum\nBrum is a village of fishermen. It has no bridge.",
+        ),
+        "[1] River ferries: Three ferries cross the river at Brum. [2] Blue Heron: For forty years she brought the "
+        "mail across. [3] Brum: It has no bridge. Conclusion: She carried the mail [2].",
+    ),
+)
+
+
+def worked_reports() -> list[Message]:
+    """Two short episodes on invented facts, as messages that open a guided one."""
+    messages: list[Message] = []
+    for question, query, passages, report in _EXAMPLES:
+        shown = "\n\n".join(f"[{number}]\n{passage}" for number, passage in enumerate(passages, start=1))
+        messages += [
+            Message("user", (f"Question:\n{question}",)),
+            Message("assistant", (f"<search>{query}</search>",)),
+            Message("user", (shown,), tag=RESULTS_TAG),
+            Message("assistant", (f"<answer>{report}</answer>",)),
+        ]
+    return messages

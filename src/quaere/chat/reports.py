@@ -27,7 +27,7 @@ from msgspec import structs
 from quaere.chat.dimensions import POOL
 from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.prompts import PromptStyle
-from quaere.chat.reportprompts import FINISH, RESULTS_TAG, describe_rubric, report_system, worked_report
+from quaere.chat.reportprompts import FINISH, RESULTS_TAG, describe_rubric, report_system, worked_reports
 from quaere.chat.results import format_results
 from quaere.chat.statements import Citation, extract_conclusion, find_citations, split_statements
 from quaere.chat.tagged import read_query
@@ -68,13 +68,13 @@ class ReportWriter:
     """Writes a cited report on a question.
 
     `pool` says what the dimensions of a task's rubric mean. `guided` helps models too small to follow the protocol
-    untrained: a shorter prompt, a worked example, every turn begun as a search and the last one as the report. The
-    policy still writes every query, every sentence and every citation.
+    untrained: a shorter prompt, two worked examples, every turn begun as a search and the last one as a report on
+    passage [1]. A turn then is one line, and needs no closing tag. The policy still writes every query, every sentence
+    and every further citation.
 
         ReportWriter().read("<answer>The Oss rises at Korrin [1].</answer>") -> Answer("The Oss rises at Korrin [1].")
     """
 
-    stop: tuple[str, ...] = ("</search>", "</answer>")
     tools: tuple[ToolSchema, ...] = ()
     marks: tuple[str, ...] = ()
 
@@ -83,25 +83,28 @@ class ReportWriter:
         self.style = style
         self.guided = guided
         self.pool = tuple(pool)
+        self.stop: tuple[str, ...] = ("</search>", "</answer>", "\n") if guided else ("</search>", "</answer>")
 
     def opening(self, task: Task) -> list[Message]:
-        """System prompt, a worked example if guided, then the question and what the report will be judged by."""
+        """System prompt, worked examples if guided, then the question and what the report will be judged by."""
         if not isinstance(task, ReportTask):
             raise TypeError(f"{self.name} writes reports; it got a {type(task).__name__}")
         parts: tuple[Part, ...] = ("Question:\n", Quoted(task.question.text))
         if task.rubric is not None:
             parts += describe_rubric(task.rubric, self.pool, self.style)
         system = Message("system", (report_system(self.style, guided=self.guided),))
-        return [system, *(worked_report() if self.guided else ()), Message("user", parts)]
+        return [system, *(worked_reports() if self.guided else ()), Message("user", parts)]
 
     def prefix(self, turn: int, is_last: bool) -> str:
         """In a guided episode, open every turn as a search and the last as the report."""
         if not self.guided:
             return ""
-        return "<answer>" if is_last else "<search>"
+        return "<answer>[1]" if is_last else "<search>"
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The first search or report outside a thought."""
+        if self.guided:
+            text = _closed(text)
         for block in find_blocks(text, ("think", "search", "answer")):
             if block.name == "search":
                 return read_query(block)
@@ -126,6 +129,17 @@ class ReportWriter:
         # No placeholder stands between the tags here: small models hand it in as their query.
         search = "put a query between <search> and </search>"
         return Message("user", (f"That turn could not be used: {reason}. To search, {search}; to finish, {FINISH}.",))
+
+
+def _closed(text: str) -> str:
+    """A guided turn, which was opened with a tag, closed with the same where it was not.
+
+    _closed("<search>the Oss\\n") -> "<search>the Oss\\n</search>"
+    """
+    for name in ("search", "answer"):
+        if text.startswith(f"<{name}>") and f"</{name}>" not in text:
+            return f"{text}</{name}>"
+    return text
 
 
 def _read_report(block: Block) -> Answer | Malformed:

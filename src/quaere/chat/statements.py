@@ -61,7 +61,7 @@ def split_statements(text: str) -> tuple[Statement, ...]:
 
     Items of lists are split like paragraphs. Headings, labels and rules are no statements, unless they cite something:
     every citation of the text is a citation of one statement. Citations right behind a full stop belong to the sentence
-    before it, if another one begins behind them.
+    before it, if that has none yet and another one begins behind them.
 
         split_statements("It is short.[2] [1] says so.")[0].citations -> (2,)
     """
@@ -129,7 +129,7 @@ def _sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     label = _LABEL.match(text, start, end)
     cursor = label.end() if label else start
     for found in _END.finditer(text, cursor, end):
-        stop = _sentence_end(text, found, start, end)
+        stop = _sentence_end(text, found, cursor, end)
         if stop is not None:
             yield from _trimmed(text, cursor, stop)
             cursor = stop
@@ -143,8 +143,10 @@ def _sentence_end(text: str, found: re.Match[str], start: int, end: int) -> int 
     space = _SPACE.match(text, behind, end)
     following = text[space.end() : space.end() + 1] if space and space.end() < end else ""
     before = text[max(start, found.start() - _TAIL_CHARS) : found.start()]
-    if following.islower():
-        return found.end() if cited else None  # "[2] says so" begins a sentence
+    if following.islower() and not cited:
+        return None
+    if cited and following and (following.islower() or _CITATION.search(text, start, found.start())):
+        return found.end()  # "[2] says so" begins a sentence, and so does "[2] So it is" where citations come first
     if found.group() == "." and not cited and _is_abbreviation(before, following):
         return None
     return behind

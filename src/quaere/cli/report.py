@@ -50,13 +50,13 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--guided",
         action=argparse.BooleanOptionalAction,
-        help="open every turn as a search and the last as the report, for models too small to follow the protocol "
+        help="open every turn as a search and the last as a report on [1], for models too small to follow the protocol "
         "(default: only for models of the catalogue that need it)",
     )
     limits = parser.add_argument_group("limits", "default: as the model was trained to write, else as said here")
-    limits.add_argument("--max-turns", type=int, metavar="N", help="turns the model may take (10; guided: 3)")
+    limits.add_argument("--max-turns", type=int, metavar="N", help="turns the model may take (10; guided: 2)")
     limits.add_argument("--topk", type=int, metavar="N", help="passages per search (3)")
-    limits.add_argument("--turn-tokens", type=int, metavar="N", help="tokens per turn (2048; guided: 256)")
+    limits.add_argument("--turn-tokens", type=int, metavar="N", help="tokens per turn (2048; guided: 128)")
     limits.add_argument("--sequence-tokens", type=int, metavar="N", help="tokens in all (12288; guided: 4096)")
     sampling = parser.add_argument_group("sampling")
     sampling.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default)")
@@ -106,7 +106,7 @@ def _arrange(args: argparse.Namespace) -> tuple[ReportWriter, Limits]:
     guided = needs_guide(args.model) if args.guided is None else args.guided
     limits = Limits(max_turns=10, turn_tokens=2048, sequence_tokens=12288, tool_response_tokens=1024)
     if guided:
-        limits = Limits(max_turns=3, turn_tokens=256, sequence_tokens=4096)
+        limits = Limits(max_turns=2, turn_tokens=128, sequence_tokens=4096, tool_response_tokens=320)
     if taught and notes.limits:
         limits = notes.limits
     given = {key: getattr(args, key) for key in LIMITS if getattr(args, key) is not None}
