@@ -91,11 +91,27 @@ def test_markdown_links_to_the_source_and_from_there_to_the_document():
     assert "characters 40 to 105" in page.text and OSS.text in page.text
 
 
+@pytest.mark.parametrize(
+    ("text", "fragment"),
+    [
+        ("The Oss, a river.", "The Oss, a river."),
+        ("a b c d e f g h i j k l", "a b c d e f g h i j k l"),
+        ("a b c d e f g h i j k l m", "a b c d e f,h i j k l m"),
+        ("# The Oss\n\nIt rises.", "The Oss,It rises."),
+        ("\n \n", ""),
+    ],
+)
+def test_a_fragment_names_the_passage_by_words_that_do_not_overlap(text, fragment):
+    page = Page(to_html(make("So [1].", [passage(text)]), to_file))
+    (address,) = [link for link in page.links if link.startswith("./")]
+    assert unquote(address).partition("#:~:text=")[2] == fragment
+
+
 def test_markdown_marks_and_lists_what_is_unresolved():
     page = rendered(to_markdown(REPORT, no_file, index="docs-index"))
     assert "It is long [1][7: no such source]." in page.text and "[8: no such source]" in page.text
     assert "Unresolved citations" in page.text and "[1, 7] in: It is long [1, 7]." in page.text
-    assert "document rivers.md, of the index docs-index, characters 40 to 105" in page.text
+    assert "document rivers.md of the index docs-index, characters 40 to 105" in page.text
     assert all(link.startswith("#source-1") for link in page.links)
     clean = to_markdown(make("So [1].", [OSS]), no_file)
     assert "nresolved citations" not in clean and "no such source" not in clean

@@ -57,8 +57,9 @@ def _line(text: str) -> str:
 
 
 def _place(source: Source, index: str) -> str:
-    where = f"of the index {index}, " if index else ""
-    return f"{where}characters {source.passage.start} to {source.passage.end}"
+    """Where the passage stands, behind its document's name; `index` where that is no file."""
+    where = f" of the index {index}" if index else ""
+    return f"{where}, characters {source.passage.start} to {source.passage.end}"
 
 
 def _address(source: Source, link: Link) -> str:
@@ -68,15 +69,15 @@ def _address(source: Source, link: Link) -> str:
 
 
 def _fragment(text: str) -> str:
-    """A text fragment: the first and the last words of the passage, each from a line of its own.
+    """A text fragment: the passage if it is short, else its first and its last words, which may not overlap.
 
     _fragment("The Oss rises.") -> "#:~:text=The%20Oss%20rises."
     """
     lines = [words for line in text.splitlines() if (words := _WORD.findall(line.lstrip("#*->+ \t")))]
     if not lines:
         return ""
-    first = lines[0][:_NUM_FRAGMENT_WORDS]
-    ends = [first, lines[-1][-_NUM_FRAGMENT_WORDS:]] if len(lines) > 1 or len(lines[0]) > len(first) else [first]
+    is_short = len(lines) == 1 and len(lines[0]) <= 2 * _NUM_FRAGMENT_WORDS
+    ends = lines if is_short else [lines[0][:_NUM_FRAGMENT_WORDS], lines[-1][-_NUM_FRAGMENT_WORDS:]]
     # A dash has a meaning of its own in a fragment.
     return "#:~:text=" + ",".join(quote(" ".join(words), safe="").replace("-", "%2D") for words in ends)
 
@@ -168,9 +169,8 @@ def _markdown_source(source: Source, link: Link, index: str) -> str:
     text = _clean(passage.text)
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
     title = f" **{_escape(passage.title)}**," if passage.title.strip() else ""
-    head = (
-        f'<a id="source-{source.number}"></a>**\\[{source.number}\\]**{title} {name}, {_escape(_place(source, index))}'
-    )
+    place = _PUNCTUATION.sub(r"\\\1", _place(source, "" if address else _line(index)))
+    head = f'<a id="source-{source.number}"></a>**\\[{source.number}\\]**{title} {name}{place}'
     return f"{head}\n\n{fence}text\n{text}\n{fence}"
 
 
@@ -283,7 +283,7 @@ def _html_source(source: Source, link: Link, index: str) -> str:
     return (
         f'<div class="source" id="source-{source.number}">\n<p>[{source.number}] '
         f"<strong>{_html(_line(passage.title))}</strong><br>\n"
-        f'<span class="place">{name}, {_html(_place(source, index))}</span></p>\n'
+        f'<span class="place">{name}{_html(_place(source, "" if address else index))}</span></p>\n'
         f"<blockquote>{_html(passage.text)}</blockquote>\n</div>"
     )
 
