@@ -16,6 +16,7 @@ COMMANDS = (
     "search",
     "serve_search",
     "world",
+    "questions",
     "models",
     "ask",
     "report",

@@ -18,8 +18,9 @@ from msgspec import Struct
 
 from quaere.errors import BadInput
 from quaere.records import Evidence
+from quaere.worlds.openquestions import KnownFact, OpenGold
 from quaere.worlds.questions import GoldQuestion
-from quaere.worlds.world import World
+from quaere.worlds.world import World, generate_world
 
 GENERATOR_VERSION = 1  # raise it whenever the same seed gives other bytes
 CORPUS, QUESTIONS, MANIFEST = "corpus.jsonl", "questions.jsonl", "world.json"
@@ -69,6 +70,21 @@ class QuestionLine(Struct, frozen=True):
     set: str
 
 
+class ReportLine(Struct, frozen=True):
+    """A line of a file of open-ended questions; `facts` and `unknown` are for evaluation alone.
+
+    {"id": "e7-r0-00003", "question": "What is known of the Oss?", "kind": "overview", "entities": ["e7-000012"], ...}
+    """
+
+    id: str
+    question: str
+    kind: str
+    entities: tuple[str, ...]
+    facts: tuple[KnownFact, ...]
+    unknown: tuple[str, ...]
+    set: str
+
+
 class Manifest(Struct, frozen=True):
     """What `world.json` says.
 
@@ -110,6 +126,31 @@ def write_world(
     finally:
         shutil.rmtree(partial, ignore_errors=True)  # already gone when all went well
     return manifest
+
+
+def open_world(folder: Path) -> World:
+    """The world that a folder of `write_world` holds, made once more from what its `world.json` says.
+
+    open_world(Path("demo")).entities[12].title == "River Oss"
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except OSError as error:
+        raise BadInput(f"{folder} holds no world: {MANIFEST} cannot be read", hint="quaere world --out DIR") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: {error}") from error
+    if manifest.generator_version != GENERATOR_VERSION:
+        raise BadInput(
+            f"{folder} is of generator version {manifest.generator_version}, and this is {GENERATOR_VERSION}",
+            hint="write the world again: quaere world --force",
+        )
+    return generate_world(manifest.seed, manifest.num_articles, manifest.family)
+
+
+def report_line(asked: OpenGold) -> ReportLine:
+    """The open-ended question as it is written to disk."""
+    return ReportLine(asked.id, asked.text, asked.kind, asked.entities, asked.facts, asked.unknown, asked.family)
 
 
 def check_destination(out: Path, force: bool) -> None:

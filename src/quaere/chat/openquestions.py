@@ -1,0 +1,180 @@
+"""Open-ended questions, which a report answers and a name does not: how they are worded, and how a model writes one.
+
+    fill_form("How do {X} and {Y} compare?", X="the Oss", Y="the Ild") -> "How do the Oss and the Ild compare?"
+
+Forms come in two sets, which share none: one for practice, and one for everything else, so that a model is never
+measured on a wording it was taught by.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
+
+from quaere.chat.messages import Message, Quoted
+from quaere.chat.tags import find_blocks
+from quaere.chat.tools import ToolSchema, is_text
+from quaere.records import Action, Failure, Malformed, Passage, Proposal, ProposeTask, SearchResult, Task, Turn
+
+OpenKind = Literal["overview", "story", "open", "comparison", "connection", "detail"]
+"""Of one topic: all of it, its history, what is settled and what is not. Of two: how they compare, what they have to do
+with each other. Of a topic and a term of its document: what the one has to do with the other."""
+KINDS: tuple[OpenKind, ...] = get_args(OpenKind)
+PAIRED: tuple[OpenKind, ...] = ("comparison", "connection", "detail")
+
+FORMS: dict[OpenKind, tuple[str, ...]] = {
+    "overview": (
+        "What is known of {X}?",
+        "What do the documents tell about {X}?",
+        "What are the main facts about {X}, and where do they come from?",
+        "What should somebody who has never heard of {X} know about it?",
+        "Which facts about {X} are well supported?",
+    ),
+    "story": (
+        "How did {X} come about, and what came of it?",
+        "What lies behind {X}, and what followed?",
+        "What is the history of {X}, as far as it can be told?",
+        "Which people, places and events belong to the history of {X}?",
+    ),
+    "open": (
+        "What do the documents settle about {X}, and what do they leave open?",
+        "What can be said of {X} with certainty, and what cannot?",
+        "How complete is the picture that the documents give of {X}?",
+        "Where does the evidence on {X} end?",
+    ),
+    "comparison": (
+        "How do {X} and {Y} compare?",
+        "What do {X} and {Y} have in common, and where do they differ?",
+        "In which respects is {X} unlike {Y}?",
+        "Set side by side, what distinguishes {X} from {Y}?",
+    ),
+    "connection": (
+        "What connects {X} with {Y}?",
+        "How is {Y} related to {X}, and what is known of each?",
+        "What part does {Y} play in what is known of {X}?",
+        "Why is {Y} named in connection with {X}, and what else is known of both?",
+    ),
+    "detail": (
+        "What does {Y} have to do with {X}?",
+        "What do the documents say about {Y} where they speak of {X}?",
+        "How does {Y} come into the account of {X}, and why does it matter?",
+    ),
+}
+
+PRACTICE_FORMS: dict[OpenKind, tuple[str, ...]] = {
+    "overview": (
+        "What can be found out about {X}?",
+        "What do our sources report on {X}?",
+        "Could you sum up everything on record about {X}?",
+        "What would an encyclopedia entry on {X} have to mention?",
+    ),
+    "story": (
+        "Who and what shaped {X}?",
+        "What became of {X}, and who had a hand in it?",
+        "Which links lead from {X} to other people and places?",
+    ),
+    "open": (
+        "What is certain about {X}, and what stays unknown?",
+        "Which points about {X} are documented, and which are missing?",
+        "How much do the sources really say on {X}?",
+    ),
+    "comparison": (
+        "What sets {X} apart from {Y}?",
+        "Where do {X} and {Y} agree, and where not?",
+        "Could you hold {X} against {Y}?",
+    ),
+    "connection": (
+        "What is the tie between {X} and {Y}?",
+        "How do {X} and {Y} belong together, and what else is on record about them?",
+    ),
+    "detail": ("Where does {Y} come up in the sources on {X}?",),
+}
+
+
+def fill_form(form: str, **slots: str) -> str:
+    """The form with its slots filled; what is filled in is not looked at again.
+
+    fill_form("What is known of {X}?", X="the {Y}") == "What is known of the {Y}?"
+    """
+    return re.sub(r"\{(\w+)\}", lambda match: slots[match[1]], form)
+
+
+# ---------------------------------------------------------------------------------------------- a model's own questions
+
+MIN_WORDS, MAX_WORDS, MAX_CHARS = 4, 40, 300
+
+_SYSTEM = """\
+You think of questions for research reports. You are shown a topic and a passage about it. Write one open-ended \
+question about the topic: one that takes a report of several paragraphs to answer, not a single name or number. Call \
+the topic by its name, and name nothing that the passage does not name. The reader of the question will not see the \
+passage, so do not mention it. Write the question alone, between <question> and </question>."""
+
+# Words that lean on a passage the reader will not see.
+_LEANING = re.compile(
+    r"\b(this|the|that|above|given|following) (passage|text|excerpt|paragraph|article|snippet)\b", re.IGNORECASE
+)
+_NAME = re.compile(r"[^\W\d_]*[A-Z][\w'’-]*|\d[\d.,]*")
+
+
+class QuestionWriter:
+    """Asks for one open-ended question about a document, in one turn; with `guided`, opens it for models too small.
+
+    QuestionWriter().read("<question>How did the Oss get its name?</question>").question -> "How did the Oss get ...?"
+    """
+
+    name = "question-writer"
+    tools: tuple[ToolSchema, ...] = ()
+    stop: tuple[str, ...] = ("</question>",)
+    marks: tuple[str, ...] = ()
+
+    def __init__(self, topics: Mapping[str, str], *, guided: bool = False) -> None:
+        """`topics` says by the task's id what each one's document is to be asked about."""
+        self.topics = topics
+        self.guided = guided
+
+    def opening(self, task: Task) -> list[Message]:
+        """What to do, then topic and passage."""
+        if not isinstance(task, ProposeTask) or task.document is None:
+            raise TypeError(f"{self.name} asks about a document; it got a {type(task).__name__}")
+        topic, text = Quoted(self.topics[task.id]), Quoted(task.document.titled_text)
+        return [Message("system", (_SYSTEM,)), Message("user", ("Topic:\n", topic, "\n\nPassage:\n", text))]
+
+    def prefix(self, turn: int, is_last: bool) -> str:
+        """In a guided episode the turn begins as a question."""
+        return "<question>" if self.guided else ""
+
+    def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
+        """The first question outside a thought."""
+        for block in find_blocks(text, ("think", "question")):
+            if block.name == "question":
+                return Proposal(question=" ".join(block.content.split()), answer="")
+        return Malformed(reason="there is no question")
+
+    def reply(
+        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+    ) -> Message:
+        """Ask again, where the limits leave a turn for it."""
+        return Message("user", ("Put the question between <question> and </question>.",))
+
+
+def find_question_fault(text: str, topic: str, passage: Passage) -> str:
+    """Why a question that a model wrote cannot be used, in a few words; "" if it can.
+
+    find_question_fault("Why was it built?", "Halm bridge", passage) == "does not name its topic"
+    """
+    num_words = len(text.split())
+    if not text.endswith("?") or not is_text(text) or text.count("?") > 2:
+        return "is not a question"
+    if num_words < MIN_WORDS:
+        return "is too short"
+    if num_words > MAX_WORDS or len(text) > MAX_CHARS:
+        return "is too long"
+    if _LEANING.search(text):
+        return "speaks of a passage"
+    if topic.lower() not in text.lower():
+        return "does not name its topic"
+    shown = f"{topic} {passage.titled_text}".lower()
+    # The first word has its capital from the sentence.
+    named = _NAME.findall(text.partition(" ")[2])
+    return "" if all(name.lower().strip(".,").removesuffix("'s") in shown for name in named) else "names something new"

@@ -1,0 +1,167 @@
+"""`quaere questions`: open-ended questions for reports, with no human in the loop.
+
+quaere questions --index docs-index --num 100 --out questions.jsonl
+quaere questions --index docs-index --num 100 --out questions.jsonl --model qwen3-4b
+quaere questions --world demo --num 100 --out questions.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quaere.errors import BadInput
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+    from quaere.rollout.openquestions import OpenQuestion
+    from quaere.search.index import Index
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the sub-command."""
+    parser = commands.add_parser(
+        "questions",
+        help="write open-ended questions about documents",
+        description="Write open-ended questions, such as a report answers, to a JSONL file. From an index: about "
+        "documents that a search for their own title or a term of theirs finds, worded by forms or by a model that is "
+        "shown a passage. From a world: with every fact that is known beside each question, for evaluation.",
+    )
+    parser.set_defaults(run=run)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--index", type=Path, metavar="DIR", help="an index that `quaere index` wrote")
+    source.add_argument("--world", type=Path, metavar="DIR", help="a world that `quaere world` wrote")
+    parser.add_argument("--num", type=int, default=100, metavar="N", help="how many questions (default: 100)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="which questions (default: 0)")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSONL file to write")
+    parser.add_argument("--force", action="store_true", help="replace the file if it is there")
+    parser.add_argument(
+        "--topk", type=int, default=5, metavar="N", help="a topic's own document must be among so many (default: 5)"
+    )
+    written = parser.add_argument_group("written by a model")
+    written.add_argument("--model", metavar="NAME", help="catalogue name, directory, hub id or openai:MODEL@URL")
+    written.add_argument("--temperature", type=float, default=0.8, metavar="X", help="(default: 0.8)")
+    written.add_argument("--guided", action=argparse.BooleanOptionalAction, help="open its turns (default: if small)")
+    written.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    parser.add_argument("--json", action="store_true", help="print counts as JSON instead of a summary")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Draw, let the model write where one is named, save."""
+    _check(args)
+    faults: Counter[str] = Counter()
+    lines: Sequence[Struct]
+    if args.world is not None:
+        lines = _ask_world(args)
+    else:
+        drawn, faults = _ask_index(args)
+        lines = drawn
+    _write(args.out, lines)
+    counts = Counter(line.kind for line in lines)  # type: ignore[attr-defined]
+    by_model = sum(getattr(line, "writer", "template") != "template" for line in lines)
+    _print_summary(args, len(lines), counts, by_model, faults)
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.num < 1:
+        raise BadInput(f"--num must be at least 1, not {args.num}")
+    if args.topk < 1:
+        raise BadInput(f"--topk must be at least 1, not {args.topk}")
+    if args.seed < 0:
+        raise BadInput(f"--seed must be 0 or more, not {args.seed}")
+    if args.temperature < 0:
+        raise BadInput(f"--temperature must be 0 or more, not {args.temperature}")
+    if args.world is not None and args.model:
+        raise BadInput("questions of a world are worded by forms; --model goes with --index", hint="--index DIR")
+    if args.out.is_dir():
+        raise BadInput(f"{args.out} is a folder; --out must name a file", hint=f"--out {args.out}/questions.jsonl")
+    if args.out.exists() and not args.force:
+        raise BadInput(f"{args.out} exists already", hint="choose another --out, or replace it with --force")
+
+
+def _ask_world(args: argparse.Namespace) -> list[Struct]:
+    from quaere.worlds.openquestions import ask_open_questions
+    from quaere.worlds.writing import open_world, report_line
+
+    world = open_world(args.world)
+    return [report_line(asked) for asked in ask_open_questions(world.graph, world.seed, args.num, draw=args.seed)]
+
+
+def _ask_index(args: argparse.Namespace) -> tuple[list[OpenQuestion], Counter[str]]:
+    from rich.console import Console
+
+    from quaere.cli.counting import counting
+    from quaere.rollout.openquestions import draw_open_questions
+    from quaere.search.index import open_index
+
+    quiet = Console(stderr=True, highlight=False)
+    index = open_index(args.index)
+    with counting("asking", args.num, quiet) as advance:
+        drawn = draw_open_questions(index, args.num, args.seed, topk=args.topk, report=lambda num: advance("grounded"))
+    return asyncio.run(_rewrite(args, index, drawn, quiet)) if args.model else (drawn, Counter())
+
+
+async def _rewrite(
+    args: argparse.Namespace, index: Index, drawn: list[OpenQuestion], quiet: Any
+) -> tuple[list[OpenQuestion], Counter[str]]:
+    from quaere.cli.counting import counting
+    from quaere.policies.catalogue import needs_guide
+    from quaere.rollout.openquestions import rewrite_questions
+    from quaere.rollout.policy import open_policy
+
+    quiet.print(f"loading {args.model}", style="dim", markup=False)
+    guided = needs_guide(args.model) if args.guided is None else args.guided
+    policy = open_policy(args.model, device=args.device)
+    try:
+        with counting("writing", len(drawn), quiet) as advance:
+            return await rewrite_questions(
+                policy,
+                index,
+                drawn,
+                guided=guided,
+                temperature=args.temperature,
+                seed=args.seed,
+                report=lambda num: advance("written"),
+            )
+    finally:
+        await policy.stop()
+
+
+def _write(out: Path, lines: Sequence[Struct]) -> None:
+    """All of the file or nothing: written beside it, then renamed."""
+    import msgspec
+
+    unfinished = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+        os.replace(unfinished, out)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise BadInput(f"cannot write {out}: {error.strerror or error}") from error
+
+
+def _print_summary(
+    args: argparse.Namespace, num: int, counts: Counter[str], by_model: int, faults: Counter[str]
+) -> None:
+    import json
+
+    if args.json:
+        found = {"questions": num, "kinds": dict(counts), "by_model": by_model, "not_taken": dict(faults)}
+        print(json.dumps(found))
+        return
+    print(f"{args.out}: {num} questions ({', '.join(f'{count} {kind}' for kind, count in counts.most_common())})")
+    if args.model:
+        why = ", ".join(f"{count} {fault}" for fault, count in faults.most_common())
+        print(
+            f"{by_model} worded by {args.model}, {num - by_model} by forms" + (f" (the model's: {why})" if why else "")
+        )
+    if sys.stderr.isatty():
+        print(f"quaere report --questions {args.out} --index INDEX", file=sys.stderr)
