@@ -340,7 +340,8 @@ def test_search_r1_notes_nothing(tagged):
 
 def test_roles_are_those_a_dialect_has():
     assert [roles_of(dialect) for dialect in DIALECTS[:2]] == [("solver", "proposer")] * 2
-    assert {roles_of(dialect) for dialect in DIALECTS[2:]} == {("solver",)}
+    assert {roles_of(dialect) for dialect in DIALECTS[2:-1]} == {("solver",)}
+    assert roles_of(DIALECTS[-1]) == ("solver", "evaluator")
     mixed = [
         Portion("evalact", "solver", 1, 4),
         Portion("drzero", "solver", 1, 2),
@@ -358,7 +359,7 @@ def test_roles_are_those_a_dialect_has():
 
 
 def test_turns_are_counted_by_dialect():
-    assert [needed_turns(dialect, "solver", 2) for dialect in DIALECTS] == [3, 3, 5, 3, 3, 3]
+    assert [needed_turns(dialect, "solver", 2) for dialect in DIALECTS] == [3, 3, 5, 3, 3, 3, 3]
     assert [needed_turns("drzero", "proposer", hops) for hops in (1, 2, 3)] == [1, 2, 3]
     plan = plan_lessons(("solver",), 4, (1, 1), ("search-r1", "evalact"))
     with pytest.raises(BadInput, match="a solver of evalact needs 5 turns for 2 hops, and 4 are allowed"):

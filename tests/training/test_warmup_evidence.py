@@ -393,7 +393,8 @@ def test_notes_say_what_was_taught_and_old_ones_still_read(tmp_path):
 def test_an_old_manifest_still_reads():
     from quaere.training.warmup.saving import WarmupManifest
 
-    old = {name: 0 for name in WarmupManifest.__struct_fields__ if name not in ("also", "evidence")}
+    later = ("also", "evidence", "lesson_ratio")
+    old = {name: 0 for name in WarmupManifest.__struct_fields__ if name not in later}
     old |= {"recipe": "drzero", "data": "oracle", "teacher": "", "base_model": "m", "style": "full"}
     old |= {"roles": ["solver"], "hop_ratio": [1], "world_family": "warmup", "num_dropped": {}}
     read = msgspec.json.decode(json.dumps(old), type=WarmupManifest)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -163,5 +162,4 @@ def _print_summary(
         print(
             f"{by_model} worded by {args.model}, {num - by_model} by forms" + (f" (the model's: {why})" if why else "")
         )
-    if sys.stderr.isatty():
-        print(f"quaere report --questions {args.out} --index INDEX", file=sys.stderr)
+    print(f"quaere report --questions {args.out} --index INDEX")

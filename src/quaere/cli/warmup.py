@@ -3,6 +3,7 @@
 quaere warmup drzero --model smollm2-135m --out warm
 quaere warmup eve --also drzero --model smollm2-135m --out warm
 quaere warmup evalact --also evalrar --also search-r1 --model smollm2-135m --out warm
+quaere warmup score --model smollm2-135m --out warm --lessons 5,2,3
 quaere warmup drzero --model smollm2-135m --out warm --teacher openai:qwen3-32b@http://localhost:8001/v1
 """
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 FULL_RATE, LORA_RATE = 1e-4, 3e-4
 MAX_TURNS = 5
 EVALUATED_MAX_TURNS = 12  # evaluations are turns too: four hops, one search more than that, and their answer
+TURN_TOKENS, SEQUENCE_TOKENS = 512, 4096
+REPORT_MAX_TURNS, REPORT_TURN_TOKENS, REPORT_SEQUENCE_TOKENS = 8, 1536, 8192  # of score: eight reports and their scores
 _ADAPTER = "warmup"
 
 
@@ -42,10 +45,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         description="Play episodes on a fictional encyclopedia of the warm-up family, teach the model to write like "
         "that, and write it as a Hugging Face folder. What is shown is the protocol; the facts are invented. In eve's "
         "dialect both roles also quote, letter for letter, the sentence they rely on; the solvers of evalact, evalrar "
-        "and autorefine say what each search found or missed, in evalact with a score. A model warmed up like this is "
+        "and autorefine say what each search found or missed, in evalact with a score; score has reports, rubrics and "
+        "assessments of reports whose flaws are known. A model warmed up like this is "
         "no longer free of demonstrations, and its warmup.json says so.",
     )
-    parser.add_argument("recipe", choices=DIALECTS, help="whose protocol to teach; drzero and eve have a proposer too")
+    parser.add_argument("recipe", choices=DIALECTS, help="whose protocol to teach")
     parser.add_argument("--model", required=True, help="catalogue name, directory or hub id of the model to teach")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write the model to")
     parser.add_argument("--force", action="store_true", help="replace a warmed-up model that is there")
@@ -60,18 +64,23 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         default=[],
         help="teach this recipe's protocol too, in an equal share of the episodes: one start for several recipes",
     )
-    shown.add_argument("--roles", metavar="LIST", help="solver, proposer or both (default: all a recipe has)")
+    shown.add_argument("--roles", metavar="LIST", help="solver, proposer, evaluator (default: all a recipe has)")
     shown.add_argument("--episodes", type=int, default=400, metavar="N", help="in all roles and recipes (default: 400)")
     shown.add_argument("--hops", default="4,3,2,1", metavar="LIST", help="ratio of 1, 2, ... hops (default: 4,3,2,1)")
+    shown.add_argument(
+        "--lessons", default="5,2,3", metavar="LIST", help="of score: reports, rubrics, assessments (default: 5,2,3)"
+    )
     shown.add_argument("--style", choices=["full", "brief"], default="full", help="of the prompts (default: full)")
     shown.add_argument("--world-seed", type=int, default=1, metavar="N", help="which world (default: 1)")
     shown.add_argument("--articles", type=int, default=500, metavar="N", help="size of the world (default: 500)")
     limits = parser.add_argument_group("limits of an episode")
-    turns = f"turns (default: {MAX_TURNS}, in evalact {EVALUATED_MAX_TURNS})"
+    turns = f"turns (default: {MAX_TURNS}, in evalact {EVALUATED_MAX_TURNS}, in score {REPORT_MAX_TURNS})"
+    per_turn = f"per turn (default: {TURN_TOKENS}, in score {REPORT_TURN_TOKENS})"
+    in_all = f"in all (default: {SEQUENCE_TOKENS}, in score {REPORT_SEQUENCE_TOKENS})"
     limits.add_argument("--max-turns", type=int, metavar="N", help=turns)
     limits.add_argument("--topk", type=int, default=3, metavar="N", help="passages per search (default: 3)")
-    limits.add_argument("--turn-tokens", type=int, default=512, metavar="N", help="per turn (default: 512)")
-    limits.add_argument("--sequence-tokens", type=int, default=4096, metavar="N", help="in all (default: 4096)")
+    limits.add_argument("--turn-tokens", type=int, metavar="N", help=per_turn)
+    limits.add_argument("--sequence-tokens", type=int, metavar="N", help=in_all)
     limits.add_argument("--tool-response-tokens", type=int, default=512, metavar="N", help="per reply (default: 512)")
     taught = parser.add_argument_group("teaching")
     taught.add_argument("--epochs", type=int, default=2, metavar="N", help="times over the episodes (default: 2)")
@@ -93,11 +102,11 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _weights(text: str) -> tuple[int, ...]:
+def _weights(option: str, example: str, text: str) -> tuple[int, ...]:
     try:
         return tuple(int(weight) for weight in text.split(","))
     except ValueError:
-        raise BadInput(f"--hops is a list of whole numbers such as 4,3,2,1, not {text}") from None
+        raise BadInput(f"{option} is a list of whole numbers such as {example}, not {text}") from None
 
 
 def run(args: argparse.Namespace) -> None:
@@ -108,10 +117,11 @@ def run(args: argparse.Namespace) -> None:
     from quaere.training.warmup.oracle import refuse_few_turns
     from quaere.training.warmup.saving import check_target
 
-    args.roles, args.hops = None if args.roles is None else _names(args.roles), _weights(args.hops)
+    args.roles, args.hops = None if args.roles is None else _names(args.roles), _weights("--hops", "4,3,2,1", args.hops)
+    args.lessons = _weights("--lessons", "5,2,3", args.lessons)
     # What cannot be done is said before a model is loaded.
     _check_numbers(args)
-    plan = plan_lessons(args.roles, args.episodes, args.hops, (args.recipe, *args.also))
+    plan = plan_lessons(args.roles, args.episodes, args.hops, (args.recipe, *args.also), args.lessons)
     refuse_few_turns(plan, _limits(args), _turn_limits(args))
     check_target(args.out, args.force)
     with _open_display(args.json) as display:
@@ -120,7 +130,8 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps({"event": "done", **msgspec.to_builtins(manifest)}), flush=True)
         return
     print(f"{args.out}: loss of held-out episodes {manifest.loss_before:.3f} before, {manifest.loss_after:.3f} after")
-    print(f'quaere ask "your question" --index INDEX --model {args.out}')
+    command = "report" if args.recipe == "score" else "ask"
+    print(f'quaere {command} "your question" --index INDEX --model {args.out}')
 
 
 def _check_numbers(args: argparse.Namespace) -> None:
@@ -140,16 +151,28 @@ def _limits(args: argparse.Namespace) -> Limits:
 
     return Limits(
         max_turns=MAX_TURNS if args.max_turns is None else args.max_turns,
-        turn_tokens=args.turn_tokens,
-        sequence_tokens=args.sequence_tokens,
+        turn_tokens=args.turn_tokens or TURN_TOKENS,
+        sequence_tokens=args.sequence_tokens or SEQUENCE_TOKENS,
         tool_response_tokens=args.tool_response_tokens,
         topk=args.topk,
     )
 
 
+def _report_limits(args: argparse.Namespace) -> Limits:
+    """Of score's episodes, which take more room, unless the numbers were given."""
+    from msgspec import structs
+
+    return structs.replace(
+        _limits(args),
+        max_turns=args.max_turns or REPORT_MAX_TURNS,
+        turn_tokens=args.turn_tokens or REPORT_TURN_TOKENS,
+        sequence_tokens=args.sequence_tokens or REPORT_SEQUENCE_TOKENS,
+    )
+
+
 def _turn_limits(args: argparse.Namespace) -> dict[Dialect, int]:
     """Dialects that need another number of turns than the rest, unless the number was given."""
-    return {} if args.max_turns is not None else {"evalact": EVALUATED_MAX_TURNS}
+    return {} if args.max_turns is not None else {"evalact": EVALUATED_MAX_TURNS, "score": REPORT_MAX_TURNS}
 
 
 def _warm_up(args: argparse.Namespace, display: _Display) -> Any:
@@ -195,7 +218,8 @@ def _play(args: argparse.Namespace, renderer: Renderer, display: _Display) -> De
         if args.teacher:
             played = asyncio.run(_play_teacher(args.teacher, world, index, renderer, shared))
         else:
-            played = asyncio.run(play_oracle(world, index, renderer, **shared))
+            more = {"lesson_ratio": args.lessons, "report_limits": _report_limits(args)}
+            played = asyncio.run(play_oracle(world, index, renderer, **shared, **more))
     dropped = ", ".join(f"{num} {reason}" for reason, num in played.dropped.most_common())
     display.note(f"{len(played.episodes)} episodes kept" + (f"; dropped: {dropped}" if dropped else ""))
     return played
@@ -278,6 +302,7 @@ def _describe(args: argparse.Namespace, played: Demonstrations, taught: Taught) 
         loss_after=taught.loss_after,
         also=tuple(args.also),
         evidence=any(cites(dialect) for dialect in dialects),
+        lesson_ratio=args.lessons if "score" in dialects else (),
     )
 
 

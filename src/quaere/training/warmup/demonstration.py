@@ -36,6 +36,21 @@ Script = Callable[[Sequence[Turn], str], str]
 It gives up by raising SamplingFailed."""
 
 
+class Attempt(Struct, frozen=True):
+    """A demonstration to be played: what to do, who writes it in which protocol, and how to tell whether it is good.
+
+    `find_fault` says in a few words why an episode should be dropped, and "" if it should not.
+
+        Attempt(id="solver-2-w1-q00000", task=SolveTask(...), script=..., protocol=ToolCallSolver(), find_fault=...)
+    """
+
+    id: str
+    task: Task
+    script: Script
+    protocol: Protocol
+    find_fault: Callable[[Episode], str]
+
+
 class Demonstrations(Struct, frozen=True):
     """Episodes worth learning from, and how many were not, by reason.
 
@@ -116,6 +131,8 @@ def open_protocol(role: Role, style: PromptStyle, dialect: Dialect = "drzero") -
     """
     if role not in roles_of(dialect):
         raise BadInput(f"{dialect} has no {role}")
+    if dialect == "score":
+        raise BadInput("score has protocols that depend on the task; see `research.py`")
     if dialect == "evalact":
         return EvaluateSolver(style=style)
     if dialect == "evalrar" or dialect == "autorefine" or dialect == "search-r1":

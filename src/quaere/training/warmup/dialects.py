@@ -8,17 +8,22 @@ A dialect is named after the recipe that speaks it, and is known here by itself:
     evalrar      tags; the turn after a search opens with an evaluation of what it found
     autorefine   tags; it opens with the facts that were found
     search-r1    tags
+    score        tags; a solver that writes reports, and an evaluator that chooses rubrics and assesses reports
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
-Dialect = Literal["drzero", "eve", "evalact", "evalrar", "autorefine", "search-r1"]
-DIALECTS: tuple[Dialect, ...] = ("drzero", "eve", "evalact", "evalrar", "autorefine", "search-r1")
+Dialect = Literal["drzero", "eve", "evalact", "evalrar", "autorefine", "search-r1", "score"]
+DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 
-Role = Literal["solver", "proposer"]
-ROLES: tuple[Role, ...] = ("solver", "proposer")
+Role = Literal["solver", "proposer", "evaluator"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+LessonKind = Literal["report", "rubric", "assessment"]
+"""What score's lessons are about; the first is the solver's, the others are the evaluator's."""
+LESSON_KINDS: tuple[LessonKind, ...] = get_args(LessonKind)
 
 
 def roles_of(dialect: Dialect) -> tuple[Role, ...]:
@@ -26,7 +31,17 @@ def roles_of(dialect: Dialect) -> tuple[Role, ...]:
 
     roles_of("evalact") == ("solver",)
     """
-    return ROLES if dialect in ("drzero", "eve") else ("solver",)
+    if dialect == "score":
+        return ("solver", "evaluator")
+    return ("solver", "proposer") if dialect in ("drzero", "eve") else ("solver",)
+
+
+def role_of(kind: LessonKind) -> Role:
+    """Whose lesson it is.
+
+    role_of("rubric") == "evaluator"
+    """
+    return "solver" if kind == "report" else "evaluator"
 
 
 def cites(dialect: Dialect) -> bool:
@@ -50,7 +65,11 @@ def needed_turns(dialect: Dialect, role: Role, hops: int) -> int:
 
     A proposer's first hop is in its document, a solver needs a search for each, and evaluations are turns too.
 
+    A report takes two searches at least, and so does an assessment of reports on two things.
+
         needed_turns("drzero", "solver", 2) == 3; needed_turns("evalact", "solver", 2) == 5
     """
+    if dialect == "score":
+        return 3
     num_searches = hops if role == "solver" else hops - 1
     return num_searches * (2 if dialect == "evalact" else 1) + 1

@@ -18,11 +18,21 @@ from quaere.errors import BadInput
 from quaere.records import Passage, ProposeTask, SolveTask, Task
 from quaere.rewards.formatting import contains
 from quaere.search.index import Index, build_index
-from quaere.training.warmup.dialects import DIALECTS, ROLES, Dialect, Role, roles_of
+from quaere.training.warmup.dialects import (
+    DIALECTS,
+    LESSON_KINDS,
+    ROLES,
+    Dialect,
+    LessonKind,
+    Role,
+    role_of,
+    roles_of,
+)
 from quaere.worlds import GoldQuestion, World, generate_world, write_world
 from quaere.worlds.questions import MAX_HOPS, says
 from quaere.worlds.writing import CORPUS
 
+LESSON_RATIO = (5, 2, 3)  # of score's reports, rubrics and assessments
 _FAMILY = "warmup"
 
 
@@ -55,15 +65,21 @@ class Lesson(Struct, frozen=True):
 
 
 class Portion(Struct, frozen=True):
-    """So many episodes of one dialect, role and number of hops.
+    """So many episodes of one dialect, role and number of hops; of score, of one kind of lesson instead of hops.
 
-    Portion("eve", "solver", hops=2, num=60)
+    Portion("eve", "solver", hops=2, num=60); Portion("score", "evaluator", hops=0, num=20, kind="rubric")
     """
 
     dialect: Dialect
     role: Role
     hops: int
     num: int
+    kind: LessonKind | None = None
+
+    @property
+    def name(self) -> str:
+        """In words: "solver episodes of 2 hops", "rubric episodes"."""
+        return f"{self.kind} episodes" if self.kind else f"{self.role} episodes of {self.hops} hops"
 
 
 class Lessons:
@@ -146,10 +162,12 @@ def plan_lessons(
     num_episodes: int,
     hop_ratio: Sequence[int],
     dialects: Sequence[Dialect] = ("drzero",),
+    lesson_ratio: Sequence[int] = LESSON_RATIO,
 ) -> list[Portion]:
     """How many episodes of each dialect, role and number of hops; dialects get equal shares, and so do their roles.
 
-    Of the roles each dialect takes those it has; None asks for all of them.
+    Of the roles each dialect takes those it has; None asks for all of them. The share of score is split by
+    `lesson_ratio` into reports, rubrics and assessments.
 
         plan_lessons(("solver",), 3, (2, 1)) == [Portion("drzero", "solver", 1, 2), Portion("drzero", "solver", 2, 1)]
     """
@@ -161,12 +179,33 @@ def plan_lessons(
         raise BadInput(f"there must be at least 1 episode{of_each}, not {num_episodes}")
     if not 1 <= len(hop_ratio) <= MAX_HOPS or min(hop_ratio) < 0 or not sum(hop_ratio):
         raise BadInput(f"hops are weights for 1 to {MAX_HOPS} hops, such as 4,3,2,1, not {list(hop_ratio)}")
-    per_dialect = share_out(num_episodes, [1] * len(dialects))
+    if len(lesson_ratio) != len(LESSON_KINDS) or min(lesson_ratio) < 0:
+        raise BadInput(f"lessons are weights of {', '.join(LESSON_KINDS)}, such as 5,2,3, not {list(lesson_ratio)}")
+    plan: list[Portion] = []
+    for (dialect, cast), num in zip(casts.items(), share_out(num_episodes, [1] * len(dialects)), strict=True):
+        plan += (
+            _plan_kinds(cast, num, lesson_ratio) if dialect == "score" else _plan_hops(dialect, cast, num, hop_ratio)
+        )
+    return plan
+
+
+def _plan_hops(dialect: Dialect, cast: Sequence[Role], num: int, hop_ratio: Sequence[int]) -> list[Portion]:
     return [
         Portion(dialect, role, hops, count)
-        for (dialect, cast), num_of_dialect in zip(casts.items(), per_dialect, strict=True)
-        for role, num in zip(cast, share_out(num_of_dialect, [1] * len(cast)), strict=True)
-        for hops, count in enumerate(share_out(num, hop_ratio), start=1)
+        for role, num_of_role in zip(cast, share_out(num, [1] * len(cast)), strict=True)
+        for hops, count in enumerate(share_out(num_of_role, hop_ratio), start=1)
+        if count
+    ]
+
+
+def _plan_kinds(cast: Sequence[Role], num: int, lesson_ratio: Sequence[int]) -> list[Portion]:
+    """The lessons of score that are for these roles."""
+    ratio = [weight if role_of(kind) in cast else 0 for kind, weight in zip(LESSON_KINDS, lesson_ratio, strict=True)]
+    if not any(ratio):
+        raise BadInput(f"lessons {','.join(map(str, lesson_ratio))} leave nothing for {' and '.join(cast)}")
+    return [
+        Portion("score", role_of(kind), 0, count, kind)
+        for kind, count in zip(LESSON_KINDS, share_out(num, ratio), strict=True)
         if count
     ]
 
@@ -179,11 +218,12 @@ def _cast(roles: Sequence[Role] | None, dialects: Sequence[Dialect]) -> dict[Dia
     if roles is None:
         return {dialect: roles_of(dialect) for dialect in dialects}
     if not roles or any(role not in ROLES for role in roles) or len(set(roles)) < len(roles):
-        raise BadInput(f"roles are solver, proposer or both, not {', '.join(roles) or 'none'}")
+        raise BadInput(f"roles are {', '.join(ROLES)}, each once, not {', '.join(roles) or 'none'}")
     casts = {dialect: tuple(role for role in roles if role in roles_of(dialect)) for dialect in dialects}
     left_out = [role for role in roles if not any(role in cast for cast in casts.values())]
     idle = [dialect for dialect, cast in casts.items() if not cast]
     if left_out or idle:
         role, dialect = (left_out or roles)[0], (idle or dialects)[0]
-        raise BadInput(f"{dialect} has no {role} to teach, only a solver", hint="--roles solver")
+        own = roles_of(dialect)
+        raise BadInput(f"{dialect} has no {role} to teach, only {' and '.join(own)}", hint=f"--roles {','.join(own)}")
     return casts

@@ -25,9 +25,10 @@ from quaere.search.searcher import LocalSearcher
 from quaere.training.phases.proposing import read_proposal
 from quaere.training.solvers import pay_noted
 from quaere.training.warmup import words, words_evaluating
-from quaere.training.warmup.demonstration import Demonstrations, demonstrate, judge, open_protocol
+from quaere.training.warmup.demonstration import Attempt, Demonstrations, demonstrate, judge, open_protocol
 from quaere.training.warmup.dialects import Dialect, Role, cites, needed_turns, note_tag
-from quaere.training.warmup.lessons import Lesson, Lessons, Portion, plan_lessons
+from quaere.training.warmup.lessons import LESSON_RATIO, Lesson, Lessons, Portion, plan_lessons
+from quaere.training.warmup.research import Research
 from quaere.training.warmup.turns import write_answer, write_evaluation, write_proposal, write_search
 from quaere.training.warmup.verdicts import Verdict, weigh_search
 from quaere.worlds import Hop, World
@@ -36,6 +37,8 @@ from quaere.worlds.names import strip_article
 
 NAME = "oracle"
 MAX_RETRIES = 2
+REPORT_LIMITS = Limits(max_turns=8, turn_tokens=1536, sequence_tokens=8192, tool_response_tokens=512)
+"""Of score's episodes: an assessment shows up to eight reports and says something of each."""
 
 _TRIES_PER_EPISODE = 12
 _OPEN_QUERY_PERCENT = 50
@@ -202,33 +205,46 @@ async def play_oracle(
     dialects: Sequence[Dialect] = ("drzero",),
     limits: Limits | None = None,
     turn_limits: Mapping[Dialect, int] | None = None,
+    lesson_ratio: Sequence[int] = LESSON_RATIO,
+    report_limits: Limits | None = None,
     seed: int = 0,
     on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> Demonstrations:
     """Play until there are `num_episodes` good episodes, equal shares for dialects and their roles, hops in the ratio.
 
     `index` must hold the world's articles. `roles` are all that a dialect has unless told otherwise, and `turn_limits`
-    say for which dialects the limit of turns is another. Raises BadInput where there is no room for such episodes.
+    say for which dialects the limit of turns is another; `report_limits` are score's, which take more room. Raises
+    BadInput where there is no room for such episodes.
 
         played = await play_oracle(world, index, Renderer(tokenizer), roles=("solver",), num_episodes=100)
     """
-    limits = limits or Limits()
-    plan = plan_lessons(roles, num_episodes, hop_ratio, dialects)
-    refuse_few_turns(plan, limits, turn_limits)
+    limits, report_limits = limits or Limits(), report_limits or REPORT_LIMITS
+    plan = plan_lessons(roles, num_episodes, hop_ratio, dialects, lesson_ratio)
+    refuse_few_turns(plan, limits, {"score": report_limits.max_turns, **(turn_limits or {})})
     lessons, searcher, played = Lessons(world, index), LocalSearcher(index), Demonstrations()
+    research = Research(world, index, report_limits, style=style, seed=seed)
     try:
         for portion in plan:
-            protocol, num_kept = open_protocol(portion.role, style, portion.dialect), 0
-            allowed = allow_turns(limits, turn_limits, portion.dialect)
+            allowed = report_limits if portion.kind else allow_turns(limits, turn_limits, portion.dialect)
+            num_kept = 0
             for _ in range(portion.num * _TRIES_PER_EPISODE + _TRIES_PER_EPISODE):
                 if num_kept == portion.num:
                     break
-                lesson = lessons.draw(portion.role, portion.hops, portion.dialect)
-                script = _script(lesson, world, seed)
+                if portion.kind:
+                    attempt = research.draw(portion.kind)
+                else:
+                    attempt = _attempt(lessons.draw(portion.role, portion.hops, portion.dialect), world, style, seed)
                 episode = await demonstrate(
-                    lesson.task, script, searcher, renderer, protocol, allowed, episode_id=lesson.id, name=NAME
+                    attempt.task,
+                    attempt.script,
+                    searcher,
+                    renderer,
+                    attempt.protocol,
+                    allowed,
+                    episode_id=attempt.id,
+                    name=NAME,
                 )
-                fault = judge(episode, lesson) or _find_flaw(episode, lesson)
+                fault = attempt.find_fault(episode)
                 if fault:
                     played.dropped[fault] += 1
                     continue
@@ -240,6 +256,16 @@ async def play_oracle(
     finally:
         await searcher.close()
     return played
+
+
+def _attempt(lesson: Lesson, world: World, style: PromptStyle, seed: int) -> Attempt:
+    """A lesson whose chain of facts is known, as it is to be played."""
+    protocol = open_protocol(lesson.role, style, lesson.dialect)
+
+    def find_fault(episode: Episode) -> str:
+        return judge(episode, lesson) or _find_flaw(episode, lesson)
+
+    return Attempt(lesson.id, lesson.task, _script(lesson, world, seed), protocol, find_fault)
 
 
 def allow_turns(limits: Limits, turn_limits: Mapping[Dialect, int] | None, dialect: Dialect) -> Limits:
@@ -256,9 +282,11 @@ def refuse_few_turns(plan: Sequence[Portion], limits: Limits, turn_limits: Mappi
         needed = needed_turns(part.dialect, part.role, part.hops)
         allowed = allow_turns(limits, turn_limits, part.dialect).max_turns
         if needed > allowed:
+            what = f"for {part.hops} hops" if part.hops else "at least"
+            fewer = ", or fewer hops such as --hops 1,1" if part.hops else ""
             raise BadInput(
-                f"a {part.role} of {part.dialect} needs {needed} turns for {part.hops} hops, and {allowed} are allowed",
-                hint=f"--max-turns {needed}, or fewer hops such as --hops 1,1",
+                f"a {part.role} of {part.dialect} needs {needed} turns {what}, and {allowed} are allowed",
+                hint=f"--max-turns {needed}{fewer}",
             )
 
 
@@ -278,7 +306,6 @@ def _find_flaw(episode: Episode, lesson: Lesson) -> str:
 def _too_few(portion: Portion, num_kept: int, played: Demonstrations) -> BadInput:
     reason = played.dropped.most_common(1)[0][0] if played.dropped else "unknown"
     return BadInput(
-        f"only {num_kept} of {portion.num} {portion.role} episodes of {portion.hops} hops came to a good end "
-        f"(most often: {reason})",
+        f"only {num_kept} of {portion.num} {portion.name} came to a good end (most often: {reason})",
         hint="more --max-turns, --tool-response-tokens or --sequence-tokens, or fewer hops such as --hops 1,1",
     )

@@ -44,6 +44,7 @@ class WarmupManifest(Struct, frozen=True):
     # Models taught before there were other dialects say nothing of these.
     also: tuple[str, ...] = ()  # further recipes whose dialect had an equal share of the episodes
     evidence: bool = False  # was it taught to quote the sentence it relies on?
+    lesson_ratio: tuple[int, ...] = ()  # of score's reports, rubrics and assessments, where it was taught them
 
 
 def check_target(out: Path, force: bool) -> None:

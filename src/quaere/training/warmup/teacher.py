@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from quaere.chat.prompts import PromptStyle
 from quaere.chat.rendering import Renderer
-from quaere.errors import SamplingFailed
+from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Hit, SearchResult, Turn
 from quaere.rollout.episode import Limits
@@ -49,6 +49,8 @@ async def play_teacher(
 
     played = await play_teacher(open_policy("openai:m@http://localhost:8001/v1"), world, index, renderer)
     """
+    if "score" in dialects:
+        raise BadInput("no teacher can demonstrate score: what its reports deserve is known to the oracle alone")
     limits = limits or Limits()
     plan = plan_lessons(roles, num_episodes, hop_ratio, dialects)
     refuse_few_turns(plan, limits, turn_limits)

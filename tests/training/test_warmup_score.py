@@ -1,0 +1,350 @@
+"""Warm-up for SCORE: reports that say only what was shown, rubrics within their rules, scores that follow the flaws."""
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+import tiny
+from quaere.chat.assessments import count_searches, read_assessment
+from quaere.chat.dimensions import POOL
+from quaere.chat.rendering import Renderer
+from quaere.chat.reports import bind_report, numbered_sources
+from quaere.chat.rubrics import read_rubric
+from quaere.errors import BadInput, SamplingFailed
+from quaere.records import AssessTask, Malformed, ReportTask, RubricTask, Search
+from quaere.rollout.episode import Limits
+from quaere.training.learner import Learner
+from quaere.training.warmup.dialects import DIALECTS, role_of, roles_of
+from quaere.training.warmup.drafts import FLAWS, write_draft
+from quaere.training.warmup.findings import facts_in
+from quaere.training.warmup.lessons import Portion, build_world, plan_lessons
+from quaere.training.warmup.marks import explain, mark
+from quaere.training.warmup.oracle import play_oracle
+from quaere.training.warmup.research import MAX_REPORTS, MAX_SEARCHES, MIN_REPORTS, Research
+from quaere.training.warmup.rubriclessons import draw_harness, draw_hints, draw_rubric, write_rubric
+from quaere.training.warmup.teaching import imitation, teach
+from quaere.worlds import generate_world
+from quaere.worlds.dice import Dice
+from quaere.worlds.openquestions import ask_open_questions
+
+# The tiny tokenizer takes three times as many tokens as a real one.
+LIMITS = Limits(max_turns=8, turn_tokens=6000, sequence_tokens=60_000, tool_response_tokens=2500)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A world, its index and a renderer."""
+    return *build_world(1, 300, tmp_path_factory.mktemp("warmup")), Renderer(tiny.tokenizer())
+
+
+def play(place, **changes):
+    given = {"num_episodes": 40, "dialects": ("score",), "report_limits": LIMITS, "seed": 5, "style": "brief"} | changes
+    return asyncio.run(play_oracle(*place, **given))
+
+
+@pytest.fixture(scope="module", params=["full", "brief"])
+def played(place, request):
+    return play(place, num_episodes=70, style=request.param)
+
+
+def by_task(played, kind):
+    return [episode for episode in played.episodes if isinstance(episode.task, kind)]
+
+
+# ------------------------------------------------------------------------------------------------------ every episode
+
+
+def test_every_turn_is_one_its_protocol_reads(place, played):
+    _, _, renderer = place
+    assert [len(by_task(played, kind)) for kind in (ReportTask, RubricTask, AssessTask)] == [35, 14, 21]
+    assert len({episode.id for episode in played.episodes}) == 70
+    for episode in played.episodes:
+        assert episode.end == "answered"
+        for turn in episode.turns:
+            assert turn.failure is None and turn.stop_reason == "stop_string"
+            assert not isinstance(turn.action, Malformed)
+            assert turn.text.startswith("<think>") and not re.search(r"\{|\}|\|| \.|  ", turn.text)
+        written = [segment for segment in episode.segments if segment.origin == "model"]
+        assert [renderer.decode(segment.token_ids) for segment in written] == [turn.text for turn in episode.turns]
+        assert all(set(segment.loss_mask) == {segment.origin == "model"} for segment in episode.segments)
+
+
+def test_the_seed_decides(place):
+    def texts(seed):
+        return [turn.text for episode in play(place, num_episodes=12, seed=seed).episodes for turn in episode.turns]
+
+    assert texts(1) == texts(1) != texts(2)
+
+
+# ------------------------------------------------------------------------------------------------------------ reports
+
+
+def test_what_a_report_states_was_shown_where_it_says(place, played):
+    """Every citation leads to a passage, and that passage states a fact with the subject and the object named."""
+    world, _, _ = place
+    num_citations = 0
+    for episode in by_task(played, ReportTask):
+        report, shown = bind_report(episode), numbered_sources(episode.turns)
+        assert report.citations and not report.unresolved and report.resolved_share == 1.0
+        for statement in report.statements:
+            text = statement.text.lower()
+            for number in statement.citations:
+                num_citations += 1
+                passage = shown[number].passage
+                assert world.entity(passage.doc_id).name.lower() in text
+                assert any(said.lower() in text for _, said in facts_in(world, passage))
+    assert num_citations > 150
+
+
+def test_gaps_are_real(place, played):
+    """A sentence without a citation admits that something is not known, which then no article says; or it concludes."""
+    world, _, _ = place
+    golds = {gold.id: gold for gold in ask_open_questions(world.graph, world.seed, 200)}
+    num_admitted = 0
+    for episode in by_task(played, ReportTask):
+        gold = golds[episode.task.question.id]
+        for statement in bind_report(episode).statements:
+            if not statement.citations and not re.search("record on|more is certain", statement.text):
+                assert any(gap.lower() in statement.text.lower() for gap in gold.unknown)
+                num_admitted += 1
+    assert num_admitted >= 15
+
+
+def test_reports_search_one_at_a_time_and_end_with_a_conclusion(played):
+    lengths = set()
+    for episode in by_task(played, ReportTask):
+        searches = [turn.action for turn in episode.turns[:-1]]
+        assert all(isinstance(action, Search) and len(action.queries) == 1 for action in searches)
+        assert 2 <= len(searches) <= MAX_SEARCHES
+        assert len({action.queries for action in searches}) == len(searches)
+        text = episode.outcome.text
+        assert text.split("\n\n")[-1].startswith("Conclusion: ")
+        lengths.add(len(bind_report(episode).statements))
+    assert min(lengths) >= 4 and max(lengths) <= 11 and len(lengths) > 3
+    rubrics = [episode.task.rubric is not None for episode in by_task(played, ReportTask)]
+    assert any(rubrics) and not all(rubrics)
+
+
+# ------------------------------------------------------------------------------------------------------------ rubrics
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 1 << 30), st.integers(2, 6))
+def test_any_rubric_that_is_drawn_is_valid_and_follows_advice(seed, max_k):
+    dice = Dice(seed)
+    harness = draw_harness(dice, max_k)
+    hints = draw_hints(harness, dice)
+    rubric = draw_rubric(harness, hints, ("comparison", "open"), dice)
+    assert 2 <= harness.dimensions.k <= max_k
+    assert read_rubric(write_rubric(rubric), harness) == rubric
+    assert set(hints.required) <= set(rubric.dimensions)
+    assert not set(hints.avoided) & set(rubric.dimensions)
+    if len(hints.required) < harness.dimensions.k - 1:
+        assert set(hints.explore) <= set(rubric.dimensions)
+
+
+def test_rubric_turns_vary(played):
+    episodes = by_task(played, RubricTask)
+    assert all(len(episode.turns) == 1 for episode in episodes)
+    assert len({episode.outcome.text for episode in episodes}) == len(episodes)
+    assert len({episode.task.harness.dimensions for episode in episodes}) > 7
+    assert any(episode.task.passages for episode in episodes)
+
+
+# -------------------------------------------------------------------------------------------------------- assessments
+
+
+def test_assessments_score_every_report_after_looking(played):
+    sizes = set()
+    for episode in by_task(played, AssessTask):
+        task, outcome = episode.task, episode.outcome
+        sizes.add(len(task.reports))
+        assert [item.number for item in outcome.reports] == list(range(1, len(task.reports) + 1))
+        for item in outcome.reports:
+            assert set(item.scores) == set(task.rubric.dimensions)
+            assert item.verification and item.gaps
+            assert len(f"{item.verification} {item.gaps}".split()) < 70
+        assert min(count_searches(episode, len(task.reports))) >= task.harness.process.min_tool_calls
+        searches = [turn.action for turn in episode.turns[:-1]]
+        assert any(action.about for action in searches) or len(searches) >= MAX_SEARCHES - 1
+    assert min(sizes) <= 3 and max(sizes) >= 6
+    assert min(sizes) >= MIN_REPORTS and max(sizes) <= MAX_REPORTS
+
+
+def test_an_assessment_can_be_read_back(place, played):
+    for episode in by_task(played, AssessTask):
+        task = episode.task
+        assert read_assessment(episode.turns[-1].text, task.rubric, len(task.reports), 10.0, False) == episode.outcome
+
+
+@pytest.fixture(scope="module")
+def drafted(place):
+    """For many questions, sources and reports with every single flaw and with none."""
+    world, index, _ = place
+    research = Research(world, index, LIMITS, style="brief", seed=0)
+    made = []
+    for gold in ask_open_questions(world.graph, world.seed, 40):
+        sources = numbered_sources(research._gather(gold, Dice(gold.id)))
+        try:
+            drafts = {flaw: write_draft(world, gold, sources, Dice(gold.id), (flaw,)) for flaw in FLAWS}
+            made.append((gold, sources, write_draft(world, gold, sources, Dice(gold.id)), drafts))
+        except SamplingFailed:
+            continue
+    assert len(made) > 25
+    return made
+
+
+def test_flaws_are_what_they_are_called(place, drafted):
+    world, _, _ = place
+    for gold, sources, sound, drafts in drafted:
+        assert not any(claim.flaw for claim in sound.claims)
+        report = sound.bind(gold, sources)
+        assert report.resolved_share == 1.0 and report.conclusion
+        assert any(claim.flaw == "false" for claim in drafts["false"].claims)
+        for claim in drafts["false"].claims:
+            assert (claim.said != claim.finding.said) == (claim.flaw == "false")
+        assert drafts["uncited"].bind(gold, sources).citations == ()
+        assert drafts["unresolved"].bind(gold, sources).unresolved
+        assert len(drafts["missing"].claims) == 2
+        miscited = drafts["miscited"]
+        for claim in miscited.claims:
+            if claim.flaw == "miscited":
+                passage = sources[claim.citations[0]].passage
+                assert all((fact.subject, fact.relation) != claim.finding.key for fact, _ in facts_in(world, passage))
+            else:
+                assert claim.flaw in ("", "unresolved")
+        assert any(claim.flaw for claim in miscited.claims)
+
+
+def test_scores_order_reports_by_their_flaws(drafted):
+    telling = {"false": "factuality", "miscited": "citation", "unresolved": "citation", "uncited": "citation"}
+    for _, _, sound, drafts in drafted:
+        assert mark(sound, "factuality") == mark(sound, "citation") == 9
+        for flaw, dimension in telling.items():
+            assert mark(drafts[flaw], dimension) < mark(sound, dimension)
+        assert mark(drafts["uncited"], "citation") == 0
+        assert mark(drafts["missing"], "coverage") <= mark(sound, "coverage")
+        assert mark(drafts["miscited"], "factuality") == 9
+    lost = [mark(sound, "coverage") - mark(drafts["missing"], "coverage") for _, _, sound, drafts in drafted]
+    assert sum(lost) / len(lost) > 2
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_one_flaw_more_never_raises_a_score(drafted, data):
+    _, _, sound, _ = data.draw(st.sampled_from(drafted))
+    at = data.draw(st.integers(0, len(sound.claims) - 1))
+    flaw = data.draw(st.sampled_from([flaw for flaw in FLAWS if flaw != "missing"]))
+    claims = list(sound.claims)
+    claims[at] = structs.replace(claims[at], flaw=flaw)
+    key = claims[at].finding.key
+    moved = (key,) if flaw == "false" and key in sound.covered else ()
+    covered = tuple(one for one in sound.covered if one not in moved)
+    worse = structs.replace(sound, claims=tuple(claims), covered=covered, missed=(*sound.missed, *moved))
+    for dimension in POOL:
+        assert 0 <= mark(worse, dimension.name) <= mark(sound, dimension.name) <= 10
+    assert any(mark(worse, dimension.name) < mark(sound, dimension.name) for dimension in POOL)
+
+
+def test_what_a_claim_really_is_is_said_only_where_it_was_seen(place, drafted):
+    world, _, _ = place
+    for _, sources, _, drafts in drafted:
+        draft = drafts["false"]
+        wrong = next(claim for claim in draft.claims if claim.flaw == "false")
+        shown = [source.passage for source in sources.values()]
+        assert wrong.finding.said in explain(world, draft, Dice(1), shown)[0]
+        assert "Not confirmed" in explain(world, draft, Dice(1), ())[0]
+
+
+# ------------------------------------------------------------------------------------------------- plans and refusals
+
+
+def test_shares_are_as_asked_for():
+    assert roles_of("score") == ("solver", "evaluator") and "score" in DIALECTS
+    assert [role_of(kind) for kind in ("report", "rubric", "assessment")] == ["solver", "evaluator", "evaluator"]
+    assert plan_lessons(None, 10, (1,), ("score",)) == [
+        Portion("score", "solver", 0, 5, "report"),
+        Portion("score", "evaluator", 0, 2, "rubric"),
+        Portion("score", "evaluator", 0, 3, "assessment"),
+    ]
+    assert plan_lessons(("evaluator",), 4, (1,), ("score",), (9, 1, 1)) == [
+        Portion("score", "evaluator", 0, 2, "rubric"),
+        Portion("score", "evaluator", 0, 2, "assessment"),
+    ]
+    mixed = plan_lessons(None, 12, (1,), ("drzero", "score"), (1, 0, 1))
+    assert [(part.dialect, part.num) for part in mixed] == [("drzero", 3), ("drzero", 3), ("score", 3), ("score", 3)]
+
+
+@pytest.mark.parametrize(
+    ("roles", "ratio", "said"),
+    [
+        (None, (1, 1), "lessons are weights"),
+        (None, (1, -1, 1), "lessons are weights"),
+        (None, (0, 0, 0), "leave nothing for solver and evaluator"),
+        (("solver",), (0, 1, 1), "leave nothing for solver"),
+        (("proposer",), (1, 1, 1), "score has no proposer to teach, only solver and evaluator"),
+        (("judge",), (1, 1, 1), "roles are"),
+    ],
+)
+def test_plans_that_make_no_sense_are_refused(roles, ratio, said):
+    with pytest.raises(BadInput, match=said):
+        plan_lessons(roles, 10, (1,), ("score",), ratio)
+
+
+def test_the_evaluation_family_and_few_turns_are_refused(place):
+    _, index, renderer = place
+    with pytest.raises(BadInput, match="never trained on"):
+        play((generate_world(1, 200, "evaluation"), index, renderer))
+    with pytest.raises(BadInput, match="needs 3 turns at least, and 2 are allowed"):
+        play(place, report_limits=structs.replace(LIMITS, max_turns=2))
+
+
+def test_a_world_can_run_out(place):
+    world, index, _ = place
+    research = Research(world, index, LIMITS, style="brief", seed=0)
+
+    def ask_once():
+        yield from ask_open_questions(world.graph, world.seed, 1)
+        raise BadInput("this world has no room")
+
+    research._questions = ask_once()
+    research.draw("report")
+    with pytest.raises(BadInput, match="too few open questions"):
+        research.draw("report")
+
+
+# ----------------------------------------------------------------------------------------------------------- teaching
+
+
+def test_two_steps_on_a_tiny_model(place):
+    limits = Limits(max_turns=4, turn_tokens=6000, sequence_tokens=30_000, tool_response_tokens=800, topk=1)
+    episodes = play(place, num_episodes=5, report_limits=limits, lesson_ratio=(2, 2, 1)).episodes
+    model = tiny.model(scale=1, num_hidden_layers=1, max_position_embeddings=32768)
+    taught = teach(Learner(model, imitation(1e-2)), episodes, epochs=1, batch=2)
+    assert taught.num_steps == 2 and taught.loss_after < taught.loss_before
+
+
+def test_from_the_command_line_to_notes_that_name_the_dialect(tmp_path):
+    from quaere.cli.main import main
+    from quaere.training.exporting import find_notes
+
+    base, out = tmp_path / "base", tmp_path / "warm"
+    tiny.model(scale=1, num_hidden_layers=1, max_position_embeddings=32768).save_pretrained(base)
+    tiny.tokenizer().save_pretrained(base)
+    words = ["--episodes", "5", "--lessons", "1,2,1", "--epochs", "1", "--batch", "2", "--articles", "200"]
+    room = ["--topk", "1", "--turn-tokens", "6000", "--sequence-tokens", "30000", "--tool-response-tokens", "800"]
+    where = ["--model", str(base), "--out", str(out), "--style", "brief", "--device", "cpu"]
+    assert main(["warmup", "score", *where, *words, *room]) == 0
+    notes = find_notes(str(out))
+    assert notes.dialects == ("score",) and notes.style == "brief" and notes.protocol is None
+    manifest = Path(out / "warmup.json").read_text()
+    assert '"lesson_ratio"' in manifest and '"evaluator"' in manifest
+    again = ["warmup", "score", "--model", str(base), "--out", str(tmp_path / "w2")]
+    assert main([*again, "--lessons", "5:2"]) == 2
+    assert main([*again, "--teacher", "openai:m@http://127.0.0.1:9/v1", "--episodes", "3"]) == 2
+    assert not (tmp_path / "w2").exists()
