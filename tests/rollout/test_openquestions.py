@@ -12,7 +12,7 @@ from quaere.chat.openquestions import FORMS, KINDS, PRACTICE_FORMS, QuestionWrit
 from quaere.chat.rendering import Renderer
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.scripted import ScriptedSampler
-from quaere.records import ProposeTask
+from quaere.records import Malformed, ProposeTask
 from quaere.rollout.openquestions import _key, draw_open_questions, rewrite_questions
 from quaere.rollout.policy import TokenPolicy
 from quaere.rollout.topics import Topics, is_title
@@ -155,8 +155,10 @@ def test_a_passage_cannot_ask(places):
     opening = writer.opening(ProposeTask("t", passage, 0))
     renderer = Renderer(tiny.tokenizer())
     ids = renderer.opening(opening, ())
-    assert ids.count(renderer.tokenizer.convert_tokens_to_ids("<|im_end|>")) == 2
+    assert ids.count(renderer.tokenizer.convert_tokens_to_ids("<|im_end|>")) == 6  # four messages are examples
     assert writer.prefix(0, True) == "<question>"
+    assert writer.read("<question>What is Halm?").question == "What is Halm?"
+    assert isinstance(QuestionWriter({}).read("<question>What is Halm?"), Malformed)
     assert find_question_fault("What is known of Halm?", "Halm", passage) == ""
 
 

@@ -28,7 +28,7 @@ FORMS: dict[OpenKind, tuple[str, ...]] = {
         "What is known of {X}?",
         "What do the documents tell about {X}?",
         "What are the main facts about {X}, and where do they come from?",
-        "What should somebody who has never heard of {X} know about it?",
+        "What should somebody who has never heard of {X} know?",
         "Which facts about {X} are well supported?",
     ),
     "story": (
@@ -117,35 +117,59 @@ _LEANING = re.compile(
 _NAME = re.compile(r"[^\W\d_]*[A-Z][\w'’-]*|\d[\d.,]*")
 
 
-class QuestionWriter:
-    """Asks for one open-ended question about a document, in one turn; with `guided`, opens it for models too small.
+# What models too small to do so untrained are shown first: a topic, a passage, a question.
+_EXAMPLES = (
+    (
+        "Ferrin town hall",
+        "The town hall of Ferrin was finished in 1811. Marta Oleen painted its ceiling, and was never paid for it.",
+        "How did Ferrin town hall get its ceiling, and what came of it?",
+    ),
+    (
+        "Marta Oleen",
+        "Marta Oleen was a painter from the port of Sall. Some of her work was lost in the fire of 1820.",
+        "What is known of the life and work of Marta Oleen?",
+    ),
+)
 
-    QuestionWriter().read("<question>How did the Oss get its name?</question>").question -> "How did the Oss get ...?"
+
+class QuestionWriter:
+    """Asks for one open-ended question about a document, in one turn.
+
+    `topics` says by the task's id what each one's document is to be asked about. `guided` helps models too small to
+    follow the protocol: worked examples, and a turn that begins as a question and ends with its question mark.
+
+        QuestionWriter({}).read("<question>How did the Oss get its name?</question>").question
+        -> "How did the Oss get its name?"
     """
 
     name = "question-writer"
     tools: tuple[ToolSchema, ...] = ()
-    stop: tuple[str, ...] = ("</question>",)
     marks: tuple[str, ...] = ()
 
     def __init__(self, topics: Mapping[str, str], *, guided: bool = False) -> None:
-        """`topics` says by the task's id what each one's document is to be asked about."""
         self.topics = topics
         self.guided = guided
+        self.stop: tuple[str, ...] = ("</question>", "?") if guided else ("</question>",)
 
     def opening(self, task: Task) -> list[Message]:
         """What to do, then topic and passage."""
         if not isinstance(task, ProposeTask) or task.document is None:
             raise TypeError(f"{self.name} asks about a document; it got a {type(task).__name__}")
         topic, text = Quoted(self.topics[task.id]), Quoted(task.document.titled_text)
-        return [Message("system", (_SYSTEM,)), Message("user", ("Topic:\n", topic, "\n\nPassage:\n", text))]
+        messages = [Message("system", (_SYSTEM,))]
+        for name, passage, question in _EXAMPLES if self.guided else ():
+            shown = f"Topic:\n{name}\n\nPassage:\n{passage}"
+            messages += [Message("user", (shown,)), Message("assistant", (f"<question>{question}</question>",))]
+        return [*messages, Message("user", ("Topic:\n", topic, "\n\nPassage:\n", text))]
 
     def prefix(self, turn: int, is_last: bool) -> str:
         """In a guided episode the turn begins as a question."""
         return "<question>" if self.guided else ""
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
-        """The first question outside a thought."""
+        """The first question outside a thought; one that is guided need not be closed."""
+        if self.guided and text.endswith("?"):
+            text += "</question>"
         for block in find_blocks(text, ("think", "question")):
             if block.name == "question":
                 return Proposal(question=" ".join(block.content.split()), answer="")
