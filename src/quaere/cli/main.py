@@ -24,6 +24,7 @@ COMMANDS = (
     "evolve",
     "eval",
     "verify",
+    "grade",
     "export",
     "runs",
     "curriculum",

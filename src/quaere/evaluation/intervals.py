@@ -2,6 +2,7 @@
 
     bootstrap_interval([1, 0, 0, 1]) -> Interval(mean=0.5, low=0.0, high=1.0, num=4)
     paired_difference([1, 1, 0], [0, 1, 0])  # the same three questions answered by two systems
+    ratio_interval([3, 1], [4, 4])  # four of eight citations, in two reports
     smallest_difference([1, 1, 0], [0, 1, 0])  # how large a difference had to be for three questions to show it
 
 The questions are drawn anew, with replacement, thousands of times; the interval is where the middle of those means
@@ -64,6 +65,24 @@ def paired_difference(
     if len(ours) != len(theirs):
         raise ValueError(f"a paired difference needs the same questions: {len(ours)} against {len(theirs)}")
     return bootstrap_interval([a - b for a, b in zip(ours, theirs, strict=True)], level=level, seed=seed)
+
+
+def ratio_interval(parts: Sequence[float], wholes: Sequence[float], *, level: float = 0.95, seed: int = 0) -> Interval:
+    """All parts over all wholes, with its interval: questions are drawn anew, each with its part and its whole.
+
+    `num` counts the questions. A draw in which there is nothing to divide by is left out.
+
+        ratio_interval([3, 1], [4, 4]).mean -> 0.5
+    """
+    tops, bottoms = np.asarray(parts, dtype=np.float64), np.asarray(wholes, dtype=np.float64)
+    if tops.shape != bottoms.shape or tops.ndim != 1 or not bottoms.sum() > 0:
+        raise ValueError("a ratio needs a part for every whole, and something to divide by")
+    # The same seed draws the same questions for both.
+    above, below = (_resampled_means(values, seed, _NUM_RESAMPLES) for values in (tops, bottoms))
+    ratios = above[below > 0] / below[below > 0]
+    mean = float(tops.sum() / bottoms.sum())
+    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(mean, min(float(low), mean), max(float(high), mean), tops.size)
 
 
 def smallest_difference(

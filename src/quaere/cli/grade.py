@@ -1,0 +1,300 @@
+"""`quaere grade`: how good research reports are, and how far what they cite bears them out.
+
+quaere grade report-20250301-101500
+quaere grade reports.jsonl --judge openai:judge@http://localhost:8001/v1 --repeats 3 --out graded.json
+quaere grade base.jsonl trained.jsonl --judge model:./judge --bench deep_research_bench --language en
+quaere grade --bench deep_research_bench --questions-out prompts.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from quaere.cli.counting import counting
+from quaere.cli.grade_view import agreement_lines, print_agreement, print_evaluations, results_json
+from quaere.errors import BadInput
+from quaere.policies.native.device import Precision
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from quaere.evaluation.criteria import Criteria, CriteriaBook, GradedDimension
+    from quaere.evaluation.probing import JudgeAgreement
+    from quaere.evaluation.reporting import Judges, ReportEvaluation, ReportSet
+    from quaere.evaluation.researchbench import Bench
+
+_MAX_REPEATS = 100
+_MAX_SPECIFIC = 10
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `grade` to the command line."""
+    parser = commands.add_parser("grade", help="check the citations of reports, and grade how they are written")
+    parser.set_defaults(run=run)
+    parser.add_argument(
+        "inputs", nargs="*", metavar="RUN|FILE", help="runs of `quaere report`, or JSONL of reports; several: compared"
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N reports of each")
+    judge = parser.add_argument_group("judge")
+    judge.add_argument(
+        "--judge",
+        default="checks",
+        metavar="checks|model:NAME|openai:MODEL@URL",
+        help="who judges: rules and counts (no judge; default), a local model, or an endpoint",
+    )
+    judge.add_argument("--repeats", type=int, default=1, metavar="N", help="judge everything N times (default: 1)")
+    judge.add_argument("--temperature", type=float, metavar="T", help="of the judge (default: 0; 0.7 with repeats)")
+    judge.add_argument(
+        "--probes",
+        type=int,
+        default=20,
+        metavar="N",
+        help="good reports, each spoiled in eight ways, that show first what the judge is worth (default: 20)",
+    )
+    judge.add_argument("--force", action="store_true", help="show scores even of a judge no better than chance")
+    judge.add_argument(
+        "--guided",
+        action=argparse.BooleanOptionalAction,
+        help="open turns for models too small to follow instructions "
+        "(default: only for models of the catalogue that need it)",
+    )
+    by_what = parser.add_argument_group("by what", "default: coverage, insight, instruction following, clarity")
+    by_what.add_argument("--bench", type=Path, metavar="DIR", help="a folder with DeepResearch Bench: its criteria")
+    by_what.add_argument("--language", choices=["en", "zh"], help="only the prompts of the bench in this language")
+    by_what.add_argument("--criteria", type=Path, metavar="FILE", help="JSONL of dimensions made for single questions")
+    by_what.add_argument("--specific", type=int, metavar="N", help="let the judge make N dimensions for each question")
+    engine = parser.add_argument_group("engine")
+    engine.add_argument("--max-rows", type=int, default=32, metavar="N", help="turns at once (default: 32)")
+    engine.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    engine.add_argument("--dtype", choices=get_args(Precision), default="auto")
+    engine.add_argument("--deterministic", action="store_true", help="batches that never depend on timing; slower")
+    engine.add_argument("--seed", type=int, default=0)
+    output = parser.add_argument_group("output")
+    output.add_argument("--out", type=Path, metavar="FILE.json", help="write everything, citation by citation")
+    output.add_argument("--questions-out", type=Path, metavar="FILE", help="write the bench's prompts, then stop")
+    output.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
+    output.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Check everything that can be checked at once, then validate the judge, judge, and print."""
+    from quaere.evaluation.researchbench import read_bench
+
+    _check(args)
+    bench = read_bench(args.bench, args.language) if args.bench else None
+    if args.questions_out:
+        assert bench is not None  # checked above
+        bench.write_questions(args.questions_out)
+        print(f"{len(bench.questions)} prompts written: quaere report --questions {args.questions_out} ...")
+        return
+    sets = [_select(_read(args, name), bench) for name in args.inputs]
+    evaluations = asyncio.run(_grade(args, sets, bench))
+    if args.out:
+        from quaere.evaluation.reporting import write_report_evaluations
+
+        write_report_evaluations(evaluations, args.out)
+    if args.json:
+        print(results_json(evaluations))
+    else:
+        print_evaluations(evaluations, bench is not None)
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.questions_out and not args.bench:
+        raise BadInput("--questions-out writes the prompts of --bench DIR", hint="quaere grade --bench DIR ...")
+    if not args.inputs and not args.questions_out:
+        raise BadInput("give a run or a file of reports", hint="quaere grade RUN")
+    if args.bench and args.criteria:
+        raise BadInput("give --bench or --criteria, not both")
+    if args.language and not args.bench:
+        raise BadInput("--language belongs to --bench", hint="quaere grade ... --bench DIR --language en")
+    if args.specific is not None and (args.judge == "checks" or args.bench or args.criteria):
+        raise BadInput("--specific needs a judge that can write, and neither --bench nor --criteria")
+    for name in ("limit", "max_rows", "repeats", "probes", "specific"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    for name, most in (("repeats", _MAX_REPEATS), ("probes", 100), ("specific", _MAX_SPECIFIC)):
+        if (getattr(args, name) or 0) > most:
+            raise BadInput(f"--{name} must be at most {most}, not {getattr(args, name)}")
+    if args.temperature is not None and not 0 <= args.temperature <= 2:
+        raise BadInput(f"--temperature must lie between 0 and 2, not {args.temperature:g}")
+    for path in (args.out, args.questions_out):
+        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+            raise BadInput(f"{path} cannot be written: it names a folder, or lies in none that exists")
+
+
+def _read(args: argparse.Namespace, name: str) -> ReportSet:
+    from quaere.evaluation.reporting import read_report_file, read_report_run
+    from quaere.runs import find_run, runs_root
+
+    if Path(name).is_file():
+        return read_report_file(Path(name), args.limit)
+    return read_report_run(find_run(runs_root(args.runs), name), args.limit)
+
+
+def _select(given: ReportSet, bench: Bench | None) -> ReportSet:
+    """Of a bench, only reports on its prompts."""
+    from msgspec import structs
+
+    if bench is None:
+        return given
+    kept = tuple(one for one in given.reports if bench.criteria.find(one.question.id, one.question.text))
+    if not kept:
+        raise BadInput(f"{given.name} holds no report on a prompt of the bench", hint="quaere grade --questions-out")
+    return structs.replace(given, reports=kept, num_unfinished=sum(not one.text.strip() for one in kept))
+
+
+async def _grade(args: argparse.Namespace, sets: list[ReportSet], bench: Bench | None) -> list[ReportEvaluation]:
+    from rich.console import Console
+
+    from quaere.evaluation.criteria import read_criteria
+
+    quiet = Console(stderr=True, highlight=False)
+    book = bench.criteria if bench else read_criteria(args.criteria) if args.criteria else None
+    judges = _open_judges(args, quiet)
+    try:
+        agreement = await _probe(args, judges, quiet)
+        if not args.json:
+            print_agreement(judges.name, agreement)
+        _refuse_chance(args, judges, agreement)
+        made = await _write_dimensions(args, judges, sets, quiet)
+        return [await _score(args, judges, one, book, made, agreement, quiet) for one in sets]
+    finally:
+        await judges.stop()
+
+
+def _open_judges(args: argparse.Namespace, quiet: Console) -> Judges:
+    from quaere.evaluation.reporting import open_judges
+
+    def report(line: str) -> None:
+        quiet.print(line, style="dim", markup=False)
+
+    report(f"judge: {args.judge}")
+    return open_judges(
+        args.judge,
+        temperature=_temperature(args),
+        guided=args.guided,
+        concurrency=args.max_rows,
+        device=args.device,
+        dtype=args.dtype,
+        mode="deterministic" if args.deterministic else "fast",
+        report=report,
+    )
+
+
+def _temperature(args: argparse.Namespace) -> float:
+    """Greedy turns repeat themselves, so that judging again would say nothing."""
+    if args.temperature is not None:
+        return float(args.temperature)
+    return 0.7 if args.repeats > 1 else 0.0
+
+
+async def _probe(args: argparse.Namespace, judges: Judges, quiet: Console) -> JudgeAgreement:
+    from quaere.evaluation.probing import num_steps, probe_judges
+
+    with counting("corrupted reports", num_steps(args.probes), quiet) as advance:
+        return await probe_judges(
+            judges.citations,
+            judges.grader,
+            args.probes,
+            seed=args.seed,
+            advance=lambda: advance("good and corrupted reports"),
+        )
+
+
+def _refuse_chance(args: argparse.Namespace, judges: Judges, agreement: JudgeAgreement) -> None:
+    if args.force or agreement.citations_trusted or agreement.grades_trusted:
+        return
+    told = "; ".join(agreement_lines(agreement))
+    raise BadInput(
+        f"the judge {judges.name} is no better than chance on corrupted reports ({told}): its scores would say nothing",
+        hint="another --judge, more --probes, or --force to see them anyhow",
+    )
+
+
+async def _write_dimensions(
+    args: argparse.Namespace, judges: Judges, sets: list[ReportSet], quiet: Console
+) -> dict[str, tuple[GradedDimension, ...]]:
+    """What the judge wants questions to be graded by, where it is asked: made once, for all inputs alike."""
+    if args.specific is None or judges.policy is None:
+        return {}
+    from quaere.evaluation.grading import write_dimensions
+
+    questions = list({report.question.text: report.question for one in sets for report in one.reports}.values())
+    quiet.print(f"making {args.specific} dimensions for each of {len(questions)} questions", style="dim")
+    made = await write_dimensions(judges.policy, questions, args.specific, seed=args.seed, concurrency=args.max_rows)
+    num_missing = sum(not dimensions for dimensions in made)
+    if num_missing:
+        told = f"for {num_missing} of {len(questions)} questions the judge made none that can be used"
+        quiet.print(told, style="yellow")
+    return {question.text: dimensions for question, dimensions in zip(questions, made, strict=True)}
+
+
+async def _score(
+    args: argparse.Namespace,
+    judges: Judges,
+    given: ReportSet,
+    book: CriteriaBook | None,
+    made: dict[str, tuple[GradedDimension, ...]],
+    agreement: JudgeAgreement,
+    quiet: Console,
+) -> ReportEvaluation:
+    from quaere.evaluation.reporting import ReportEvaluation, num_asked, score_reports, summarise
+
+    parts: dict[str, Any] = {
+        "with_citations": args.force or agreement.citations_trusted,
+        "with_grades": args.force or agreement.grades_trusted,
+    }
+    criteria = [_criteria(one.question.id, one.question.text, book, made) for one in given.reports]
+    with counting(f"judging {given.name}", num_asked(given.reports, args.repeats, **parts), quiet) as advance:
+        scores = await score_reports(
+            judges,
+            given.reports,
+            criteria,
+            repeats=args.repeats,
+            seed=args.seed,
+            advance=lambda: advance(f"of {given.name}"),
+            **parts,
+        )
+    return ReportEvaluation(
+        agreement=agreement,
+        name=given.name,
+        judge=judges.name,
+        settings=_settings(args, made),
+        score=summarise(scores),
+        reports=tuple(scores),
+        num_unfinished=given.num_unfinished,
+    )
+
+
+def _criteria(id: str, text: str, book: CriteriaBook | None, made: dict[str, tuple[GradedDimension, ...]]) -> Criteria:
+    from quaere.evaluation.criteria import general_criteria
+
+    return (book.find(id, text) if book else None) or general_criteria(made.get(text, ()))
+
+
+def _settings(args: argparse.Namespace, made: dict[str, tuple[GradedDimension, ...]]) -> dict[str, Any]:
+    """What is kept with the result, so that somebody else can judge the same way."""
+    from msgspec import to_builtins
+
+    return {
+        "judge": args.judge,
+        "repeats": args.repeats,
+        "temperature": _temperature(args),
+        "probes": args.probes,
+        "force": args.force,
+        "bench": str(args.bench) if args.bench else None,
+        "language": args.language,
+        "criteria": str(args.criteria) if args.criteria else None,
+        "specific": to_builtins(made),
+        "limit": args.limit,
+        "device": args.device,
+        "dtype": args.dtype,
+        "max_rows": args.max_rows,
+        "deterministic": args.deterministic,
+        "seed": args.seed,
+    }

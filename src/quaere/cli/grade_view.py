@@ -1,0 +1,243 @@
+"""How results of `quaere grade` are shown: first what the judge is worth, then grades, citations and differences."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from quaere.evaluation.intervals import Interval
+    from quaere.evaluation.probing import Agreed, JudgeAgreement
+    from quaere.evaluation.reporting import Measure, ReportDifference, ReportEvaluation
+
+_LEGEND = (
+    "in brackets the 95 % interval, in parentheses the smallest difference the sample could have shown (80 % power)"
+)
+# SCORE (paper 001) on DeepResearch Bench: overall and valid citations in percent, before and after training.
+_PUBLISHED = (
+    ("Qwen2.5-7B, plan and execute", (32.00, 35.91), (36.11, 66.15)),
+    ("Qwen2.5-7B, ReAct", (31.92, 34.43), (11.76, 19.35)),
+    ("Llama-3.1-8B, plan and execute", (28.92, 33.89), (38.23, 52.38)),
+    ("Llama-3.1-8B, ReAct", (27.00, 30.07), (22.58, 30.55)),
+)
+_NOT_COMPARABLE = (
+    "not comparable with the above: their overall is relative to a reference report and by another judge; valid "
+    "citations are counted alike (supported of all), but by another judge and over pages of the web"
+)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # Where nobody has set a width (a file, a pipe), the tables get the room they need.
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+
+
+def agreement_lines(agreement: JudgeAgreement) -> tuple[str, str]:
+    """In a few words: "citations balanced 93.0 [91.0, 95.0] %", "good reports preferred 80.0 [75.0, 85.0] %"."""
+    return (
+        f"citations balanced {_percent(agreement.citations.balanced)} %",
+        f"good reports preferred {_percent(agreement.grades.preferred)} %",
+    )
+
+
+def print_agreement(judge: str, agreement: JudgeAgreement) -> None:
+    """What the judge says of good and corrupted reports; nothing else is shown before it."""
+    from rich.text import Text
+
+    from quaere.cli.episode_view import printable
+
+    console = _console()
+    console.print(Text(printable(f"what the judge {judge!r} is worth, on {agreement.world}")))
+    citations, grades = agreement.citations, agreement.grades
+    summary = {
+        "good citations called supported (sensitivity)": citations.sensitivity,
+        "spoiled citations not called supported (specificity)": citations.specificity,
+        "both (balanced; 50 is chance)": citations.balanced,
+    }
+    console.print(_agreement_table("citation check", summary, citations.by_kind))
+    preferred = {"good report graded above the spoiled one (50 is chance)": grades.preferred}
+    console.print(_agreement_table("grades", preferred, grades.by_kind))
+    _warn_chance(console, agreement)
+    for num, what in ((citations.num_unread, "verdicts"), (grades.num_unread, "reports' grades")):
+        if num:
+            console.print(f"{num} {what} could not be read", style="yellow", markup=False)
+    console.print()
+
+
+def _agreement_table(title: str, summary: dict[str, Interval], kinds: tuple[Agreed, ...]) -> Table:
+    table = _plain_table(title, "right %", "of")
+    for name, share in (summary | {f"  {one.kind}": one.right for one in kinds}).items():
+        table.add_row(*_cells(name, _percent(share), str(share.num)))
+    return table
+
+
+def _warn_chance(console: Console, agreement: JudgeAgreement) -> None:
+    for is_trusted, what in (
+        (agreement.citations_trusted, "verdicts on citations"),
+        (agreement.grades_trusted, "grades"),
+    ):
+        if not is_trusted:
+            told = f"this judge has not been shown to be better than chance at {what}: they say nothing"
+            console.print(told, style="yellow", markup=False)
+
+
+def print_evaluations(evaluations: list[ReportEvaluation], is_bench: bool) -> None:
+    """Grades, citations, paired differences with the last, and the published figures."""
+    from rich.text import Text
+
+    from quaere.cli.episode_view import count, printable
+    from quaere.evaluation.reporting import compare_reports
+
+    console = _console()
+    _print_grades(console, evaluations)
+    _print_citations(console, evaluations)
+    *others, last = evaluations
+    differences = [compare_reports(last, other) for other in others]
+    for other, difference in zip(others, differences, strict=True):
+        console.print(Text(printable(_difference_line(last, other, difference))))
+    if any(differences):
+        console.print(_LEGEND, style="dim", markup=False)
+    for one in evaluations:
+        _print_remarks(console, one)
+    if is_bench:
+        _print_published(console)
+    else:
+        console.print("no published figures: they are for --bench", style="dim", markup=False)
+    repeats = last.settings["repeats"]
+    spread = "" if repeats > 1 else "; --repeats N shows how far the judge agrees with itself"
+    console.print(f"judged {count(repeats, 'time')} by {last.judge}{spread}", style="dim", markup=False)
+
+
+def _print_grades(console: Console, evaluations: list[ReportEvaluation]) -> None:
+    from quaere.evaluation.reporting import VALID
+
+    names = list(dict.fromkeys(name for one in evaluations for name in one.score.measures if name != VALID))
+    if not names:
+        return
+    is_counted = evaluations[0].judge == "checks"
+    title = "counted, 0-10 (proxies, no judgement of quality)" if is_counted else "grades, 0-10"
+    table = _plain_table(title, *(one.name for one in evaluations))
+    for name in names:
+        cells = [_measure(one.score.measures.get(name)) for one in evaluations]
+        table.add_row(*_cells(name.replace("_", " "), *cells))
+    console.print(table)
+
+
+def _print_citations(console: Console, evaluations: list[ReportEvaluation]) -> None:
+    from quaere.evaluation.reporting import VALID
+
+    if not any(VALID in one.score.measures for one in evaluations):
+        return
+    table = _plain_table("citations", *(one.name for one in evaluations))
+    rows = {
+        "valid %, mean of reports": [_measure(one.score.measures.get(VALID), 100) for one in evaluations],
+        "valid %, of all citations": [_percent(one.score.pooled) if one.score.pooled else "" for one in evaluations],
+        "citations": [str(one.score.num_citations) for one in evaluations],
+        "supported / unsupported / unknown": [
+            " / ".join(str(number) for number in one.score.verdicts.values()) for one in evaluations
+        ],
+        "leading nowhere": [str(one.score.num_unresolved) for one in evaluations],
+    }
+    for name, cells in rows.items():
+        table.add_row(*_cells(name, *cells))
+    console.print(table)
+
+
+def _print_remarks(console: Console, one: ReportEvaluation) -> None:
+    from quaere.cli.episode_view import count, printable
+
+    told = []
+    if one.num_unfinished:
+        told.append(f"{count(one.num_unfinished, 'report')} never finished: 0 everywhere")
+    if one.score.num_unread_verdicts:
+        told.append(f"{count(one.score.num_unread_verdicts, 'verdict')} could not be read: unknown")
+    if one.score.num_unread_grades:
+        told.append(f"{count(one.score.num_unread_grades, 'grade')} could not be read: left out")
+    for line in told:
+        console.print(printable(f"{one.name}: {line}"), style="yellow", markup=False)
+
+
+def _print_published(console: Console) -> None:
+    table = _plain_table("published (SCORE): before -> after", "overall %", "valid citations %")
+    for name, overall, valid in _PUBLISHED:
+        table.add_row(*_cells(name, *(f"{before:.2f} -> {after:.2f}" for before, after in (overall, valid))))
+    console.print(table)
+    console.print(_NOT_COMPARABLE, style="dim", markup=False)
+
+
+def _difference_line(ours: ReportEvaluation, theirs: ReportEvaluation, difference: ReportDifference | None) -> str:
+    if difference is None:
+        return f"{ours.name} and {theirs.name} share no question, so no paired difference can be given"
+    from quaere.evaluation.reporting import VALID
+
+    num = next(iter(difference.measures.values())).num
+    found = []
+    for name, interval in difference.measures.items():
+        scale = 100 if name == VALID else 1
+        smallest = scale * difference.smallest[name]
+        found.append(f"{name.replace('_', ' ')} {_between(interval, scale, '+')} ({smallest:.1f})")
+    return f"{ours.name} - {theirs.name}, over {num} shared questions: {', '.join(found)}"
+
+
+def _measure(measure: Measure | None, scale: float = 1) -> str:
+    """`6.1 [5.8, 6.4]`, and with repeats the standard deviation that judging again brings: `, s 0.2`."""
+    if measure is None:
+        return ""
+    spread = "" if measure.variance is None else f", s {scale * measure.variance**0.5:.2f}"
+    return _between(measure.value, scale) + spread
+
+
+def _between(interval: Interval, scale: float = 1, sign: str = "") -> str:
+    digits = 1 if scale == 100 else 2
+    values = (scale * value for value in (interval.mean, interval.low, interval.high))
+    mean, low, high = (f"{value:{sign}.{digits}f}" for value in values)
+    return f"{mean} [{low}, {high}]"
+
+
+def _percent(interval: Interval) -> str:
+    return _between(interval, 100)
+
+
+def _plain_table(*headings: str) -> Table:
+    """A column of names, which gives way where the terminal is narrow, and columns of numbers."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from quaere.cli.episode_view import printable
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for number, heading in enumerate(headings):
+        table.add_column(Text(printable(heading)), no_wrap=number > 0)
+    return table
+
+
+def _cells(*values: str) -> list[Any]:
+    from rich.text import Text
+
+    from quaere.cli.episode_view import printable
+
+    return [Text(printable(value)) for value in values]
+
+
+def results_json(evaluations: list[ReportEvaluation]) -> str:
+    """What the judge is worth, then every result; reports one by one are in --out."""
+    import msgspec
+
+    from quaere.evaluation.reporting import compare_reports
+
+    *others, last = evaluations
+    found = {
+        "judge": last.judge,
+        "agreement": last.agreement,
+        "settings": last.settings,
+        "results": [
+            {"name": one.name, "score": one.score, "num_unfinished": one.num_unfinished} for one in evaluations
+        ],
+        "differences": [compare_reports(last, other) for other in others],
+    }
+    return json.dumps(json.loads(msgspec.json.encode(found)), indent=2)

@@ -1,0 +1,125 @@
+"""Putting single turns to a judge: what it is shown is quoted, what it writes is parsed or counted as unread.
+
+turns = [JudgeTurn(messages, parse=read_verdict, stop=("</verdict>",))]
+await ask_each(policy, turns, temperature=0.0) -> ["supported"]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from quaere.chat.messages import Message, Quoted
+from quaere.chat.tags import find_blocks
+from quaere.chat.tools import ToolSchema
+from quaere.errors import SamplingFailed
+from quaere.policies.sampler import SamplingParams
+from quaere.records import Action, Answer, Failure, Malformed, Question, SearchResult, SolveTask, Task, Turn
+from quaere.rollout.episode import Limits
+from quaere.rollout.many import Job, run_many
+from quaere.rollout.policy import Policy
+from quaere.search.searcher import NoSearcher
+
+T = TypeVar("T")
+
+# Between tags nobody but the judge may speak, not even where it repeats what it was shown.
+_BRACKETS = str.maketrans("<>", "‹›")
+_MAX_JSON_CHARS = 100_000
+
+
+class JudgeTurn(Generic[T]):
+    """One turn of a judge, and how what it writes is read; `parse` gives None for what it cannot.
+
+    JudgeTurn([Message("user", ("Is it so?",))], parse=lambda text: text == "yes" or None)
+    """
+
+    name = "report-judge"
+    tools: tuple[ToolSchema, ...] = ()
+    marks: tuple[str, ...] = ()
+
+    def __init__(
+        self, messages: Sequence[Message], parse: Callable[[str], T | None], *, stop: str = "", prefix: str = ""
+    ) -> None:
+        self.parse = parse
+        self.stop: tuple[str, ...] = (stop,) if stop else ()
+        self._messages = list(messages)
+        self._prefix = prefix
+
+    def opening(self, task: Task) -> list[Message]:
+        """What it was made with."""
+        return self._messages
+
+    def prefix(self, turn: int, is_last: bool) -> str:
+        """Words that open the turn, for models too small to do so themselves."""
+        return self._prefix
+
+    def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
+        """Its text, where it can be parsed."""
+        return Malformed("the judge's words cannot be read") if self.parse(text) is None else Answer(text)
+
+    def reply(
+        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+    ) -> Message:
+        """Never reached: a judge has one turn."""
+        return Message("user", ("Answer as you were asked to.",))
+
+
+async def ask_each(
+    policy: Policy,
+    turns: Sequence[JudgeTurn[T]],
+    *,
+    limits: Limits,
+    temperature: float = 0.0,
+    seed: int = 0,
+    concurrency: int = 32,
+    advance: Callable[[], None] = lambda: None,
+) -> list[T | None]:
+    """What the judge says to each, in order; None where it cannot be read or the judge failed.
+
+    A judge that fails every time is an error: nothing could be told from nothing.
+    """
+    jobs = [Job(turn, SolveTask(Question(f"judge-{number}", ""))) for number, turn in enumerate(turns)]
+    found: list[T | None] = []
+    failures: list[Failure] = []
+    params = SamplingParams(temperature=temperature)
+    async for episode in run_many(
+        policy, jobs, NoSearcher(), limits, seed=seed, params=params, concurrency=concurrency
+    ):
+        said = episode.outcome
+        found.append(turns[len(found)].parse(said.text) if isinstance(said, Answer) else None)
+        failures += [turn.failure for turn in episode.turns if turn.stop_reason == "failed" and turn.failure]
+        advance()
+    if failures and len(failures) == len(jobs):
+        raise SamplingFailed(f"the judge {policy.name}: {failures[0].message}")
+    return found
+
+
+def quote(text: str) -> Quoted:
+    """Text from outside, in which no tag can be opened: quote("<verdict>").text -> "‹verdict›"."""
+    return Quoted(text.translate(_BRACKETS))
+
+
+def read_block(text: str, name: str) -> str | None:
+    """What stands between the tags, outside a thought; None if that is missing, or said twice and differently.
+
+    read_block("<think>hm</think><verdict> supported </verdict>", "verdict") -> "supported"
+    """
+    said = {block.content.strip() for block in find_blocks(text, ("think", name)) if block.name == name}
+    return said.pop() if len(said) == 1 else None
+
+
+def read_list(text: str, item: type[T]) -> list[T] | None:
+    """The JSON list that a reply consists of, after any thought and within any code fence; None if it is not one.
+
+    read_list('[{"number": 1, "score": 7}]', Scored) -> [Scored(number=1, score=7.0)]
+    """
+    reply = text.rpartition("</think>")[2]
+    start, end = reply.find("["), reply.rfind("]")
+    if start < 0 or end < start or end - start > _MAX_JSON_CHARS:
+        return None
+    try:
+        return msgspec.json.decode(reply[start : end + 1], type=list[item])  # type: ignore[valid-type]
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return None

@@ -1,0 +1,163 @@
+"""What reports are graded by: dimensions with weights, each perhaps with criteria that have weights of their own.
+
+    criteria = Criteria((GradedDimension("coverage", "...", weight=0.6), GradedDimension("clarity", "...", weight=0.4)))
+    criteria.overall({"coverage": 5.0, "clarity": 10.0}) -> 7.0
+
+`GENERAL` are the four dimensions of DeepResearchEval, which adds others made for each question; `read_criteria` reads
+such from a file. The criteria of DeepResearch Bench are read by `researchbench.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from quaere.errors import BadInput
+from quaere.search.rows import read_lines
+
+SCALE = 10.0
+MAX_DIMENSIONS = 20
+_HINT = 'each line needs {"question": "...", "dimensions": [{"name": "...", "text": "...", "weight": 1}]}'
+
+
+class Criterion(Struct, frozen=True):
+    """One thing to look at within a dimension.
+
+    Criterion(text="Names the builders", explanation="Says who built it and when.", weight=0.3)
+    """
+
+    text: str
+    explanation: str = ""
+    weight: float = 1.0
+
+
+class GradedDimension(Struct, frozen=True):
+    """A dimension, how much it counts, and what to look at; without criteria it is graded as a whole.
+
+    GradedDimension(name="coverage", text="Every side of the question is treated.", weight=0.3)
+    """
+
+    name: str
+    text: str = ""
+    weight: float = 1.0
+    criteria: tuple[Criterion, ...] = ()
+
+
+class Criteria(Struct, frozen=True):
+    """Everything reports on a question are graded by.
+
+    Criteria(dimensions=(GradedDimension("coverage", "..."),))
+    """
+
+    dimensions: tuple[GradedDimension, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the dimensions."""
+        return tuple(dimension.name for dimension in self.dimensions)
+
+    def overall(self, grades: Mapping[str, float]) -> float | None:
+        """The weighted mean of the grades; None where a dimension has none."""
+        if any(name not in grades for name in self.names):
+            return None
+        return weighted_mean([(grades[item.name], item.weight) for item in self.dimensions])
+
+
+def weighted_mean(pairs: Sequence[tuple[float, float]]) -> float:
+    """The mean of values with weights, never outside the values: weighted_mean([(4, 1), (8, 3)]) -> 7.0."""
+    total = math.fsum(weight for _, weight in pairs)
+    mean = math.fsum(value * (weight / total) for value, weight in pairs)
+    return min(max(mean, min(value for value, _ in pairs)), max(value for value, _ in pairs))
+
+
+GENERAL: tuple[GradedDimension, ...] = (
+    GradedDimension("coverage", "It treats every side of the question, as broadly and deeply as the question needs."),
+    GradedDimension("insight", "It explains, compares and concludes; it does more than list what was found."),
+    GradedDimension("instruction_following", "It answers what was asked, all of it, within the limits that were set."),
+    GradedDimension("clarity", "It is well ordered and easy to read; a reader finds what they look for."),
+)
+
+
+def general_criteria(specific: Sequence[GradedDimension] = ()) -> Criteria:
+    """The general dimensions, each of weight 1, and those made for a question; one of the same name takes its place.
+
+    general_criteria([GradedDimension("dates", "Says when.", weight=2)]).names[-1] -> "dates"
+    """
+    named = {dimension.name for dimension in specific}
+    return Criteria((*(item for item in GENERAL if item.name not in named), *specific))
+
+
+def check_dimensions(dimensions: Sequence[GradedDimension]) -> str:
+    """What is wrong with them; "" if nothing is."""
+    names = [dimension.name for dimension in dimensions]
+    if not 1 <= len(names) <= MAX_DIMENSIONS:
+        return f"there must be 1 to {MAX_DIMENSIONS} dimensions, not {len(names)}"
+    if len(set(names)) < len(names) or not all(name.strip() for name in names):
+        return "dimensions need different names, none of them empty"
+    weights = [dimension.weight for dimension in dimensions]
+    weights += [criterion.weight for dimension in dimensions for criterion in dimension.criteria]
+    if not all(math.isfinite(weight) and weight > 0 for weight in weights):
+        return "weights must be numbers above 0"
+    return ""
+
+
+class _Dimension(Struct):
+    name: str
+    text: str = ""
+    weight: float = 1.0
+
+
+class _Row(Struct):
+    dimensions: list[_Dimension]
+    id: str | int = ""
+    question: str = ""
+
+
+class CriteriaBook:
+    """Whose reports are graded by what: looked up by a question's words, then by its id, else the general ones.
+
+    CriteriaBook({"Who built it?": criteria}, {}).find("q1", "Who built it?") is criteria
+    """
+
+    def __init__(self, by_text: Mapping[str, Criteria], by_id: Mapping[str, Criteria]) -> None:
+        self.by_text = {_key(text): criteria for text, criteria in by_text.items()}
+        self.by_id = dict(by_id)
+
+    def find(self, id: str, text: str) -> Criteria | None:
+        """The criteria of a question, if it has any of its own."""
+        return self.by_text.get(_key(text)) or self.by_id.get(id)
+
+
+def _key(text: str) -> str:
+    return " ".join(text.split())
+
+
+def read_criteria(path: Path) -> CriteriaBook:
+    """Dimensions made for single questions, from JSONL; the general ones are graded beside them.
+
+    A row that names a general dimension gives it a weight, and a text, of its own.
+    """
+    by_text: dict[str, Criteria] = {}
+    by_id: dict[str, Criteria] = {}
+    for number, line in read_lines(path):
+        where = f"{path}, line {number}"
+        try:
+            row = msgspec.json.decode(line, type=_Row)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadInput(f"{where}: {error}", hint=_HINT) from error
+        if not row.question.strip() and row.id == "":
+            raise BadInput(f"{where}: it names no question", hint=_HINT)
+        criteria = general_criteria([GradedDimension(item.name, item.text, item.weight) for item in row.dimensions])
+        if wrong := check_dimensions(criteria.dimensions):
+            raise BadInput(f"{where}: {wrong}", hint=_HINT)
+        if row.question.strip():
+            by_text[row.question] = criteria
+        if row.id != "":
+            by_id[str(row.id)] = criteria
+    if not by_text and not by_id:
+        raise BadInput(f"{path} holds no criteria", hint=_HINT)
+    return CriteriaBook(by_text, by_id)

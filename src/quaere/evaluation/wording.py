@@ -1,0 +1,197 @@
+"""What of a sentence can be checked without understanding it: its numbers, its names, its words, what it denies.
+
+    read_numbers("some 1.7 million in 1702")          -> [Number(1700000.0, unit=100000.0), Number(1702.0, ...)]
+    find_names("Venn was born in Halm.", frozenset()) -> ["venn", "halm"]
+    content_words("The bridges were built of stone.") -> ["bridg", "built", "ston"]
+    num_negations("It was never built.")              -> 1
+
+Function words, endings and negations are those of English; numbers, and words of scripts that put no spaces between
+them (Chinese: every pair of characters), are read in any language.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import lru_cache
+
+from msgspec import Struct
+
+from quaere.search.words import fold, terms
+
+# A citation and the space before it: [2], [1, 3]. Repetitions give nothing back, so that any text is read in one pass.
+MARK = re.compile(r"[ \t]?\[[ \t]*+[0-9]++(?:[ \t]*+,[ \t]*+[0-9]++)*+[ \t]*+\]")
+_LEAD = re.compile(r"^\s*(?:#{1,6}|[-*•]|\d{1,3}[.)])\s+")  # what makes a line a heading or an item
+_WORD = re.compile(r"[^\W\d_]+")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+_CLAUSE_END = re.compile(
+    r"[,;:—。，；：]|[.!?](?=\s|$)|\n|\b(?:and|but|while|although|though|whereas)\b", re.IGNORECASE
+)
+_NEGATION = re.compile(r"\b(?:not|no|never|none|nobody|nothing|neither|nor|cannot|without|untrue)\b|n['’]t\b", re.I)
+_NUMBER = re.compile(
+    r"(?<![A-Za-z0-9_.,])(\d{1,3}(?:,\d{3})+|\d{1,30})(?:\.(\d{1,12}))?(?![A-Za-z0-9])"
+    r"(?:\s?(thousand|million|billion|trillion|万|亿))?",
+    re.IGNORECASE,
+)
+_SCALES = {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12, "万": 1e4, "亿": 1e8}
+_NUMBER_WORDS = {
+    word: float(value)
+    for value, word in enumerate("two three four five six seven eight nine ten eleven twelve".split(), start=2)
+}
+_FUNCTION_WORDS = frozenset(
+    """a about above after again all almost along already also although always am among an and another any are around
+    as at away be because been before being below between both but by can cannot could did do does done down during
+    each either else even ever every few first for from had has have he her here hers him his how however i if in
+    indeed into is it its itself just last least less like made many may me might more most much must my near neither
+    never no none nor not nothing of off often on once one only onto or other others our out over own per perhaps
+    rather said same say says second several shall she should since so some such than that the their them then there
+    these they third this those though through thus to too toward towards true under until up upon us very was we well
+    were what when where whereas whether which while who whom whose why will with within without would yet you your
+    according conclusion finally moreover overall therefore meanwhile both short sum""".split()
+)
+_ORDINARY_ENDINGS = ("s", "ly", "ing", "ed", "tion")
+_ROUNDED_SHARE = 0.05  # how far trailing zeros may round: 1,900 stands for 1,923 but 100 not for 140
+
+
+class Number(Struct, frozen=True):
+    """A number and the place it is written to: 1,700 is written to the hundreds, 3.5 to the tenths.
+
+    Number(value=1702.0, unit=1.0, is_year=True)
+    """
+
+    value: float
+    unit: float
+    is_year: bool = False
+
+
+def strip_marks(text: str) -> str:
+    """The text without citation marks and without what makes it a heading or an item of a list.
+
+    strip_marks("- The Oss rises at Korrin [2].") -> "The Oss rises at Korrin."
+    """
+    return _LEAD.sub("", MARK.sub("", text)).strip()
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences of a text, as full stops and lines have it."""
+    return [piece.strip() for piece in _SENTENCE_END.split(text) if piece.strip()]
+
+
+def split_clauses(text: str) -> list[str]:
+    """Sentences cut further, at commas and conjunctions."""
+    return [piece.strip() for piece in _CLAUSE_END.split(text) if piece.strip()]
+
+
+# ------------------------------------------------------------------------------------------------------------ numbers
+
+
+def read_numbers(text: str) -> list[Number]:
+    """The numbers of a text, in digits or as words from two to twelve; 1700 in four bare digits is a year.
+
+    read_numbers("3.5 % of 1,200") -> [Number(3.5, 0.1), Number(1200.0, 100.0)]
+    """
+    found = [_read_number(match) for match in _NUMBER.finditer(text)]
+    words = (word.lower() for word in _WORD.findall(text))
+    return found + [Number(_NUMBER_WORDS[word], 1.0) for word in words if word in _NUMBER_WORDS]
+
+
+def _read_number(match: re.Match[str]) -> Number:
+    whole, decimals, scale = match.group(1), match.group(2) or "", _SCALES.get((match.group(3) or "").lower(), 1.0)
+    digits = whole.replace(",", "")
+    zeros = 0 if decimals or not digits.strip("0") else len(digits) - len(digits.rstrip("0"))
+    unit = 10.0 ** (zeros - len(decimals)) * scale
+    is_year = len(whole) == 4 and not decimals and scale == 1.0 and 1000 <= int(whole) < 2200
+    return Number(float(f"{digits}.{decimals or 0}") * scale, unit, is_year)
+
+
+def rounds_to(said: Number, known: Number) -> bool:
+    """Is `said` the number that is known, or that number rounded? Years are not rounded.
+
+    rounds_to(Number(1.7e6, 1e5), Number(1.702e6, 1e3)) -> True
+    """
+    distance = abs(said.value - known.value)
+    if distance <= 1e-9 * max(1.0, abs(known.value)):
+        return True
+    if said.is_year and known.is_year:
+        return False
+    reach = said.unit / 2
+    if said.unit > 1:
+        reach = min(reach, _ROUNDED_SHARE * abs(said.value))
+    return distance <= reach * (1 + 1e-9)
+
+
+# -------------------------------------------------------------------------------------------------------------- words
+
+
+def content_words(text: str) -> list[str]:
+    """The words that say something, without their endings: no function words, no numbers, no single letters."""
+    return [_stem(word) for word in terms(text) if _says_something(word)]
+
+
+def _says_something(word: str) -> bool:
+    if word[0].isdigit() or word in _FUNCTION_WORDS or word in _NUMBER_WORDS:
+        return False
+    return len(word) >= (3 if word.isascii() else 2)
+
+
+def _stem(word: str) -> str:
+    """A word without its commonest endings; crude, and the same on both sides of a comparison."""
+    if not word.isascii():
+        return word
+    for ending, rest in (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("ly", ""), ("s", ""), ("e", "")):
+        if word.endswith(ending) and len(word) - len(ending) >= 4:
+            return word[: -len(ending)] + rest
+    return word
+
+
+@lru_cache(maxsize=256)
+def lower_words(text: str) -> frozenset[str]:
+    """The words that a text writes in lower case: they are no names, wherever else they begin a sentence."""
+    return frozenset(word for word in _WORD.findall(text) if word[0].islower())
+
+
+def find_names(text: str, ordinary: Collection[str]) -> list[str]:
+    """The words of names, folded: capitalised, and not merely because a sentence begins there.
+
+    The first word of a sentence counts unless it is a function word, is known in lower case (`ordinary`), or ends as
+    ordinary words do.
+
+        find_names("However, Orsolya Venn built it.", frozenset()) -> ["orsolya", "venn"]
+    """
+    found = []
+    for sentence in split_sentences(text):
+        for number, match in enumerate(_WORD.finditer(sentence)):
+            word = match.group()
+            folded = fold(word)
+            if not word[0].isupper() or len(word) < 2 or folded in _FUNCTION_WORDS or folded in _NUMBER_WORDS:
+                continue
+            if number or not (folded in ordinary or folded.endswith(_ORDINARY_ENDINGS)):
+                found.append(folded)
+    return found
+
+
+def name_runs(text: str) -> list[tuple[int, int]]:
+    """Where names of several words stand, as far as capital letters tell.
+
+    name_runs("The builder Orsolya Venn died.") -> [(12, 24)]
+    """
+    runs: list[tuple[int, int]] = []
+    for match in _WORD.finditer(text):
+        word = match.group()
+        if not word[0].isupper() or len(word) < 2 or fold(word) in _FUNCTION_WORDS:
+            continue
+        if runs and text[runs[-1][1] : match.start()] in (" ", "-"):
+            runs[-1] = (runs[-1][0], match.end())
+        else:
+            runs.append(match.span())
+    return runs
+
+
+def number_runs(text: str) -> list[tuple[int, int]]:
+    """Where numbers stand in digits: number_runs("in 1,702 or 1703") -> [(3, 8), (12, 16)]."""
+    return [(match.start(1), match.end(2) if match.group(2) else match.end(1)) for match in _NUMBER.finditer(text)]
+
+
+def num_negations(text: str) -> int:
+    """How many words deny something: num_negations("It was never, not once, seen.") -> 2."""
+    return len(_NEGATION.findall(text))

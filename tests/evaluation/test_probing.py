@@ -1,0 +1,97 @@
+"""What judges of reports are worth: good reports are good, spoiled ones are spoiled, and chance is called chance."""
+
+import pytest
+
+from quaere.evaluation.citing import Checked, CitationChecks
+from quaere.evaluation.corrupting import SPOILING_CITATIONS, SPOILING_TEXT
+from quaere.evaluation.criteria import Criteria, GradedDimension
+from quaere.evaluation.grading import ProxyGrader
+from quaere.evaluation.probing import (
+    GOOD,
+    Probe,
+    make_pairs,
+    make_probes,
+    make_reports,
+    num_steps,
+    probe_judges,
+    score_checks,
+)
+
+NUM = 10
+
+
+class Same:
+    """Says the same of everything."""
+
+    name = "same"
+
+    def __init__(self, verdict="supported", grade=5.0):
+        self.verdict, self.given = verdict, grade
+
+    async def check(self, items, *, seed=0, advance=lambda: None):
+        return [Checked(self.verdict) for _ in items]
+
+    def criteria_of(self, given):
+        return Criteria((GradedDimension("quality"),))
+
+    async def grade(self, items, *, seed=0, advance=lambda: None):
+        return [{} if self.given is None else {"quality": self.given} for _ in items]
+
+
+def test_good_reports_are_whole_and_always_the_same():
+    reports = make_reports(NUM)
+    assert reports == make_reports.__wrapped__(NUM) and len(reports) == NUM
+    for report in reports:
+        assert all(report.text[one.start : one.end] == one.text for one in report.statements)
+        assert report.unresolved == () and len(report.sources) == 4 and len(report.citations) >= 10
+        assert report.text.endswith(report.conclusion) and report.conclusion
+
+
+def test_every_kind_of_corruption_is_probed():
+    kinds = [probe.kind for probe in make_probes(NUM)]
+    assert kinds.count(GOOD) >= 10 * NUM
+    for kind in SPOILING_CITATIONS:
+        assert kinds.count(kind) >= NUM // 2
+    assert {kind for _, kind, _ in make_pairs(NUM)} == set(SPOILING_TEXT)
+
+
+async def test_checks_are_clearly_better_than_chance_on_corrupted_reports():
+    advanced = []
+    found = await probe_judges(CitationChecks(), ProxyGrader(), NUM, advance=lambda: advanced.append(1))
+    assert len(advanced) == num_steps(NUM)
+    assert found.citations.sensitivity.mean > 0.9
+    assert found.citations.specificity.mean > 0.75
+    assert found.citations.balanced.low > 0.8
+    assert found.grades.preferred.low > 0.75
+    right = {one.kind: one.right.mean for one in found.citations.by_kind}
+    assert right["citation of another passage"] > 0.9 and right["number changed"] > 0.9
+    assert found.citations_trusted and found.grades_trusted
+
+
+@pytest.mark.parametrize("verdict", ["supported", "unsupported", "unknown"])
+async def test_a_judge_that_always_says_the_same_is_chance(verdict):
+    found = await probe_judges(Same(verdict), Same(), 4)
+    assert found.citations.balanced.mean == found.grades.preferred.mean == 0.5
+    assert not found.citations_trusted and not found.grades_trusted
+
+
+async def test_grades_that_cannot_be_read_count_half_and_are_counted():
+    found = await probe_judges(Same(), Same(grade=None), 4)
+    assert found.grades.preferred.mean == 0.5 and found.grades.num_unread == 4 + len(make_pairs(4))
+
+
+def test_agreement_by_hand():
+    cited = make_probes(4)[0].cited
+    swapped, number = SPOILING_CITATIONS[:2]
+    rows = [(0, GOOD, "supported"), (0, GOOD, "unknown"), (0, swapped, "unsupported")]
+    rows += [(1, GOOD, "supported"), (1, number, "supported"), (1, swapped, "unknown")]
+    probes = [Probe(report, kind, cited, kind == GOOD) for report, kind, _ in rows]
+    found = score_checks(probes, [Checked(verdict, is_read=verdict != "unknown") for _, _, verdict in rows])
+    assert found.sensitivity.mean == 0.75  # 1 of 2, then 1 of 1
+    assert found.specificity.mean == 0.75  # 1 of 1, then 1 of 2
+    assert found.balanced.mean == 0.75 and found.num_unread == 2
+    assert [(one.kind, one.right.mean) for one in found.by_kind] == [
+        (GOOD, pytest.approx(2 / 3)),
+        (SPOILING_CITATIONS[0], 1.0),
+        (SPOILING_CITATIONS[1], 0.0),
+    ]

@@ -1,0 +1,156 @@
+"""Scores of reports: repeats and their variance, questions as units, paired differences, files."""
+
+import msgspec
+import pytest
+
+import tiny
+from quaere.errors import BadInput
+from quaere.evaluation.citing import Checked, CitationChecks
+from quaere.evaluation.criteria import Criteria, GradedDimension, general_criteria
+from quaere.evaluation.grading import ProxyGrader
+from quaere.evaluation.intervals import ratio_interval
+from quaere.evaluation.probing import probe_judges
+from quaere.evaluation.reporting import (
+    OVERALL,
+    SPECIFIC,
+    VALID,
+    Judges,
+    ReportEvaluation,
+    compare_reports,
+    num_asked,
+    open_judges,
+    read_report_file,
+    score_reports,
+    summarise,
+)
+from reported import GOOD, make_report
+
+
+class Moody:
+    """Calls the first so many citations supported, and grades by the repeat: 4, then 6; "b" cannot be graded."""
+
+    name = "moody"
+
+    async def check(self, items, *, seed=0, advance=lambda: None):
+        return [Checked("supported" if number < 2 + seed else "unsupported") for number, _ in enumerate(items)]
+
+    def criteria_of(self, given):
+        return given
+
+    async def grade(self, items, *, seed=0, advance=lambda: None):
+        grades = [dict.fromkeys(item.criteria.names, 4.0 + 2 * seed) for item in items]
+        return [{} if item.report.question.id == "b" else one for item, one in zip(items, grades, strict=True)]
+
+
+MOODY = Judges("moody", Moody(), Moody())
+FOUR = "It has 12 arches [1]. It is old [1]. It is long [1]. It is wide [1]."
+
+
+async def test_repeats_are_kept_with_their_variance():
+    scores = await score_reports(MOODY, [make_report(FOUR)], [general_criteria()], repeats=2)
+    (score,) = scores
+    assert (score.id, score.valid, score.supported) == ("q1-r0", (0.5, 0.75), (2, 3))
+    assert score.grades["insight"] == (4.0, 6.0) and score.overall == (4.0, 6.0)
+    found = summarise(scores)
+    assert found.measures[OVERALL].value.mean == 5.0
+    assert found.measures[OVERALL].repeats == (4.0, 6.0)
+    assert found.measures[OVERALL].variance == 2.0  # of 4 and 6
+    assert found.measures[VALID].variance == pytest.approx(1 / 32)
+    assert found.pooled.mean == 2.5 / 4
+    assert found.verdicts == {"supported": 2, "unsupported": 2, "unknown": 0}
+    once = summarise(await score_reports(MOODY, [make_report(FOUR)], [general_criteria()]))
+    assert once.measures[OVERALL].variance is None
+
+
+async def test_questions_are_the_units_and_what_cannot_be_graded_is_left_out():
+    reports = [make_report(FOUR, id="a"), make_report(id="a"), make_report(FOUR, id="b"), make_report("", id="c")]
+    scores = await score_reports(MOODY, reports, [general_criteria()] * 4)
+    assert [score.id for score in scores] == ["a-r0", "a-r1", "b-r0", "c-r0"]
+    found = summarise(scores)
+    assert found.measures[VALID].value.num == 3 and found.measures[OVERALL].value.num == 2
+    assert found.num_unread_grades == 4 and found.num_reports == 4
+    assert scores[3].valid == (0.0,)
+
+
+async def test_specific_dimensions_are_put_together():
+    dates = general_criteria([GradedDimension("dates", weight=2)])
+    scores = await score_reports(MOODY, [make_report(id="a"), make_report(id="c")], [dates, general_criteria()])
+    found = summarise(scores)
+    assert list(found.measures) == [
+        "coverage", "insight", "instruction_following", "clarity", SPECIFIC, OVERALL, VALID,
+    ]  # fmt: skip
+    assert found.measures[SPECIFIC].value.num == 1
+    parts = summarise(await score_reports(MOODY, [make_report()], [dates], with_grades=False))
+    assert list(parts.measures) == [VALID]
+    parts = summarise(await score_reports(MOODY, [make_report()], [dates], with_citations=False))
+    assert VALID not in parts.measures and parts.pooled is None
+
+
+@pytest.mark.parametrize("parts", [{}, {"with_citations": False}, {"with_grades": False}])
+async def test_what_is_asked_is_counted(parts):
+    reports = [make_report(), make_report("It is old [9].")]
+    both = {"with_citations": True, "with_grades": True} | parts
+    advanced = []
+    count = {"advance": lambda: advanced.append(1)}
+    await score_reports(open_judges("checks"), reports, [general_criteria()] * 2, repeats=2, **count, **both)
+    assert len(advanced) == num_asked(reports, 2, **both)
+
+
+async def evaluation(name, texts, judge="checks"):
+    agreement = await probe_judges(CitationChecks(), ProxyGrader(), 3)
+    reports = [make_report(text, id=f"q{number}") for number, text in enumerate(texts)]
+    scores = await score_reports(open_judges("checks"), reports, [general_criteria()] * len(reports))
+    return ReportEvaluation(agreement, name, judge, {}, summarise(scores), tuple(scores))
+
+
+async def test_paired_differences():
+    worse = GOOD.replace("1702 [1]", "1703 [1]")
+    ours, theirs = await evaluation("ours", [GOOD] * 5), await evaluation("theirs", [worse] * 4)
+    found = compare_reports(ours, theirs)
+    assert found.measures[VALID].num == 4
+    assert found.measures[VALID].mean == pytest.approx(2 / 8)
+    assert found.measures["cited"].mean == 0.0
+    assert found.smallest[VALID] > 0 and found.smallest["cited"] > 0
+    assert compare_reports(ours, await evaluation("other", [GOOD], judge="another")) is None
+    same = compare_reports(ours, ours)
+    assert all(interval.mean == 0 for interval in same.measures.values())
+
+
+def test_a_ratio_of_sums():
+    found = ratio_interval([3, 1], [4, 12])
+    assert found.mean == 0.25 and found.low == pytest.approx(1 / 12) and found.high == 0.75
+    assert ratio_interval([2, 0], [2, 0]).mean == 1.0
+    with pytest.raises(ValueError, match="something to divide by"):
+        ratio_interval([0], [0])
+
+
+def test_report_files(tmp_path):
+    path = tmp_path / "some.jsonl"
+    path.write_bytes(b"\n".join(msgspec.json.encode(one) for one in (make_report(), make_report("", id="q2"))))
+    found = read_report_file(path)
+    assert (found.name, found.num_unfinished, found.reports[0]) == ("some", 1, make_report())
+    assert len(read_report_file(path, 1).reports) == 1
+    moved = msgspec.json.encode(msgspec.structs.replace(make_report(), text="x" + GOOD))
+    for text, said in ((b"{}", "line 1: not a report"), (b"", "holds no report"), (moved, "does not stand where")):
+        path.write_bytes(text)
+        with pytest.raises(BadInput, match=said):
+            read_report_file(path)
+
+
+async def test_a_model_folder_is_a_judge(tmp_path):
+    tiny.model().save_pretrained(tmp_path)
+    tiny.tokenizer().save_pretrained(tmp_path)
+    judges = open_judges(f"model:{tmp_path}", guided=True, device="cpu", concurrency=4)
+    try:
+        (score,) = await score_reports(judges, [make_report("It is old [1].")], [Criteria((GradedDimension("a"),))])
+    finally:
+        await judges.stop()
+    assert judges.citations.name == judges.grader.name == str(tmp_path)
+    assert len(score.checks) == 1 and list(score.grades) == ["a"]
+
+
+def test_judges_by_name():
+    assert open_judges("checks").policy is None
+    with pytest.raises(BadInput, match="there is no judge 'gpt'"):
+        open_judges("gpt")
+    assert Criteria((GradedDimension("a"),)).names == ("a",)
