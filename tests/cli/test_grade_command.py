@@ -99,7 +99,7 @@ def test_a_run_of_reports(place, tmp_path, capsys):
             run.add_episode(Episode(task.id, task, "report-writer", "m", 0, (), turns, outcome, end))
     found = in_json(capsys, run.info.id, "--runs", tmp_path)["results"][0]
     assert (found["name"], found["num_unfinished"]) == (run.info.id, 1)
-    assert found["score"]["measures"]["valid citations"]["mean"] == 0.5
+    assert found["score"]["measures"]["valid citations"]["value"]["mean"] == 0.5
     assert found["score"]["verdicts"]["supported"] == 8
     with Run.start(tmp_path, "ask", {}) as other:
         pass

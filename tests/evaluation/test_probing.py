@@ -6,6 +6,7 @@ from quaere.evaluation.citing import Checked, CitationChecks
 from quaere.evaluation.corrupting import SPOILING_CITATIONS, SPOILING_TEXT
 from quaere.evaluation.criteria import Criteria, GradedDimension
 from quaere.evaluation.grading import ProxyGrader
+from quaere.evaluation.paraphrases import PARAPHRASES
 from quaere.evaluation.probing import (
     GOOD,
     Probe,
@@ -66,6 +67,9 @@ async def test_checks_are_clearly_better_than_chance_on_corrupted_reports():
     right = {one.kind: one.right.mean for one in found.citations.by_kind}
     assert right["citation of another passage"] > 0.9 and right["number changed"] > 0.9
     assert found.citations_trusted and found.grades_trusted
+    # Rules compare words: what says the same otherwise is missed, what says otherwise alike passes.
+    assert found.citations.free.sensitivity.mean < 0.7 and found.citations.free.specificity.mean < 0.3
+    assert not found.meaning_trusted
 
 
 @pytest.mark.parametrize("verdict", ["supported", "unsupported", "unknown"])
@@ -73,6 +77,19 @@ async def test_a_judge_that_always_says_the_same_is_chance(verdict):
     found = await probe_judges(Same(verdict), Same(), 4)
     assert found.citations.balanced.mean == found.grades.preferred.mean == 0.5
     assert not found.citations_trusted and not found.grades_trusted
+
+
+async def test_a_judge_that_understands_is_told_from_one_that_compares_words():
+    class Knowing(Same):
+        async def check(self, items, *, seed=0, advance=lambda: None):
+            true = {said for _, said, _ in PARAPHRASES} | {
+                one.cited.statement for one in make_probes(4) if one.supports
+            }
+            return [Checked("supported" if item.statement in true else "unsupported") for item in items]
+
+    found = await probe_judges(Knowing(), Same(), 4)
+    assert found.citations.free.balanced.mean == 1.0 and found.meaning_trusted
+    assert len({passage for passage, *_ in PARAPHRASES}) == len(PARAPHRASES) >= 16
 
 
 async def test_grades_that_cannot_be_read_count_half_and_are_counted():

@@ -60,6 +60,10 @@ def print_agreement(judge: str, agreement: JudgeAgreement) -> None:
         "both (balanced; 50 is chance)": citations.balanced,
     }
     console.print(_agreement_table("citation check", summary, citations.by_kind))
+    if free := citations.free:
+        told = {"true, called supported": free.sensitivity, "false, not called supported": free.specificity}
+        told |= {"both (balanced; 50 is chance)": free.balanced}
+        console.print(_agreement_table("statements in free words, by hand", told, ()))
     preferred = {"good report graded above the spoiled one (50 is chance)": grades.preferred}
     console.print(_agreement_table("grades", preferred, grades.by_kind))
     _warn_chance(console, agreement)
@@ -77,6 +81,12 @@ def _agreement_table(title: str, summary: dict[str, Interval], kinds: tuple[Agre
 
 
 def _warn_chance(console: Console, agreement: JudgeAgreement) -> None:
+    if agreement.citations_trusted and not agreement.meaning_trusted:
+        told = (
+            "in free words this judge has not been shown to be better than chance: its verdicts tell how close "
+            "a report keeps to its sources' words, not whether it is true to them"
+        )
+        console.print(told, style="yellow", markup=False)
     for is_trusted, what in (
         (agreement.citations_trusted, "verdicts on citations"),
         (agreement.grades_trusted, "grades"),
@@ -133,7 +143,9 @@ def _print_citations(console: Console, evaluations: list[ReportEvaluation]) -> N
 
     if not any(VALID in one.score.measures for one in evaluations):
         return
-    table = _plain_table("citations", *(one.name for one in evaluations))
+    by_rules = evaluations[0].judge == "checks"
+    title = "citations, by rules about words" if by_rules else "citations"
+    table = _plain_table(title, *(one.name for one in evaluations))
     rows = {
         "valid %, mean of reports": [_measure(one.score.measures.get(VALID), 100) for one in evaluations],
         "valid %, of all citations": [_percent(one.score.pooled) if one.score.pooled else "" for one in evaluations],

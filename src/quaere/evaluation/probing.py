@@ -7,6 +7,9 @@ Good reports are made from a generated world with a fixed seed: sentences of its
 rounded and framed, each with its citation. `corrupting.py` spoils them. Of the citation check it is asked how many good
 citations it calls supported and how many spoiled ones it does not; of grades, how often the good report of a pair is
 graded above the spoiled one. A judge that is no better than chance at either has nothing to say.
+
+Beside them stands what the citation check makes of statements in free words, written by hand (`paraphrases.py`): what
+compares words instead of understanding them is found out there.
 """
 
 from __future__ import annotations
@@ -16,13 +19,14 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.evaluation.citing import Checked, CitationJudge, Cited, find_cited
 from quaere.evaluation.corrupting import SPOILING_CITATIONS, SPOILING_TEXT, corrupt
 from quaere.evaluation.criteria import Criteria, general_criteria
 from quaere.evaluation.grading import Grader, Submission
 from quaere.evaluation.intervals import Interval, bootstrap_interval
+from quaere.evaluation.paraphrases import PARAPHRASES
 from quaere.evaluation.wording import number_runs
 from quaere.records import Passage, Question, Report, Source, Statement
 from quaere.worlds.graph import Entity
@@ -59,6 +63,17 @@ class Agreed(Struct, frozen=True):
     right: Interval
 
 
+class FreeAgreement(Struct, frozen=True):
+    """The same for statements in free words, each with a true and a false one about a passage (`paraphrases.py`).
+
+    FreeAgreement(sensitivity=Interval(...), specificity=Interval(...), balanced=Interval(...))
+    """
+
+    sensitivity: Interval
+    specificity: Interval
+    balanced: Interval
+
+
 class CitationAgreement(Struct, frozen=True):
     """What a citation judge is worth: the share of good citations it calls supported, and of spoiled ones it does not.
 
@@ -71,6 +86,7 @@ class CitationAgreement(Struct, frozen=True):
     balanced: Interval  # the mean of both: 0.5 is what a judge gets that always says the same
     by_kind: tuple[Agreed, ...]
     num_unread: int
+    free: FreeAgreement | None = None
 
 
 class GradeAgreement(Struct, frozen=True):
@@ -102,6 +118,11 @@ class JudgeAgreement(Struct, frozen=True):
         return self.citations.balanced.low > 0.5
 
     @property
+    def meaning_trusted(self) -> bool:
+        """Has it been shown to be better than chance where words alone do not tell?"""
+        return self.citations.free is not None and self.citations.free.balanced.low > 0.5
+
+    @property
     def grades_trusted(self) -> bool:
         """Have the grades?"""
         return self.grades.preferred.low > 0.5
@@ -117,21 +138,25 @@ async def probe_judges(
 ) -> JudgeAgreement:
     """Put good and corrupted reports to both; `advance` is called `num_steps(num_reports)` times."""
     probes = make_probes(num_reports)
-    checked = await citations.check([probe.cited for probe in probes], seed=seed, advance=advance)
+    free = [Cited(said, passage) for passage, *both in PARAPHRASES for said in both]
+    asked = [*(probe.cited for probe in probes), *free]
+    checked = await citations.check(asked, seed=seed, advance=advance)
     pairs = make_pairs(num_reports)
     criteria = grader.criteria_of(general_criteria())
     reports = [*make_reports(num_reports), *(spoiled for _, _, spoiled in pairs)]
     grades = await grader.grade([Submission(one, criteria) for one in reports], seed=seed, advance=advance)
     return JudgeAgreement(
         world=f"{num_reports} reports from a world of the evaluation family, seed {SEED}, {NUM_ARTICLES} articles",
-        citations=score_checks(probes, checked),
+        citations=structs.replace(
+            score_checks(probes, checked[: len(probes)]), free=score_free(checked[len(probes) :])
+        ),
         grades=_score_pairs(pairs, grades, num_reports, criteria),
     )
 
 
 def num_steps(num_reports: int) -> int:
     """How many items a judge is asked about."""
-    return len(make_probes(num_reports)) + num_reports + len(make_pairs(num_reports))
+    return len(make_probes(num_reports)) + 2 * len(PARAPHRASES) + num_reports + len(make_pairs(num_reports))
 
 
 def score_checks(probes: Sequence[Probe], checked: Sequence[Checked]) -> CitationAgreement:
@@ -151,6 +176,17 @@ def score_checks(probes: Sequence[Probe], checked: Sequence[Checked]) -> Citatio
         balanced=bootstrap_interval([(one + other) / 2 for one, other in zip(sensitivity, specificity, strict=True)]),
         by_kind=_agreed(by_kind, (GOOD, *SPOILING_CITATIONS)),
         num_unread=sum(not one.is_read for one in checked),
+    )
+
+
+def score_free(checked: Sequence[Checked]) -> FreeAgreement:
+    """Agreement on true and false statements in turn; passages are drawn anew for the intervals."""
+    found = [one.verdict == "supported" for one in checked]
+    true, false = [float(one) for one in found[::2]], [float(not one) for one in found[1::2]]
+    return FreeAgreement(
+        bootstrap_interval(true),
+        bootstrap_interval(false),
+        bootstrap_interval([(one + other) / 2 for one, other in zip(true, false, strict=True)]),
     )
 
 
