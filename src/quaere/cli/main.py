@@ -15,6 +15,7 @@ COMMANDS = (
     "index",
     "search",
     "serve_search",
+    "serve",
     "world",
     "questions",
     "models",

@@ -175,22 +175,22 @@ def serve(
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until Ctrl-C. `on_ready` is told the URL once the socket is bound; port 0 takes any free one."""
-    server, listener = make_server(index, host, port, limits)
-    with listener:
-        if on_ready:
-            on_ready(f"http://{_address(listener)}")
-        with contextlib.suppress(KeyboardInterrupt):  # uvicorn has shut down in order by then
-            server.run(sockets=[listener])
+    run_server(*make_server(index, host, port, limits), on_ready)
 
 
 def make_server(
     index: Index, host: str, port: int, limits: ServerLimits | None = None
 ) -> tuple[uvicorn.Server, socket.socket]:
     """A server and the socket it will listen on, bound already: a port in use is found out here."""
-    import uvicorn
-
     app = make_app(index, limits)
     index.engine  # noqa: B018 - loaded before the first request rather than during it
+    return bind_server(app, host, port)
+
+
+def bind_server(app: Starlette, host: str, port: int) -> tuple[uvicorn.Server, socket.socket]:
+    """A server of any application, and its socket, bound already."""
+    import uvicorn
+
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol is named, or asyncio would not switch delayed sending off and every answer would wait for 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -204,6 +204,15 @@ def make_server(
         raise BadInput(f"cannot listen on {host} port {port}: {reason}", hint="--port 0 takes a free one") from error
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=10)
     return uvicorn.Server(config), listener
+
+
+def run_server(server: uvicorn.Server, listener: socket.socket, on_ready: Callable[[str], None] | None = None) -> None:
+    """Serve until Ctrl-C. `on_ready` is told the URL first."""
+    with listener:
+        if on_ready:
+            on_ready(f"http://{_address(listener)}")
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn has shut down in order by then
+            server.run(sockets=[listener])
 
 
 def _address(listener: socket.socket) -> str:

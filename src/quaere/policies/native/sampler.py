@@ -24,16 +24,27 @@ from quaere.policies.native.engine import Engine, Request
 from quaere.policies.sampler import Sampled, SamplingParams
 
 Mode = Literal["fast", "deterministic"]
+OnTokens = Callable[[list[int]], None]
 
 
 class _Pending:
     """A request on its way through the engine's thread, and the future its coroutine waits on."""
 
-    def __init__(self, session: str, request: Request) -> None:
+    def __init__(self, session: str, request: Request, on_tokens: OnTokens | None = None) -> None:
         self.session = session
         self.request = request
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Sampled] = self.loop.create_future()
+        self._on_tokens = on_tokens
+        self._num_told = 0
+
+    def tell(self) -> None:
+        """Pass on what was sampled since the last time, from the engine's thread, if somebody wants to see it grow."""
+        num_new = len(self.request.logprobs) - self._num_told
+        if self._on_tokens is None or not num_new or self.loop.is_closed():
+            return
+        self._num_told += num_new
+        self.loop.call_soon_threadsafe(self._on_tokens, self.request.tokens[-num_new:])
 
     def settle(self, result: Sampled | Exception) -> None:
         """Answer from the engine's thread."""
@@ -128,8 +139,17 @@ class NativeSampler:
             self._jobs.append(self.engine.forget)
             self._wake.notify()
 
-    async def sample(self, session: str, token_ids: Sequence[int], params: SamplingParams) -> Sampled:
-        """Sample a turn; requests of other coroutines are batched with it."""
+    async def sample(
+        self,
+        session: str,
+        token_ids: Sequence[int],
+        params: SamplingParams,
+        on_tokens: OnTokens | None = None,
+    ) -> Sampled:
+        """Sample a turn; requests of other coroutines are batched with it.
+
+        `on_tokens` is told new ids as they come, in the caller's event loop; all of them before the turn is returned.
+        """
         if not token_ids:
             raise SamplingFailed("the context is empty: there is no token to go on from")
         room = self.max_positions - len(token_ids)
@@ -140,7 +160,7 @@ class NativeSampler:
         with self._wake:
             self._start()
             turn = self._sessions[session] = self._sessions.get(session, 0) + 1
-            pending = _Pending(session, Request(f"{session}/{turn}", token_ids, params, session))
+            pending = _Pending(session, Request(f"{session}/{turn}", token_ids, params, session), on_tokens)
             self._inbox.append(pending)
             self._wake.notify()
         try:
@@ -253,6 +273,8 @@ class NativeSampler:
                 pending.settle(failure)
             self._in_flight.clear()
             return
+        for pending in self._in_flight.values():
+            pending.tell()
         for request in done:
             self._in_flight.pop(request).settle(request.sampled())
         for request in [request for request in self._in_flight if request.cancelled]:

@@ -1,0 +1,124 @@
+"""`quaere serve`: a model behind the chat interface that other programs speak.
+
+quaere serve --model smollm2-135m
+quaere serve --model ./exported --name mine --index docs-index --port 8001
+quaere serve --run drzero-20250301-101500
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from quaere.errors import BadInput
+from quaere.policies.native.device import Precision
+
+if TYPE_CHECKING:
+    from quaere.rollout.policy import TokenPolicy
+
+_DESCRIPTION = """\
+Serve a model at /v1/chat/completions, /v1/completions and /v1/embeddings, in the form OpenAI's clients speak. With
+--index, also the documents: a retriever for gpt-researcher and a page for each document. Whoever can reach the port
+can use it, unless a key is set; by default only this machine can.
+"""
+_KEY = "QUAERE_API_KEY"
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `serve` to the command line."""
+    parser = commands.add_parser(
+        "serve", help="serve a model as an OpenAI-compatible endpoint", description=_DESCRIPTION
+    )
+    parser.set_defaults(run=run)
+    what = parser.add_argument_group("what is served")
+    what.add_argument("--model", help="catalogue name, directory or hub id")
+    what.add_argument("--run", dest="run_name", metavar="RUN", help="a training run's name or directory")
+    what.add_argument("--role", choices=["solver", "proposer"], default="solver", help="of the run (default: solver)")
+    what.add_argument("--checkpoint", type=int, metavar="N", help="step of the run (default: the latest)")
+    what.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
+    what.add_argument("--name", help="what requests call the model (default: the last part of its name)")
+    what.add_argument("--index", type=Path, metavar="DIR", help="serve these documents too")
+    what.add_argument("--retriever-topk", type=int, default=5, metavar="N", help="passages per search (default: 5)")
+    what.add_argument(
+        "--embeddings",
+        default="auto",
+        metavar="auto|hash|MODEL",
+        help="a sentence-transformers model, or hash: words counted into buckets, no model (default: auto, the "
+        "index's own embedder where it has one, else hash)",
+    )
+    where = parser.add_argument_group("where")
+    where.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    where.add_argument("--port", type=int, default=8000, help="port to listen on; 0 takes a free one (default: 8000)")
+    where.add_argument("--api-key", metavar="KEY", help=f"ask clients for this key (default: ${_KEY}, else none)")
+    engine = parser.add_argument_group("engine")
+    engine.add_argument("--max-rows", type=int, default=8, metavar="N", help="answers written at once (default: 8)")
+    engine.add_argument(
+        "--max-waiting", type=int, default=256, metavar="N", help="answers that may wait; then 429 (256)"
+    )
+    engine.add_argument("--max-tokens", type=int, default=2048, metavar="N", help="longest answer, in tokens (2048)")
+    engine.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    engine.add_argument("--dtype", choices=get_args(Precision), default="auto")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Serve until Ctrl-C."""
+    from quaere.rollout.serving.app import Service, make_app
+    from quaere.rollout.serving.documents import Documents
+    from quaere.rollout.serving.embedding import open_embedder
+    from quaere.search.index import open_index
+    from quaere.search.server import bind_server, run_server
+
+    _check(args)
+    index = open_index(args.index) if args.index else None
+    embedder = open_embedder(args.embeddings, index)
+    documents = Documents(index, args.retriever_topk) if index is not None else None
+    policy = _open_policy(args)
+    name = args.name or Path(policy.name).name
+    service = Service(
+        name=name,
+        policy=policy,
+        embedder=embedder,
+        documents=documents,
+        api_key=args.api_key or os.environ.get(_KEY, ""),
+        max_tokens=args.max_tokens,
+        max_waiting=args.max_waiting,
+    )
+
+    def say_ready(url: str) -> None:
+        print(f"serving {name} at {url}/v1, embeddings by {embedder.name}, Ctrl-C ends", file=sys.stderr)
+        if index is not None:
+            print(f"{len(index)} passages at {url}/retrieve-gpt-researcher?query=...", file=sys.stderr)
+        sys.stderr.flush()
+
+    run_server(*bind_server(make_app(service), args.host, args.port), say_ready)
+
+
+def _check(args: argparse.Namespace) -> None:
+    if (args.model is None) == (args.run_name is None):
+        raise BadInput("say what to serve: --model or --run", hint="quaere serve --model smollm2-135m")
+    if args.model and args.model.startswith("openai:"):
+        raise BadInput("an endpoint is served already; this command serves weights", hint="--model smollm2-135m")
+    for name in ("max_rows", "max_tokens", "retriever_topk"):
+        if getattr(args, name) < 1:
+            raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}")
+
+
+def _open_policy(args: argparse.Namespace) -> TokenPolicy:
+    from quaere.rollout.policy import TokenPolicy, open_policy
+    from quaere.runs import find_run, runs_root
+    from quaere.training.exporting import find_role, role_policy
+
+    def report(line: str) -> None:
+        print(line, file=sys.stderr)
+
+    setting = {"device": args.device, "dtype": args.dtype, "max_rows": args.max_rows, "report": report}
+    report(f"loading {args.model or args.run_name}")
+    if args.run_name:
+        weights = find_role(find_run(runs_root(args.runs), args.run_name), args.role, args.checkpoint)
+        return role_policy(weights, **setting)
+    policy = open_policy(args.model, **setting)
+    assert isinstance(policy, TokenPolicy)
+    return policy

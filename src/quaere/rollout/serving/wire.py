@@ -1,0 +1,286 @@
+"""What a request may say, and `Refused`: what is wrong with it, in the form clients of this interface know.
+
+    {"error": {"message": "n must be 1 to 16, not 0", "type": "invalid_request_error", "param": "n", "code": null}}
+
+Fields that are not known here are passed over, as other servers do. Fields that are known and cannot be honoured are
+refused, so that nobody gets something else than what was asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from quaere.policies.sampler import SamplingParams
+
+MAX_CHOICES = 16
+MAX_STOPS = 16
+MAX_STOP_CHARS = 256
+MAX_TOOLS = 128
+
+_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
+_PLACE = re.compile(r" - at `(key in )?\$\.?([\w.\[\]]*)`")
+_Body = TypeVar("_Body", bound="Struct")
+
+
+class Refused(Exception):
+    """A request that is not answered.
+
+    Refused("n must be 1 to 16, not 0", param="n")
+    """
+
+    def __init__(self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.param = param
+        self.code = code
+
+    def as_json(self) -> dict[str, Any]:
+        """The body of the answer."""
+        kind = _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+
+
+# ------------------------------------------------------------------------------------------------------------ requests
+
+
+class TextPart(Struct):
+    """A part of a message; only text is understood.
+
+    {"type": "text", "text": "Who built the bridge?"}
+    """
+
+    type: str
+    text: str = ""
+
+
+class FunctionCall(Struct):
+    """A call in an earlier assistant message; `arguments` is JSON in a string."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class EarlierCall(Struct):
+    """{"id": "call_1", "type": "function", "function": {"name": "search", "arguments": "{}"}}"""
+
+    function: FunctionCall
+    id: str = ""
+
+
+class ChatMessage(Struct):
+    """{"role": "user", "content": "Who built the bridge?"}"""
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[TextPart] | None = None
+    tool_calls: list[EarlierCall] | None = None
+
+    @property
+    def text(self) -> str:
+        """What the message says."""
+        if isinstance(self.content, list):
+            if any(part.type != "text" for part in self.content):
+                raise Refused("only parts of type text are understood", param="messages")
+            return "".join(part.text for part in self.content)
+        return self.content or ""
+
+
+class Function(Struct):
+    """A tool as a request describes it; `parameters` is a JSON schema."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class Tool(Struct):
+    """{"type": "function", "function": {"name": "search", "parameters": {}}}"""
+
+    function: Function
+    type: Literal["function"] = "function"
+
+
+class StreamOptions(Struct):
+    """{"include_usage": true}"""
+
+    include_usage: bool | None = None
+
+
+class WriteRequest(Struct, kw_only=True):
+    """What chat and plain completions have in common."""
+
+    model: str
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    n: int | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+
+    @property
+    def wanted_tokens(self) -> int | None:
+        """How long an answer may be; None where the request leaves it open."""
+        return self.max_tokens
+
+    @property
+    def num_choices(self) -> int:
+        """How many answers are wanted."""
+        return 1 if self.n is None else self.n
+
+    @property
+    def wants_usage(self) -> bool:
+        """Does a stream end with how many tokens it took?"""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The strings an answer ends before."""
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+    def check(self) -> None:
+        """Refuse what is out of range or cannot be done."""
+        _within("n", self.num_choices, 1, MAX_CHOICES)
+        _within("temperature", self.temperature, 0, 2)
+        _within("top_k", self.top_k, -1, 1 << 31)
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise Refused(f"top_p must be more than 0 and at most 1, not {self.top_p}", param="top_p")
+        if self.wanted_tokens is not None and self.wanted_tokens < 1:
+            raise Refused(f"max_tokens must be at least 1, not {self.wanted_tokens}", param="max_tokens")
+        if len(self.stops) > MAX_STOPS or not all(0 < len(text) <= MAX_STOP_CHARS for text in self.stops):
+            said = f"stop may hold at most {MAX_STOPS} strings of 1 to {MAX_STOP_CHARS} characters"
+            raise Refused(said, param="stop")
+        for name in ("frequency_penalty", "presence_penalty", "logit_bias"):
+            if getattr(self, name):
+                raise Refused(f"{name} is not supported here", param=name)
+
+    def sampling(self, max_tokens: int, seed: int) -> SamplingParams:
+        """How one answer is sampled."""
+        return SamplingParams(
+            max_tokens=max_tokens,
+            temperature=1.0 if self.temperature is None else self.temperature,
+            top_p=1.0 if self.top_p is None else self.top_p,
+            top_k=max(0, self.top_k or 0),
+            stop=self.stops,
+            seed=seed,
+        )
+
+
+class ChatRequest(WriteRequest, kw_only=True):
+    """POST /v1/chat/completions.
+
+    {"model": "smollm2-135m", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 64}
+    """
+
+    messages: list[ChatMessage]
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    tools: list[Tool] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    response_format: dict[str, Any] | None = None  # taken as a wish: whether it is JSON is up to the model
+
+    @property
+    def wanted_tokens(self) -> int | None:
+        """The newer name counts."""
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    def check(self) -> None:
+        """Refuse what is out of range or cannot be done."""
+        super().check()
+        if not self.messages:
+            raise Refused("messages must hold at least one message", param="messages")
+        if self.top_logprobs:
+            said = "top_logprobs is not supported: logprobs=true gives the log-probs of the tokens that were chosen"
+            raise Refused(said, param="top_logprobs")
+        if len(self.tools or ()) > MAX_TOOLS:
+            raise Refused(f"at most {MAX_TOOLS} tools are taken", param="tools")
+        form = (self.response_format or {}).get("type", "text")
+        if form not in ("text", "json_object", "json_schema"):
+            raise Refused("response_format must be text, json_object or json_schema", param="response_format")
+
+
+class CompletionRequest(WriteRequest, kw_only=True):
+    """POST /v1/completions; a prompt is text or token ids.
+
+    {"model": "smollm2-135m", "prompt": "The Oss rises in", "max_tokens": 16}
+    """
+
+    prompt: str | list[str | int | list[int]]
+    logprobs: int | None = None
+    echo: bool | None = None
+    suffix: str | None = None
+    best_of: int | None = None
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """One or many: a list of numbers is one prompt."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        numbers = [item for item in self.prompt if isinstance(item, int)]
+        if numbers and len(numbers) == len(self.prompt):
+            return [numbers]
+        if numbers:
+            raise Refused("prompt mixes token ids with other prompts", param="prompt")
+        return [item for item in self.prompt if not isinstance(item, int)]
+
+    def check(self) -> None:
+        """Refuse what is out of range or cannot be done."""
+        super().check()
+        _within("prompt", len(self.prompts) * self.num_choices, 1, MAX_CHOICES, "answers")
+        _within("logprobs", self.logprobs, 0, 1)
+        _within("best_of", self.best_of, self.num_choices, self.num_choices)
+        for name in ("echo", "suffix"):
+            if getattr(self, name):
+                raise Refused(f"{name} is not supported here", param=name)
+
+
+class EmbeddingRequest(Struct, kw_only=True):
+    """POST /v1/embeddings.
+
+    {"model": "hash", "input": ["The Oss rises in the Korrin hills."]}
+    """
+
+    model: str
+    input: str | list[str | int | list[int]]
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        """What is to be embedded."""
+        items = [self.input] if isinstance(self.input, str) else self.input
+        texts = [item for item in items if isinstance(item, str)]
+        if len(texts) < len(items):
+            said = "input must be text; ids of another model's tokens mean nothing here (LangChain: "
+            raise Refused(said + "check_embedding_ctx_length=False)", param="input")
+        if not texts:
+            raise Refused("input is empty", param="input")
+        return texts
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+
+def read_body(content: bytes, kind: type[_Body]) -> _Body:
+    """A request of this kind, or `Refused` with the place of what is wrong."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.ValidationError as error:
+        place = _PLACE.search(str(error))
+        raise Refused(str(error), param=place.group(2) or None if place else None) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused(f"the body is not JSON: {error}") from error
+
+
+def _within(name: str, value: float | None, low: float, high: float, what: str = "") -> None:
+    if value is not None and not low <= value <= high:
+        raise Refused(f"{what or name} must be {low} to {high}, not {value}", param=name)
