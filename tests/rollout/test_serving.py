@@ -421,6 +421,30 @@ def test_a_required_call_is_begun_for_the_model(choice, monkeypatch):
         assert client.chat(**{**body, "tool_choice": unknown}).status_code == 400
 
 
+SCHEMA = {"name": "x", "schema": {"type": "object", "properties": {"brief": {"type": "string"}}}}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"type": "json_object"}, '"brief": "a } b"} And so on. {}'),
+        ({"type": "json_schema", "json_schema": SCHEMA}, ' "a } b"}'),
+        ({"type": "json_schema", "json_schema": {"schema": {"properties": {"<|im_end|>": {}}}}}, '"brief": "a } b"}'),
+    ],
+)
+def test_an_object_is_begun_for_the_model_and_ends_where_it_ends(wanted, said, monkeypatch):
+    policy = make_policy()
+    with serving(policy) as client:
+        monkeypatch.setattr(policy.sampler, "sample", Echo(policy, said))
+        assert json.loads(text_of(client.chat("Who?", response_format=wanted))) == {"brief": "a } b"}
+        body = {"messages": [{"role": "user", "content": "Who?"}], "response_format": wanted}
+        chunks = client.stream("/v1/chat/completions", body)
+        streamed = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+        assert json.loads(streamed) == {"brief": "a } b"}
+        monkeypatch.setattr(policy.sampler, "sample", Echo(policy, '"never": closed'))
+        assert text_of(client.chat("Who?", response_format={"type": "json_object"})) == '{"never": closed'
+
+
 # ------------------------------------------------------------------------------------------------ models and embeddings
 
 

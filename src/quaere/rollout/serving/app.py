@@ -135,7 +135,9 @@ class Service:
         query = http.query_params.get("query", "")
         root = str(http.base_url).rstrip("/")
         found = await self.documents.find(query, int(topk) if topk else None, root)
-        return _json([{"url": one.url, "title": one.title, "raw_content": one.raw_content} for one in found])
+        return _json(
+            [{"url": one.url, "href": one.url, "title": one.title, "raw_content": one.raw_content} for one in found]
+        )
 
     async def search(self, http: Request) -> Response:
         """POST /search, as Tavily's clients speak."""

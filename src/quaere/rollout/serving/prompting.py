@@ -17,7 +17,7 @@ from msgspec import Struct
 from quaere.chat.messages import Message, Part, Quoted, Role
 from quaere.chat.plaintext import PlainEncoder
 from quaere.chat.rendering import Renderer, describe_tools
-from quaere.chat.tools import ToolSchema
+from quaere.chat.tools import ToolSchema, is_text
 from quaere.rollout.serving.wire import ChatMessage, ChatRequest, Refused
 
 _NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -36,6 +36,12 @@ class Prompt(Struct, frozen=True):
     token_ids: tuple[int, ...]
     opened: str = ""
     tools: tuple[ToolSchema, ...] = ()
+    is_json: bool = False  # an object is wanted: what follows it is no part of the answer
+
+    @property
+    def calls(self) -> bool:
+        """Is the turn opened as a call?"""
+        return bool(self.opened) and not self.is_json
 
 
 class Prompter:
@@ -61,8 +67,11 @@ class Prompter:
             raise Refused(
                 f"the model's chat template cannot write these messages: {reason}", param="messages"
             ) from error
-        opened = _open_call(request, tools)
-        return Prompt((*ids, *self._renderer.encode_parts((opened,))), opened, tools)
+        called, begun = _open_call(request, tools), self._open_object(request)
+        opened = called or begun
+        return Prompt(
+            (*ids, *self._renderer.encode_parts((opened,))), opened, tools, is_json=bool(begun and not called)
+        )
 
     def of_text(self, prompt: str | list[int]) -> Prompt:
         """Text as it is, or token ids, which alone may be control tokens."""
@@ -76,6 +85,19 @@ class Prompter:
         if not token_ids:
             raise Refused("prompt is empty: there is no token to go on from", param="prompt")
         return Prompt(token_ids)
+
+    def _open_object(self, request: ChatRequest) -> str:
+        """How the turn begins where JSON is wanted: with the object, not with words about it or a fence around it."""
+        wanted = request.response_format or {}
+        if wanted.get("type", "text") == "text":
+            return ""
+        try:
+            name = next(iter(wanted["json_schema"]["schema"]["properties"]))
+        except (KeyError, TypeError, StopIteration):
+            return "{"
+        opened = f"{{{json.dumps(name)}: "
+        is_plain = is_text(name) and self._plain.control_ids.isdisjoint(self._renderer.encode_parts((opened,)))
+        return opened.rstrip() if is_plain else "{"
 
     def _read_tools(self, request: ChatRequest) -> tuple[ToolSchema, ...]:
         """The tools, which templates write out as they are; so nothing in them may act as a control token."""

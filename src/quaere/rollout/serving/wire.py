@@ -186,7 +186,7 @@ class ChatRequest(WriteRequest, kw_only=True):
     top_logprobs: int | None = None
     tools: list[Tool] | None = None
     tool_choice: str | dict[str, Any] | None = None
-    response_format: dict[str, Any] | None = None  # taken as a wish: whether it is JSON is up to the model
+    response_format: dict[str, Any] | None = None  # a wish: the answer begins as an object; the rest is up to the model
 
     @property
     def wanted_tokens(self) -> int | None:

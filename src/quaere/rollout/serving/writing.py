@@ -11,6 +11,7 @@ says, put together, is what the whole answer would have been.
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -84,7 +85,7 @@ class Writer:
             said = f"the prompt has {len(prompt.token_ids)} tokens, this model takes {self.sampler.max_positions - 1}"
             raise Refused(said, param="messages", code="context_length_exceeded")
         params = request.sampling(min(request.wanted_tokens or self.max_tokens, self.max_tokens, room), seed)
-        stop = (*params.stop, _CALL_END) if prompt.opened else params.stop
+        stop = (*params.stop, _CALL_END) if prompt.calls else params.stop
         return structs.replace(params, stop=stop, stop_token_ids=self.renderer.stop_token_ids)
 
     async def write(
@@ -102,7 +103,12 @@ class Writer:
 
     def follow(self, prompt: Prompt, params: SamplingParams) -> Growing:
         """What may be shown of an answer while it grows."""
-        held = (*_visible_stops(prompt, params), *((_CALL,) if prompt.tools else ()))
+        # How much of an object counts is known when it is whole.
+        held = (
+            *_visible_stops(prompt, params),
+            *((_CALL,) if prompt.tools else ()),
+            *(("{",) if prompt.is_json else ()),
+        )
         return Growing(self.renderer, held, prompt.opened)
 
     def _read(self, prompt: Prompt, params: SamplingParams, sampled: Sampled) -> Written:
@@ -117,6 +123,8 @@ class Writer:
         tokens = tuple(self.renderer.decode([token]) for token in ids)
         calls, begin = _find_calls(text, prompt)
         finish: Literal["stop", "length", "tool_calls"] = "length" if sampled.stop_reason == "length" else "stop"
+        if prompt.is_json and (whole := _object_length(text)):
+            text, finish = text[:whole], "stop"
         return Written(
             text=text[:begin] if calls else text,
             finish="tool_calls" if calls else finish,
@@ -176,7 +184,7 @@ class Growing:
 
 def _visible_stops(prompt: Prompt, params: SamplingParams) -> tuple[str, ...]:
     """The stop strings of the request; the one that closes a required call is ours, and stays."""
-    return params.stop[:-1] if prompt.opened else params.stop
+    return params.stop[:-1] if prompt.calls else params.stop
 
 
 def _first_of(text: str, strings: Sequence[str]) -> tuple[int, str | None]:
@@ -208,6 +216,17 @@ def _ids_within(renderer: Renderer, ids: tuple[int, ...], num_chars: int) -> tup
     while ids and len(renderer.decode(ids[:-1])) >= num_chars:
         ids = ids[:-1]
     return ids
+
+
+def _object_length(text: str) -> int:
+    """Where the JSON object that the text begins with ends; 0 where it does not end.
+
+    _object_length('{"a": 1} and so on') == 8
+    """
+    try:
+        return json.JSONDecoder().raw_decode(text)[1]
+    except (ValueError, RecursionError):
+        return 0
 
 
 def _find_calls(text: str, prompt: Prompt) -> tuple[tuple[ToolCall, ...], int]:
