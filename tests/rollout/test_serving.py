@@ -445,12 +445,24 @@ def test_an_object_is_begun_for_the_model_and_ends_where_it_ends(wanted, said, m
         assert text_of(client.chat("Who?", response_format={"type": "json_object"})) == '{"never": closed'
 
 
+def test_under_a_second_name_the_model_writes_lists(monkeypatch):
+    policy = make_policy()
+    with serving(policy) as client:
+        monkeypatch.setattr(policy.sampler, "sample", Echo(policy, 'the Oss", "Halm"] I hope this helps.'))
+        assert json.loads(text_of(client.chat("Write queries.", model="tiny:list"))) == ["the Oss", "Halm"]
+        chunks = client.stream(
+            "/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "model": "tiny:list"}
+        )
+        streamed = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+        assert json.loads(streamed) == ["the Oss", "Halm"]
+
+
 # ------------------------------------------------------------------------------------------------ models and embeddings
 
 
 def test_models_are_listed(client):
     listed = client.get("/v1/models").json()
-    assert [model["id"] for model in listed["data"]] == ["tiny", "hash"]
+    assert [model["id"] for model in listed["data"]] == ["tiny", "tiny:list", "hash"]
     assert client.get("/v1/models/tiny").json()["object"] == "model"
     assert client.get("/v1/models/other").status_code == 404
 

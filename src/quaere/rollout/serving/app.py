@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 MAX_BODY_BYTES = 8 << 20
 MAX_TEXTS = 2048
+# Under its name and this, the model writes lists of strings: some agents ask for a list in words alone, and break where
+# a model too small for that answers with words.
+LIST = ":list"
 _Result = TypeVar("_Result")
 _Answer = tuple[Prompt, Any]  # a prompt and how it is sampled
 
@@ -83,6 +86,8 @@ class Service:
     async def chat(self, http: Request) -> Response:
         """POST /v1/chat/completions."""
         request = read_body(await _read(http), ChatRequest)
+        if request.model == f"{self.name}{LIST}":
+            request = structs.replace(request, model=self.name, response_format={"type": "json_list"})
         self._check(request)
         prompt = await asyncio.to_thread(self._prompter.of_chat, request)
         return await self._answer(http, request, [prompt], ChatForm(self.name, bool(request.logprobs)))
@@ -112,7 +117,7 @@ class Service:
 
     async def models(self, http: Request) -> Response:
         """GET /v1/models, and /v1/models/NAME."""
-        names = [self.name, *([self.embedder.name] if self.embedder else [])]
+        names = [self.name, f"{self.name}{LIST}", *([self.embedder.name] if self.embedder else [])]
         listed = [{"id": name, "object": "model", "created": self.started, "owned_by": "quaere"} for name in names]
         wanted = http.path_params.get("name")
         if wanted is None:

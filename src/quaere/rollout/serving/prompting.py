@@ -36,7 +36,7 @@ class Prompt(Struct, frozen=True):
     token_ids: tuple[int, ...]
     opened: str = ""
     tools: tuple[ToolSchema, ...] = ()
-    is_json: bool = False  # an object is wanted: what follows it is no part of the answer
+    is_json: bool = False  # JSON is wanted: what follows it is no part of the answer
 
     @property
     def calls(self) -> bool:
@@ -67,7 +67,7 @@ class Prompter:
             raise Refused(
                 f"the model's chat template cannot write these messages: {reason}", param="messages"
             ) from error
-        called, begun = _open_call(request, tools), self._open_object(request)
+        called, begun = _open_call(request, tools), self._open_json(request)
         opened = called or begun
         return Prompt(
             (*ids, *self._renderer.encode_parts((opened,))), opened, tools, is_json=bool(begun and not called)
@@ -86,11 +86,13 @@ class Prompter:
             raise Refused("prompt is empty: there is no token to go on from", param="prompt")
         return Prompt(token_ids)
 
-    def _open_object(self, request: ChatRequest) -> str:
-        """How the turn begins where JSON is wanted: with the object, not with words about it or a fence around it."""
+    def _open_json(self, request: ChatRequest) -> str:
+        """How the turn begins where JSON is wanted: with the JSON, not with words about it or a fence around it."""
         wanted = request.response_format or {}
         if wanted.get("type", "text") == "text":
             return ""
+        if wanted["type"] == "json_list":
+            return '["'
         try:
             name = next(iter(wanted["json_schema"]["schema"]["properties"]))
         except (KeyError, TypeError, StopIteration):

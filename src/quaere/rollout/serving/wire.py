@@ -186,7 +186,7 @@ class ChatRequest(WriteRequest, kw_only=True):
     top_logprobs: int | None = None
     tools: list[Tool] | None = None
     tool_choice: str | dict[str, Any] | None = None
-    response_format: dict[str, Any] | None = None  # a wish: the answer begins as an object; the rest is up to the model
+    response_format: dict[str, Any] | None = None  # a wish: the answer begins as JSON; the rest is up to the model
 
     @property
     def wanted_tokens(self) -> int | None:
@@ -204,8 +204,9 @@ class ChatRequest(WriteRequest, kw_only=True):
         if len(self.tools or ()) > MAX_TOOLS:
             raise Refused(f"at most {MAX_TOOLS} tools are taken", param="tools")
         form = (self.response_format or {}).get("type", "text")
-        if form not in ("text", "json_object", "json_schema"):
-            raise Refused("response_format must be text, json_object or json_schema", param="response_format")
+        if form not in ("text", "json_object", "json_schema", "json_list"):
+            said = "response_format must be text, json_object, json_schema or json_list"
+            raise Refused(said, param="response_format")
 
 
 class CompletionRequest(WriteRequest, kw_only=True):

@@ -103,11 +103,11 @@ class Writer:
 
     def follow(self, prompt: Prompt, params: SamplingParams) -> Growing:
         """What may be shown of an answer while it grows."""
-        # How much of an object counts is known when it is whole.
+        # How much of JSON counts is known when it is whole.
         held = (
             *_visible_stops(prompt, params),
             *((_CALL,) if prompt.tools else ()),
-            *(("{",) if prompt.is_json else ()),
+            *((prompt.opened,) if prompt.is_json else ()),
         )
         return Growing(self.renderer, held, prompt.opened)
 
@@ -123,7 +123,7 @@ class Writer:
         tokens = tuple(self.renderer.decode([token]) for token in ids)
         calls, begin = _find_calls(text, prompt)
         finish: Literal["stop", "length", "tool_calls"] = "length" if sampled.stop_reason == "length" else "stop"
-        if prompt.is_json and (whole := _object_length(text)):
+        if prompt.is_json and (whole := _json_length(text)):
             text, finish = text[:whole], "stop"
         return Written(
             text=text[:begin] if calls else text,
@@ -218,10 +218,10 @@ def _ids_within(renderer: Renderer, ids: tuple[int, ...], num_chars: int) -> tup
     return ids
 
 
-def _object_length(text: str) -> int:
-    """Where the JSON object that the text begins with ends; 0 where it does not end.
+def _json_length(text: str) -> int:
+    """Where the JSON that the text begins with ends; 0 where it does not end.
 
-    _object_length('{"a": 1} and so on') == 8
+    _json_length('{"a": 1} and so on') == 8
     """
     try:
         return json.JSONDecoder().raw_decode(text)[1]
