@@ -169,7 +169,7 @@ def test_it_asks_for_an_object_by_schema(client):
         "response_format": {"type": "json_schema", "json_schema": schema},
         "stream": False,
     }
-    assert ask(client, body).json()["choices"][0]["message"]["content"].startswith('{"research_brief":')
+    assert ask(client, body).json()["choices"][0]["message"]["content"].startswith('{"research_brief": "')
 
 
 def test_it_offers_tools(client):

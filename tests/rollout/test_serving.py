@@ -335,6 +335,14 @@ def test_a_model_that_fails_is_an_error_and_the_next_request_is_answered():
         assert client.chat("Hello").status_code == 200
 
 
+def test_the_temperature_of_requests_that_name_none_can_be_set():
+    with serving(temperature=0) as client:
+        assert text_of(client.chat("Hello", seed=1)) == text_of(client.chat("Hello", seed=2))
+        assert text_of(client.chat("Hello", seed=1, temperature=1)) != text_of(
+            client.chat("Hello", seed=2, temperature=1)
+        )
+
+
 def test_a_key_is_asked_for():
     with serving(api_key="s3cret") as client:
         assert client.get("/health").status_code == 200
@@ -428,7 +436,7 @@ SCHEMA = {"name": "x", "schema": {"type": "object", "properties": {"brief": {"ty
     ("wanted", "said"),
     [
         ({"type": "json_object"}, '"brief": "a } b"} And so on. {}'),
-        ({"type": "json_schema", "json_schema": SCHEMA}, ' "a } b"}'),
+        ({"type": "json_schema", "json_schema": SCHEMA}, 'a } b"} I hope this helps.'),
         ({"type": "json_schema", "json_schema": {"schema": {"properties": {"<|im_end|>": {}}}}}, '"brief": "a } b"}'),
     ],
 )

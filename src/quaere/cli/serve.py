@@ -59,6 +59,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--max-waiting", type=int, default=256, metavar="N", help="answers that may wait; then 429 (256)"
     )
     engine.add_argument("--max-tokens", type=int, default=2048, metavar="N", help="longest answer, in tokens (2048)")
+    engine.add_argument("--temperature", type=float, default=1.0, metavar="T", help="where a request names none (1)")
     engine.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     engine.add_argument("--dtype", choices=get_args(Precision), default="auto")
 
@@ -85,6 +86,7 @@ def run(args: argparse.Namespace) -> None:
         api_key=args.api_key or os.environ.get(_KEY, ""),
         max_tokens=args.max_tokens,
         max_waiting=args.max_waiting,
+        temperature=args.temperature,
     )
 
     def say_ready(url: str) -> None:

@@ -65,13 +65,14 @@ class Service:
         api_key: str = "",
         max_tokens: int = 2048,
         max_waiting: int = 256,
+        temperature: float = 1.0,
     ) -> None:
         from quaere.policies.native.sampler import NativeSampler
 
         if not isinstance(policy.sampler, NativeSampler) or policy.lockstep:
             raise BadInput("only the native engine in its fast mode can serve")
-        if max_tokens < 1 or max_waiting < 0:
-            raise BadInput("max_tokens must be at least 1 and max_waiting at least 0")
+        if max_tokens < 1 or max_waiting < 0 or not 0 <= temperature <= 2:
+            raise BadInput("max_tokens must be at least 1, max_waiting at least 0, and temperature 0 to 2")
         self.name = name
         self.policy = policy
         self.embedder = embedder
@@ -79,7 +80,13 @@ class Service:
         self.started = int(time.time())
         self._key = api_key.encode()
         self._prompter = Prompter(policy.renderer)
-        self._writer = Writer(policy.sampler, policy.renderer, max_tokens=max_tokens, max_waiting=max_waiting)
+        self._writer = Writer(
+            policy.sampler,
+            policy.renderer,
+            max_tokens=max_tokens,
+            max_waiting=max_waiting,
+            temperature=temperature,
+        )
 
     # --------------------------------------------------------------------------------------------------- the routes
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 from quaere.chat.messages import Message, Part, Quoted, Role
 from quaere.chat.plaintext import PlainEncoder
 from quaere.chat.rendering import Renderer, describe_tools
-from quaere.chat.tools import ToolSchema, is_text
+from quaere.chat.tools import ToolSchema
 from quaere.rollout.serving.wire import ChatMessage, ChatRequest, Refused
 
 _NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -94,12 +94,14 @@ class Prompter:
         if wanted["type"] == "json_list":
             return '["'
         try:
-            name = next(iter(wanted["json_schema"]["schema"]["properties"]))
-        except (KeyError, TypeError, StopIteration):
+            name, schema = next(iter(wanted["json_schema"]["schema"]["properties"].items()))
+        except (KeyError, TypeError, AttributeError, StopIteration):
             return "{"
-        opened = f"{{{json.dumps(name)}: "
-        is_plain = is_text(name) and self._plain.control_ids.isdisjoint(self._renderer.encode_parts((opened,)))
-        return opened.rstrip() if is_plain else "{"
+        opened = f"{{{json.dumps(name)}:"
+        if isinstance(schema, dict) and schema.get("type") == "string":
+            opened += ' "'
+        is_plain = self._plain.control_ids.isdisjoint(self._renderer.encode_parts((opened,)))
+        return opened if is_plain else "{"
 
     def _read_tools(self, request: ChatRequest) -> tuple[ToolSchema, ...]:
         """The tools, which templates write out as they are; so nothing in them may act as a control token."""

@@ -162,11 +162,11 @@ class WriteRequest(Struct, kw_only=True):
             if getattr(self, name):
                 raise Refused(f"{name} is not supported here", param=name)
 
-    def sampling(self, max_tokens: int, seed: int) -> SamplingParams:
-        """How one answer is sampled."""
+    def sampling(self, max_tokens: int, temperature: float, seed: int) -> SamplingParams:
+        """How one answer is sampled; the temperature is that of requests that name none."""
         return SamplingParams(
             max_tokens=max_tokens,
-            temperature=1.0 if self.temperature is None else self.temperature,
+            temperature=temperature if self.temperature is None else self.temperature,
             top_p=1.0 if self.top_p is None else self.top_p,
             top_k=max(0, self.top_k or 0),
             stop=self.stops,

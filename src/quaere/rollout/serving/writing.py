@@ -51,10 +51,13 @@ class Written(Struct, frozen=True):
 class Writer:
     """Lets one model answer, many requests at a time."""
 
-    def __init__(self, sampler: NativeSampler, renderer: Renderer, *, max_tokens: int, max_waiting: int) -> None:
+    def __init__(
+        self, sampler: NativeSampler, renderer: Renderer, *, max_tokens: int, max_waiting: int, temperature: float = 1.0
+    ) -> None:
         self.sampler = sampler
         self.renderer = renderer
         self.max_tokens = max_tokens
+        self.temperature = temperature
         self._max_rows = sampler.engine.max_rows
         self._max_active = self._max_rows + max_waiting
         self._num_active = 0
@@ -84,7 +87,8 @@ class Writer:
         if room < 1:
             said = f"the prompt has {len(prompt.token_ids)} tokens, this model takes {self.sampler.max_positions - 1}"
             raise Refused(said, param="messages", code="context_length_exceeded")
-        params = request.sampling(min(request.wanted_tokens or self.max_tokens, self.max_tokens, room), seed)
+        max_tokens = min(request.wanted_tokens or self.max_tokens, self.max_tokens, room)
+        params = request.sampling(max_tokens, self.temperature, seed)
         stop = (*params.stop, _CALL_END) if prompt.calls else params.stop
         return structs.replace(params, stop=stop, stop_token_ids=self.renderer.stop_token_ids)
 

@@ -1,0 +1,71 @@
+"""`quaere serve` as a person types it."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import httpx
+import pytest
+
+import tiny
+from quaere.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model in a directory, as `quaere export` leaves one."""
+    path = tmp_path_factory.mktemp("model") / "small"
+    tiny.model().save_pretrained(path)
+    tiny.tokenizer("qwen").save_pretrained(path)
+    return path
+
+
+def test_serve_until_ctrl_c_even_while_it_writes(folder):
+    command = [sys.executable, "-m", "quaere", "serve", "--model", str(folder), "--port", "0", "--dtype", "float32"]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.stderr.readline() == f"loading {folder}\n"
+        line = server.stderr.readline()
+        assert "serving small at http://127.0.0.1:" in line
+        url = line.split(" at ")[1].split("/v1")[0]
+        with httpx.Client(base_url=url, timeout=60, trust_env=False) as http:
+            assert [model["id"] for model in http.get("/v1/models").json()["data"]] == ["small", "small:list", "hash"]
+            body = {"model": "small", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+            assert http.post("/v1/chat/completions", content=json.dumps(body)).json()["usage"]["completion_tokens"] <= 4
+        replies = []
+        long = {**body, "max_tokens": 2000, "n": 4, "temperature": 2, "seed": 1}
+        asking = threading.Thread(
+            target=lambda: replies.append(
+                httpx.post(f"{url}/v1/chat/completions", json=long, timeout=60, trust_env=False)
+            )
+        )
+        asking.start()
+        while httpx.get(f"{url}/health", trust_env=False).json()["rows"] == 0 and asking.is_alive():
+            time.sleep(0.02)
+        server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=40) == 0
+        asking.join(timeout=20)
+        assert replies[0].status_code == 200  # what was begun was finished
+    finally:
+        server.kill()
+        server.wait()
+        server.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "say what to serve"),
+        (["--model", "a", "--run", "b"], "say what to serve"),
+        (["--model", "openai:x@http://localhost:1/v1"], "is served already"),
+        (["--model", "smollm2-135m", "--max-rows", "0"], "--max-rows must be at least 1"),
+        (["--model", "smollm2-135m", "--index", "nowhere"], "nowhere does not exist"),
+        (["--model", "./nowhere"], "nowhere"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_one_line(given, said, capsys):
+    assert main(["serve", *given]) == 2
+    assert said in capsys.readouterr().err
