@@ -12,10 +12,12 @@ import sys
 
 import pytest
 
+import tiny
+from quaere.policies.sampler import Sampled
 from quaere.rollout.serving.documents import Documents
 from quaere.rollout.serving.embedding import HashEmbedder
 from quaere.search.index import build_index
-from served import serving
+from served import make_policy, serving
 
 QUESTION = "Who built the Halm bridge?"
 TEXT = (
@@ -33,12 +35,16 @@ OPENAI_CLIENT = {
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory):
+def index(tmp_path_factory):
     home = tmp_path_factory.mktemp("agents")
     (home / "docs").mkdir()
     for number in range(3):
         (home / "docs" / f"halm-{number}.txt").write_text(f"Part {number}. {TEXT}")
-    index = build_index(home / "docs", home / "index")
+    return build_index(home / "docs", home / "index")
+
+
+@pytest.fixture(scope="module")
+def client(index):
     with serving(embedder=HashEmbedder(), documents=Documents(index, 5), max_tokens=32) as served:
         yield served
 
@@ -108,16 +114,16 @@ asyncio.run(main())
 """
 
 
-def find_gpt_researcher():
-    """The Python it is installed for: its own environment's, or this one."""
-    if python := os.environ.get("GPT_RESEARCHER_PYTHON"):
+def find_python(package):
+    """The Python a package is installed for: its own environment's, such as $GPT_RESEARCHER_PYTHON, or this one."""
+    if python := os.environ.get(f"{package.upper()}_PYTHON"):
         return python
-    return sys.executable if importlib.util.find_spec("gpt_researcher") else None
+    return sys.executable if importlib.util.find_spec(package) else None
 
 
-@pytest.mark.skipif(not find_gpt_researcher(), reason="gpt-researcher is not installed; see docs/agents.md")
+@pytest.mark.skipif(not find_python("gpt_researcher"), reason="gpt-researcher is not installed; see docs/agents.md")
 def test_gpt_researcher_itself_runs_to_its_end(client, tmp_path):
-    python = find_gpt_researcher()
+    python = find_python("gpt_researcher")
     where = "import os, litellm; print(os.path.dirname(litellm.__file__))"
     package = subprocess.run([python, "-c", where], capture_output=True, text=True, check=True).stdout.strip()
     setting = {
@@ -191,3 +197,67 @@ def test_it_searches_as_tavily_is_searched(client):
     assert len(results) == 2 and json.dumps(results)
     for result in results:
         assert {"url", "title", "content", "raw_content", "score"} <= set(result)
+
+
+def next_words(prompt):
+    """What a good model would write next, for the prompts of open-deep-research."""
+    if prompt.endswith('{"research_brief": "'):
+        return 'Find out who built the Halm bridge."}'
+    if prompt.endswith('{"summary": "'):
+        return 'Orsolya Venn built the Halm bridge.", "key_excerpts": "Orsolya Venn built it in 1702"}'
+    offered, called = prompt.partition("</tools>")[0], "<tool_response>" in prompt
+    if offered == prompt:
+        return "Orsolya Venn built it in 1702 [1]." if "Orsolya Venn" in prompt else "Nothing was found."
+    if '"ConductResearch"' in offered and not called:
+        return call("ConductResearch", research_topic="The builder of the Halm bridge, in detail.")
+    if '"tavily_search"' in offered and not called:
+        return call("tavily_search", queries=["Halm bridge builder"])
+    return call("ResearchComplete")
+
+
+def call(name, **arguments):
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+DEEP_RESEARCH = """
+import asyncio, functools, sys
+import open_deep_research.utils as utils
+url, question = sys.argv[1:]
+utils.AsyncTavilyClient = functools.partial(utils.AsyncTavilyClient, api_base_url=url)
+from open_deep_research.deep_researcher import deep_researcher
+
+setting = {f"{part}_model": "openai:tiny" for part in ("summarization", "research", "compression", "final_report")}
+setting |= {"allow_clarification": False, "search_api": "tavily"}
+asked = {"messages": [{"role": "user", "content": question}]}
+state = asyncio.run(deep_researcher.ainvoke(asked, {"configurable": setting}))
+print(state["final_report"])
+print("NOTES", *state["raw_notes"])
+"""
+
+
+@pytest.mark.skipif(
+    not find_python("open_deep_research"), reason="open-deep-research is not installed; see docs/agents.md"
+)
+def test_open_deep_research_itself_searches_and_reports_with_a_scripted_model(index, tmp_path, monkeypatch):
+    policy = make_policy(model=tiny.model(max_position_embeddings=1 << 17))
+    renderer = policy.renderer
+
+    async def sample(session, token_ids, params, on_tokens=None):
+        ids = [*renderer.encode_parts((next_words(renderer.decode(token_ids)),)), renderer.stop_token_ids[0]]
+        return Sampled(tuple(ids), (-0.5,) * len(ids), "end_of_turn")
+
+    monkeypatch.setattr(policy.sampler, "sample", sample)
+    with serving(policy, documents=Documents(index, 5)) as client:
+        setting = {"OPENAI_BASE_URL": f"{client.url}/v1", "OPENAI_API_KEY": "none", "TAVILY_API_KEY": "none"}
+        done = subprocess.run(
+            [find_python("open_deep_research"), "-c", DEEP_RESEARCH, client.url, QUESTION],
+            env={**os.environ, **setting},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    assert done.returncode == 0, done.stderr
+    report, _, notes = done.stdout.partition("NOTES")
+    assert report.strip() == "Orsolya Venn built it in 1702 [1]."
+    assert f"URL: {client.url}/documents/halm-0.txt" in notes
