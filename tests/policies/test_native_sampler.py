@@ -33,6 +33,21 @@ async def test_many_coroutines_share_batches_and_get_their_own_tokens():
     assert max(map(len, steps)) == 8
 
 
+async def test_who_wants_to_see_a_turn_grow_is_told_every_token_in_order_before_it_ends():
+    async with make_sampler() as sampler:
+        sampler.engine.lookahead = 1  # as a GPU is driven
+        told = [[] for _ in range(6)]
+
+        async def watch(number):
+            params = SamplingParams(max_tokens=9 + number, seed=number)
+            sampled = await sampler.sample(f"s{number}", [number, 3, 5], params, told[number].append)
+            return sampled, [token for tokens in told[number] for token in tokens]
+
+        for sampled, seen in await asyncio.gather(*map(watch, range(6))):
+            assert tuple(seen) == sampled.token_ids
+    assert all(len(pieces) > 3 for pieces in told)
+
+
 async def play(mode, pauses, max_rows=8, ahead=False):
     """Three turns of six sessions, each turn after a pause of its own; every bit of every log-prob."""
     async with make_sampler(mode, max_rows) as sampler:

@@ -1,0 +1,49 @@
+"""What an answer shows while it grows, over any tokens at all."""
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from quaere.chat.tools import SEARCH
+from quaere.policies.sampler import Sampled, SamplingParams
+from quaere.rollout.serving.prompting import Prompt
+from quaere.rollout.serving.writing import Writer
+from served import make_policy
+
+POLICY = make_policy()
+WRITER = Writer(POLICY.sampler, POLICY.renderer, max_tokens=64, max_waiting=8)
+CALL = '<tool_call>{"name": "search", "arguments": {}}</tool_call>'
+ORDINARY = [token for token in range(len(POLICY.renderer.tokenizer)) if token not in POLICY.renderer.stop_token_ids]
+
+
+def encode(text):
+    return list(POLICY.renderer.encode_parts((text,)))
+
+
+WORDS = st.sampled_from(
+    [encode(text) for text in ("the bridge", "</answer>", "</ans", "東京", CALL, "<tool_call>", "{")]
+)
+TOKENS = st.lists(st.one_of(st.sampled_from(ORDINARY).map(lambda token: [token]), WORDS), max_size=12)
+
+
+@given(
+    pieces=TOKENS,
+    stop=st.lists(st.sampled_from(["</answer>", "e", "東", "bridge", "\ufffd", " "]), max_size=2, unique=True),
+    prompt=st.sampled_from([Prompt((1,)), Prompt((1,), tools=(SEARCH,)), Prompt((1,), opened='["', is_json=True)]),
+    cuts=st.lists(st.integers(1, 5), min_size=1, max_size=5),
+)
+@example(pieces=[encode("a</answer>b")], stop=["</answer>"], prompt=Prompt((1,)), cuts=[1])
+@example(pieces=[encode("東京")], stop=[], prompt=Prompt((1,)), cuts=[1])
+def test_what_was_shown_and_the_rest_are_the_answer(pieces, stop, prompt, cuts):
+    ids = [token for piece in pieces for token in piece]
+    params = SamplingParams(stop=tuple(stop))
+    growing = WRITER.follow(prompt, params)
+    shown, at, number = "", 0, 0
+    while at < len(ids):
+        length = cuts[number % len(cuts)]
+        shown += growing.push(ids[at : at + length])
+        at, number = at + length, number + 1
+    written = WRITER._read(prompt, params, Sampled(tuple(ids), (-1.0,) * len(ids), "length"))
+    assert written.text.startswith(shown)
+    assert shown + growing.rest_of(written) == written.text
+    assert not any(text in written.text for text in stop)
+    assert len(written.tokens) == len(written.logprobs) <= len(ids)
