@@ -1,7 +1,8 @@
-"""The agents of docs/agents.md: the requests they were seen to send, and, where it is installed, the agent itself.
+"""The agents of docs/agents.md: the requests they send, and, where it is installed, the agent itself.
 
-The shapes were recorded between gpt-researcher 0.15.1 (langchain-openai 1.7.3, openai 2.54.0), open-deep-research
-0.0.16 and `quaere serve`; the words in them are ours.
+The shapes of gpt-researcher's (0.15.1, langchain-openai 1.7.3, openai 2.54.0) and of open-deep-research's (0.0.16)
+request for a schema were recorded between them and `quaere serve`; its offer of tools and its searches are written down
+from its source. The words in them are ours.
 """
 
 import importlib.util

@@ -15,7 +15,7 @@ import tiny
 from quaere.policies.openai import OpenAISampler, parse_endpoint
 from quaere.policies.sampler import Sampled, SamplingParams
 from quaere.rollout.serving.documents import Documents
-from quaere.rollout.serving.embedding import HashEmbedder
+from quaere.rollout.serving.embedding import HashEmbedder, open_embedder
 from quaere.rollout.serving.wire import ChatRequest, read_body
 from quaere.search.index import build_index
 from served import make_policy, serving
@@ -557,3 +557,12 @@ async def test_quaere_itself_can_speak_to_it(client):
         params = SamplingParams(max_tokens=40, seed=7, stop=(word_in(whole),))
         reply = await sampler.reply([{"role": "user", "content": "Hello"}], params)
     assert reply.text == whole[: whole.index(word_in(whole)) + 2] and reply.stop_reason == "stop_string"
+
+
+def test_without_scikit_learn_a_model_is_served_all_the_same(monkeypatch):
+    monkeypatch.setattr("quaere.rollout.serving.embedding.find_spec", lambda name: None)
+    assert open_embedder("auto", None) is None
+    with serving() as served:
+        refused = served.post("/v1/embeddings", {"model": "hash", "input": "x"})
+    assert refused.status_code == 404
+    assert "quaere[select]" in refused.json()["error"]["message"]

@@ -90,7 +90,8 @@ def run(args: argparse.Namespace) -> None:
     )
 
     def say_ready(url: str) -> None:
-        print(f"serving {name} at {url}/v1, embeddings by {embedder.name}, Ctrl-C ends", file=sys.stderr)
+        embeddings = f"embeddings by {embedder.name}" if embedder else "no embeddings (pip install 'quaere[select]')"
+        print(f"serving {name} at {url}/v1, {embeddings}, Ctrl-C ends", file=sys.stderr)
         if index is not None:
             print(f"{len(index)} passages at {url}/retrieve-gpt-researcher?query=...", file=sys.stderr)
         sys.stderr.flush()

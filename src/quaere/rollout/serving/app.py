@@ -110,7 +110,9 @@ class Service:
         """POST /v1/embeddings."""
         request = read_body(await _read(http), EmbeddingRequest)
         if self.embedder is None or request.model != self.embedder.name:
-            served = f"it is {self.embedder.name}" if self.embedder else "there is none here"
+            served = (
+                f"it is {self.embedder.name}" if self.embedder else "there is none here: pip install 'quaere[select]'"
+            )
             raise _no_model(request.model, f"embedder; {served}")
         texts = request.texts
         if len(texts) > MAX_TEXTS:

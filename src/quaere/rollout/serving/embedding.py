@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Protocol
 
 import numpy as np
@@ -73,10 +74,13 @@ class ModelEmbedder:
         return rows
 
 
-def open_embedder(wanted: str, index: Index | None) -> TextEmbedder:
-    """The embedder of this name; `auto` is the one the index was made with, else `hash`."""
+def open_embedder(wanted: str, index: Index | None) -> TextEmbedder | None:
+    """The embedder of this name; `auto` is the one the index was made with, else `hash`, else, where not even that
+    is installed, none: a model can be served without."""
     if wanted == "auto" and index is not None and "dense" in index.manifest.settings.engine_names:
         return ModelEmbedder(index.manifest.settings.dense)
-    if wanted in ("auto", HASH):
+    if wanted == "auto":
+        return HashEmbedder() if find_spec("sklearn") else None
+    if wanted == HASH:
         return HashEmbedder()
     return ModelEmbedder(DenseSettings(embedder=wanted))
