@@ -5,8 +5,9 @@
 
 Everything is in float64 so that a difference is one of formula. verl's functions are called as they are, its second
 clip (of ratios under a negative advantage) set out of reach. TRL's loss is a method of GRPOTrainer, called here on a
-stand-in that hands it the log-probs. Its advantages are worked out in the midst of the method that generates
-completions, cannot be called alone, and are not recorded.
+stand-in that hands it the log-probs; so is DPOTrainer's, in which the first half of the batch is chosen and the second
+rejected. GRPO's advantages are worked out in the midst of the method that generates completions, cannot be called
+alone, and are not recorded.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import torch
 
 SEED = 20
 NUM_SEQUENCES, NUM_TOKENS, NUM_WORDS = 6, 7, 11
-EPSILON, EPSILON_HIGH, BETA = 0.2, 0.28, 0.05
+EPSILON, EPSILON_HIGH, BETA, DPO_BETA = 0.2, 0.28, 0.05, 0.1
 
 
 def draw_inputs() -> dict[str, torch.Tensor]:
@@ -119,6 +122,7 @@ def record_verl(given: dict[str, torch.Tensor]) -> dict[str, object]:
 
 def record_trl(given: dict[str, torch.Tensor]) -> dict[str, object]:
     from trl import GRPOTrainer
+    from trl.trainer import dpo_trainer
     from trl.trainer.utils import entropy_from_logits, selective_log_softmax
 
     def clipped(loss_type: str, beta: float):
@@ -156,10 +160,48 @@ def record_trl(given: dict[str, torch.Tensor]) -> dict[str, object]:
 
         return with_gradient(loss_of, given["logprobs"])
 
+    def preferred():
+        """The first half of the batch is chosen, the second rejected."""
+        mask = given["mask"]
+        padded = torch.nn.functional.pad(mask, (1, 0))  # the log-prob of a token is that of the one before it
+
+        def speaking(logprobs):
+            def speak(**_):
+                zero = torch.zeros_like(logprobs)
+                return SimpleNamespace(log_probs=logprobs * mask, entropy=zero, mean_logits=zero, is_top1=zero.bool())
+
+            return speak
+
+        def loss_of(logprobs):
+            trainer = SimpleNamespace(
+                accelerator=SimpleNamespace(
+                    device="cpu", gather=lambda values: values, gather_for_metrics=lambda values: values
+                ),
+                model=torch.nn.Module().eval(),
+                ref_model=speaking(given["ref_logprobs"]),
+                args=SimpleNamespace(gradient_checkpointing_kwargs=None),
+                aux_loss_enabled=False,
+                ld_alpha=None,
+                precompute_ref_logps=False,
+                f_divergence_type="reverse_kl",
+                loss_types=["sigmoid"],
+                loss_weights=[1.0],
+                beta=DPO_BETA,
+                use_weighting=False,
+                _total_train_tokens=0,
+                _metrics=defaultdict(lambda: defaultdict(list)),
+            )
+            inputs = {"input_ids": torch.zeros(padded.shape, dtype=torch.long), "completion_mask": padded}
+            with patch.object(dpo_trainer, "disable_gradient_checkpointing", lambda *_: nullcontext()):
+                return dpo_trainer.DPOTrainer._compute_loss(trainer, speaking(logprobs), inputs, False), {}
+
+        return with_gradient(loss_of, given["logprobs"])
+
     types = {"token_mean": "bnpo", "sequence_mean": "grpo", "token_sum": "luspo"}
     return {
         "clipped_loss": {ours: clipped(theirs, beta=0.0) for ours, theirs in types.items()},
         "clipped_loss_with_k3": {ours: clipped(theirs, beta=BETA) for ours, theirs in types.items()},
+        "dpo": preferred(),
         "token_logprobs": selective_log_softmax(given["logits"], given["token_ids"]).tolist(),
         "token_entropy": entropy_from_logits(given["logits"]).tolist(),
     }
@@ -177,7 +219,7 @@ def main() -> None:
             "version": version(peer),
             "torch": torch.__version__,
             "seed": SEED,
-            "settings": {"epsilon": EPSILON, "epsilon_high": EPSILON_HIGH, "beta": BETA},
+            "settings": {"epsilon": EPSILON, "epsilon_high": EPSILON_HIGH, "beta": BETA, "dpo_beta": DPO_BETA},
             "inputs": {name: values.tolist() for name, values in given.items()},
             "outputs": {"verl": record_verl, "trl": record_trl}[peer](given),
         }

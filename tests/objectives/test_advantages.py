@@ -3,7 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.objectives.advantages import grpo, hrpo, reinforce_global
+from quaere.objectives.advantages import dpo_advantages, ema_centered, grpo, hrpo, reinforce_global
+from quaere.objectives.losses import policy_gradient_loss
 
 HALF_ROOT = 0.5**0.5
 
@@ -139,3 +140,83 @@ def test_the_global_baseline_is_one_big_group(batch):
 def test_what_cannot_be_compared_is_refused(call):
     with pytest.raises(ValueError, match=r"per episode|finite|delta|lone_group"):
         call()
+
+
+# -------------------------------------------------------------------------------------------------- a moving baseline
+
+
+def test_a_moving_baseline_by_hand():
+    # b0 = 0; C = 0.5, 0.9, 0.1 with beta 0.7: b = 0.15, 0.375, 0.2925. Each step is held to the baseline before it.
+    baseline, signals = 0.0, []
+    for reward in (0.5, 0.9, 0.1):
+        centered = ema_centered([reward], baseline, beta=0.7)
+        baseline = centered.baseline
+        signals.append((*centered.values, baseline))
+    assert signals[0] == pytest.approx((0.5, 0.15))
+    assert signals[1] == pytest.approx((0.75, 0.375))
+    assert signals[2] == pytest.approx((-0.275, 0.2925))
+
+
+def test_several_rewards_share_one_baseline_and_move_it_by_their_mean():
+    centered = ema_centered([0.2, 0.8], 0.4, beta=0.5)
+    assert centered.values == pytest.approx((-0.2, 0.4))
+    assert centered.baseline == pytest.approx(0.45)
+
+
+def test_nothing_earned_leaves_the_baseline_alone():
+    assert ema_centered([], 0.4) == ema_centered([], 0.4, beta=0.0)
+    assert ema_centered([], 0.4).baseline == 0.4
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=50), st.floats(0, 1))
+def test_a_baseline_stays_among_what_was_earned_and_the_sign_says_better_or_worse(rewards, beta):
+    baseline = 0.0
+    for reward in rewards:
+        before, centered = baseline, ema_centered([reward], baseline, beta=beta)
+        assert (centered.values[0] > 0) == (reward > before)
+        assert (centered.values[0] < 0) == (reward < before)
+        baseline = centered.baseline
+        assert min(0, *rewards) - 1e-9 <= baseline <= max(rewards) + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("rewards", "baseline", "beta"), [([float("nan")], 0, 0.7), ([1], float("inf"), 0.7), ([1], 0, 1.1)]
+)
+def test_what_is_no_number_is_refused(rewards, baseline, beta):
+    with pytest.raises(ValueError, match=r"finite|between"):
+        ema_centered(rewards, baseline, beta=beta)
+
+
+# --------------------------------------------------------------------------------------------------------------- pairs
+
+
+def test_pairs_by_hand():
+    # No preference yet: sigmoid(0) = 1/2. With beta 0.5 and a lead of 4, sigmoid(-2) = 0.1192.
+    assert dpo_advantages([0.0], [0.0], beta=0.5).values.tolist() == pytest.approx([0.5, -0.5])
+    assert dpo_advantages([1.0], [-3.0], beta=0.5).values.tolist() == pytest.approx([0.119203, -0.119203], abs=1e-6)
+    two = dpo_advantages([0.0, 1.0], [0.0, -3.0], beta=0.5)
+    assert two.values.tolist() == pytest.approx([0.5, 0.119203, -0.5, -0.119203], abs=1e-6)
+    assert two.num_groups == 2
+
+
+@given(st.integers(0, 10_000), st.integers(1, 4), st.floats(0.01, 2))
+def test_what_pairs_are_worth_makes_a_policy_gradient_that_of_the_loss(seed, num_pairs, beta):
+    draw = torch.Generator().manual_seed(seed)
+    shape = (2 * num_pairs, 5)
+    logprobs = (-torch.rand(shape, generator=draw, dtype=torch.float64)).requires_grad_()
+    reference = -torch.rand(shape, generator=draw, dtype=torch.float64)
+    mask = torch.arange(5) < torch.randint(1, 6, (shape[0], 1), generator=draw)
+    chosen, rejected = ((logprobs - reference) * mask).sum(dim=1).chunk(2)
+    loss = -torch.nn.functional.logsigmoid(beta * (chosen - rejected)).mean()
+    (theirs,) = torch.autograd.grad(loss, logprobs, retain_graph=True)
+    worth = dpo_advantages(chosen, rejected, beta=beta).values.double()
+    (ours,) = torch.autograd.grad(policy_gradient_loss(logprobs, worth, mask, how="token_sum"), logprobs)
+    assert torch.allclose(ours, theirs, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rejected", "beta"), [([1.0], [1.0, 2.0], 0.1), ([float("inf")], [0.0], 0.1), ([1.0], [0.0], 0.0)]
+)
+def test_bad_pairs_are_refused(chosen, rejected, beta):
+    with pytest.raises(ValueError, match=r"two sides|finite|above 0"):
+        dpo_advantages(chosen, rejected, beta=beta)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from quaere.objectives.advantages import grpo, hrpo, reinforce_global
+from quaere.objectives.advantages import dpo_advantages, grpo, hrpo, reinforce_global
 from quaere.objectives.logprobs import token_entropy, token_logprobs
 from quaere.objectives.losses import clipped_loss, estimate_kl, kl_loss, policy_gradient_loss
 
@@ -121,3 +121,16 @@ def test_logprobs(peer, theirs):
 @recorded("token_entropy")
 def test_entropy(peer, theirs):
     assert same(token_entropy(peer["inputs"]["logits"]), theirs)
+
+
+@recorded("dpo")
+def test_a_policy_gradient_with_what_pairs_are_worth_is_the_gradient_of_dpo(peer, theirs):
+    given, beta = peer["inputs"], peer["settings"]["dpo_beta"]
+    ratios = ((given["logprobs"] - given["ref_logprobs"]) * given["mask"]).sum(dim=1)
+    chosen, rejected = ratios.chunk(2)
+    worth = dpo_advantages(chosen, rejected, beta=beta).values.double()
+    logprobs = given["logprobs"].clone().requires_grad_()
+    loss = policy_gradient_loss(logprobs, worth, given["mask"], how="token_sum")
+    (gradient,) = torch.autograd.grad(loss, logprobs)
+    assert same(gradient, theirs["gradient"])
+    assert same(-torch.nn.functional.logsigmoid(beta * (chosen - rejected)).mean(), theirs["loss"])

@@ -1,10 +1,12 @@
 """From rewards to advantages: how much better an episode did than those it is compared with.
 
-Every estimator here standardises; they differ in who is compared with whom.
+The first three standardise, and differ in who is compared with whom; the others do not.
 
     grpo               the answers to one question                        Dr. Zero, Eq. 5
     hrpo               the questions with one requested number of hops    Dr. Zero, Eq. 3
     reinforce_global   the whole batch                                    the global baseline of REINFORCE++
+    ema_centered       what was earned in the steps before                SCORE, Algorithm 2
+    dpo_advantages     the better with the worse of a pair                Rafailov et al. 2023, Eq. 7
 
 Shapes: B episodes, G groups.
 """
@@ -12,6 +14,7 @@ Shapes: B episodes, G groups.
 # ruff: noqa: N803, N806 (capitals are shapes)
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -81,6 +84,62 @@ def reinforce_global(rewards: Tensor | Sequence[float], *, delta: float = DELTA,
     reinforce_global([1.0, 0.0]).values -> [0.707, -0.707]
     """
     return _standardise(rewards, [0] * len(rewards), delta, unbiased, "zero")
+
+
+class Centered(Struct, frozen=True):
+    """Advantages of one step, and the baseline of the next.
+
+    Centered(values=(0.2,), baseline=0.18)
+    """
+
+    values: tuple[float, ...]
+    baseline: float
+
+
+def ema_centered(rewards: Sequence[float], baseline: float, *, beta: float = 0.7) -> Centered:
+    """r - b, then b <- beta * b + (1 - beta) * mean r: the baseline is that of *before* this step (SCORE, Algorithm 2).
+
+    It begins at 0, so the first steps count as better than usual. A step that earned nothing to compare (no rewards)
+    leaves the baseline as it is.
+
+        ema_centered([0.6], 0.4) -> Centered(values=(0.2,), baseline=0.7 * 0.4 + 0.3 * 0.6 = 0.46)
+    """
+    if not 0 <= beta <= 1:
+        raise ValueError(f"beta lies between 0 and 1, not at {beta}")
+    if not all(map(math.isfinite, (*rewards, baseline))):
+        raise ValueError("every reward must be a finite number")
+    if not rewards:
+        return Centered((), baseline)
+    mean = sum(rewards) / len(rewards)
+    return Centered(tuple(reward - baseline for reward in rewards), beta * baseline + (1 - beta) * mean)
+
+
+def dpo_advantages(
+    chosen: Tensor | Sequence[float], rejected: Tensor | Sequence[float], *, beta: float = 0.1
+) -> Advantages:
+    """What makes a plain policy gradient that of DPO: the chosen of each pair first, then the rejected ones.
+
+    `chosen` and `rejected` are log-ratios of whole sequences, log pi - log pi_ref. With P pairs, DPO's loss is the mean
+    of -log sigmoid(beta * (chosen - rejected)), and its gradient
+
+        -1/P * sum of beta * sigmoid(-beta * (chosen - rejected)) * (grad log pi(chosen) - grad log pi(rejected))
+
+    which is that of `policy_gradient_loss` with `how="token_sum"`, if a sequence is worth twice that factor: the loss
+    divides by the 2P sequences, not by the P pairs. A pair in which the policy already prefers the chosen pulls little.
+
+        dpo_advantages([0.0], [0.0], beta=0.1).values -> [0.1, -0.1]
+    """
+    chosen_P = torch.as_tensor(chosen, dtype=torch.float64).detach()
+    rejected_P = torch.as_tensor(rejected, dtype=torch.float64).detach()
+    if chosen_P.dim() != 1 or chosen_P.shape != rejected_P.shape:
+        raise ValueError(f"pairs have two sides: got {(*chosen_P.shape,)} chosen and {(*rejected_P.shape,)} rejected")
+    if not (torch.isfinite(chosen_P).all() and torch.isfinite(rejected_P).all()):
+        raise ValueError("every log-ratio must be a finite number")
+    if beta <= 0:
+        raise ValueError(f"beta is above 0, not {beta}")
+    worth_P = 2 * beta * torch.sigmoid(-beta * (chosen_P - rejected_P))
+    values_B = torch.cat([worth_P, -worth_P]).to(torch.get_default_dtype())
+    return Advantages(values=values_B, num_groups=len(worth_P), num_lone=0, num_zero_variance=0)
 
 
 def _standardise(
