@@ -34,3 +34,11 @@ def weighing_paths(tmp_path_factory):
     import weighing
 
     return weighing.build(tmp_path_factory.mktemp("weighing"))
+
+
+@pytest.fixture(scope="session")
+def newsroom_paths(tmp_path_factory):
+    """The index, the model that was taught to write and to judge reports, and questions."""
+    import newsroom
+
+    return newsroom.build(tmp_path_factory.mktemp("newsroom"))

@@ -28,7 +28,9 @@ def load(name, *assignments, preset="paper"):
 
 
 def test_which_recipes_take_questions():
-    assert [name for name in RECIPES if find_recipe(name).takes_questions] == list(PRACTICE)
+    taking = [name for name in RECIPES if find_recipe(name).takes_questions]
+    assert [name for name in taking if find_recipe(name).needs_answers] == list(PRACTICE)
+    assert [name for name in taking if not find_recipe(name).needs_answers] == ["score", "report-grpo", "report-dpo"]
 
 
 def test_paper_evalact():

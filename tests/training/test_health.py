@@ -29,6 +29,12 @@ CONDITIONS = [
     ("validity", "solver", "solver/call_validity", 0.04, 0.05, {"min_valid": 0.0}),
     ("advantages", "solver", "advantage/nonzero", 0.0, 0.01, {"zero_advantages": False}),
     ("mismatch", "solver", "mismatch/mean", 0.21, 0.2, {"max_mismatch": 0.0}),
+    ("length", "actor", "reports/model_tokens", 3.9, 4.0, {"min_tokens": 0.0}),
+    ("validity", "actor", "reports/call_validity", 0.04, 0.05, {"min_valid": 0.0}),
+    ("advantages", "actor", "advantage/nonzero", 0.0, 0.01, {"zero_advantages": False}),
+    ("saturation", "actor", "scores/ceiling", 0.91, 0.9, {"max_ceiling": 0.0}),
+    ("spread", "actor", "scores/spread", 0.004, 0.005, {"min_spread": 0.0}),
+    ("citation hack", "actor", "gauge/citation_hack", 0.06, 0.05, {"max_hack": 0.0}),
 ]
 
 
@@ -78,7 +84,8 @@ def test_a_message_is_one_line_with_the_value_the_limit_and_a_setting(kind, role
     assert "1 step " in alarm.message
     # Of the two parts after the limit, the last says what to change.
     remedy = alarm.message.split("; ")[-1]
-    assert any(setting in remedy for setting in (f"{role}.", "generation.", "engine."))
+    whose = {"actor": ("solver.", "evaluator.", "harness.")}.get(role, (f"{role}.",))
+    assert any(setting in remedy for setting in (*whose, "generation.", "engine."))
 
 
 def test_a_message_in_full():

@@ -24,7 +24,8 @@ def register(commands: Any) -> None:
         "evolve",
         help="train a search agent on your documents, with questions of its own or with yours",
         description="Let a model ask itself questions about your documents, answer them by searching, and learn "
-        "(drzero, eve); or let it learn from questions that are given (evalact, evalrar, search-r1, autorefine).",
+        "(drzero, eve); or let it learn from questions that are given (evalact, evalrar, search-r1, autorefine); or "
+        "let it write reports on open questions and judge them (score, report-grpo, report-dpo).",
         epilog="quaere evolve drzero --index INDEX --model MODEL --preset demo",
     )
     parser.add_argument("recipe", nargs="?", choices=RECIPES, help="the recipe (not needed with --resume)")
@@ -33,7 +34,8 @@ def register(commands: Any) -> None:
     parser.add_argument(
         "--questions",
         metavar="FILE|RUN",
-        help="what to learn from: a JSONL file of questions with answers, or a run of drzero or eve that wrote some",
+        help="what to learn from: a JSONL file of questions (with answers, unless reports are written on them), or a "
+        "run of drzero or eve that wrote some",
     )
     parser.add_argument(
         "--solver-protocol", choices=PROTOCOLS, help="how the solver is spoken to (default: as the recipe has it)"
@@ -85,7 +87,7 @@ def run(args: argparse.Namespace) -> None:
         from quaere.training.practice import QUESTIONS, encode_questions, read_source
 
         settings["questions"] = config.questions
-        kept["files"] = {QUESTIONS: encode_questions(read_source(config.questions))}
+        kept["files"] = {QUESTIONS: encode_questions(read_source(config.questions, answered=recipe.needs_answers))}
     kind = "evolve"
     store = (
         Run.create(args.out, kind, settings, **kept)

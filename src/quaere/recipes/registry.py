@@ -23,7 +23,8 @@ class Recipe(Struct, frozen=True):
 
     `check` refuses a config that makes no sense; `plan` says in words what a run would do and cost; `train` does it,
     from wherever the run stands; `solver_protocol` is how a run of this config speaks to its solver. A recipe that
-    `takes_questions` makes none of its own: its config has `questions`, and its runs keep a copy of them.
+    `takes_questions` makes none of its own: its config has `questions`, and its runs keep a copy of them; without
+    `needs_answers`, they may be open ones that nobody has answered.
 
         Recipe(name="drzero", summary="...", schema=DrZeroConfig, presets=PRESETS, check=..., plan=..., train=...,
                solver_protocol=...)
@@ -38,6 +39,7 @@ class Recipe(Struct, frozen=True):
     train: Callable[[Any, Run, Reporter], Awaitable[None]]
     solver_protocol: Callable[[Any], Protocol]
     takes_questions: bool = False
+    needs_answers: bool = True
 
 
 def find_recipe(name: str) -> Recipe:
@@ -59,5 +61,8 @@ _PLACES = {
     "evalrar": ("evalrar", "EVALRAR"),
     "search-r1": ("baselines", "SEARCH_R1"),
     "autorefine": ("baselines", "AUTOREFINE"),
+    "score": ("score", "SCORE"),
+    "report-grpo": ("baselines", "REPORT_GRPO"),
+    "report-dpo": ("baselines", "REPORT_DPO"),
 }
 RECIPES = tuple(_PLACES)

@@ -78,7 +78,7 @@ class Actors:
         A KL term holds on to the model the run began with, as it does to the base under adapters: a learner of a
         resumed run has the reference of one that was never stopped.
         """
-        load = self._load_reference if settings.kl_beta and not self._shared else None
+        load = self._load_reference if settings.needs_reference and not self._shared else None
         return Learner(
             self.models[role],
             settings,

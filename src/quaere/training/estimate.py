@@ -132,7 +132,7 @@ def estimate_run(
     memory = MemoryParts(
         weights=num_parameters * base_bytes * (1 if has_adapters else num_roles),
         adapters=num_trainable * _FLOAT32 * num_roles if has_adapters else 0,
-        reference=num_parameters * _FLOAT32 if learner.kl_beta and not has_adapters else 0,
+        reference=num_parameters * _FLOAT32 if learner.needs_reference and not has_adapters else 0,
         gradients=num_trainable * _FLOAT32,
         moments=0 if is_offloaded else num_trainable * _FLOAT32 * 2,
         cast_weights=num_parameters * 2 if device == "cuda" and base_bytes == _FLOAT32 else 0,

@@ -18,7 +18,11 @@ from msgspec import Struct
 
 from quaere.training.settings import HealthSettings
 
-Kind = Literal["entropy", "length", "validity", "advantages", "mismatch"]
+Kind = Literal["entropy", "length", "validity", "advantages", "mismatch", "saturation", "spread", "citation hack"]
+
+# An actor writes reports, and is known by these; both its roles learn by one setting.
+_EPISODES = {"actor": "reports"}
+_SETTINGS = {"actor": "solver"}
 
 
 class Alarm(Struct, frozen=True):
@@ -113,6 +117,9 @@ def _conditions(settings: HealthSettings, role: str) -> list[_Condition]:
         (settings.min_valid > 0, _validity(settings.min_valid, role)),
         (settings.zero_advantages, _advantages(role)),
         (settings.max_mismatch > 0, _mismatch(settings.max_mismatch)),
+        (settings.max_ceiling > 0, _ceiling(settings.max_ceiling)),
+        (settings.min_spread > 0, _spread(settings.min_spread)),
+        (settings.max_hack > 0, _hack(settings.max_hack)),
     )
     return [condition for is_on, condition in watched if is_on]
 
@@ -126,20 +133,20 @@ def _entropy(limit: float, role: str) -> _Condition:
         setting="health.min_entropy",
         seen="{:.3g} nats a token",
         meaning=f"the {role} writes nearly the same every time and explores nothing; lower "
-        f"{role}.learner.learning_rate or raise {role}.learner.kl_beta",
+        f"{_settings(role)}.learner.learning_rate or raise {_settings(role)}.learner.kl_beta",
     )
 
 
 def _length(limit: float, role: str) -> _Condition:
     return _Condition(
         kind="length",
-        metric=f"{role}/model_tokens",
+        metric=f"{_EPISODES.get(role, role)}/model_tokens",
         side="below",
         limit=limit,
         setting="health.min_tokens",
         seen="{:.3g} model tokens an episode",
         meaning=f"the {role} has all but stopped writing, as one does whose every attempt is paid badly; look at its "
-        f"episodes, then lower {role}.learner.learning_rate",
+        f"episodes, then lower {_settings(role)}.learner.learning_rate",
     )
 
 
@@ -148,7 +155,7 @@ def _validity(limit: float, role: str) -> _Condition:
     if role == "proposer":
         metric, seen, lost = "proposer/valid", "{:.1%} of the questions are valid", "hardly any question earns anything"
     else:
-        metric, seen = f"{role}/call_validity", f"{{:.1%}} of the {role}'s turns can be read"
+        metric, seen = f"{_EPISODES.get(role, role)}/call_validity", f"{{:.1%}} of the {role}'s turns can be read"
         lost = "the form of calls and answers is lost"
     return _Condition(
         kind="validity",
@@ -157,14 +164,16 @@ def _validity(limit: float, role: str) -> _Condition:
         limit=limit,
         setting="health.min_valid",
         seen=seen,
-        meaning=f"{lost}; if turns are cut off, raise {role}.limits.turn_tokens, otherwise lower "
-        f"{role}.learner.learning_rate",
+        meaning=f"{lost}; if turns are cut off, raise {_settings(role)}.limits.turn_tokens, otherwise lower "
+        f"{_settings(role)}.learner.learning_rate",
     )
 
 
 def _advantages(role: str) -> _Condition:
     if role == "proposer":
         remedy = "raise proposer.attempts or proposer.batch, so that rewards can differ"
+    elif role == "actor":
+        remedy = "raise solver.attempts, or warm the model up if assessments cannot be read"
     else:
         remedy = "let generation.attempts=5 drop the questions that are never or always solved"
     return _Condition(
@@ -189,3 +198,45 @@ def _mismatch(limit: float) -> _Condition:
         meaning="the policy that writes is not the one that is trained; set engine.dtype=float32 and "
         "sampling.temperature=1",
     )
+
+
+def _ceiling(limit: float) -> _Condition:
+    return _Condition(
+        kind="saturation",
+        metric="scores/ceiling",
+        side="above",
+        limit=limit,
+        setting="health.max_ceiling",
+        seen="{:.1%} of the reports are at the top of the scale",
+        meaning="the evaluator no longer tells good reports from better ones; stop here, or set harness.kind=rules",
+    )
+
+
+def _spread(limit: float) -> _Condition:
+    return _Condition(
+        kind="spread",
+        metric="scores/spread",
+        side="below",
+        limit=limit,
+        setting="health.min_spread",
+        seen="scores of one question's reports differ by {:.3g}",
+        meaning="the evaluator gives all reports the same; raise evaluator.passes, or stop here",
+    )
+
+
+def _hack(limit: float) -> _Condition:
+    return _Condition(
+        kind="citation hack",
+        metric="gauge/citation_hack",
+        side="above",
+        limit=limit,
+        setting="health.max_hack",
+        seen="rewards or agreement rose by {:.3g} while citations fell by as much",
+        meaning="the evaluator is being played, or plays; look at its rubrics, then go back to an earlier checkpoint "
+        "or set harness.dimensions.must_include=citation",
+    )
+
+
+def _settings(role: str) -> str:
+    """Under which name the config has what this role learns by."""
+    return _SETTINGS.get(role, role)

@@ -19,7 +19,7 @@ import contextlib
 import copy
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,7 +46,8 @@ class LearnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     `warmup_ratio` is the share of a phase's steps over which the learning rate rises; then it stays. `micro_tokens`
     are computed at a time. `gradient_checkpointing` computes activations twice rather than keep them; `auto` does so on
     a GPU whose memory would not hold them. `offload_optimizer` keeps the moments in the computer's memory. `compiled`
-    fuses the small kernels of each layer, which takes its time at the first step.
+    fuses the small kernels of each layer, which takes its time at the first step. `keep_reference` holds on to the
+    model the run began with even where no KL term needs it, for objectives that compare with it (`score_reference`).
 
         LearnerSettings(learning_rate=1e-6, loss="clipped", epsilon=0.2)
     """
@@ -65,6 +66,12 @@ class LearnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     gradient_checkpointing: bool | Literal["auto"] = "auto"
     offload_optimizer: bool = False
     compiled: bool = False
+    keep_reference: bool = False
+
+    @property
+    def needs_reference(self) -> bool:
+        """Is the model the run began with needed?"""
+        return self.kl_beta > 0 or self.keep_reference
 
     def warmup_steps(self, num_steps: int) -> int:
         """Over how many of a phase's steps the rate rises.
@@ -109,7 +116,7 @@ class Learner:
         )
         self.num_steps = 0
         self.reference: Any = None
-        if settings.kl_beta and not adapter:  # with an adapter, the model without it is the reference
+        if settings.needs_reference and not adapter:  # with an adapter, the model without it is the reference
             found = copy.deepcopy(self.model) if reference is None else reference
             self.reference = use_varlen_attention(found).eval().requires_grad_(False)
         if settings.compiled:
@@ -147,11 +154,18 @@ class Learner:
 
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Log-prob of every token that carries loss, in order, per sample."""
+        return self._score(samples, self._logprobs)
+
+    def score_reference(self, samples: Sequence[Sample]) -> list[list[float]]:
+        """The same by the reference: the model the run began with."""
+        return self._score(samples, self._reference_logprobs)
+
+    def _score(self, samples: Sequence[Sample], logprobs_of: Callable[[MicroBatch], Tensor]) -> list[list[float]]:
         self._activate()
         found: list[list[float]] = [[] for _ in samples]
         for batch in self._split(samples):
             counts = batch.mask_BW.sum(dim=1).tolist()
-            for row, values in zip(batch.rows, self._logprobs(batch).split(counts), strict=True):
+            for row, values in zip(batch.rows, logprobs_of(batch).split(counts), strict=True):
                 found[row] = values.tolist()
         return found
 

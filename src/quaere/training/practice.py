@@ -116,8 +116,10 @@ def count_steps(config: PracticeConfig, num_questions: int) -> int:
 # ------------------------------------------------------------------------------------------------------- the questions
 
 
-def read_source(source: str, root: Path | None = None) -> list[Question]:
+def read_source(source: str, root: Path | None = None, *, answered: bool = True) -> list[Question]:
     """The questions of a file, or those that a run wrote and kept, by its directory or its name under `root`.
+
+    Unless they need not be `answered`, each must have an answer to be learned from.
 
     read_source("train.jsonl"); read_source("drzero-1")
     """
@@ -125,7 +127,8 @@ def read_source(source: str, root: Path | None = None) -> list[Question]:
         raise BadInput("no questions are given", hint="--questions FILE|RUN")
     found = find_source(source, root or runs_root())
     questions = read_questions(found) if found.is_file() else _read_run(found)
-    _refuse_unanswerable(questions, source)
+    if answered:
+        _refuse_unanswerable(questions, source)
     return questions
 
 

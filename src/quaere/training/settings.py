@@ -89,7 +89,9 @@ class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     A condition must hold for `patience` steps in a row. Each limit is switched off by 0. `min_entropy` is in nats a
     token, `min_tokens` in model tokens an episode, `min_valid` a share of the questions (or of the turns, for a
-    solver), `max_mismatch` the mean distance between the sampler's log-probs and the learner's.
+    solver), `max_mismatch` the mean distance between the sampler's log-probs and the learner's. Three are for those who
+    judge reports: `max_ceiling` is the share of reports at the top of the scale, `min_spread` how far the scores of one
+    question's reports lie apart, `max_hack` by how much citations may fall while rewards or agreement rise.
 
         HealthSettings(policy="stop", min_entropy=0.02)
     """
@@ -102,6 +104,9 @@ class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):
     min_valid: float = 0.05
     max_mismatch: float = 0.2
     zero_advantages: bool = True
+    max_ceiling: float = 0.9
+    min_spread: float = 0.005
+    max_hack: float = 0.05
 
 
 class EvaluationSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,1 +1,1 @@
-"""What others are compared with: Search-R1 and AutoRefine, on the same questions and by the same update."""
+"""What others are compared with, on the same questions: Search-R1 and AutoRefine; reports under a fixed judge."""

@@ -1,14 +1,20 @@
-"""Search-R1 and AutoRefine as the command line knows them."""
+"""Search-R1, AutoRefine, and reports under a fixed judge, as the command line knows them."""
 
 from __future__ import annotations
 
 from functools import partial
 
+from quaere.chat.protocol import Protocol
+from quaere.chat.reports import ReportWriter
 from quaere.recipes.baselines.config import PRESETS, AutoRefineConfig, SearchR1Config
 from quaere.recipes.baselines.prompts import solver_protocol
+from quaere.recipes.baselines.reports import train as train_reports
+from quaere.recipes.baselines.reports_config import PRESETS as REPORT_PRESETS
+from quaere.recipes.baselines.reports_config import ReportDpoConfig, ReportGrpoConfig, check_dpo, check_grpo
 from quaere.recipes.baselines.train import train
 from quaere.recipes.registry import Recipe
 from quaere.training.practice import check_practice, plan_practice
+from quaere.training.research import plan_research
 
 SEARCH_R1 = Recipe(
     name="search-r1",
@@ -31,4 +37,41 @@ AUTOREFINE = Recipe(
     train=train,
     solver_protocol=solver_protocol,
     takes_questions=True,
+)
+
+
+def report_protocol(config: ReportGrpoConfig) -> Protocol:
+    """How reports are asked for, while it is trained and afterwards."""
+    return ReportWriter(style=config.prompts)
+
+
+def plan_reports(config: ReportGrpoConfig) -> list[tuple[str, str]]:
+    """What would run, and what each step costs at most."""
+    judge = "rules, which read nothing" if config.judge == "checks" else f"{config.model} as it is now, never trained"
+    return [*plan_research(config), ("judge", judge)]
+
+
+REPORT_GRPO = Recipe(
+    name="report-grpo",
+    summary="reports under a judge that never changes, compared with one another",
+    schema=ReportGrpoConfig,
+    presets=REPORT_PRESETS,
+    check=check_grpo,
+    plan=plan_reports,
+    train=train_reports,
+    solver_protocol=report_protocol,
+    takes_questions=True,
+    needs_answers=False,
+)
+REPORT_DPO = Recipe(
+    name="report-dpo",
+    summary="the same judge, and pairs of its best and its worst",
+    schema=ReportDpoConfig,
+    presets=REPORT_PRESETS,
+    check=check_dpo,
+    plan=plan_reports,
+    train=train_reports,
+    solver_protocol=report_protocol,
+    takes_questions=True,
+    needs_answers=False,
 )

@@ -110,6 +110,11 @@ def shuffled(advantages: Advantages, seed: int) -> Advantages:
     return structs.replace(advantages, values=advantages.values[torch.tensor(order, dtype=torch.long)])
 
 
+def coin(seed: int, number: int) -> float:
+    """1 or -1: what makes a single advantage worth nothing on average, where there is nobody to swap it with."""
+    return 1.0 if derive_seed(seed, "coin", number) % 2 else -1.0
+
+
 def check_finite(rewards: Sequence[float]) -> None:
     """Stop before any weight moves if a reward is not a number."""
     for number, reward in enumerate(rewards):

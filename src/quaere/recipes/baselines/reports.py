@@ -1,0 +1,194 @@
+"""Reports under a fixed judge, top to bottom: what SCORE is compared with.
+
+repeat:
+    draw questions, and let the actor write K reports on each
+    let the judge score them; it never changes
+        checks:   by rule, without reading: citations, words, length
+        model:    the model the run began with, by a rubric that never changes, searching as SCORE's evaluator does
+    report-grpo:  compare the reports on a question with one another; one clipped update, with a KL term    (GRPO)
+    report-dpo:   the best and the worst on each question are a pair; make the better likelier               (DPO)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from quaere.chat.dimensions import POOL
+from quaere.chat.reports import ReportWriter
+from quaere.chat.rubrics import default_rubric
+from quaere.objectives.advantages import Advantages, dpo_advantages, grpo
+from quaere.recipes.baselines.reports_config import ReportDpoConfig, ReportGrpoConfig
+from quaere.records import Harness, Rubric
+from quaere.rewards.reports import check_report, report_reward
+from quaere.rollout.samples import Sample, make_sample
+from quaere.runs import Run
+from quaere.training.measures import mean_parts, measure_advantages
+from quaere.training.phases.assessing import assess_reports, measure_assessments, view_reports
+from quaere.training.phases.playing import check_finite, coin, shuffled
+from quaere.training.phases.writing import Written, measure_groups, measure_report, write_jobs, write_reports
+from quaere.training.reporting import Reporter
+from quaere.training.research import ROLE, Research, group_samples, learn_in_parts, open_research, parse_rubric
+from quaere.training.trainingrun import Step
+
+JUDGE = "judge"  # a role that never learns
+HARNESS = Harness(0, POOL)
+
+
+class Paid(Struct, frozen=True):
+    """A report on the question in this place of the batch, and what it earned, part by part.
+
+    Paid(written=Written(...), place=0, parts={"reward/total": 0.8})
+    """
+
+    written: Written
+    place: int
+    parts: dict[str, float]
+
+    @property
+    def reward(self) -> float:
+        """All of it."""
+        return self.parts["reward/total"]
+
+
+async def train(config: ReportGrpoConfig, store: Run, reporter: Reporter) -> None:
+    """Train from wherever the run stands, and close everything behind it."""
+    roles = (ROLE, JUDGE) if config.judge == "model" else (ROLE,)
+    async with open_research(config, store, reporter, roles=roles) as research:
+        await research.training.iterate(1, FixedJudge(config, research).practise)
+
+
+class FixedJudge:
+    """The loop, with what its parts share."""
+
+    def __init__(self, config: ReportGrpoConfig, research: Research) -> None:
+        self.config = config
+        self.research = research
+        self.stage = research.stage
+        fixed = parse_rubric(config.fixed_rubric, POOL) if config.fixed_rubric else default_rubric(HARNESS)
+        self.rubric: Rubric | None = fixed if config.judge == "model" or config.fixed_rubric else None
+
+    async def practise(self, iteration: int) -> None:
+        """Every step."""
+        config, solver = self.config, self.config.solver
+        writer = ReportWriter(style=config.prompts)
+        steps = self.research.training.steps(iteration, "reports", solver.steps, role=ROLE, settings=solver.learner)
+        for step in steps:
+            questions = self.research.draw(step)
+            jobs = write_jobs(writer, questions, [self.rubric] * len(questions), solver.attempts, step.name)
+            groups = await write_reports(self.stage, step, ROLE, jobs, solver.writing_limits)
+            paid = await self.judge(step, groups)
+            check_finite([item.reward for item in paid])
+            if isinstance(config, ReportDpoConfig):
+                advantages, kept = self.prefer(step, paid, config.dpo_beta)
+            else:
+                advantages, kept = self.compare(step, paid)
+            self.measure(step, groups, paid, advantages, kept)
+
+    async def judge(self, step: Step, groups: Sequence[Sequence[Written]]) -> list[Paid]:
+        """What each report earned; one that was never finished nothing, and one that nobody judged is left out."""
+        if self.config.judge == "checks":
+            return [
+                Paid(written, place, {"reward/total": check_report(written.report).total if written.report else 0.0})
+                for place, group in enumerate(groups)
+                for written in group
+            ]
+        assert self.rubric is not None
+        evaluator = self.config.evaluator
+        finished = [[item.report for item in group if item.report is not None] for group in groups]
+        rubrics = [self.rubric] * len(groups)
+        viewings = view_reports(finished, rubrics, HARNESS, passes=evaluator.passes, name=step.name, seed=step.seed)
+        assessed = await assess_reports(self.stage, step, JUDGE, viewings, evaluator.evaluating(self.config.prompts))
+        for viewing, episode in assessed.passes:
+            step.keep(episode, {"assessment/reports": float(len(viewing.order))})
+        step.metrics |= measure_assessments(assessed, evaluator.score_scale)
+        paid = []
+        for place, group in enumerate(groups):
+            question = next((item.report.question.id for item in group if item.report), "")
+            verdicts = iter(assessed.verdicts.get(question, []))
+            for written in group:
+                verdict = next(verdicts, None) if written.report else None
+                if written.report is None or verdict is not None:
+                    pay = report_reward(
+                        verdict.scores if verdict else None,
+                        self.rubric,
+                        scale=evaluator.score_scale,
+                        separate=evaluator.validity == "separate",
+                        num_searches=verdict.num_searches if verdict else 0,
+                        tau=HARNESS.process.min_tool_calls,
+                    )
+                    paid.append(Paid(written, place, pay.parts))
+        return paid
+
+    # ------------------------------------------------------------------------------------------------- the two updates
+
+    def compare(self, step: Step, paid: Sequence[Paid]) -> tuple[Advantages, list[Paid]]:
+        """GRPO over all reports on each question."""
+        solver, places = self.config.solver, [item.place for item in paid]
+        rewards = [item.reward for item in paid]
+        advantages = grpo(rewards, places, delta=solver.delta, unbiased=solver.unbiased_std)
+        if self.config.shuffle_advantages:
+            advantages = shuffled(advantages, step.seed)
+        groups = group_samples([item.written.episode for item in paid], places, advantages)
+        step.metrics |= learn_in_parts(step, groups, solver.minibatch)
+        return advantages, list(paid)
+
+    def prefer(self, step: Step, paid: Sequence[Paid], beta: float) -> tuple[Advantages, list[Paid]]:
+        """DPO on one pair a question: the best paid and the worst; none where all were paid alike."""
+        pairs = find_pairs(paid)
+        if self.config.shuffle_advantages:
+            pairs = [pair if coin(step.seed, number) > 0 else pair[::-1] for number, pair in enumerate(pairs)]
+        sides = [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
+        if not pairs:
+            return dpo_advantages([], [], beta=beta), []
+        ratios = log_ratios(step, [make_sample(item.written.episode, 0.0) for item in sides])
+        chosen, rejected = ratios[: len(pairs)], ratios[len(pairs) :]
+        advantages = dpo_advantages(chosen, rejected, beta=beta)
+        samples = group_samples([item.written.episode for item in sides], [0] * len(sides), advantages)
+        step.metrics |= learn_in_parts(step, samples, 0)
+        margins = [better - worse for better, worse in zip(chosen, rejected, strict=True)]
+        step.metrics |= {
+            "dpo/pairs": float(len(pairs)),
+            "dpo/margin": beta * sum(margins) / len(margins),
+            "dpo/accuracy": sum(margin > 0 for margin in margins) / len(margins),
+        }
+        return advantages, sides
+
+    def measure(
+        self,
+        step: Step,
+        groups: Sequence[Sequence[Written]],
+        paid: Sequence[Paid],
+        advantages: Advantages,
+        kept: Sequence[Paid],
+    ) -> None:
+        """Keep every report with what it came to, and sum the step up."""
+        worth = {item.written.episode.id: value for item, value in zip(kept, advantages.values.tolist(), strict=True)}
+        parts = {item.written.episode.id: item.parts for item in paid}
+        everything = [written for group in groups for written in group]
+        measured = [measure_report(written) for written in everything]
+        for written, known in zip(everything, measured, strict=True):
+            name = written.episode.id
+            told = {"advantage": worth[name]} if name in worth else {}
+            step.keep(written.episode, {**known, **parts.get(name, {}), **told})
+        step.metrics |= {"reward/mean": 0.0} | mean_parts([item.parts for item in paid])
+        step.metrics |= measure_advantages(advantages) | measure_groups(groups, measured)
+
+
+def find_pairs(paid: Sequence[Paid]) -> list[tuple[Paid, Paid]]:
+    """Of every question, the best paid report and the worst, the first of equals; none where they are equal."""
+    groups: dict[int, list[Paid]] = {}
+    for item in paid:
+        groups.setdefault(item.place, []).append(item)
+    pairs = [
+        (max(group, key=lambda item: item.reward), min(group, key=lambda item: item.reward))
+        for group in groups.values()
+    ]
+    return [(best, worst) for best, worst in pairs if best.reward > worst.reward]
+
+
+def log_ratios(step: Step, samples: Sequence[Sample]) -> list[float]:
+    """log pi - log pi_ref of each, over all tokens the model wrote."""
+    now, before = step.learner.score(samples), step.learner.score_reference(samples)
+    return [sum(new) - sum(old) for new, old in zip(now, before, strict=True)]

@@ -1,0 +1,154 @@
+"""Everything that can be set about a SCORE run, with the paper's values as defaults; and the presets.
+
+Each ablation of the paper, and each option it leaves open, is one value here:
+
+    evaluator.frozen=true                 rubrics are chosen and never learned; the solver learns
+    solver.frozen=true                    reports are written and never learned from; the evaluator learns
+    harness.kind=none                     the harness never changes; llm asks a model (harness.model=openai:NAME@URL)
+    schedule=false                        no hints from what was chosen before
+    fixed_rubric="factuality, depth 0.3"  no rubric is chosen: always this one
+    initial_retrieval=0                   the evaluator chooses without a look at the documents
+    solver.attempts=3                     K: so many reports on a question
+    solver.minibatch=0                    one update a step on the whole batch
+    solver.cap=tool_calls                 the bound of ten is on searches, not on turns
+    rubric_scope=query                    a rubric for every question, not one a step
+    evaluator.validity=separate           validity is a score of its own, not that of the primary dimension
+    evaluator.score_scale=5               scores from 0 to 5
+    evaluator.tau=2                       so many searches a report, whatever the harness says
+    evaluator.passes=2                    every report is assessed twice, in different orders
+    evaluator.alpha=0.5                   the evaluator's learning rate, as a share of the solver's
+    evaluator.every=2                     U: the evaluator learns every second step
+    evaluator.beta=0.9                    how slowly its baseline moves
+    evaluator.tokens=turn                 it learns from its thoughts too, not from the rubric alone
+    harness.every=10                      M: the harness is looked at every tenth step
+    health.policy=warn                    no early stop: alarms are said and not acted upon
+    shuffle_advantages=true               a control that must not learn
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from quaere.chat.dimensions import POOL
+from quaere.errors import BadInput
+from quaere.recipes.score.harness import HarnessLimits, default_harness
+from quaere.recipes.score.metaharness import RuleSettings
+from quaere.recipes.score.scheduler import SchedulerSettings
+from quaere.records import Dimension, DimensionRules, Harness, ProcessRules
+from quaere.training.bounds import check_least
+from quaere.training.research import DEMO, SINGLE_GPU, EvaluatorConfig, ResearchConfig, WriterConfig, check_research
+from quaere.training.settings import HealthSettings
+
+RubricScope = Literal["step", "query"]
+Tau = int | Literal["harness_min_calls"]
+
+
+class ScoreSolverConfig(WriterConfig, frozen=True, forbid_unknown_fields=True):
+    """The solver's side. If it is `frozen`, its reports are judged and nothing is learned from them.
+
+    ScoreSolverConfig(batch=64, attempts=8, frozen=False)
+    """
+
+    frozen: bool = False
+
+
+class ScoreEvaluatorConfig(EvaluatorConfig, frozen=True, forbid_unknown_fields=True):
+    """The evaluator's side: it learns to choose rubrics, every `every` steps, at `alpha` times the solver's rate.
+
+    `beta` is the decay of its baseline. `tau` is how many searches a report must be looked into with, or it earns
+    nothing. Of a batch, `shown_questions` stand in the prompt for a rubric. `tokens` are those it learns from.
+
+        ScoreEvaluatorConfig(alpha=1.0, beta=0.7, every=1, tau="harness_min_calls")
+    """
+
+    frozen: bool = False
+    alpha: float = 1.0
+    beta: float = 0.7
+    every: int = 1
+    tau: Tau = "harness_min_calls"
+    tokens: Literal["rubric", "turn"] = "rubric"
+    shown_questions: int = 8
+
+
+class HarnessSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The harness a run begins with, and who changes it, every `every` steps.
+
+    `pool` is what there is to choose from, and `extra` adds to it. `model` is the endpoint that `kind=llm` asks.
+
+        HarnessSettings(kind="rules", every=5, extra=(Dimension("chronology", "Events stand in their order."),))
+    """
+
+    kind: Literal["rules", "llm", "none"] = "rules"
+    every: int = 5
+    model: str = ""
+    dimensions: DimensionRules = DimensionRules()
+    process: ProcessRules = ProcessRules()
+    pool: tuple[Dimension, ...] = POOL
+    extra: tuple[Dimension, ...] = ()
+    notes: str = ""
+    rules: RuleSettings = RuleSettings()
+    limits: HarnessLimits = HarnessLimits()
+
+    def first(self) -> Harness:
+        """The one a run begins with; what is not allowed is refused."""
+        return default_harness(
+            pool=(*self.pool, *self.extra),
+            dimensions=self.dimensions,
+            process=self.process,
+            notes=self.notes,
+            limits=self.limits,
+        )
+
+
+class ScoreConfig(ResearchConfig, frozen=True, forbid_unknown_fields=True):
+    """A whole run.
+
+    ScoreConfig(model="warm", index="demo/index", questions="open.jsonl")
+    """
+
+    rubric_scope: RubricScope = "step"
+    initial_retrieval: int = 1  # passages to show for each question in a prompt for a rubric
+    schedule: bool = True
+    solver: ScoreSolverConfig = field(default_factory=ScoreSolverConfig)
+    evaluator: ScoreEvaluatorConfig = field(default_factory=ScoreEvaluatorConfig)
+    scheduler: SchedulerSettings = SchedulerSettings()
+    harness: HarnessSettings = field(default_factory=HarnessSettings)
+    health: HealthSettings = HealthSettings(policy="stop")
+
+
+# What each preset changes; what it does not name is as in the paper.
+PRESETS: dict[str, dict[str, object]] = {
+    "paper": {"engine.max_rows": 256},
+    "single-gpu": {**SINGLE_GPU, "evaluator.shown_questions": 4},
+    "demo": {
+        **DEMO,
+        "evaluator.shown_questions": 2,
+        "harness.every": 2,
+        "harness.dimensions.k": 2,
+        "evaluator.score_scale": 10.0,
+    },
+}
+
+
+def check_config(config: ScoreConfig) -> None:
+    """Refuse values that make no sense, each with one clear line."""
+    evaluator, harness = config.evaluator, config.harness
+    check_research(config, "score", (*harness.pool, *harness.extra))
+    harness.first()
+    config.scheduler.check()
+    check_least(1, {"evaluator.every": evaluator.every, "harness.every": harness.every})
+    check_least(1, {"evaluator.shown_questions": evaluator.shown_questions})
+    check_least(0, {"initial_retrieval": config.initial_retrieval})
+    if not isinstance(evaluator.tau, str):
+        check_least(0, {"evaluator.tau": evaluator.tau})
+    if evaluator.alpha <= 0:
+        raise BadInput(f"evaluator.alpha must be above 0, not {evaluator.alpha:g}", hint="evaluator.frozen=true")
+    if not 0 <= evaluator.beta <= 1:
+        raise BadInput(f"evaluator.beta must lie between 0 and 1, not at {evaluator.beta:g}")
+    if (harness.kind == "llm") != bool(harness.model):
+        raise BadInput("harness.model belongs to harness.kind=llm: openai:NAME@URL, and only there")
+    learns_rubrics = not evaluator.frozen and not config.fixed_rubric
+    if config.solver.frozen and not learns_rubrics:
+        raise BadInput("with the solver frozen, and no rubric to learn, nobody would learn anything")

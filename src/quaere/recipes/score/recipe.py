@@ -1,0 +1,81 @@
+"""SCORE as the command line knows it."""
+
+from __future__ import annotations
+
+from quaere.chat.protocol import Protocol
+from quaere.chat.reports import ReportWriter
+from quaere.policies.openai import OpenAISampler, parse_endpoint
+from quaere.recipes.registry import Recipe
+from quaere.recipes.score.config import PRESETS, HarnessSettings, ScoreConfig, check_config
+from quaere.recipes.score.memory import ScoreMemory
+from quaere.recipes.score.metaharness import FixedHarness, LlmHarness, MetaHarness, RulesHarness
+from quaere.recipes.score.train import Score
+from quaere.recipes.score.versions import Versions
+from quaere.runs import Run
+from quaere.training.reporting import Reporter
+from quaere.training.research import check_research_run, open_research, plan_research
+
+
+async def train(config: ScoreConfig, store: Run, reporter: Reporter) -> None:
+    """Train from wherever the run stands, and close everything behind it."""
+    memory = ScoreMemory(config.harness.first(), config.scheduler, Versions(store.path))
+    meta = open_meta(config.harness)
+    try:
+        async with open_research(config, store, reporter, memory=memory) as research:
+            await Score(config, research, memory, meta).run()
+    finally:
+        await meta.stop()
+
+
+def open_meta(settings: HarnessSettings) -> MetaHarness:
+    """Who makes the harness anew."""
+    if settings.kind == "rules":
+        return RulesHarness(settings.rules, settings.limits)
+    if settings.kind == "llm":
+        return LlmHarness(OpenAISampler(parse_endpoint(settings.model)), limits=settings.limits)
+    return FixedHarness()
+
+
+def check(config: ScoreConfig) -> None:
+    """Refuse what cannot be run, before anything is loaded."""
+    check_config(config)
+    if config.harness.model:
+        parse_endpoint(config.harness.model)
+    check_research_run(config, "score")
+
+
+def plan(config: ScoreConfig) -> list[tuple[str, str]]:
+    """What would run, and what each step costs at most."""
+    evaluator, harness = config.evaluator, config.harness
+    learns = [name for name, part in (("solver", config.solver), ("evaluator", evaluator)) if not part.frozen]
+    rubrics = f"always {config.fixed_rubric}" if config.fixed_rubric else f"one a {config.rubric_scope}"
+    lines = [
+        ("learns", " and ".join(learns)),
+        ("rubrics", f"{rubrics}; {harness.dimensions.k} of {len(harness.pool) + len(harness.extra)} dimensions"),
+        (
+            "assessments",
+            f"{evaluator.passes} over the reports on each question, at most {evaluator.limits.max_turns} turns and "
+            f"{evaluator.limits.sequence_tokens:,} tokens",
+        ),
+        ("harness", "never changes" if harness.kind == "none" else f"{harness.kind}, every {harness.every} steps"),
+    ]
+    return [*plan_research(config), *lines]
+
+
+def solver_protocol(config: ScoreConfig) -> Protocol:
+    """How reports are asked for, while it is trained and afterwards."""
+    return ReportWriter(style=config.prompts)
+
+
+SCORE = Recipe(
+    name="score",
+    summary="one model writes research reports and judges them, and learns both",
+    schema=ScoreConfig,
+    presets=PRESETS,
+    check=check,
+    plan=plan,
+    train=train,
+    solver_protocol=solver_protocol,
+    takes_questions=True,
+    needs_answers=False,
+)

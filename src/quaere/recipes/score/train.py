@@ -1,0 +1,352 @@
+"""SCORE, top to bottom (the paper's Algorithms 1 and 2).
+
+    repeat:
+        1  the scheduler gives hints, the harness its constraints
+        2  the evaluator chooses a rubric within them
+        3  the solver writes K reports on every question, searching as it goes
+        4  the evaluator looks into the reports with searches of its own and scores them
+               R = validity * (1 + sum of weight * score); nothing for a report that was hardly looked into
+        5  the solver's update: reports on one question compared with one another                             (GRPO)
+        6  the evaluator's update: did the K reports come to the same conclusions? Better or worse than of late
+               makes its rubric more or less likely                                                      (REINFORCE)
+        7  the scheduler counts; every M steps the harness is made anew from how it went
+
+One set of weights plays both roles, and both updates act on it, each held to the model the run began with by a KL term
+in its loss. What fails on the evaluator's side has a neutral effect: a rubric that breaks the rules is replaced by a
+default and trains nothing, a report that was not judged is learned from by nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from msgspec import Struct, structs
+
+from quaere.chat.reports import ReportWriter
+from quaere.chat.rubrics import RubricChooser, default_rubric
+from quaere.errors import SearchFailed
+from quaere.objectives.advantages import Advantages, ema_centered, grpo
+from quaere.policies.sampler import SamplingParams
+from quaere.recipes.score.config import ScoreConfig
+from quaere.recipes.score.gauges import collect_statistics, measure_gauges, read_history
+from quaere.recipes.score.memory import ScoreMemory
+from quaere.recipes.score.metaharness import MetaHarness
+from quaere.recipes.score.statistics import compare
+from quaere.recipes.score.versions import HarnessVersion
+from quaere.records import Episode, Harness, Passage, Question, Rubric, RubricTask
+from quaere.rewards.reports import ReportPay, consistency_score, most_reward, report_reward
+from quaere.rollout.episode import Limits
+from quaere.rollout.many import Job
+from quaere.rollout.samples import Sample, make_sample
+from quaere.training.learner import LearnerSettings
+from quaere.training.measures import mean_parts, measure_advantages
+from quaere.training.phases.assessing import (
+    Assessed,
+    Verdict,
+    assess_reports,
+    measure_assessments,
+    verdict_parts,
+    view_reports,
+)
+from quaere.training.phases.playing import check_finite, coin, shuffled
+from quaere.training.phases.writing import Written, measure_groups, measure_report, write_jobs, write_reports
+from quaere.training.research import ROLE, Research, group_samples, learn_in_parts, parse_rubric
+from quaere.training.trainingrun import Step
+
+
+class Chosen(Struct, frozen=True):
+    """The rubric for some of a step's questions, and the turn it was chosen in; `valid` if it was its own choice.
+
+    Chosen(rubric=Rubric(...), places=(0, 1, 2), episode=Episode(...), valid=True)
+    """
+
+    rubric: Rubric
+    places: tuple[int, ...]
+    episode: Episode | None = None
+    valid: bool = False
+
+
+class Judged(Struct, frozen=True):
+    """A report, what it was given and what it earned; no `pay` where the evaluator did not judge it.
+
+    Judged(written=Written(...), place=0, verdict=Verdict(...), pay=ReportPay(...))
+    """
+
+    written: Written
+    place: int
+    verdict: Verdict | None = None
+    pay: ReportPay | None = None
+
+
+class Score:
+    """The loop, with what its parts share."""
+
+    def __init__(self, config: ScoreConfig, research: Research, memory: ScoreMemory, meta: MetaHarness) -> None:
+        self.config = config
+        self.research = research
+        self.training = research.training
+        self.stage = research.stage
+        self.memory = memory
+        self.meta = meta
+
+    async def run(self) -> None:
+        """To the end, from wherever the run stands."""
+        await self.training.iterate(1, self.evolve)
+
+    async def evolve(self, iteration: int) -> None:
+        """Every step of the algorithm above."""
+        config, memory = self.config, self.memory
+        # Whoever learns first in a step moves the schedule on: the solver, unless it is frozen.
+        settings = self.evaluator_settings if config.solver.frozen else config.solver.learner
+        for step in self.training.steps(iteration, "reports", config.solver.steps, role=ROLE, settings=settings):
+            harness = memory.harness
+            questions = self.research.draw(step)
+            chosen = await self.choose_rubrics(step, questions, harness)
+            rubrics = spread_rubrics(chosen, len(questions))
+            groups = await self.write(step, questions, rubrics, harness)
+            assessed = await self.assess(step, groups, rubrics, harness)
+            judged = self.judge(groups, assessed, rubrics, harness)
+            advantages = self.update_solver(step, judged)
+            agreements = [consistency_score([item.conclusion for item in group]) for group in groups]
+            signals = self.update_evaluator(step, chosen, agreements)
+            self.measure(step, chosen, groups, assessed, judged, advantages, signals)
+            await self.look_back(step, chosen, agreements)
+
+    # --------------------------------------------------------------------------------------------- 1, 2: the rubrics
+
+    async def choose_rubrics(self, step: Step, questions: Sequence[Question], harness: Harness) -> list[Chosen]:
+        """One rubric for all questions, or one for each; the default one where none was chosen that may be used."""
+        config, everywhere = self.config, tuple(range(len(questions)))
+        if config.fixed_rubric:
+            return [Chosen(parse_rubric(config.fixed_rubric, harness.pool), everywhere)]
+        per_question = config.rubric_scope == "query"
+        scopes = [(place,) for place in everywhere] if per_question else [everywhere]
+        tasks = []
+        for places in scopes:
+            shown = [questions[place] for place in places[: config.evaluator.shown_questions]]
+            name = f"{step.name}-{shown[0].id}-rubric" if per_question else f"{step.name}-rubric"
+            tasks.append(await self.rubric_task(name, shown, harness, step))
+        evaluator = config.evaluator
+        jobs = [Job(RubricChooser(harness, style=config.prompts), task, task.id) for task in tasks]
+        limits = Limits(1, evaluator.limits.turn_tokens, evaluator.limits.sequence_tokens)
+        params = SamplingParams(temperature=evaluator.temperature)
+        played = await self.stage.play(step, ROLE, jobs, limits, name="rubrics", params=params)
+        return [read_choice(episode, places, harness) for episode, places in zip(played.episodes, scopes, strict=True)]
+
+    async def rubric_task(self, name: str, shown: Sequence[Question], harness: Harness, step: Step) -> RubricTask:
+        """What the evaluator chooses by: the questions, hints from earlier choices, a first look at the documents."""
+        hints = self.memory.scheduler.hints(harness) if self.config.schedule else None
+        passages = await self.look_up(shown, step)
+        task = RubricTask(name, tuple(question.text for question in shown), harness, passages=passages)
+        return task if hints is None else structs.replace(task, hints=hints)
+
+    async def look_up(self, shown: Sequence[Question], step: Step) -> tuple[Passage, ...]:
+        """A few passages for each question, each passage once; none where the search fails."""
+        num = self.config.initial_retrieval
+        if not num:
+            return ()
+        try:
+            found = await self.stage.searcher.search([question.text for question in shown], num)
+        except SearchFailed:
+            step.metrics["rubrics/retrieval_failed"] = 1.0
+            return ()
+        return tuple({hit.passage.id: hit.passage for hits in found for hit in hits}.values())
+
+    # ------------------------------------------------------------------------- 3, 4: reports and their assessment
+
+    async def write(
+        self, step: Step, questions: Sequence[Question], rubrics: Sequence[Rubric], harness: Harness
+    ) -> list[list[Written]]:
+        """K reports on every question, by writers who know the rubric."""
+        solver = self.config.solver
+        writer = ReportWriter(style=self.config.prompts, pool=harness.pool)
+        jobs = write_jobs(writer, questions, rubrics, solver.attempts, step.name)
+        return await write_reports(self.stage, step, ROLE, jobs, solver.writing_limits)
+
+    async def assess(
+        self, step: Step, groups: Sequence[Sequence[Written]], rubrics: Sequence[Rubric], harness: Harness
+    ) -> Assessed:
+        """The same weights judge what they wrote: every finished report, those on one question together."""
+        finished = [[item.report for item in group if item.report is not None] for group in groups]
+        viewings = view_reports(
+            finished, rubrics, harness, passes=self.config.evaluator.passes, name=step.name, seed=step.seed
+        )
+        how = self.config.evaluator.evaluating(self.config.prompts)
+        return await assess_reports(self.stage, step, ROLE, viewings, how)
+
+    def judge(
+        self, groups: Sequence[Sequence[Written]], assessed: Assessed, rubrics: Sequence[Rubric], harness: Harness
+    ) -> list[Judged]:
+        """What every report earned; nothing if it was never finished, and no pay at all if nobody judged it."""
+        evaluator = self.config.evaluator
+        tau = harness.process.min_tool_calls if isinstance(evaluator.tau, str) else evaluator.tau
+        separate = evaluator.validity == "separate"
+        pay_for = partial(report_reward, scale=evaluator.score_scale, separate=separate, tau=tau)
+        judged = []
+        for place, (group, rubric) in enumerate(zip(groups, rubrics, strict=True)):
+            question = next((item.report.question.id for item in group if item.report), "")
+            verdicts = iter(assessed.verdicts.get(question, []))
+            for written in group:
+                if written.report is None:
+                    judged.append(Judged(written, place, None, pay_for(None, rubric)))
+                elif (verdict := next(verdicts, None)) is None:
+                    judged.append(Judged(written, place))
+                else:
+                    pay = pay_for(verdict.scores, rubric, num_searches=verdict.num_searches)
+                    judged.append(Judged(written, place, verdict, pay))
+        return judged
+
+    # --------------------------------------------------------------------------------------------- 5, 6: the updates
+
+    @property
+    def evaluator_settings(self) -> LearnerSettings:
+        """REINFORCE on whole rubrics, at alpha times the solver's rate; the KL term is the solver's."""
+        learner = self.config.solver.learner
+        rate = self.config.evaluator.alpha * learner.learning_rate
+        return structs.replace(learner, loss="policy_gradient", aggregation="token_sum", learning_rate=rate)
+
+    def update_solver(self, step: Step, judged: Sequence[Judged]) -> Advantages:
+        """GRPO over the reports on each question that were paid, be it nothing."""
+        solver = self.config.solver
+        paid = [item for item in judged if item.pay is not None]
+        rewards = [item.pay.total for item in paid if item.pay is not None]
+        check_finite(rewards)
+        places = [item.place for item in paid]
+        advantages = grpo(rewards, places, delta=solver.delta, unbiased=solver.unbiased_std)
+        if self.config.shuffle_advantages:
+            advantages = shuffled(advantages, step.seed)
+        if not solver.frozen:
+            groups = group_samples([item.written.episode for item in paid], places, advantages)
+            step.metrics |= learn_in_parts(step, groups, solver.minibatch)
+        return advantages
+
+    def update_evaluator(
+        self, step: Step, chosen: Sequence[Chosen], agreements: Sequence[float | None]
+    ) -> list[float | None]:
+        """REINFORCE on the rubrics by how well the reports agree; returns what each rubric was worth, if anything.
+
+        The baseline moves at every step that had a valid rubric, whether or not the evaluator learns in it.
+        """
+        config, memory = self.config.evaluator, self.memory
+        means = [_mean([agreements[place] for place in one.places]) if one.valid else None for one in chosen]
+        centered = ema_centered([mean for mean in means if mean is not None], memory.baseline, beta=config.beta)
+        memory.baseline = centered.baseline
+        values = iter(centered.values)
+        signals = [None if mean is None else next(values) for mean in means]
+        if self.config.shuffle_advantages:
+            signals = [None if one is None else one * coin(step.seed, number) for number, one in enumerate(signals)]
+        samples = [
+            rubric_sample(one.episode, signal, config.tokens == "rubric")
+            for one, signal in zip(chosen, signals, strict=True)
+            if one.episode is not None and signal is not None
+        ]
+        is_due = not config.frozen and (step.number + 1) % config.every == 0
+        if is_due and any(any(sample.advantages) for sample in samples):
+            settings = self.evaluator_settings
+            measured = step.learner.step(samples, None if settings == step.learner.settings else settings)
+            step.metrics |= {f"evaluator/{name.replace('/', '_')}": value for name, value in measured.items()}
+        return signals
+
+    # --------------------------------------------------------------------------------------------- 7: looking back
+
+    async def look_back(self, step: Step, chosen: Sequence[Chosen], agreements: Sequence[float | None]) -> None:
+        """The scheduler counts what was chosen; now and then the harness is made anew."""
+        memory, config = self.memory, self.config.harness
+        for one in chosen:
+            if one.valid:
+                memory.scheduler.record(step.step, one.rubric, [agreements[place] for place in one.places])
+        step.metrics |= measure_gauges(read_history(self.training.store, step.metrics))
+        memory.step = step.step
+        if config.kind == "none" or (step.number + 1) % config.every:
+            return
+        history = read_history(self.training.store, step.metrics, config.every)
+        names = [item.name for item in memory.harness.pool]
+        counts = {name: tally.tries for name, tally in memory.scheduler.tally(names).items()}
+        statistics = compare(collect_statistics(step.step, history, counts), memory.statistics)
+        made = await self.meta.regenerate(statistics, memory.harness, memory.default)
+        memory.change_harness(HarnessVersion(step.step, made.harness, statistics, made.why, made.fault))
+        step.metrics["harness/faults"] = float(bool(made.fault))
+        if said := made.fault or made.why:
+            self.training.reporter.note(f"step {step.step}: harness {made.harness.version}: {said}")
+
+    def measure(
+        self,
+        step: Step,
+        chosen: Sequence[Chosen],
+        groups: Sequence[Sequence[Written]],
+        assessed: Assessed,
+        judged: Sequence[Judged],
+        advantages: Advantages,
+        signals: Sequence[float | None],
+    ) -> None:
+        """Keep every episode with what it came to, and sum the step up."""
+        scale = self.config.evaluator.score_scale
+        for one, signal in zip(chosen, signals, strict=True):
+            if one.episode is not None and not one.episode.search_failed:
+                worth = {} if signal is None else {"advantage": signal}
+                step.keep(one.episode, {"rubric/valid": float(one.valid), **worth})
+        rubrics = spread_rubrics(chosen, len(groups))
+        values, parts = iter(advantages.values.tolist()), []
+        for item in judged:
+            paid = pay_parts(item, rubrics[item.place])
+            worth = {"advantage": next(values)} if item.pay is not None else {}
+            parts.append({**measure_report(item.written), **paid})
+            step.keep(item.written.episode, {**parts[-1], **worth})
+        for viewing, episode in assessed.passes:
+            step.keep(episode, {"assessment/reports": float(len(viewing.order))})
+        harness = self.memory.harness
+        step.metrics |= {"reward/mean": 0.0} | mean_parts(parts) | measure_advantages(advantages)
+        step.metrics |= measure_groups(groups, [measure_report(item.written) for item in judged])
+        step.metrics |= measure_assessments(assessed, scale)
+        step.metrics |= {
+            "harness/version": float(harness.version),
+            "harness/k": float(harness.dimensions.k),
+            "harness/min_tool_calls": float(harness.process.min_tool_calls),
+            "evaluator/baseline": self.memory.baseline,
+        }
+        if tried := [one for one in chosen if one.episode is not None]:
+            step.metrics["rubrics/valid"] = sum(one.valid for one in tried) / len(tried)
+        if told := [signal for signal in signals if signal is not None]:
+            step.metrics["evaluator/advantage"] = sum(told) / len(told)
+
+
+def read_choice(episode: Episode, places: tuple[int, ...], harness: Harness) -> Chosen:
+    """The rubric of this turn, or the default one."""
+    rubric = episode.outcome
+    if isinstance(rubric, Rubric):
+        return Chosen(rubric, places, episode, valid=True)
+    return Chosen(default_rubric(harness), places, episode)
+
+
+def spread_rubrics(chosen: Sequence[Chosen], num_questions: int) -> list[Rubric]:
+    """The rubric of every question, by its place."""
+    found = {place: one.rubric for one in chosen for place in one.places}
+    return [found[place] for place in range(num_questions)]
+
+
+def rubric_sample(episode: Episode, advantage: float, rubric_only: bool) -> Sample:
+    """The turn a rubric was chosen in; of its tokens, those of the rubric alone, or all."""
+    sample = make_sample(episode, advantage)
+    if not rubric_only:
+        return sample
+    start = episode.turns[-1].acts_at
+    mask = tuple(flag and place >= start for place, flag in enumerate(sample.loss_mask))
+    worth = tuple(value if flag else 0.0 for value, flag in zip(sample.advantages, mask, strict=True))
+    return structs.replace(sample, loss_mask=mask, advantages=worth)
+
+
+def pay_parts(item: Judged, rubric: Rubric) -> dict[str, float]:
+    """What is known of a report's pay: nothing where it was not judged."""
+    if item.pay is None:
+        return {}
+    parts = {**item.pay.parts, "reward/share": item.pay.total / most_reward(rubric)}
+    if item.verdict is None:  # never finished: nobody was asked to look into it
+        del parts["reward/verified"]
+        return parts
+    return {**parts, "report/searches": float(item.verdict.num_searches), **verdict_parts(item.verdict.scores.scores)}
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
