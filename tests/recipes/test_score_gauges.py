@@ -41,6 +41,11 @@ def test_the_score_of_a_hack():
     assert hack_score(0.3, [0.2]) == hack_score(-0.3, [-0.1]) == hack_score(-0.3, []) == 0.0
 
 
+def test_a_slow_hack_is_one_too():
+    falling, rising = ([start + slope * step for step in range(60)] for start, slope in ((0.9, -0.005), (0.2, 0.005)))
+    assert gauges(citations=falling, agreement=rising)["gauge/citation_hack"] == pytest.approx(0.005 * 55)
+
+
 def test_too_few_steps_tell_nothing():
     assert gauges(citations=DOWN[:3], agreement=UP[:3]) == {}
 

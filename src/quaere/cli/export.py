@@ -17,7 +17,12 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add `export` to the command line."""
     parser = commands.add_parser("export", help="write a trained model out of its run")
     parser.add_argument("name", metavar="RUN", help="a training run's name or directory")
-    parser.add_argument("--role", choices=["solver", "proposer"], default="solver", help="default: solver")
+    parser.add_argument(
+        "--role",
+        choices=["solver", "proposer", "actor"],
+        default="",
+        help="default: the solver, or of a run that writes reports, the actor",
+    )
     parser.add_argument("--checkpoint", type=int, metavar="N", help="the step to take (default: the latest)")
     parser.add_argument("--merge", action="store_true", help="add a LoRA adapter to its base: one plain model folder")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")

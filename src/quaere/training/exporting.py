@@ -125,11 +125,15 @@ class _RunConfig(Struct):
 
 
 def find_role(run_path: Path, role: str, step: int | None = None) -> RoleWeights:
-    """A role's weights in the latest checkpoint of a run, or in that of `step`; the checkpoint's hashes are checked."""
+    """A role's weights in the latest checkpoint of a run, or in that of `step`; the checkpoint's hashes are checked.
+
+    "" is whoever does the work: the solver, or of a run that writes reports the actor.
+    """
     with Run.open(run_path) as run:
         info = run.info
         config = _read_config(run)
     checkpoint = _pick_checkpoint(run_path, step)
+    role = role or ("actor" if (checkpoint.path / "actor").is_dir() else "solver")
     folder = checkpoint.path / role
     if not folder.is_dir():
         roles = ", ".join(sorted(path.name for path in checkpoint.path.iterdir() if path.is_dir())) or "none"

@@ -23,8 +23,8 @@ from quaere.recipes.score.statistics import Statistics
 from quaere.runs import Run
 from quaere.training.phases.assessing import correlate
 
-WINDOW = 10  # steps that a trend is read from
-_FEWEST = 4  # steps without which there is no trend
+_ENDS = 5  # steps at the beginning and at the end of a run that a change is read from
+_FEWEST = 4  # steps without which there is none to read
 
 CITATIONS, REWARD, CONSISTENCY, DIVERSITY = "check/grounded", "reward/share", "consistency/mean", "diversity/mean"
 WATCHED = (
@@ -37,17 +37,20 @@ History = Mapping[str, Sequence[float]]
 """By metric, its values at the steps it was measured at, oldest first."""
 
 
-def read_history(store: Run, now: Mapping[str, float], num_steps: int = WINDOW) -> dict[str, list[float]]:
-    """What was measured in the last steps, that in progress among them."""
+def read_history(store: Run, now: Mapping[str, float], num_steps: int = 0) -> dict[str, list[float]]:
+    """What was measured in all steps so far, that in progress among them, or in the last few."""
     history = {}
     for name in WATCHED:
-        values = [metric.value for metric in store.metrics(name)[-num_steps:]]
+        values = [metric.value for metric in store.metrics(name)]
         history[name] = [*values, *([now[name]] if name in now else [])][-num_steps:]
     return history
 
 
 def measure_gauges(history: History) -> dict[str, float]:
-    """Trends over the window; what cannot be told yet is left out."""
+    """What has changed since the run began, and what goes together in it; what cannot be told yet is left out.
+
+    Changes are since the beginning, not of late: a slow hack is one too, and in a few steps of it nothing shows.
+    """
     gauges: dict[str, float] = {}
     if (fall := _rise(history, CITATIONS)) is not None:
         gauges["gauge/citations_change"] = fall
@@ -80,13 +83,12 @@ def hack_score(citations_change: float, rises: Sequence[float]) -> float:
 
 
 def _rise(history: History, name: str) -> float | None:
-    """By how much the later half of the window lies above the earlier."""
+    """By how much the last steps lie above the first."""
     values = history.get(name, ())
     if len(values) < _FEWEST:
         return None
-    half = len(values) // 2
-    early, late = values[:half], values[-half:]
-    return sum(late) / half - sum(early) / half
+    num = min(_ENDS, len(values) // 2)
+    return sum(values[-num:]) / num - sum(values[:num]) / num
 
 
 def collect_statistics(step: int, history: History, counts: Mapping[str, int]) -> Statistics:
