@@ -5,6 +5,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO ?= demo
+# Most tests use one thread, so several files are run at once; a file's tests share what they have built.
+TESTS := $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
 .PHONY: demo test test-slow check lint types setup model clean
 
@@ -32,13 +34,13 @@ demo: setup model  ## the whole story on two cores: ask, warm up, evolve, ask ag
 	@echo "  $(BIN)/quaere runs show $(DEMO)/run"
 
 test: setup model  ## the whole test suite, slow and GPU tests excepted
-	$(BIN)/python -m pytest -q
+	$(TESTS)
 
 test-slow: setup model  ## the tests that take minutes or download more
 	$(BIN)/python -m pytest -q -m slow
 
 check: setup model lint types  ## everything a change must pass: style, types, layers, tests
-	$(BIN)/python -m pytest -q
+	$(TESTS)
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks
