@@ -9,9 +9,11 @@ import pytest
 from loopback import serve_chat
 from quaere.cli.main import main
 from quaere.evaluation.citing import Cited, check_support
-from quaere.records import Answer, Episode, Hit, Question, ReportTask, Search, SearchResult, Turn
+from quaere.records import Answer, Episode, Evidence, Hit, Question, ReportTask, Search, SearchResult, Turn
 from quaere.runs import Run
-from reported import GOOD, QUERIES, SOURCES, make_report, write_bench
+from quaere.worlds.openquestions import KnownFact
+from quaere.worlds.writing import ReportLine
+from reported import GOOD, HALM, OSS, QUERIES, SOURCES, make_report, write_bench
 
 WORSE = GOOD.replace("in 1702 [1]", "in 1709 [1]").replace("[3]", "[8]")
 
@@ -104,6 +106,55 @@ def test_a_run_of_reports(place, tmp_path, capsys):
     with Run.start(tmp_path, "ask", {}) as other:
         pass
     assert "holds no report: it is of kind ask" in refused(capsys, other.info.id, "--runs", tmp_path)
+
+
+def write_facts(path, question="What is known of the Halm bridge and the Oss?"):
+    rows = [
+        ("halm.md", "Halm bridge", HALM, "Orsolya Venn built the Halm bridge in 1702.", ("1702",)),
+        ("oss.md", "The Oss", OSS, "The Oss rises in the Korrin hills and runs for 86 leagues.", ("Korrin hills",)),
+        ("oss.md", "The Oss", OSS, "Boats from Tallow reach its lower course.", ("Tallow",)),
+    ]
+    facts = tuple(
+        KnownFact(doc, title, "r", said[0], proof, span(doc, text, proof), (title,), said)
+        for doc, title, text, proof, said in rows
+    )
+    gaps = ("the colour of the Halm bridge",)
+    line = ReportLine("q0", question, "comparison", ("halm.md", "oss.md"), facts, gaps, "evaluation")
+    path.write_bytes(msgspec.json.encode(line))
+    return path
+
+
+def span(doc, text, proof):
+    return Evidence(doc, text.index(proof), text.index(proof) + len(proof), proof)
+
+
+def test_known_facts_are_looked_for(place, tmp_path, capsys):
+    facts, out = write_facts(tmp_path / "facts.jsonl"), tmp_path / "graded.json"
+    assert grade(place / "worse.jsonl", place / "good.jsonl", "--facts", facts, "--out", out) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "facts told % 33.3 [33.3, 33.3] 66.7 [66.7, 66.7]" in shown
+    assert "gaps admitted % 0.0 [0.0, 0.0] 0.0 [0.0, 0.0] facts / gaps / reports 9 / 3 / 3 12 / 4 / 4" in shown
+    assert "facts told +33.3 [+33.3, +33.3] (" in shown and "facts proven +33.3 [+33.3, +33.3] (" in shown
+    assert (
+        "good: checks agrees with the facts on 100.0 [100.0, 100.0] % of 16 citations that prove what is said" in shown
+    )
+    assert shown.index("valid %, of all") < shown.index("facts told %") < shown.index("good - worse")
+    (_, written) = json.loads(out.read_text())
+    assert written["settings"]["facts"] == str(facts) and written["truth"]["num_proving"] == 16
+    assert written["reports"][0]["knowing"]["facts"][0]["proven_by"] == [0, 6]
+    found = in_json(capsys, place / "worse.jsonl", place / "good.jsonl", "--facts", facts)
+    assert found["results"][1]["score"]["measures"]["facts proven"]["value"]["mean"] == pytest.approx(2 / 3)
+    assert found["results"][1]["truth"]["num_others"] == 0
+    assert set(found["differences"][0]["smallest"]) >= {"facts told", "facts proven", "gaps admitted"}
+    assert found["differences"][0]["smallest"]["facts told"] < 2.8
+
+
+def test_facts_that_cannot_be_used_are_refused(place, tmp_path, capsys):
+    good = place / "good.jsonl"
+    assert "cannot be read" in refused(capsys, good, "--facts", tmp_path / "none.jsonl")
+    assert "line 1: no question with known facts" in refused(capsys, good, "--facts", good)
+    other = write_facts(tmp_path / "other.jsonl", "What else?")
+    assert "good holds no report on a question of" in refused(capsys, good, "--facts", other)
 
 
 # ----------------------------------------------------------------------------------------------------------- endpoint

@@ -4,6 +4,7 @@ quaere grade report-20250301-101500
 quaere grade reports.jsonl --judge openai:judge@http://localhost:8001/v1 --repeats 3 --out graded.json
 quaere grade base.jsonl trained.jsonl --judge model:./judge --bench deep_research_bench --language en
 quaere grade --bench deep_research_bench --questions-out prompts.jsonl
+quaere grade report-20250301-101500 --facts questions.jsonl
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from quaere.evaluation.criteria import Criteria, CriteriaBook, GradedDimension
+    from quaere.evaluation.knowing import FactBook
     from quaere.evaluation.probing import JudgeAgreement
     from quaere.evaluation.reporting import Judges, ReportEvaluation, ReportSet
     from quaere.evaluation.researchbench import Bench
@@ -66,6 +68,12 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     by_what.add_argument("--language", choices=["en", "zh"], help="only the prompts of the bench in this language")
     by_what.add_argument("--criteria", type=Path, metavar="FILE", help="JSONL of dimensions made for single questions")
     by_what.add_argument("--specific", type=int, metavar="N", help="let the judge make N dimensions for each question")
+    parser.add_argument(
+        "--facts",
+        type=Path,
+        metavar="FILE",
+        help="questions that `quaere questions --world` wrote: how many of the known facts are told, and proven",
+    )
     engine = parser.add_argument_group("engine")
     engine.add_argument("--max-rows", type=int, default=32, metavar="N", help="turns at once (default: 32)")
     engine.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
@@ -90,8 +98,10 @@ def run(args: argparse.Namespace) -> None:
         bench.write_questions(args.questions_out)
         print(f"{len(bench.questions)} prompts written: quaere report --questions {args.questions_out} ...")
         return
+    facts = _read_facts(args)
     sets = [_select(_read(args, name), bench) for name in args.inputs]
-    evaluations = asyncio.run(_grade(args, sets, bench))
+    _check_known(args, sets, facts)
+    evaluations = asyncio.run(_grade(args, sets, bench, facts))
     if args.out:
         from quaere.evaluation.reporting import write_report_evaluations
 
@@ -136,6 +146,21 @@ def _read(args: argparse.Namespace, name: str) -> ReportSet:
     return read_report_run(find_run(runs_root(args.runs), name), args.limit)
 
 
+def _read_facts(args: argparse.Namespace) -> FactBook | None:
+    from quaere.evaluation.knowing import read_facts
+
+    return read_facts(args.facts) if args.facts else None
+
+
+def _check_known(args: argparse.Namespace, sets: list[ReportSet], facts: FactBook | None) -> None:
+    """Facts of another world would say nothing, and would say it only after everything was judged."""
+    if facts is None:
+        return
+    for one in sets:
+        if not any(facts.find(report.question.text) for report in one.reports):
+            raise BadInput(f"{one.name} holds no report on a question of {args.facts}")
+
+
 def _select(given: ReportSet, bench: Bench | None) -> ReportSet:
     """Of a bench, only reports on its prompts."""
     from msgspec import structs
@@ -148,7 +173,9 @@ def _select(given: ReportSet, bench: Bench | None) -> ReportSet:
     return structs.replace(given, reports=kept, num_unfinished=sum(not one.text.strip() for one in kept))
 
 
-async def _grade(args: argparse.Namespace, sets: list[ReportSet], bench: Bench | None) -> list[ReportEvaluation]:
+async def _grade(
+    args: argparse.Namespace, sets: list[ReportSet], bench: Bench | None, facts: FactBook | None
+) -> list[ReportEvaluation]:
     from rich.console import Console
 
     from quaere.evaluation.criteria import read_criteria
@@ -162,7 +189,7 @@ async def _grade(args: argparse.Namespace, sets: list[ReportSet], bench: Bench |
             print_agreement(judges.name, agreement)
         _refuse_chance(args, judges, agreement)
         made = await _write_dimensions(args, judges, sets, quiet)
-        return [await _score(args, judges, one, book, made, agreement, quiet) for one in sets]
+        return [await _score(args, judges, one, book, made, agreement, facts, quiet) for one in sets]
     finally:
         await judges.stop()
 
@@ -241,9 +268,10 @@ async def _score(
     book: CriteriaBook | None,
     made: dict[str, tuple[GradedDimension, ...]],
     agreement: JudgeAgreement,
+    facts: FactBook | None,
     quiet: Console,
 ) -> ReportEvaluation:
-    from quaere.evaluation.reporting import ReportEvaluation, num_asked, score_reports, summarise
+    from quaere.evaluation.reporting import ReportEvaluation, add_knowing, num_asked, score_reports, summarise
 
     parts: dict[str, Any] = {
         "with_citations": args.force or agreement.citations_trusted,
@@ -260,6 +288,7 @@ async def _score(
             advance=lambda: advance(f"of {given.name}"),
             **parts,
         )
+    scores, truth = add_knowing(scores, given.reports, facts) if facts else (scores, None)
     return ReportEvaluation(
         agreement=agreement,
         name=given.name,
@@ -268,6 +297,7 @@ async def _score(
         score=summarise(scores),
         reports=tuple(scores),
         num_unfinished=given.num_unfinished,
+        truth=truth,
     )
 
 
@@ -290,6 +320,7 @@ def _settings(args: argparse.Namespace, made: dict[str, tuple[GradedDimension, .
         "bench": str(args.bench) if args.bench else None,
         "language": args.language,
         "criteria": str(args.criteria) if args.criteria else None,
+        "facts": str(args.facts) if args.facts else None,
         "specific": to_builtins(made),
         "limit": args.limit,
         "device": args.device,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from quaere.evaluation.intervals import Interval
+    from quaere.evaluation.knowing import JudgeTruth
     from quaere.evaluation.probing import Agreed, JudgeAgreement
     from quaere.evaluation.reporting import Measure, ReportDifference, ReportEvaluation
 
@@ -106,6 +107,7 @@ def print_evaluations(evaluations: list[ReportEvaluation], is_bench: bool) -> No
     console = _console()
     _print_grades(console, evaluations)
     _print_citations(console, evaluations)
+    _print_knowing(console, evaluations)
     *others, last = evaluations
     differences = [compare_reports(last, other) for other in others]
     for other, difference in zip(others, differences, strict=True):
@@ -124,9 +126,9 @@ def print_evaluations(evaluations: list[ReportEvaluation], is_bench: bool) -> No
 
 
 def _print_grades(console: Console, evaluations: list[ReportEvaluation]) -> None:
-    from quaere.evaluation.reporting import VALID
+    from quaere.evaluation.reporting import SHARES
 
-    names = list(dict.fromkeys(name for one in evaluations for name in one.score.measures if name != VALID))
+    names = list(dict.fromkeys(name for one in evaluations for name in one.score.measures if name not in SHARES))
     if not names:
         return
     is_counted = evaluations[0].judge == "checks"
@@ -160,6 +162,41 @@ def _print_citations(console: Console, evaluations: list[ReportEvaluation]) -> N
     console.print(table)
 
 
+def _print_knowing(console: Console, evaluations: list[ReportEvaluation]) -> None:
+    """What reports know, by the facts of a world; then whether the citation check finds what is known to be so."""
+    from rich.text import Text
+
+    from quaere.cli.episode_view import printable
+    from quaere.evaluation.reporting import ADMITTED, PROVEN, TOLD
+
+    if not any(TOLD in one.score.measures for one in evaluations):
+        return
+    table = _plain_table("known facts, by names and spans (no judge)", *(one.name for one in evaluations))
+    known = [[score.knowing for score in one.reports if score.knowing] for one in evaluations]
+    rows = {f"{name} %": [_measure(one.score.measures.get(name), 100) for one in evaluations]
+            for name in (TOLD, PROVEN, ADMITTED)}  # fmt: skip
+    rows["facts / gaps / reports"] = [
+        f"{sum(len(one.facts) for one in each)} / {sum(one.num_gaps for one in each)} / {len(each)}" for each in known
+    ]
+    for name, cells in rows.items():
+        table.add_row(*_cells(name, *cells))
+    console.print(table)
+    for one in evaluations:
+        if one.truth:
+            console.print(Text(printable(f"{one.name}: {_truth_line(one.judge, one.truth)}")))
+
+
+def _truth_line(judge: str, truth: JudgeTruth) -> str:
+    """How far verdicts agree with the facts, in a line."""
+    found = []
+    for share, num, what in (
+        (truth.proving, truth.num_proving, "prove what is said"),
+        (truth.others, truth.num_others, "do not even name it"),
+    ):
+        found += [f"{_percent(share)} % of {num} citations that {what}"] if share else []
+    return f"{judge} agrees with the facts on {', '.join(found)}"
+
+
 def _print_remarks(console: Console, one: ReportEvaluation) -> None:
     from quaere.cli.episode_view import count, printable
 
@@ -185,14 +222,15 @@ def _print_published(console: Console) -> None:
 def _difference_line(ours: ReportEvaluation, theirs: ReportEvaluation, difference: ReportDifference | None) -> str:
     if difference is None:
         return f"{ours.name} and {theirs.name} share no question, so no paired difference can be given"
-    from quaere.evaluation.reporting import VALID
+    from quaere.evaluation.reporting import SHARES
 
     num = next(iter(difference.measures.values())).num
     found = []
     for name, interval in difference.measures.items():
-        scale = 100 if name == VALID else 1
+        scale = 100 if name in SHARES else 1
         smallest = scale * difference.smallest[name]
-        found.append(f"{name.replace('_', ' ')} {_between(interval, scale, '+')} ({smallest:.1f})")
+        fewer = "" if interval.num == num else f" over {interval.num}"  # some questions leave no gap
+        found.append(f"{name.replace('_', ' ')} {_between(interval, scale, '+')} ({smallest:.1f}){fewer}")
     return f"{ours.name} - {theirs.name}, over {num} shared questions: {', '.join(found)}"
 
 
@@ -248,7 +286,8 @@ def results_json(evaluations: list[ReportEvaluation]) -> str:
         "agreement": last.agreement,
         "settings": last.settings,
         "results": [
-            {"name": one.name, "score": one.score, "num_unfinished": one.num_unfinished} for one in evaluations
+            {"name": one.name, "score": one.score, "num_unfinished": one.num_unfinished, "truth": one.truth}
+            for one in evaluations
         ],
         "differences": [compare_reports(last, other) for other in others],
     }

@@ -17,7 +17,7 @@ from statistics import variance
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.errors import BadInput
 from quaere.evaluation.citing import (
@@ -39,6 +39,7 @@ from quaere.evaluation.intervals import (
     ratio_interval,
     smallest_difference,
 )
+from quaere.evaluation.knowing import FactBook, JudgeTruth, Knowing, judge_truth, know_report, label_citations
 from quaere.evaluation.probing import JudgeAgreement
 from quaere.records import Report, ReportTask
 from quaere.rollout.policy import Policy
@@ -48,6 +49,8 @@ from quaere.search.words import count_words
 CHECKS = "checks"
 MODEL_PREFIX = "model:"
 OVERALL, VALID, SPECIFIC = "overall", "valid citations", "question-specific"
+TOLD, PROVEN, ADMITTED = "facts told", "facts proven", "gaps admitted"
+SHARES = (VALID, TOLD, PROVEN, ADMITTED)  # from 0 to 1; all other measures are grades
 
 
 class Judges(Struct, frozen=True):
@@ -152,7 +155,7 @@ def read_report_run(path: Path, limit: int | None = None) -> ReportSet:
 class ReportScore(Struct, frozen=True):
     """What was found of one report. Lists hold one value per repeat; a grade that could not be read is None.
 
-    `checks` are the citations as the first repeat found them.
+    `checks` are the citations as the first repeat found them; `knowing` is there where the question's facts are known.
 
         ReportScore(id="q1-r0", question="What is known of the Oss?", num_words=412, num_citations=9, num_unresolved=0,
                     valid=(0.78,), supported=(7,), grades={"coverage": (6.0,)}, weights={"coverage": 1.0},
@@ -170,6 +173,7 @@ class ReportScore(Struct, frozen=True):
     weights: dict[str, float] = {}
     overall: tuple[float | None, ...] = ()
     checks: tuple[CitationCheck, ...] = ()
+    knowing: Knowing | None = None
 
 
 class Measure(Struct, frozen=True):
@@ -207,6 +211,8 @@ class ReportsScore(Struct, frozen=True):
 class ReportEvaluation(Struct, frozen=True):
     """What was evaluated, by whom, what that judge is worth, and how it went; kept as JSON.
 
+    `truth` holds the judge's verdicts against the facts of a world, where those are known.
+
     ReportEvaluation(agreement=JudgeAgreement(...), name="good", judge="checks", settings={}, score=ReportsScore(...),
                      reports=(ReportScore(...),), num_unfinished=0)
     """
@@ -218,6 +224,7 @@ class ReportEvaluation(Struct, frozen=True):
     score: ReportsScore
     reports: tuple[ReportScore, ...]
     num_unfinished: int = 0
+    truth: JudgeTruth | None = None
 
 
 def num_asked(reports: Sequence[Report], repeats: int, *, with_citations: bool, with_grades: bool) -> int:
@@ -277,6 +284,22 @@ def _score_report(
     )
 
 
+def add_knowing(
+    scores: Sequence[ReportScore], reports: Sequence[Report], facts: FactBook
+) -> tuple[list[ReportScore], JudgeTruth | None]:
+    """The scores with what each report knows, and how far the first repeat's verdicts agree with what is known.
+
+    A report on a question of which nothing is known stays as it was.
+    """
+    found, labels = [], []
+    for score, report in zip(scores, reports, strict=True):
+        line = facts.find(report.question.text)
+        knowing = know_report(report, line) if line else None
+        found.append(structs.replace(score, knowing=knowing))
+        labels.append(label_citations(report, line, knowing) if line and knowing else {})
+    return found, judge_truth([score.checks for score in scores], labels)
+
+
 def values_of(scores: Sequence[ReportScore]) -> dict[str, list[tuple[float | None, ...]]]:
     """Per measure the values of every report, one per repeat. Dimensions not all reports share go into one."""
     if not scores:
@@ -289,6 +312,11 @@ def values_of(scores: Sequence[ReportScore]) -> dict[str, list[tuple[float | Non
         found[OVERALL] = [score.overall for score in scores]
     if all(score.valid for score in scores):
         found[VALID] = [score.valid for score in scores]
+    if any(score.knowing for score in scores):
+        known = [score.knowing for score in scores]
+        found[TOLD] = [(one.told_share if one else None,) for one in known]
+        found[PROVEN] = [(one.proven_share if one else None,) for one in known]
+        found[ADMITTED] = [(one.admitted_share if one else None,) for one in known]
     return found
 
 
@@ -372,7 +400,7 @@ def compare_reports(ours: ReportEvaluation, theirs: ReportEvaluation) -> ReportD
         if not shared:
             continue
         sides = [mine[key] for key in shared], [yours[key] for key in shared]
-        scale = 1.0 if name == VALID else SCALE  # a difference of rates is at most 1, and that is reckoned with
+        scale = 1.0 if name in SHARES else SCALE  # a difference of rates is at most 1, and that is reckoned with
         found[name] = paired_difference(*sides)
         smallest[name] = scale * smallest_difference(*([value / scale for value in side] for side in sides))
     return ReportDifference(theirs.name, found, smallest) if found else None

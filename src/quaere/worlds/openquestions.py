@@ -30,8 +30,11 @@ _MAX_TRIES = 400
 class KnownFact(Struct, frozen=True):
     """One thing a report on this may say, and the sentence that proves it. `said` is how the sentence calls the object.
 
-    KnownFact(entity="e7-000012", title="River Oss", relation="source", said="Korrin Vale",
-              statement="The valley where the Oss rises is Korrin Vale.", evidence=Evidence(...))
+    `names` are all ways to call the thing it is about, `answers` all ways to give the object.
+
+        KnownFact(entity="e7-000012", title="River Oss", relation="source", said="Korrin Vale",
+                  statement="The valley where the Oss rises is Korrin Vale.", evidence=Evidence(...),
+                  names=("River Oss", "the Oss"), answers=("Korrin Vale", "Korrin"))
     """
 
     entity: str
@@ -40,6 +43,8 @@ class KnownFact(Struct, frozen=True):
     said: str
     statement: str
     evidence: Evidence
+    names: tuple[str, ...]
+    answers: tuple[str, ...]
 
 
 class OpenGold(Struct, frozen=True):
@@ -130,4 +135,13 @@ def _know(graph: Graph, seed: int, subject: int, relation: str) -> KnownFact:
     assert fact is not None  # those who ask have just met it
     entity = graph.entities[subject]
     statement = state_fact(graph, fact, support.mention)
-    return KnownFact(entity.id, entity.title, relation, support.mention, statement, support.evidence)
+    return KnownFact(
+        entity=entity.id,
+        title=entity.title,
+        relation=relation,
+        said=support.mention,
+        statement=statement,
+        evidence=support.evidence,
+        names=tuple(dict.fromkeys((entity.title, *entity.names))),
+        answers=tuple(dict.fromkeys((support.mention, *graph.answers(fact)))),
+    )
