@@ -113,10 +113,11 @@ def test_json_has_everything(place, says, capsys):
     assert found["report"] is None and found["end"] == "turn_limit" and len(found["failures"]) == 2
 
 
-def test_a_model_that_was_taught_to_write_is_reminded_only(place, says, tmp_path, capsys):
+@pytest.mark.parametrize("recipe", ["score", "report-grpo", "report-dpo"])
+def test_a_model_that_was_taught_to_write_is_reminded_only(place, says, tmp_path, capsys, recipe):
     taught = tmp_path / "taught"
     taught.mkdir()
-    (taught / "quaere.json").write_text('{"recipe": "score", "style": "brief", "limits": {"max_turns": 4}}')
+    (taught / "quaere.json").write_text(f'{{"recipe": "{recipe}", "style": "brief", "limits": {{"max_turns": 4}}}}')
     says({"report-r0": [answer(TEXT)]})
     where = ["--index", str(place / "index"), "--runs", str(place / "runs"), "--model", str(taught), "--json"]
     assert main(["report", "Who?", *where, "--topk", "2"]) == 0
