@@ -116,11 +116,11 @@ def test_doctor_refuses_a_template_that_rewrites_history(place, tmp_path, capsys
     (tmp_path / "config.json").write_text((place / "model" / "config.json").read_text())
     assert main(["doctor", "--model", str(tmp_path)]) == 2
     streams = capsys.readouterr()
-    assert "rewrites earlier turns" in streams.out and "not well: template" in streams.err
+    assert "rewrites earlier turns" in " ".join(streams.out.split()) and "not well: template" in streams.err
     cuts = tiny.CHATML.replace("{{ message.content }}", "{{ message.content.split('</think>')[-1] }}")
     tiny.tokenizer(cuts).save_pretrained(tmp_path)
     assert main(["doctor", "--model", str(tmp_path)]) == 2
-    assert "cuts thoughts" in capsys.readouterr().out
+    assert "cuts thoughts" in " ".join(capsys.readouterr().out.split())
 
 
 def test_doctor_says_how_a_model_without_a_template_is_spoken_to(place, tmp_path, capsys):

@@ -192,7 +192,8 @@ def test_shares_by_hand():
 
 
 def test_every_recipe_can_be_warmed_up_for():
-    assert set(RECIPES) <= set(DIALECTS)
+    speak_as_score = {"report-grpo", "report-dpo"}
+    assert set(RECIPES) - speak_as_score == set(DIALECTS)
     assert [dialect for dialect in DIALECTS if cites(dialect)] == ["eve"]
 
 
