@@ -71,7 +71,50 @@ def test_two_steps_play_all_three_acts_and_learn(smoke):
     assert first["evaluator/advantage"] == pytest.approx(first["consistency/mean"])
     assert first["evaluator/baseline"] == pytest.approx(0.3 * first["consistency/mean"])
     assert last["evaluator/advantage"] == pytest.approx(last["consistency/mean"] - first["evaluator/baseline"])
+
+
+def test_a_run_is_shown_with_its_gauges_and_harnesses(smoke, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     assert main(["runs", "show", str(smoke)]) == 0
+    shown = capsys.readouterr().out
+    for name in ("reward/mean", "consistency/mean", "check/grounded", "scores/ceiling", "scores/spread"):
+        assert name in shown
+    assert "harness 0 from the start: k 2 of 3, must_include factuality" in shown and "looked at 2 times" in shown
+    assert "--candidates" not in shown  # such a run writes no questions
+    changed = [version for version in Versions(smoke).read()[1:] if version.harness.version]
+    assert all(
+        f"step {version.step}  harness {version.harness.version}, {version.why}: " in shown for version in changed[:1]
+    )
+    assert main(["runs", "show", str(smoke), "--json"]) == 0
+    versions = json.loads(capsys.readouterr().out)["harness"]
+    assert [version["step"] for version in versions] == [0, 1, 2] and versions[1]["statistics"]["num_scored"] > 0
+
+
+def test_every_kind_of_episode_is_shown_with_what_it_was_about_and_what_it_earned(smoke, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    with Run.open(smoke) as run:
+        kinds = ("rubric-chooser", "report-writer", "report-assessor")
+        names = {kind: run.index(protocol=kind, answered=True)[0].id for kind in kinds}
+    wanted = {
+        "rubric-chooser": ["Harness 0: 2 of factuality, coverage, insight", "Hints: try", "rubric/valid 1"],
+        "report-writer": ["Judged by: factuality", "citation", "reward/total", "score/factuality", "advantage"],
+        "report-assessor": ["Report 1: It stands", "Report 2: It stands", "assessment/reports"],
+    }
+    for kind, name in names.items():
+        assert main(["runs", "show", str(smoke), name]) == 0
+        shown = capsys.readouterr().out
+        assert [words for words in wanted[kind] if words not in shown] == []
+        assert main(["runs", "show", str(smoke), name, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["metrics"]
+
+
+@pytest.mark.parametrize("role", [(), ("--role", "actor")])
+def test_an_actor_is_not_evaluated_by_answers(smoke, tmp_path, capsys, role):
+    (tmp_path / "asked.jsonl").write_text('{"question": "Where?", "answers": ["There"]}\n')
+    asked = ["eval", "--run", str(smoke), *role, "--questions", str(tmp_path / "asked.jsonl"), "--closed-book"]
+    assert main(asked) == 2
+    said = capsys.readouterr().err
+    assert "learned to write reports, which have no right answer" in said and "--merge --out DIR" in said
 
 
 def test_what_is_kept_with_every_episode(smoke):

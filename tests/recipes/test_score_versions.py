@@ -4,7 +4,8 @@ from msgspec import structs
 from quaere.errors import BadInput
 from quaere.recipes.score.harness import default_harness
 from quaere.recipes.score.statistics import Statistics
-from quaere.recipes.score.versions import FILE, HarnessVersion, Versions
+from quaere.recipes.score.versions import FILE, HarnessVersion, Versions, describe_change
+from quaere.records import Dimension
 
 FIRST = HarnessVersion(0, default_harness(), why="default")
 SECOND = HarnessVersion(
@@ -81,3 +82,16 @@ def test_a_failed_write_leaves_what_was_there(versions, monkeypatch):
         versions.append(structs.replace(THIRD, step=15))
     assert versions.path.read_bytes() == before
     assert [path.name for path in versions.path.parent.iterdir()] == [FILE]
+
+
+def test_what_changed_is_said_in_a_few_words():
+    first = default_harness()
+    assert describe_change(first, first) == ""
+    rules = structs.replace(first.dimensions, k=5, weight_min=0.05)
+    process = structs.replace(first.process, citation_cross_check=False)
+    pool = (structs.replace(first.pool[0], text="Other words."), *first.pool[2:], Dimension("chronology", "In order."))
+    after = structs.replace(first, dimensions=rules, process=process, pool=pool, notes="Look deeper.")
+    assert describe_change(first, after) == (
+        "k 4 → 5, weight_min 0.1 → 0.05, citation_cross_check yes → no, pool + chronology, "
+        f"pool - {first.pool[1].name}, reworded {first.pool[0].name}, notes"
+    )

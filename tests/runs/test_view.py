@@ -192,6 +192,7 @@ def test_show_an_episode(root: Path, capsys: pytest.CaptureFixture[str], make_ep
     out = capsys.readouterr().out
     assert out.isascii()
     assert msgspec.json.decode(out, type=Episode) == make_episode("a")
+    assert isinstance(json.loads(out)["metrics"], dict)  # and what was measured of it
 
 
 def test_unknown_names_are_one_line_with_the_nearest(root: Path) -> None:

@@ -6,6 +6,7 @@ with counting("verifying", 200, console) as advance:
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,15 +16,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
+_LEAST_S = 1.0
+
 
 @contextmanager
 def counting(doing: str, total: int, quiet: Console) -> Iterator[Callable[[str], None]]:
-    """A bar with the time left on a terminal; elsewhere a line after every tenth. `advance` is told how it stands."""
+    """A bar with the time left on a terminal; elsewhere a line after every tenth, and no more than one a second.
+
+    `advance` is told how it stands.
+    """
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     from quaere.cli.progress import format_duration
 
-    num_done, started = 0, time.monotonic()
+    num_done, started, said = 0, time.monotonic(), -math.inf
     columns = (TextColumn(doing), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
     is_terminal = sys.stderr.isatty()
     with Progress(
@@ -32,11 +38,14 @@ def counting(doing: str, total: int, quiet: Console) -> Iterator[Callable[[str],
         task = bar.add_task(doing, total=total, stands="")
 
         def advance(stands: str) -> None:
-            nonlocal num_done
+            nonlocal num_done, said
             num_done += 1
+            now = time.monotonic()
             bar.update(task, advance=1, stands=stands)
-            if not is_terminal and (num_done % max(1, total // 10) == 0 or num_done == total):
-                left_s = (time.monotonic() - started) / num_done * (total - num_done)
+            is_due = num_done % max(1, total // 10) == 0 and now - said >= _LEAST_S
+            if not is_terminal and (is_due or num_done == total):
+                said = now
+                left_s = (now - started) / num_done * (total - num_done)
                 left = f", about {format_duration(left_s)} left" if num_done < total else ""
                 quiet.print(f"{num_done} of {total} done, {stands}{left}", markup=False)
 

@@ -139,7 +139,13 @@ def _models() -> Check:
 
 
 def _extras() -> Check:
-    extras = {"dense": ("faiss", "sentence_transformers"), "pdf": ("pypdf",)}
+    extras = {
+        "train": ("peft",),
+        "select": ("sklearn",),
+        "dense": ("faiss", "sentence_transformers"),
+        "pdf": ("pypdf",),
+        "parquet": ("pyarrow",),
+    }
     here = [name for name, modules in extras.items() if all(importlib.util.find_spec(module) for module in modules)]
     missing = [name for name in extras if name not in here]
     detail = f"installed: {', '.join(here) or 'none'}" + (f"; not installed: {', '.join(missing)}" if missing else "")

@@ -10,12 +10,15 @@ characters are shown as pictures (`printable`), and all text goes into `rich.tex
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from quaere.chat.reportpages import count_line
+from quaere.chat.reports import bind_report
 from quaere.chat.tags import find_blocks
 from quaere.records import (
     Answer,
@@ -86,7 +89,7 @@ def count(number: int, noun: str) -> str:
 
 def render_episode(episode: Episode, *, full: bool = False) -> Group:
     """The whole episode: the task, every turn, and how it ended. `full` shows passages uncut, and every reply."""
-    parts: list[RenderableType] = [_render_task(episode)]
+    parts: list[RenderableType] = [_render_task(episode, full=full)]
     parts += [render_turn(turn, full=full) for turn in episode.turns]
     parts.append(render_end(episode))
     return Group(*parts)
@@ -114,6 +117,8 @@ def render_end(episode: Episode) -> Group:
     match episode.outcome:
         case Answer(text):
             parts.append(_line("Answer", text, "bold green"))
+            if isinstance(episode.task, ReportTask) and (report := bind_report(episode)) is not None:
+                parts.append(Text(count_line(report), "yellow" if report.unresolved else "dim"))
         case Proposal(question, answer):
             parts += [_line("Proposed question", question, "bold green"), _line("Its answer", answer, "bold green")]
         case Rubric() | Assessment():
@@ -123,6 +128,11 @@ def render_end(episode: Episode) -> Group:
     counts = [count(len(episode.turns), "turn"), count(episode.num_searches, "search"), count(num_tokens, "token")]
     parts.append(Text(f"{ended} ({', '.join(counts)})", "dim" if episode.end == "answered" else "yellow"))
     return Group(*parts)
+
+
+def render_measures(metrics: Mapping[str, float]) -> Text:
+    """What was measured of an episode and what it was paid, on a line or two."""
+    return Text(printable(" · ".join(f"{name} {value:.3g}" for name, value in metrics.items())), "dim")
 
 
 def render_tokens(episode: Episode) -> Table:
@@ -143,7 +153,7 @@ def render_tokens(episode: Episode) -> Table:
 # ----------------------------------------------------------------------------------------------------------- details
 
 
-def _render_task(episode: Episode) -> Group:
+def _render_task(episode: Episode, *, full: bool) -> Group:
     match episode.task:
         case SolveTask(question):
             parts = [_line("Question", question.text, "bold")]
@@ -155,23 +165,34 @@ def _render_task(episode: Episode) -> Group:
         case ReportTask(question, rubric):
             parts = [_line("Report on", question.text, "bold")]
             parts += [_line("Judged by", rubric.text, "dim")] if rubric else []
-        case RubricTask(questions=questions):
+        case RubricTask(questions=questions, harness=harness, hints=hints):
             parts = [_line("Choose a rubric for reports on", " / ".join(questions), "bold")]
+            rules = harness.dimensions
+            allowed = f"{rules.k} of {', '.join(item.name for item in harness.pool)}; {rules.must_include} comes first"
+            weights = f"weights from {rules.weight_min:g} to {rules.weight_max:g}"
+            parts.append(_line(f"Harness {harness.version}", f"{allowed}; {weights}", "dim"))
+            advised = {"take": hints.required, "leave": hints.avoided, "try": hints.explore}
+            if said := "; ".join(f"{verb} {', '.join(names)}" for verb, names in advised.items() if names):
+                parts.append(_line("Hints", said, "dim"))
         case AssessTask(question=question, rubric=rubric, reports=reports):
             parts = [_line(f"Assess {count(len(reports), 'report')} on", question.text, "bold")]
             parts.append(_line("Judged by", rubric.text, "dim"))
+            texts = (report.text if full else trim(report.text) for report in reports)
+            parts += [_line(f"Report {number}", text, "dim") for number, text in enumerate(texts, start=1)]
     how = f"episode {episode.id}, {episode.protocol}, {episode.model}, seed {episode.seed}"
     return Group(*parts, Text(printable(how), "dim"))
 
 
 def _render_action(turn: Turn) -> Text:
     match turn.action:
-        case Search(queries):
-            return Text("→ searches: ", "cyan") + Text(printable("; ".join(queries)))
+        case Search(queries, about=about):
+            whom = f" for report {about}" if about else ""
+            return Text(f"→ searches{whom}: ", "cyan") + Text(printable("; ".join(queries)))
         case Evaluate(text, score):
             return Text(f"→ gives it {score:g} of 10: ", "cyan") + Text(printable(text))
         case Answer(text):
-            return Text("→ answers: ", "green") + Text(printable(text))
+            # A report stands right above in the model's own words: once is enough.
+            return Text("→ answers: ", "green") + Text(printable(text if len(text) <= _TRIM_CHARS else trim(text)))
         case Proposal(question, answer):
             return Text("→ proposes: ", "green") + Text(printable(f"{question} -> {answer}"))
         case Rubric() | Assessment():

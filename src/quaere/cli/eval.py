@@ -51,7 +51,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     what = parser.add_argument_group("what is evaluated")
     what.add_argument("--model", help="catalogue name, directory, hub id, or openai:MODEL@BASE_URL")
     what.add_argument("--run", dest="run_name", metavar="RUN", help="a training run's name or directory")
-    what.add_argument("--role", choices=["solver", "proposer"], default="solver", help="of the run (default: solver)")
+    what.add_argument(
+        "--role", choices=["solver", "proposer", "actor"], default="", help="of the run (default: solver)"
+    )
     what.add_argument("--checkpoint", type=int, metavar="N", help="step of the run (default: the latest)")
     parser.add_argument("--questions", type=Path, metavar="FILE", help="JSONL file of questions")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions of the file")
@@ -159,7 +161,13 @@ def _find_weights(args: argparse.Namespace) -> RoleWeights | None:
     from quaere.runs import find_run, runs_root
     from quaere.training.exporting import find_role
 
-    return find_role(find_run(runs_root(args.runs), args.run_name), args.role, args.checkpoint)
+    weights = find_role(find_run(runs_root(args.runs), args.run_name), args.role, args.checkpoint)
+    if weights.role == "actor":
+        raise BadInput(
+            f"{args.run_name} learned to write reports, which have no right answer for `eval` to compare with",
+            hint=f"quaere export {args.run_name} --merge --out DIR, then quaere report --model DIR and quaere grade",
+        )
+    return weights
 
 
 def _open_searcher(args: argparse.Namespace) -> Searcher:

@@ -152,7 +152,9 @@ def _resume(args: argparse.Namespace) -> None:
     if _fingerprint(config)["index_fingerprint"] != fingerprint:
         changes.append(f"index: {config.index} holds other documents than when the run began")
     if changes and not args.force:
-        raise BadInput(f"the config has changed: {'; '.join(changes)}", hint=f"quaere evolve --resume {path} --force")
+        raise BadInput(
+            f"the config has changed: {'; '.join(changes)}", hint="add --force to go on with what has changed"
+        )
     store = Run.open(path, write=True)
     if changes:
         store.replace_config(config_to_yaml(config))

@@ -52,3 +52,6 @@ def run(args: argparse.Namespace) -> None:
         return
     what = f"LoRA adapter on {weights.base}" if stays_adapter else "model"
     print(f"{weights.role} of {weights.run} at step {weights.step}: {what} in {args.out}")
+    if not stays_adapter and weights.role != "proposer":
+        command = "report" if weights.role == "actor" else "ask"
+        print(f'quaere {command} "your question" --index INDEX --model {args.out}')

@@ -162,4 +162,4 @@ def _print_summary(
         print(
             f"{by_model} worded by {args.model}, {num - by_model} by forms" + (f" (the model's: {why})" if why else "")
         )
-    print(f"quaere report --questions {args.out} --index INDEX")
+    print(f"quaere report --questions {args.out} --index {args.index or 'INDEX'}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -186,22 +185,19 @@ class _Writing:
         self, questions: list[Question], policy: Policy, writer: ReportWriter, limits: Limits, stored: Run
     ) -> list[Episode]:
         """A report for every question of a file, and a table."""
-        from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
+        from quaere.cli.counting import counting
+        from quaere.cli.episode_view import count
         from quaere.records import ReportTask
         from quaere.rollout.many import Job, run_many
 
         jobs = [Job(writer, ReportTask(question)) for question in questions]
         episodes: list[Episode] = []
         reports: list[Report | None] = []
-        done, left = (MofNCompleteColumn(), TimeElapsedColumn()), (TextColumn("left"), TimeRemainingColumn())
-        shown: dict[str, Any] = {"console": self.quiet, "disable": not sys.stderr.isatty(), "transient": True}
-        with Progress(TextColumn("writing"), *done, *left, **shown) as progress:
-            bar = progress.add_task("writing", total=len(jobs))
+        with counting("writing", len(jobs), self.quiet) as advance:
             async for episode in run_many(policy, jobs, self.searcher, **self._setting(limits)):
                 episodes.append(episode)
                 reports.append(self._keep(episode, stored)[0])
-                progress.advance(bar)
+                advance(count(sum(len(report.citations) for report in reports if report), "citation"))
         if not self.args.json:
             self._print_table(questions, reports, stored)
         return episodes

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Sequence
+from itertools import pairwise
 
 from msgspec import Struct
 from rich.console import Group, RenderableType
@@ -15,6 +16,7 @@ from rich.text import Text
 
 from quaere.cli.episode_view import count, printable, trim
 from quaere.errors import BadInput
+from quaere.recipes.score.versions import HarnessVersion, Versions, describe_change
 from quaere.records import Candidate
 from quaere.runs import Event, Metric, Run, RunInfo
 from quaere.runs.nearest import nearest_hint
@@ -23,6 +25,25 @@ from quaere.training.checkpoints import find_checkpoints
 
 # Columns of the table of phases, where they were measured: as many as 80 characters hold; the rest is a --metrics away.
 _HEADLINES = ("reward/mean", "passes/mean", "policy/entropy", "mismatch/mean")
+# What is looked at first of reports, in a table of its own with a metric a line: too many for columns.
+_REPORTS = "reports"
+_REPORT_FIGURES = (
+    ("reward", "reward/mean"),
+    ("reward, share of the most there is", "reward/share"),
+    ("reports that were finished", "report/finished"),
+    ("consistency of conclusions", "consistency/mean"),
+    ("statements that rest on a source", "check/grounded"),
+    ("citations that lead to a passage", "check/resolved"),
+    ("reports at the ceiling", "scores/ceiling"),
+    ("spread of scores", "scores/spread"),
+    ("assessments that can be read", "assessments/readable"),
+    ("rubrics that keep the rules", "rubrics/valid"),
+    ("searches into a report", "verification/searches"),
+    ("unlikeness of reports", "diversity/mean"),
+    ("entropy, nats a token", "policy/entropy"),
+    ("sampler against learner, nats", "mismatch/mean"),
+    ("citation hack", "gauge/citation_hack"),
+)
 _NUM_EVENTS = 20
 
 
@@ -31,7 +52,8 @@ class TrainingSummary(Struct, frozen=True):
 
     TrainingSummary(run=RunInfo(...), phases=[PhaseSummary(...)], candidates=[CandidateCount(...)],
                     events=[Event(step=12, kind="entropy", message="...")], checkpoints=["step-000010"],
-                    num_episodes=640, num_answered=512, metrics=["loss/policy", "reward/mean"])
+                    num_episodes=640, num_answered=512, metrics=["loss/policy", "reward/mean"],
+                    harness=[HarnessVersion(step=0, ...)])
     """
 
     run: RunInfo
@@ -42,6 +64,7 @@ class TrainingSummary(Struct, frozen=True):
     num_episodes: int
     num_answered: int
     metrics: list[str]
+    harness: list[HarnessVersion] = []
 
 
 def summarise_training(run: Run) -> TrainingSummary:
@@ -56,6 +79,7 @@ def summarise_training(run: Run) -> TrainingSummary:
         num_episodes=num_episodes,
         num_answered=num_answered,
         metrics=run.metric_names(),
+        harness=Versions(run.path).read(),
     )
 
 
@@ -68,7 +92,13 @@ def render_info(info: RunInfo) -> Group:
 
 def render_training(summary: TrainingSummary, name: str) -> Group:
     """The run from its settings to its checkpoints, and how to see more of what the user called `name`."""
-    parts: list[RenderableType] = [render_info(summary.run), Text(), _phase_table(summary.phases)]
+    parts: list[RenderableType] = [render_info(summary.run), Text()]
+    reports = [phase for phase in summary.phases if phase.phase == _REPORTS]
+    if len(reports) < len(summary.phases):
+        parts.append(_phase_table([phase for phase in summary.phases if phase.phase != _REPORTS]))
+    parts += [_report_table(phase) for phase in reports]
+    if summary.harness:
+        parts += [Text(), *_harness_lines(summary.harness)]
     if summary.candidates:
         parts += [Text(), *(_candidate_line(counted) for counted in summary.candidates)]
     if summary.events:
@@ -76,7 +106,7 @@ def render_training(summary: TrainingSummary, name: str) -> Group:
     parts += [Text(), Text(f"checkpoints: {', '.join(summary.checkpoints) or 'none'}")]
     episodes = f"{count(summary.num_episodes, 'episode')}, {summary.num_answered} answered"
     parts.append(Text(f"{episodes}; {count(len(summary.metrics), 'metric')}", "dim"))
-    more = ["EPISODE", "--episodes [STEP]", "--metrics 'reward/*'", "--candidates"]
+    more = ["EPISODE", "--episodes [STEP]", "--metrics 'reward/*'", *([] if reports else ["--candidates"])]
     parts += [Text(printable(f"  quaere runs show {name} {what}"), "dim") for what in more]
     return Group(*parts)
 
@@ -134,6 +164,37 @@ def _phase_table(phases: Sequence[PhaseSummary]) -> Table:
         changes = [_change(phase.metrics.get(name), single=first == last) for name in names]
         table.add_row(*cells(title, steps, *changes))
     return table
+
+
+def _report_table(phase: PhaseSummary) -> Table:
+    first, last = phase.first_step, phase.last_step
+    is_single = first == last
+    steps = f"step {first}" if is_single else f"steps {first} to {last}"
+    table = plain_table(f"reports, {steps}", "", "metric", right=("",))
+    for words, name in _REPORT_FIGURES:
+        if name in phase.metrics:
+            table.add_row(*cells(words, _change(phase.metrics[name], single=is_single), name))
+    return table
+
+
+def _harness_lines(versions: Sequence[HarnessVersion]) -> list[Text]:
+    """The harness a run began with, at which step it changed, how and why, and what was proposed in vain."""
+    first = versions[0].harness
+    rules, process = first.dimensions, first.process
+    began = (
+        f"k {rules.k} of {len(first.pool)}, must_include {rules.must_include}, weights {rules.weight_min:g} to "
+        f"{rules.weight_max:g}, min_tool_calls {process.min_tool_calls}"
+    )
+    lines = [Text(printable(f"harness {first.version} from the start: {began}"))]
+    for before, version in pairwise(versions):
+        changed = describe_change(before.harness, version.harness)
+        if version.fault:
+            lines.append(Text(printable(f"step {version.step}  the harness stays as it is: {version.fault}"), "yellow"))
+        elif changed:
+            said = f"step {version.step}  harness {version.harness.version}, {version.why}: {changed}"
+            lines.append(Text(printable(said)))
+    looks = count(len(versions) - 1, "time")
+    return [*lines, Text(f"looked at {looks}; harness.jsonl and --json have the statistics it was judged by", "dim")]
 
 
 def _change(change: Change | None, *, single: bool) -> str:

@@ -85,7 +85,7 @@ def run_show(args: argparse.Namespace) -> None:
         raise BadInput("--metrics, --candidates and --episodes are of a run: leave EPISODE out")
     with Run.open(find_run(runs_root(args.runs), args.name)) as run:
         if args.episode is not None:
-            _show_episode(run.episode(args.episode), args)
+            _show_episode(run.episode(args.episode), run.episode_metrics(args.episode), args)
         elif args.metrics:
             _show_metrics(run, args)
         elif args.candidates:
@@ -173,16 +173,19 @@ def _episode_table(rows: list[EpisodeRow]) -> Table:
     return table
 
 
-def _show_episode(episode: Episode, args: argparse.Namespace) -> None:
+def _show_episode(episode: Episode, metrics: dict[str, float], args: argparse.Namespace) -> None:
+    import msgspec
     from rich.console import Console
 
-    from quaere.cli.episode_view import render_episode, render_tokens
+    from quaere.cli.episode_view import render_episode, render_measures, render_tokens
 
     if args.json:
-        print(as_json(episode))
+        print(as_json({**msgspec.to_builtins(episode), "metrics": metrics}))
         return
     console = Console(highlight=False)
     console.print(render_episode(episode, full=args.full))
+    if metrics:
+        console.print(render_measures(metrics))
     if args.tokens:
         console.print(render_tokens(episode))
 

@@ -36,7 +36,12 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     what = parser.add_argument_group("what is served")
     what.add_argument("--model", help="catalogue name, directory or hub id")
     what.add_argument("--run", dest="run_name", metavar="RUN", help="a training run's name or directory")
-    what.add_argument("--role", choices=["solver", "proposer"], default="solver", help="of the run (default: solver)")
+    what.add_argument(
+        "--role",
+        choices=["solver", "proposer", "actor"],
+        default="",
+        help="of the run (default: the solver, or of a run that writes reports, the actor)",
+    )
     what.add_argument("--checkpoint", type=int, metavar="N", help="step of the run (default: the latest)")
     what.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
     what.add_argument("--name", help="what requests call the model (default: the last part of its name)")

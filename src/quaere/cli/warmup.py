@@ -252,7 +252,10 @@ def _teach(args: argparse.Namespace, path: str, episodes: list[Episode], display
     from quaere.training.warmup.teaching import count_steps, imitation, teach
 
     device = choose_device(args.device, display.note)
-    display.note(f"teaching {args.model} on {device}")
+    num_tokens = sum(len(segment.token_ids) for episode in episodes for segment in episode.segments)
+    num_steps = count_steps(len(episodes), args.epochs, args.batch)
+    size = f"{num_steps} steps over {len(episodes)} episodes of {num_tokens / len(episodes):,.0f} tokens on average"
+    display.note(f"teaching {args.model} on {device}: {size}")
     # Weights under an adapter do not move, so on a GPU half the bytes will do for them.
     loaded = choose_dtype("auto", device) if args.lora_rank else "float32"
     model = load_model(path, device, loaded, packed=False)
@@ -260,7 +263,6 @@ def _teach(args: argparse.Namespace, path: str, episodes: list[Episode], display
         torch.manual_seed(args.seed)  # adapters begin with random numbers
         model = add_adapters(model, (_ADAPTER,), AdapterSettings(rank=args.lora_rank, alpha=2 * args.lora_rank))
     settings = imitation(_learning_rate(args), args.micro_tokens)
-    num_steps = count_steps(len(episodes), args.epochs, args.batch)
     warmup_steps = settings.warmup_steps(num_steps)
     learner = Learner(model, settings, adapter=_ADAPTER if args.lora_rank else "", warmup_steps=warmup_steps)
     taught = teach(learner, episodes, epochs=args.epochs, batch=args.batch, seed=args.seed, report=display.step)
@@ -318,6 +320,9 @@ def _open_display(as_json: bool) -> _Display:
 class _Display:
     """How far it is, as plain lines on stderr."""
 
+    def __init__(self) -> None:
+        self._taken_s: list[float] = []
+
     def __enter__(self) -> _Display:
         return self
 
@@ -333,7 +338,12 @@ class _Display:
 
     def step(self, step: TeachingStep) -> None:
         """A step was taken."""
-        self.note(f"step {step.step}/{step.num_steps} · loss {step.loss:.3f} · {step.tokens_per_s:.0f} tok/s")
+        from quaere.cli.progress import format_duration
+
+        self._taken_s.append(step.num_tokens / step.tokens_per_s)
+        left_s = sum(self._taken_s) / len(self._taken_s) * (step.num_steps - step.step)
+        left = f" · about {format_duration(left_s)} left" if left_s else ""
+        self.note(f"step {step.step}/{step.num_steps} · loss {step.loss:.3f} · {step.tokens_per_s:.0f} tok/s{left}")
 
 
 class _JsonDisplay(_Display):
@@ -352,6 +362,7 @@ class _LiveDisplay(_Display):
     """Bars on a terminal; notes scroll by above them."""
 
     def __init__(self) -> None:
+        super().__init__()
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

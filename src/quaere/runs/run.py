@@ -285,6 +285,17 @@ class Run:
             raise BadInput(f"run {self.info.id} has no episode {id}", hint=hint)
         return self._decode(read_frame(self.path / EPISODES, read_place(rows[0])), rows[0])
 
+    def episode_metrics(self, id: str) -> dict[str, float]:
+        """What was measured of one episode, the parts of its reward among it; nothing where nothing was.
+
+        run.episode_metrics("i0-s3-q1-r0") == {"reward/mean": 0.8, "advantage": 0.4}
+        """
+        return {
+            name: value
+            for row in self._query("SELECT * FROM episodes WHERE id = ?", (id,))
+            for name, value in read_index_row(row).metrics.items()
+        }
+
     def metrics(self, name: str) -> list[Metric]:
         """Every value of one metric, by step."""
         rows = self._query("SELECT step, value FROM metrics WHERE name = ? ORDER BY step", (name,))

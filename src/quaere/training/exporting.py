@@ -137,7 +137,7 @@ def find_role(run_path: Path, role: str, step: int | None = None) -> RoleWeights
     folder = checkpoint.path / role
     if not folder.is_dir():
         roles = ", ".join(sorted(path.name for path in checkpoint.path.iterdir() if path.is_dir())) or "none"
-        raise BadInput(f"{checkpoint.path} has no role {role}; its roles: {roles}")
+        raise BadInput(f"{checkpoint.path} has no role {role}; its roles: {roles}", hint="leave --role out")
     is_adapter = (folder / _ADAPTER_CONFIG).is_file()
     if not is_adapter and not (folder / "config.json").is_file():
         raise BadInput(f"{folder} holds neither a model nor an adapter")

@@ -167,6 +167,7 @@ DEMO: dict[str, object] = {
     "solver.limits.tool_response_tokens": 160,
     "solver.limits.topk": 1,
     "solver.learner.learning_rate": 1e-4,
+    "solver.learner.micro_tokens": 1024,  # a laptop's memory
     "evaluator.limits.max_turns": 3,
     "evaluator.limits.turn_tokens": 256,
     "evaluator.limits.sequence_tokens": 2048,

@@ -33,7 +33,7 @@ from quaere.recipes.score.gauges import collect_statistics, measure_gauges, read
 from quaere.recipes.score.memory import ScoreMemory
 from quaere.recipes.score.metaharness import MetaHarness
 from quaere.recipes.score.statistics import compare
-from quaere.recipes.score.versions import HarnessVersion
+from quaere.recipes.score.versions import HarnessVersion, describe_change
 from quaere.records import Episode, Harness, Passage, Question, Rubric, RubricTask
 from quaere.rewards.reports import ReportPay, consistency_score, most_reward, report_reward
 from quaere.rollout.episode import Limits
@@ -265,10 +265,13 @@ class Score:
         counts = {name: tally.tries for name, tally in memory.scheduler.tally(names).items()}
         statistics = compare(collect_statistics(step.step, history, counts), memory.statistics)
         made = await self.meta.regenerate(statistics, memory.harness, memory.default)
+        changed = describe_change(memory.harness, made.harness)
         memory.change_harness(HarnessVersion(step.step, made.harness, statistics, made.why, made.fault))
         step.metrics["harness/faults"] = float(bool(made.fault))
-        if said := made.fault or made.why:
-            self.training.reporter.note(f"step {step.step}: harness {made.harness.version}: {said}")
+        if made.fault:
+            self.training.reporter.note(f"step {step.step}: the harness stays as it is: {made.fault}")
+        elif changed:
+            self.training.reporter.note(f"step {step.step}: harness {made.harness.version}, {made.why}: {changed}")
 
     def measure(
         self,

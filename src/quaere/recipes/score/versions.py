@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.errors import BadInput
 from quaere.recipes.score.statistics import Statistics
@@ -36,6 +36,29 @@ class HarnessVersion(Struct, frozen=True, forbid_unknown_fields=True):
     statistics: Statistics | None = None
     why: str = ""
     fault: str = ""
+
+
+def describe_change(before: Harness, after: Harness) -> str:
+    """What is different, in a few words; "" where nothing is. Notes are said to have changed and not repeated.
+
+    describe_change(old, new) -> "k 4 → 5, min_tool_calls 1 → 2, pool + chronology, notes"
+    """
+    said = []
+    for old, new in ((before.dimensions, after.dimensions), (before.process, after.process)):
+        for name, value in structs.asdict(new).items():
+            if (was := getattr(old, name)) != value:
+                said.append(f"{name} {_say(was)} → {_say(value)}")
+    names_before, names_after = ({item.name for item in harness.pool} for harness in (before, after))
+    said += [f"pool + {item.name}" for item in after.pool if item.name not in names_before]
+    said += [f"pool - {item.name}" for item in before.pool if item.name not in names_after]
+    said += [f"reworded {item.name}" for item in after.pool if item.name in names_before and item not in before.pool]
+    return ", ".join([*said, "notes"] if before.notes != after.notes else said)
+
+
+def _say(value: str | float | bool) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 class Versions:

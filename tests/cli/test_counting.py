@@ -1,0 +1,29 @@
+"""How far a command has come, where there is no terminal."""
+
+import io
+
+from rich.console import Console
+
+from quaere.cli import counting as module
+from quaere.cli.counting import counting
+
+
+def lines(monkeypatch, seconds_each, total=20):
+    now = iter(seconds_each * number for number in range(total + 1))
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(module.sys, "stderr", io.StringIO())
+    stream = io.StringIO()
+    with counting("writing", total, Console(file=stream, width=100)) as advance:
+        for _ in range(total):
+            advance("well")
+    return stream.getvalue().splitlines()
+
+
+def test_what_is_slow_says_a_line_every_tenth(monkeypatch):
+    said = lines(monkeypatch, 10.0)
+    assert len(said) == 10
+    assert said[0] == "2 of 20 done, well, about 3 min left" and said[-1] == "20 of 20 done, well"
+
+
+def test_what_is_quick_says_how_it_began_and_ended(monkeypatch):
+    assert lines(monkeypatch, 0.01) == ["2 of 20 done, well, about 0.2 s left", "20 of 20 done, well"]
