@@ -3,6 +3,7 @@
 import pytest
 
 from quaere.recipes.score.gauges import collect_statistics, hack_score, measure_gauges, read_history
+from quaere.recipes.score.metaharness import RulesHarness
 from quaere.runs import Run
 
 UP, DOWN, FLAT = [0.1, 0.1, 0.5, 0.5], [0.8, 0.8, 0.2, 0.2], [0.4] * 4
@@ -65,6 +66,8 @@ def test_history_is_what_was_stored_and_the_step_in_progress(tmp_path):
         assert read_history(run, {"reward/share": 0.4})["reward/share"] == [0.1, 0.2, 0.3, 0.4]
         assert read_history(run, {"reward/share": 0.4}, 2)["reward/share"] == [0.3, 0.4]
         assert read_history(run, {})["policy/entropy"] == []
+        # What was not measured since is not known, and no older value stands in for it.
+        assert read_history(run, {}, 3)["reward/share"] == []
 
 
 def test_statistics_by_hand():
@@ -85,3 +88,5 @@ def test_statistics_by_hand():
     assert (found.share_at_ceiling, found.citation_validity) == (pytest.approx(0.5), pytest.approx(0.6))
     assert (found.entropy, found.consistency, found.dimension_counts) == (None, None, {"coverage": 3})
     assert collect_statistics(1, {}, {}).num_scored == 0
+    lone = collect_statistics(1, {"scores/num": [3.0]}, {})  # one report a question: nothing to tell apart
+    assert lone.score_spread is None and RulesHarness().find_rules(lone) == []

@@ -147,8 +147,10 @@ def check_config(config: ScoreConfig) -> None:
         raise BadInput(f"evaluator.alpha must be above 0, not {evaluator.alpha:g}", hint="evaluator.frozen=true")
     if not 0 <= evaluator.beta <= 1:
         raise BadInput(f"evaluator.beta must lie between 0 and 1, not at {evaluator.beta:g}")
-    if (harness.kind == "llm") != bool(harness.model):
-        raise BadInput("harness.model belongs to harness.kind=llm: openai:NAME@URL, and only there")
+    if harness.kind == "llm" and not harness.model:
+        raise BadInput("harness.kind=llm asks a model, and none is named", hint="harness.model=openai:NAME@URL")
+    if harness.model and harness.kind != "llm":
+        raise BadInput(f"harness.model={harness.model} would never be asked", hint="harness.kind=llm")
     learns_rubrics = not evaluator.frozen and not config.fixed_rubric
     if config.solver.frozen and not learns_rubrics:
         raise BadInput("with the solver frozen, and no rubric to learn, nobody would learn anything")

@@ -37,12 +37,15 @@ History = Mapping[str, Sequence[float]]
 """By metric, its values at the steps it was measured at, oldest first."""
 
 
-def read_history(store: Run, now: Mapping[str, float], num_steps: int = 0) -> dict[str, list[float]]:
-    """What was measured in all steps so far, that in progress among them, or in the last few."""
+def read_history(store: Run, now: Mapping[str, float], after: int = 0) -> dict[str, list[float]]:
+    """What was measured in all steps so far, that in progress among them, or in those after a step.
+
+    A step in which a metric was not measured has none: an older value does not stand in for it.
+    """
     history = {}
     for name in WATCHED:
-        values = [metric.value for metric in store.metrics(name)]
-        history[name] = [*values, *([now[name]] if name in now else [])][-num_steps:]
+        values = [metric.value for metric in store.metrics(name) if metric.step > after]
+        history[name] = [*values, *([now[name]] if name in now else [])]
     return history
 
 
@@ -107,7 +110,7 @@ def collect_statistics(step: int, history: History, counts: Mapping[str, int]) -
         step=step,
         num_scored=int(sum(history.get("scores/num", ()))),
         mean_reward=mean("reward/mean") or 0.0,
-        score_spread=mean("scores/spread") or 0.0,
+        score_spread=mean("scores/spread"),
         share_at_ceiling=mean("scores/ceiling") or 0.0,
         share_under_verified=lacking("reward/verified"),
         share_invalid_rubrics=lacking("rubrics/valid"),

@@ -161,7 +161,9 @@ class RulesHarness:
             "assessments": statistics.share_invalid_assessments > settings.max_invalid,
             "unverified": statistics.share_under_verified > settings.max_under_verified,
         }
-        is_flat = statistics.share_at_ceiling > settings.max_at_ceiling or statistics.score_spread < settings.min_spread
+        spread = statistics.score_spread  # None where no two reports on a question were scored: that says nothing
+        is_alike = spread is not None and spread < settings.min_spread
+        is_flat = statistics.share_at_ceiling > settings.max_at_ceiling or is_alike
         fits = overloaded | {
             "citations": statistics.citation_change < -settings.citation_fall and statistics.reward_change > 0,
             "saturated": statistics.num_scored > 0 and is_flat and not any(overloaded.values()),

@@ -10,8 +10,8 @@ from msgspec import Struct, field, structs
 class Statistics(Struct, frozen=True, forbid_unknown_fields=True):
     """What a meta-harness goes by. Scores are on a scale from 0 to 1; what was not measured is None.
 
-    `score_spread` is the mean, over questions, of the standard deviation of the reports' scores; `num_scored` reports
-    were scored at all. The changes are those since the statistics before (`compare`).
+    `score_spread` is the mean, over questions, of the standard deviation of the reports' scores, where several were
+    scored; `num_scored` reports were scored at all. The changes are those since the statistics before (`compare`).
 
         Statistics(step=10, num_scored=64, mean_reward=0.8, score_spread=0.12, share_at_ceiling=0.05)
     """
@@ -19,7 +19,7 @@ class Statistics(Struct, frozen=True, forbid_unknown_fields=True):
     step: int = 0
     num_scored: int = 0
     mean_reward: float = 0.0
-    score_spread: float = 0.0
+    score_spread: float | None = 0.0
     share_at_ceiling: float = 0.0
     share_under_verified: float = 0.0
     share_invalid_rubrics: float = 0.0

@@ -260,7 +260,7 @@ class Score:
         memory.step = step.step
         if config.kind == "none" or (step.number + 1) % config.every:
             return
-        history = read_history(self.training.store, step.metrics, config.every)
+        history = read_history(self.training.store, step.metrics, step.step - config.every)
         names = [item.name for item in memory.harness.pool]
         counts = {name: tally.tries for name, tally in memory.scheduler.tally(names).items()}
         statistics = compare(collect_statistics(step.step, history, counts), memory.statistics)
