@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 from builders import build_candidate, build_episode
+from msgspec import structs
 
 from quaere.cli import runs as cli
 from quaere.errors import BadInput
+from quaere.recipes.score.harness import default_harness
+from quaere.recipes.score.statistics import Statistics
+from quaere.recipes.score.versions import HarnessVersion, Versions
 from quaere.runs import Run
 from quaere.runs.phases import CandidateCount, Change, PhaseSummary, count_candidates, summarise_phases
 
@@ -216,3 +220,23 @@ def test_what_contradicts_itself_is_refused(run: Run, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         call("show", "evolve-1", "--candidates", "--episodes")
     assert "not allowed with" in capsys.readouterr().err
+
+
+def test_what_a_harness_changed_to_and_why(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    first = default_harness()
+    stricter = structs.replace(first, version=1, dimensions=structs.replace(first.dimensions, k=5))
+    versions = Versions(run.path)
+    versions.append(HarnessVersion(0, first, why="default"))
+    versions.append(HarnessVersion(2, first, Statistics(step=2), why="calm"))
+    versions.append(HarnessVersion(4, stricter, Statistics(step=4), why="saturated"))
+    versions.append(HarnessVersion(6, stricter, Statistics(step=6), fault=f"no JSON: {HOSTILE}"))
+    call("show", "evolve-1")
+    out = capsys.readouterr().out
+    lines = [line.rstrip() for line in out.splitlines()]
+    start = lines.index(
+        "harness 0 from the start: k 4 of 10, must_include factuality, weights 0.1 to 0.5, min_tool_calls 1"
+    )
+    assert lines[start + 1] == "step 4  harness 1, saturated: k 4 → 5"  # a look that changed nothing is only counted
+    assert lines[start + 2].startswith("step 6  the harness stays as it is: no JSON: ␛[2J[bold]x[/bold]")
+    assert lines[start + 3].startswith("looked at 3 times")
+    assert "\x1b" not in out
