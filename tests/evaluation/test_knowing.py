@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from quaere.chat.reports import numbered_sources, split_statements
 from quaere.errors import BadInput, SamplingFailed
 from quaere.evaluation.citing import CitationCheck, CitationChecks, check_citations
-from quaere.evaluation.knowing import Knowing, judge_truth, know_report, label_citations, proves, read_facts
+from quaere.evaluation.factbook import read_facts
+from quaere.evaluation.knowing import Knowing, judge_truth, know_report, label_citations, proves
 from quaere.records import Evidence, Passage, Question, Report, Source, Statement
 from quaere.rollout.episode import Limits
 from quaere.training.warmup.drafts import write_draft

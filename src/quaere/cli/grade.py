@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from quaere.evaluation.criteria import Criteria, CriteriaBook, GradedDimension
-    from quaere.evaluation.knowing import FactBook
+    from quaere.evaluation.factbook import FactBook
     from quaere.evaluation.probing import JudgeAgreement
     from quaere.evaluation.reporting import Judges, ReportEvaluation, ReportSet
     from quaere.evaluation.researchbench import Bench
@@ -147,7 +147,7 @@ def _read(args: argparse.Namespace, name: str) -> ReportSet:
 
 
 def _read_facts(args: argparse.Namespace) -> FactBook | None:
-    from quaere.evaluation.knowing import read_facts
+    from quaere.evaluation.factbook import read_facts
 
     return read_facts(args.facts) if args.facts else None
 

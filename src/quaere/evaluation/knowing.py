@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from quaere.chat.spans import locate_span
-from quaere.errors import BadInput
 from quaere.evaluation.citing import CitationCheck
 from quaere.evaluation.intervals import Interval, ratio_interval
+from quaere.evaluation.naming import KnownNames, Words, split_words
 from quaere.evaluation.wording import (
     content_words,
     find_names,
@@ -33,20 +31,12 @@ from quaere.evaluation.wording import (
     strip_marks,
 )
 from quaere.records import Evidence, Passage, Report, Statement
-from quaere.rewards.answers import normalise_answer
-from quaere.search.rows import read_lines
-from quaere.search.words import fold, terms
+from quaere.search.words import terms
 from quaere.worlds.openquestions import KnownFact
 from quaere.worlds.writing import ReportLine
 
 MIN_GAP_SHARE = 0.6  # of a gap's words, in the statement that admits it
 
-_HINT = "quaere questions --world DIR --out FILE writes them"
-_CHUNK = re.compile(r"[^\s—–/“”„«»…()\[\]{}]+")
-_POSSESSIVE = re.compile(r"['’]s?(?=\W*$)")
-_DECIMAL = re.compile(r"(?<=\d)\.(?=\d)")  # 1.6 is not 16, whatever the normaliser does with full stops
-_ORDINAL = re.compile(r"\b(?:First|Second|Third|Last)\s+$")  # capitalised, yet nothing name_runs takes for a name
-_EPITHET = re.compile(r"\s+the\s+(?=[A-Z])")  # Venn the Tall is not Venn
 _PRONOUN = re.compile(r"\b(?:it|its|he|him|his|she|her|hers|they|them|their)\b", re.IGNORECASE)
 _ADMITS = re.compile(
     r"\b(?:unknown|undocumented|unrecorded|unstated|unspecified|unclear|missing|silent|nothing|lacking"
@@ -55,10 +45,6 @@ _ADMITS = re.compile(
     r"|no\s+(?:\w+\s+)?(?:passage|document|source|record|article|information|evidence|mention|data|detail|account)s?)\b",
     re.IGNORECASE,
 )
-
-_PUNCTUATION = ".,;:!?'\"*_`’"  # behind a word; a name does not go on behind it
-
-Words = tuple[str, ...]
 
 
 class FactTold(Struct, frozen=True):
@@ -103,137 +89,6 @@ def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-# ------------------------------------------------------------------------------------------------------------ reading
-
-
-class FactBook:
-    """What is known of questions, looked up by their words.
-
-    FactBook([ReportLine(question="What is known of the Oss?", ...)]).find("What is known of  the Oss?").facts
-    """
-
-    def __init__(self, lines: Iterable[ReportLine]) -> None:
-        self._by_text = {_key(line.question): line for line in lines}
-
-    def find(self, text: str) -> ReportLine | None:
-        """What is known of this question, if it is one of them."""
-        return self._by_text.get(_key(text))
-
-
-def _key(text: str) -> str:
-    return " ".join(text.split())
-
-
-def read_facts(path: Path) -> FactBook:
-    """The open questions of a world with what is known, as `quaere questions --world` writes them."""
-    lines: dict[str, ReportLine] = {}
-    for number, text in read_lines(path):
-        where = f"{path}, line {number}"
-        try:
-            line = msgspec.json.decode(text, type=ReportLine)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise BadInput(f"{where}: no question with known facts: {error}", hint=_HINT) from error
-        if wrong := _fault(line):
-            raise BadInput(f"{where}: {wrong}", hint=_HINT)
-        if _key(line.question) in lines:
-            raise BadInput(f"{where}: the question occurs twice")
-        lines[_key(line.question)] = line
-    if not lines:
-        raise BadInput(f"{path} holds no question", hint=_HINT)
-    return FactBook(lines.values())
-
-
-def _fault(line: ReportLine) -> str:
-    if not line.question.strip():
-        return "the question is empty"
-    for fact in line.facts:
-        if not any(map(_words, fact.names)) or not any(map(_words, fact.answers)):
-            return f"the fact {fact.relation!r} names nothing"
-        evidence = fact.evidence
-        if not evidence.text.strip() or evidence.start < 0 or evidence.end - evidence.start != len(evidence.text):
-            return f"the evidence of {fact.relation!r} is not a span of a document"
-    return ""
-
-
-# -------------------------------------------------------------------------------------------------------------- names
-
-
-class _Token(Struct, frozen=True):
-    word: str
-    start: int
-    end: int
-
-
-def _tokens(text: str) -> list[_Token]:
-    """The words of a text as answers are compared: without case, accents, punctuation, articles, possessive endings."""
-    found = []
-    for match in _CHUNK.finditer(text):
-        word = normalise_answer(fold(_DECIMAL.sub("point", _POSSESSIVE.sub("", match.group()))))
-        if word := "".join(character for character in word if character.isalnum()):
-            found.append(_Token(word, match.start(), match.start() + len(match.group().rstrip(_PUNCTUATION))))
-    return found
-
-
-def _words(text: str) -> Words:
-    return tuple(token.word for token in _tokens(text))
-
-
-class _Names:
-    """Every name and value that the facts of a question hold, to be found in text; the longest counts."""
-
-    def __init__(self, facts: Sequence[KnownFact]) -> None:
-        self._by_first: dict[str, list[Words]] = {}
-        known = {_words(name) for fact in facts for name in (*fact.names, *fact.answers)}
-        for words in sorted(known - {()}, key=lambda words: (-len(words), words)):
-            self._by_first.setdefault(words[0], []).append(words)
-
-    def find(self, text: str) -> frozenset[Words]:
-        """Those that stand in the text, and not as a part of a longer name, known or capitalised."""
-        return self.sort(text)[0]
-
-    def sort(self, text: str) -> tuple[frozenset[Words], frozenset[Words]]:
-        """Those that `find` finds, and those that it leaves out because a capitalised name goes on."""
-        tokens = _tokens(text)
-        matches: list[tuple[Words, int, int]] = []
-        at = 0
-        while at < len(tokens):
-            words = self._longest(tokens, at)
-            if words is None:
-                at += 1
-                continue
-            matches.append((words, tokens[at].start, tokens[at + len(words) - 1].end))
-            at += len(words)
-        goes_on = _find_longer(text, [(start, end) for _, start, end in matches])
-        longer = frozenset(words for words, start, end in matches if (start, end) in goes_on)
-        return frozenset(words for words, _, _ in matches) - longer, longer
-
-    def _longest(self, tokens: Sequence[_Token], at: int) -> Words | None:
-        for words in self._by_first.get(tokens[at].word, ()):
-            if tuple(token.word for token in tokens[at : at + len(words)]) == words:
-                return words
-        return None
-
-
-def _find_longer(text: str, spans: Sequence[tuple[int, int]]) -> set[tuple[int, int]]:
-    """Those of the spans that are parts of longer names. What another span covers does not make a name longer."""
-    covered, unfinished = bytearray(len(text)), bytearray(len(text))  # a byte a character, so that this is linear
-    for start, end in spans:
-        covered[start:end] = b"\1" * (end - start)
-    for first, last in name_runs(text):
-        if any(not covered[at] and text[at].isalnum() for at in range(first, last)):
-            unfinished[first:last] = b"\1" * (last - first)
-    found = set()
-    for start, end in spans:
-        epithet = _EPITHET.match(text, end)
-        if (
-            1 in unfinished[start:end]
-            or (text[start].isupper() and _ORDINAL.search(text[max(0, start - 20) : start]))
-            or (text[start].isupper() and epithet and not covered[epithet.end()])
-        ):
-            found.add((start, end))
-    return found
-
-
 # ------------------------------------------------------------------------------------------------------------ telling
 
 
@@ -242,9 +97,9 @@ class _Known:
 
     def __init__(self, line: ReportLine) -> None:
         self.line = line
-        self.names = _Names(line.facts)
-        self.of_subject = [frozenset(map(_words, fact.names)) for fact in line.facts]
-        self.of_object = [frozenset(map(_words, fact.answers)) for fact in line.facts]
+        self.names = KnownNames(line.facts)
+        self.of_subject = [frozenset(map(split_words, fact.names)) for fact in line.facts]
+        self.of_object = [frozenset(map(split_words, fact.answers)) for fact in line.facts]
         self.twins = [self._find_twins(place) for place in range(len(line.facts))]
         self.of_subjects: frozenset[Words] = frozenset().union(*self.of_subject)
         self.ordinary: frozenset[str] = frozenset().union(
@@ -467,7 +322,7 @@ def label_citations(report: Report, line: ReportLine, knowing: Knowing) -> dict[
                 continue
             if any(proves([passage], line.facts[number]) for number in numbers):
                 found[place, citation] = True
-            elif place not in proven and _object_words(numbers, known).isdisjoint(_words(passage.titled_text)):
+            elif place not in proven and _object_words(numbers, known).isdisjoint(split_words(passage.titled_text)):
                 found[place, citation] = False
     return found
 

@@ -31,6 +31,7 @@ from quaere.evaluation.citing import (
     valid_share,
 )
 from quaere.evaluation.criteria import SCALE, Criteria, weighted_mean
+from quaere.evaluation.factbook import FactBook
 from quaere.evaluation.grading import Grader, ModelGrader, ProxyGrader, Submission
 from quaere.evaluation.intervals import (
     Interval,
@@ -39,7 +40,7 @@ from quaere.evaluation.intervals import (
     ratio_interval,
     smallest_difference,
 )
-from quaere.evaluation.knowing import FactBook, JudgeTruth, Knowing, judge_truth, know_report, label_citations
+from quaere.evaluation.knowing import JudgeTruth, Knowing, judge_truth, know_report, label_citations
 from quaere.evaluation.probing import JudgeAgreement
 from quaere.records import Report, ReportTask
 from quaere.rollout.policy import Policy
