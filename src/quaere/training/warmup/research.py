@@ -49,6 +49,7 @@ from quaere.worlds.openquestions import OpenGold, ask_open_questions
 
 MIN_SEARCHES, MAX_SEARCHES = 2, 4
 MIN_REPORTS, MAX_REPORTS = 2, 8
+_FULL_PERCENT = 50  # of the assessments show as many as they may: as in training, and the hardest to keep in form
 MAX_SCORES = 32  # of all reports and dimensions together, so that an assessment stays short
 _RUBRIC_PERCENT = 60  # of the reports that are told by what they will be judged
 _SOUND_PERCENT = 30
@@ -124,7 +125,7 @@ class Research:
     # ---------------------------------------------------------------------------------------------- assessments
 
     def _assessment(self, gold: OpenGold, dice: Dice) -> Attempt:
-        num_reports = dice.between(MIN_REPORTS, MAX_REPORTS)
+        num_reports = MAX_REPORTS if dice.chance(_FULL_PERCENT) else dice.between(MIN_REPORTS, MAX_REPORTS)
         harness, rubric = _any_rubric(gold.kind, dice, max_k=min(6, MAX_SCORES // num_reports))
         drafts, reports = [], []
         for _ in range(num_reports):
