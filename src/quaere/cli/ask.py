@@ -10,11 +10,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from quaere.errors import BadInput, SamplingFailed
-from quaere.policies.native.device import Precision
+from quaere.cli.asking import (
+    LIMITS,
+    add_asked,
+    add_sampling,
+    asked_settings,
+    check_numbers,
+    check_reachable,
+    complain_if_all_failed,
+    episode_setting,
+    open_model,
+    read_asked,
+)
 from quaere.training.settings import PROTOCOLS
 
 if TYPE_CHECKING:
@@ -29,22 +38,11 @@ if TYPE_CHECKING:
     from quaere.search.searcher import Searcher
     from quaere.training.exporting import Notes
 
-DEFAULT_MODEL = "smollm2-135m"
-LIMITS = ("max_turns", "topk", "turn_tokens", "sequence_tokens")
-
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `ask` to the command line."""
     parser = commands.add_parser("ask", help="let a model answer questions by searching an index")
-    parser.add_argument("question", nargs="?", help="the question; or give --questions FILE")
-    parser.add_argument("--questions", type=Path, metavar="FILE", help="JSONL file of questions to answer, one a line")
-    parser.add_argument("--limit", type=int, metavar="N", help="answer only the first N questions of the file")
-    parser.add_argument("--index", required=True, metavar="DIR|URL", help="index directory, or URL of a search server")
-    parser.add_argument(
-        "--model",
-        default=DEFAULT_MODEL,
-        help=f"catalogue name, directory, hub id, or openai:MODEL@BASE_URL (default: {DEFAULT_MODEL})",
-    )
+    add_asked(parser)
     parser.add_argument(
         "--guided",
         action=argparse.BooleanOptionalAction,
@@ -67,12 +65,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     limits.add_argument("--topk", type=int, metavar="N", help="passages per search (3)")
     limits.add_argument("--turn-tokens", type=int, metavar="N", help="tokens per turn (256)")
     limits.add_argument("--sequence-tokens", type=int, metavar="N", help="tokens in all (4096; evalact: 16384)")
-    sampling = parser.add_argument_group("sampling")
-    sampling.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default)")
-    sampling.add_argument("--seed", type=int, default=0)
-    sampling.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    sampling.add_argument("--dtype", choices=get_args(Precision), default="auto")
-    parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
+    add_sampling(parser)
     parser.add_argument("--show", action="store_true", help="with --questions: also print the first episode in full")
     parser.add_argument("--json", action="store_true", help="print JSON, one object per question")
     parser.set_defaults(run=run)
@@ -82,50 +75,22 @@ def run(args: argparse.Namespace) -> None:
     """Answer one question in full view, or many of a file with a table at the end."""
     from quaere.search.searcher import open_searcher
 
-    questions = _questions(args)
+    questions = read_asked(args, "ask")
     check_numbers(args)
     searcher = open_searcher(args.index)
     asyncio.run(_ask(args, questions, searcher))
-
-
-def _questions(args: argparse.Namespace) -> list[Question]:
-    from quaere.records import Question
-    from quaere.rollout.questions import read_questions
-
-    if (args.question is None) == (args.questions is None):
-        raise BadInput("give one question, or --questions FILE", hint='quaere ask "your question" --index DIR')
-    if args.questions is not None:
-        return read_questions(args.questions, args.limit)
-    if not args.question.strip():
-        raise BadInput("the question is empty", hint='quaere ask "your question" --index DIR')
-    return [Question(id="ask", text=args.question)]
-
-
-def check_numbers(args: argparse.Namespace) -> None:
-    """Refuse limits below 1 and a temperature below 0."""
-    for name in (*LIMITS, "limit"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {value}")
-    if args.temperature < 0:
-        raise BadInput(f"--temperature must be 0 or more, not {args.temperature}")
 
 
 async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Searcher) -> None:
     from rich.console import Console
 
     from quaere.runs import Run, runs_root
-    from quaere.search.client import SearchClient
 
     quiet = Console(stderr=True, highlight=False)
-    if isinstance(searcher, SearchClient):
-        await searcher.health()  # an unreachable server is said now, not after the model is loaded
+    await check_reachable(searcher)
     protocol, limits = _arrange(args)
     policy = open_model(args, quiet)
-    hidden = ("run", "runs", "json", "show", "questions")
-    settings = {name: value for name, value in vars(args).items() if name not in hidden}
-    settings |= {name: getattr(limits, name) for name in LIMITS}
-    settings |= {"solver_protocol": protocol.name, "questions": str(args.questions) if args.questions else None}
+    settings = asked_settings(args, limits, hidden=("show",)) | {"solver_protocol": protocol.name}
     try:
         with Run.start(runs_root(args.runs), "ask", settings) as stored:
             if len(questions) == 1 and args.question:
@@ -135,24 +100,6 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
     finally:
         await searcher.close()
         await policy.stop()
-
-
-def open_model(args: argparse.Namespace, quiet: Console) -> Policy:
-    """The policy that `--model` names; what is loaded or downloaded is said on the console."""
-    from quaere.rollout.policy import open_policy
-
-    def report(line: str) -> None:
-        quiet.print(line, style="dim", markup=False)
-
-    report(f"loading {args.model}")
-    return open_policy(args.model, device=args.device, dtype=args.dtype, report=report)
-
-
-def _setting(args: argparse.Namespace, limits: Limits) -> dict[str, Any]:
-    """What every episode of this call has in common."""
-    from quaere.policies.sampler import SamplingParams
-
-    return {"limits": limits, "params": SamplingParams(temperature=args.temperature), "seed": args.seed}
 
 
 def _arrange(args: argparse.Namespace) -> tuple[Protocol, Limits]:
@@ -216,7 +163,7 @@ async def _ask_one(
     console = Console(highlight=False)
     show = None if args.json else lambda turn: console.print(render_turn(turn))
     evidence = getattr(protocol, "evidence", False)
-    setting = _setting(args, limits)
+    setting = episode_setting(args, limits)
     episode = await run_episode(policy, protocol, searcher, SolveTask(question), on_turn=show, **setting)
     stored.add_episode(episode)
     if args.json:
@@ -252,7 +199,7 @@ async def _ask_many(
     shown: dict[str, Any] = {"console": quiet, "disable": not sys.stderr.isatty(), "transient": True}
     with Progress(TextColumn("answering"), *done, *left, **shown) as progress:
         bar = progress.add_task("answering", total=len(jobs))
-        async for episode in run_many(policy, jobs, searcher, **_setting(args, limits)):
+        async for episode in run_many(policy, jobs, searcher, **episode_setting(args, limits)):
             stored.add_episode(episode, _scores(episode))
             episodes.append(episode)
             progress.advance(bar)
@@ -261,13 +208,6 @@ async def _ask_many(
     if not args.json:
         _print_table(episodes, stored, show_first=args.show, evidence=evidence)
     complain_if_all_failed(episodes)
-
-
-def complain_if_all_failed(episodes: list[Episode]) -> None:
-    """When no episode got anywhere, say why once; the episodes are stored all the same."""
-    failures = [episode.turns[-1].failure for episode in episodes if episode.end == "failed"]
-    if len(failures) == len(episodes) and failures[0]:
-        raise SamplingFailed(failures[0].message)
 
 
 def _scores(episode: Episode) -> dict[str, float]:

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
     from quaere.evaluation.intervals import Interval
     from quaere.evaluation.knowing import JudgeTruth
-    from quaere.evaluation.probing import Agreed, JudgeAgreement
+    from quaere.evaluation.probing import JudgeAgreement
     from quaere.evaluation.reporting import Measure, ReportDifference, ReportEvaluation
+    from quaere.evaluation.validating import Agreement
 
 _LEGEND = (
     "in brackets the 95 % interval, in parentheses the smallest difference the sample could have shown (80 % power)"
@@ -74,7 +75,7 @@ def print_agreement(judge: str, agreement: JudgeAgreement) -> None:
     console.print()
 
 
-def _agreement_table(title: str, summary: dict[str, Interval], kinds: tuple[Agreed, ...]) -> Table:
+def _agreement_table(title: str, summary: dict[str, Interval], kinds: tuple[Agreement, ...]) -> Table:
     table = _plain_table(title, "right %", "of")
     for name, share in (summary | {f"  {one.kind}": one.right for one in kinds}).items():
         table.add_row(*_cells(name, _percent(share), str(share.num)))

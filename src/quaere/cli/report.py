@@ -10,11 +10,20 @@ import argparse
 import asyncio
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from quaere.cli.ask import DEFAULT_MODEL, LIMITS, check_numbers, complain_if_all_failed, open_model
-from quaere.errors import BadInput
-from quaere.policies.native.device import Precision
+from quaere.cli.asking import (
+    LIMITS,
+    add_asked,
+    add_sampling,
+    asked_settings,
+    check_numbers,
+    check_reachable,
+    complain_if_all_failed,
+    episode_setting,
+    open_model,
+    read_asked,
+)
 
 if TYPE_CHECKING:
     from quaere.chat.reports import ReportWriter
@@ -31,15 +40,7 @@ _RECIPES = ("score", "report-grpo", "report-dpo")  # a model trained by one of t
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `report` to the command line."""
     parser = commands.add_parser("report", help="let a model write a cited report by searching an index")
-    parser.add_argument("question", nargs="?", help="what the report is about; or give --questions FILE")
-    parser.add_argument("--questions", type=Path, metavar="FILE", help="JSONL file of questions, one report for each")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions of the file")
-    parser.add_argument("--index", required=True, metavar="DIR|URL", help="index directory, or URL of a search server")
-    parser.add_argument(
-        "--model",
-        default=DEFAULT_MODEL,
-        help=f"catalogue name, directory, hub id, or openai:MODEL@BASE_URL (default: {DEFAULT_MODEL})",
-    )
+    add_asked(parser)
     parser.add_argument(
         "--out",
         type=Path,
@@ -57,12 +58,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     limits.add_argument("--topk", type=int, metavar="N", help="passages per search (3)")
     limits.add_argument("--turn-tokens", type=int, metavar="N", help="tokens per turn (2048; guided: 128)")
     limits.add_argument("--sequence-tokens", type=int, metavar="N", help="tokens in all (12288; guided: 4096)")
-    sampling = parser.add_argument_group("sampling")
-    sampling.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default)")
-    sampling.add_argument("--seed", type=int, default=0)
-    sampling.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    sampling.add_argument("--dtype", choices=get_args(Precision), default="auto")
-    parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
+    add_sampling(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, one object per question")
     parser.set_defaults(run=run)
 
@@ -72,23 +68,10 @@ def run(args: argparse.Namespace) -> None:
     from quaere.cli.report_files import report_place
     from quaere.search.searcher import open_searcher
 
-    questions = _questions(args)
+    questions = read_asked(args, "report")
     check_numbers(args)
     place = report_place(args.out, len(questions)) if args.out else None
     asyncio.run(_Writing(args, place, open_searcher(args.index)).write(questions))
-
-
-def _questions(args: argparse.Namespace) -> list[Question]:
-    from quaere.records import Question
-    from quaere.rollout.questions import read_questions
-
-    if (args.question is None) == (args.questions is None):
-        raise BadInput("give one question, or --questions FILE", hint='quaere report "your question" --index DIR')
-    if args.questions is not None:
-        return read_questions(args.questions, args.limit)
-    if not args.question.strip():
-        raise BadInput("the question is empty", hint='quaere report "your question" --index DIR')
-    return [Question(id="report", text=args.question)]
 
 
 def _arrange(args: argparse.Namespace) -> tuple[ReportWriter, Limits]:
@@ -130,10 +113,8 @@ class _Writing:
     async def write(self, questions: list[Question]) -> None:
         """Open everything, write every report, and let go of everything."""
         from quaere.runs import Run, runs_root
-        from quaere.search.client import SearchClient
 
-        if isinstance(self.searcher, SearchClient):
-            await self.searcher.health()  # an unreachable server is said now, not after the model is loaded
+        await check_reachable(self.searcher)
         writer, limits = _arrange(self.args)
         policy = open_model(self.args, self.quiet)
         try:
@@ -148,18 +129,8 @@ class _Writing:
         complain_if_all_failed(episodes)
 
     def _settings(self, writer: ReportWriter, limits: Limits) -> dict[str, Any]:
-        hidden = ("run", "runs", "json", "questions", "out")
-        settings = {name: value for name, value in vars(self.args).items() if name not in hidden}
-        settings |= {name: getattr(limits, name) for name in LIMITS}
-        asked = str(self.args.questions) if self.args.questions else None
-        return settings | {"guided": writer.guided, "style": writer.style, "questions": asked}
-
-    def _setting(self, limits: Limits) -> dict[str, Any]:
-        """What every episode of this call has in common."""
-        from quaere.policies.sampler import SamplingParams
-
-        params = SamplingParams(temperature=self.args.temperature)
-        return {"limits": limits, "params": params, "seed": self.args.seed}
+        asked = asked_settings(self.args, limits, hidden=("out",))
+        return asked | {"guided": writer.guided, "style": writer.style}
 
     async def _write_one(
         self, question: Question, policy: Policy, writer: ReportWriter, limits: Limits, stored: Run
@@ -171,7 +142,7 @@ class _Writing:
         from quaere.rollout.episode import run_episode
 
         show = None if self.args.json else lambda turn: self.console.print(render_turn(turn))
-        task, setting = ReportTask(question), self._setting(limits)
+        task, setting = ReportTask(question), episode_setting(self.args, limits)
         episode = await run_episode(policy, writer, self.searcher, task, on_turn=show, **setting)
         report, files = self._keep(episode, stored)
         if not self.args.json:
@@ -194,7 +165,7 @@ class _Writing:
         episodes: list[Episode] = []
         reports: list[Report | None] = []
         with counting("writing", len(jobs), self.quiet) as advance:
-            async for episode in run_many(policy, jobs, self.searcher, **self._setting(limits)):
+            async for episode in run_many(policy, jobs, self.searcher, **episode_setting(self.args, limits)):
                 episodes.append(episode)
                 reports.append(self._keep(episode, stored)[0])
                 advance(count(sum(len(report.citations) for report in reports if report), "citation"))

@@ -18,6 +18,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
+from statistics import fmean
 
 from msgspec import Struct, structs
 
@@ -27,6 +28,7 @@ from quaere.evaluation.criteria import Criteria, general_criteria
 from quaere.evaluation.grading import Grader, Submission
 from quaere.evaluation.intervals import Interval, bootstrap_interval
 from quaere.evaluation.paraphrases import PARAPHRASES
+from quaere.evaluation.validating import Agreement
 from quaere.evaluation.wording import number_runs
 from quaere.records import Passage, Question, Report, Source, Statement
 from quaere.worlds.graph import Entity
@@ -53,16 +55,6 @@ class Probe(Struct, frozen=True):
     supports: bool
 
 
-class Agreed(Struct, frozen=True):
-    """The share of one kind on which the judge was right.
-
-    Agreed(kind="number changed", right=Interval(mean=1.0, low=1.0, high=1.0, num=20))
-    """
-
-    kind: str
-    right: Interval
-
-
 class FreeAgreement(Struct, frozen=True):
     """The same for statements in free words, each with a true and a false one about a passage (`paraphrases.py`).
 
@@ -84,7 +76,7 @@ class CitationAgreement(Struct, frozen=True):
     sensitivity: Interval
     specificity: Interval
     balanced: Interval  # the mean of both: 0.5 is what a judge gets that always says the same
-    by_kind: tuple[Agreed, ...]
+    by_kind: tuple[Agreement, ...]
     num_unread: int
     free: FreeAgreement | None = None
 
@@ -98,7 +90,7 @@ class GradeAgreement(Struct, frozen=True):
     """
 
     preferred: Interval
-    by_kind: tuple[Agreed, ...]
+    by_kind: tuple[Agreement, ...]
     num_unread: int
 
 
@@ -169,7 +161,7 @@ def score_checks(probes: Sequence[Probe], checked: Sequence[Checked]) -> Citatio
         (good if probe.supports else spoiled).setdefault(probe.report, []).append(right)
         by_kind.setdefault(probe.kind, []).append(right)
     both = sorted(good.keys() & spoiled.keys())
-    sensitivity, specificity = [_mean(good[one]) for one in both], [_mean(spoiled[one]) for one in both]
+    sensitivity, specificity = [fmean(good[one]) for one in both], [fmean(spoiled[one]) for one in both]
     return CitationAgreement(
         sensitivity=bootstrap_interval(sensitivity),
         specificity=bootstrap_interval(specificity),
@@ -204,18 +196,14 @@ def _score_pairs(
         by_report.setdefault(number, []).append(right)
         by_kind.setdefault(kind, []).append(right)
     return GradeAgreement(
-        preferred=bootstrap_interval([_mean(values) for values in by_report.values()]),
+        preferred=bootstrap_interval([fmean(values) for values in by_report.values()]),
         by_kind=_agreed(by_kind, SPOILING_TEXT),
         num_unread=sum(one is None for one in overall),
     )
 
 
-def _agreed(by_kind: dict[str, list[float]], order: Sequence[str]) -> tuple[Agreed, ...]:
-    return tuple(Agreed(kind, bootstrap_interval(by_kind[kind])) for kind in order if kind in by_kind)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+def _agreed(by_kind: dict[str, list[float]], order: Sequence[str]) -> tuple[Agreement, ...]:
+    return tuple(Agreement(kind, bootstrap_interval(by_kind[kind])) for kind in order if kind in by_kind)
 
 
 # ------------------------------------------------------------------------------------------------------------- probes

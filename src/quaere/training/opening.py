@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
@@ -14,6 +14,7 @@ from quaere.errors import BadInput
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.device import choose_device
 from quaere.rollout.episode import Limits
+from quaere.runs import Run
 from quaere.search.index import Index, open_index
 from quaere.search.searcher import LocalSearcher, Searcher, open_searcher
 from quaere.training.actors import Actors, open_actors
@@ -21,7 +22,15 @@ from quaere.training.estimate import estimate_run
 from quaere.training.exporting import find_notes
 from quaere.training.learner import LearnerSettings
 from quaere.training.reporting import Reporter
-from quaere.training.settings import AdapterSettings, EngineSettings, SamplingSettings, SearchSettings
+from quaere.training.settings import (
+    AdapterSettings,
+    CheckpointSettings,
+    EngineSettings,
+    HealthSettings,
+    SamplingSettings,
+    SearchSettings,
+)
+from quaere.training.trainingrun import Memory, TrainingRun
 
 
 class RunConfig(Protocol):
@@ -72,6 +81,16 @@ class RunConfig(Protocol):
         """What to do about searches that fail."""
         ...
 
+    @property
+    def checkpoints(self) -> CheckpointSettings:
+        """When it is saved."""
+        ...
+
+    @property
+    def health(self) -> HealthSettings:
+        """When it counts as collapsed."""
+        ...
+
 
 class Learning(Protocol):
     """A phase in which something learns."""
@@ -120,6 +139,30 @@ async def open_run(config: RunConfig, roles: Sequence[str], reporter: Reporter) 
             await actors.policy.stop()
     finally:
         await searcher.close()
+
+
+def open_training(
+    config: RunConfig,
+    store: Run,
+    actors: Actors,
+    reporter: Reporter,
+    num_steps: int,
+    *,
+    read_document: Callable[[str], str] | None = None,
+    memory: Memory | None = None,
+) -> TrainingRun:
+    """What surrounds the steps of a run of this config."""
+    return TrainingRun(
+        store,
+        actors,
+        checkpoints=config.checkpoints,
+        health=config.health,
+        reporter=reporter,
+        num_steps=num_steps,
+        seed=config.seed,
+        read_document=read_document,
+        memory=memory,
+    )
 
 
 def check_openable(config: RunConfig, recipe: str, dialects: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ from quaere.records import Question
 from quaere.rollout.questions import read_questions
 from quaere.runs import Run, find_run, runs_root
 from quaere.training.bounds import check_least, check_run, check_solver
-from quaere.training.opening import check_openable, open_run, plan_memory
+from quaere.training.opening import check_openable, open_run, open_training, plan_memory
 from quaere.training.phases.playing import Stage
 from quaere.training.phases.selecting import as_questions
 from quaere.training.phases.solving import Solver, SolverConfig, practise
@@ -215,15 +215,7 @@ async def open_practice(config: PracticeConfig, store: Run, reporter: Reporter) 
     """Open everything a run on given questions needs, and close it behind whoever used it."""
     questions = read_questions(store.path / QUESTIONS)
     async with open_run(config, ROLES, reporter) as opened:
-        training = TrainingRun(
-            store,
-            opened.actors,
-            checkpoints=config.checkpoints,
-            health=config.health,
-            reporter=reporter,
-            num_steps=count_steps(config, len(questions)),
-            seed=config.seed,
-        )
+        training = open_training(config, store, opened.actors, reporter, count_steps(config, len(questions)))
         yield Practice(config, training, Stage(opened.actors, opened.searcher), questions)
 
 

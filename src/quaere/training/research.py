@@ -28,7 +28,7 @@ from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
 from quaere.training.bounds import check_least, check_phase, check_run
 from quaere.training.learner import LearnerSettings
-from quaere.training.opening import check_openable, open_run, plan_memory
+from quaere.training.opening import check_openable, open_run, open_training, plan_memory
 from quaere.training.phases.assessing import Evaluating
 from quaere.training.phases.playing import Stage
 from quaere.training.phases.selecting import draw_questions
@@ -254,16 +254,7 @@ async def open_research(
     """Open everything a run on open questions needs, and close it behind whoever used it."""
     questions = read_questions(store.path / QUESTIONS)
     async with open_run(config, roles, reporter) as opened:
-        training = TrainingRun(
-            store,
-            opened.actors,
-            checkpoints=config.checkpoints,
-            health=config.health,
-            reporter=reporter,
-            num_steps=config.solver.steps,
-            seed=config.seed,
-            memory=memory,
-        )
+        training = open_training(config, store, opened.actors, reporter, config.solver.steps, memory=memory)
         yield Research(config, training, Stage(opened.actors, opened.searcher), questions)
 
 

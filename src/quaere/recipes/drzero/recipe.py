@@ -9,24 +9,16 @@ from quaere.recipes.drzero.train import ROLES, count_batches, count_candidates, 
 from quaere.recipes.registry import Recipe
 from quaere.runs import Run
 from quaere.training.estimate import estimate_rollouts
-from quaere.training.opening import check_openable, open_run, plan_memory
+from quaere.training.opening import check_openable, open_run, open_training, plan_memory
 from quaere.training.protocols import solver_dialect
 from quaere.training.reporting import Reporter
-from quaere.training.trainingrun import TrainingRun
 
 
 async def train(config: DrZeroConfig, store: Run, reporter: Reporter) -> None:
     """Train from wherever the run stands, and close everything behind it."""
     async with open_run(config, ROLES, reporter) as opened:
-        training = TrainingRun(
-            store,
-            opened.actors,
-            checkpoints=config.checkpoints,
-            health=config.health,
-            reporter=reporter,
-            num_steps=count_steps(config),
-            seed=config.seed,
-            read_document=opened.index.document,
+        training = open_training(
+            config, store, opened.actors, reporter, count_steps(config), read_document=opened.index.document
         )
         await evolve(config, training, opened.index, opened.searcher)
 

@@ -26,7 +26,7 @@ from quaere.recipes.registry import Recipe
 from quaere.rollout.policy import ChatPolicy
 from quaere.rollout.questions import read_questions
 from quaere.runs import Run
-from quaere.training.opening import Opened, check_openable, open_run
+from quaere.training.opening import Opened, check_openable, open_run, open_training
 from quaere.training.phases.drawing import Passages
 from quaere.training.phases.verifying import open_hosted
 from quaere.training.protocols import solver_dialect
@@ -34,7 +34,6 @@ from quaere.training.reporting import Reporter
 from quaere.training.selector.clusters import sklearn_missing
 from quaere.training.selector.embeddings import embed_index
 from quaere.training.selector.selector import Selector
-from quaere.training.trainingrun import TrainingRun
 
 
 async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
@@ -42,14 +41,12 @@ async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
     async with open_run(config, ROLES, reporter) as opened, _open_scorer(config) as scorer:
         selector = _open_selector(config, opened, store)
         first, second = await _open_shards(config, opened, selector)
-        training = TrainingRun(
+        training = open_training(
+            config,
             store,
             opened.actors,
-            checkpoints=config.checkpoints,
-            health=config.health,
-            reporter=reporter,
-            num_steps=count_steps(config),
-            seed=config.seed,
+            reporter,
+            count_steps(config),
             # A search server may have documents of its own, whose text is not at hand.
             read_document=None if config.search_url else opened.index.document,
             memory=selector,

@@ -1,0 +1,111 @@
+"""What `quaere ask` and `quaere report` have in common: who is asked what, over which documents, how it is drawn."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from quaere.errors import BadInput, SamplingFailed
+from quaere.policies.native.device import Precision
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from quaere.records import Episode, Question
+    from quaere.rollout.episode import Limits
+    from quaere.rollout.policy import Policy
+    from quaere.search.searcher import Searcher
+
+DEFAULT_MODEL = "smollm2-135m"
+LIMITS = ("max_turns", "topk", "turn_tokens", "sequence_tokens")
+
+
+def add_asked(parser: argparse.ArgumentParser) -> None:
+    """The question or a file of them, the documents, the model."""
+    parser.add_argument("question", nargs="?", help="the question; or give --questions FILE")
+    parser.add_argument("--questions", type=Path, metavar="FILE", help="JSONL file of questions, one a line")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions of the file")
+    parser.add_argument("--index", required=True, metavar="DIR|URL", help="index directory, or URL of a search server")
+    parser.add_argument(
+        "--model",
+        default=DEFAULT_MODEL,
+        help=f"catalogue name, directory, hub id, or openai:MODEL@BASE_URL (default: {DEFAULT_MODEL})",
+    )
+
+
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    """How it is drawn, and where the episodes go."""
+    sampling = parser.add_argument_group("sampling")
+    sampling.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default)")
+    sampling.add_argument("--seed", type=int, default=0)
+    sampling.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    sampling.add_argument("--dtype", choices=get_args(Precision), default="auto")
+    parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
+
+
+def read_asked(args: argparse.Namespace, command: str) -> list[Question]:
+    """The question of the command line, or those of the file."""
+    from quaere.records import Question
+    from quaere.rollout.questions import read_questions
+
+    hint = f'quaere {command} "your question" --index DIR'
+    if (args.question is None) == (args.questions is None):
+        raise BadInput("give one question, or --questions FILE", hint=hint)
+    if args.questions is not None:
+        return read_questions(args.questions, args.limit)
+    if not args.question.strip():
+        raise BadInput("the question is empty", hint=hint)
+    return [Question(id=command, text=args.question)]
+
+
+def check_numbers(args: argparse.Namespace) -> None:
+    """Refuse limits below 1 and a temperature below 0."""
+    for name in (*LIMITS, "limit"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    if args.temperature < 0:
+        raise BadInput(f"--temperature must be 0 or more, not {args.temperature}")
+
+
+async def check_reachable(searcher: Searcher) -> None:
+    """An unreachable search server is said now, not after the model is loaded."""
+    from quaere.search.client import SearchClient
+
+    if isinstance(searcher, SearchClient):
+        await searcher.health()
+
+
+def open_model(args: argparse.Namespace, quiet: Console) -> Policy:
+    """The policy that `--model` names; what is loaded or downloaded is said on the console."""
+    from quaere.rollout.policy import open_policy
+
+    def report(line: str) -> None:
+        quiet.print(line, style="dim", markup=False)
+
+    report(f"loading {args.model}")
+    return open_policy(args.model, device=args.device, dtype=args.dtype, report=report)
+
+
+def asked_settings(args: argparse.Namespace, limits: Limits, *, hidden: Collection[str]) -> dict[str, Any]:
+    """What a run remembers of the call, less what is of no interest afterwards."""
+    left_out = {"run", "runs", "json", "questions", *hidden}
+    settings = {name: value for name, value in vars(args).items() if name not in left_out}
+    settings |= {name: getattr(limits, name) for name in LIMITS}
+    return settings | {"questions": str(args.questions) if args.questions else None}
+
+
+def episode_setting(args: argparse.Namespace, limits: Limits) -> dict[str, Any]:
+    """What every episode of this call has in common."""
+    from quaere.policies.sampler import SamplingParams
+
+    return {"limits": limits, "params": SamplingParams(temperature=args.temperature), "seed": args.seed}
+
+
+def complain_if_all_failed(episodes: list[Episode]) -> None:
+    """When no episode got anywhere, say why once; the episodes are stored all the same."""
+    failures = [episode.turns[-1].failure for episode in episodes if episode.end == "failed"]
+    if len(failures) == len(episodes) and failures[0]:
+        raise SamplingFailed(failures[0].message)
