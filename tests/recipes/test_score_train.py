@@ -282,6 +282,18 @@ def test_the_evaluator_learns_at_its_own_rate_and_every_so_often(play):
     assert 0 < run.metrics_at(1)["evaluator/baseline"] != run.metrics_at(2)["evaluator/baseline"]
 
 
+@pytest.mark.parametrize(("moments", "sets"), [("shared", {""}), ("own", {"", "evaluator"})])
+def test_each_role_has_moments_of_its_own_if_so_wished(play, moments, sets):
+    from safetensors.torch import load_file
+
+    from quaere.training.checkpoints import find_checkpoints
+
+    run = play("score", f"evaluator.moments={moments}")
+    assert "gradient/norm" in run.metrics_at(2) and "evaluator/gradient_norm" in run.metrics_at(2)
+    saved = load_file(find_checkpoints(run.path / "checkpoints")[-1].path / "optimizer.safetensors")
+    assert {name.rpartition("/")[0] for name in saved if name != "num_steps"} == sets
+
+
 def test_a_fixed_rubric_is_never_asked_for(play):
     run = play("score", "fixed_rubric=factuality, insight 0.3")
     assert not rows(run, "rubric-chooser") and "evaluator/advantage" not in run.metrics_at(1)

@@ -86,6 +86,19 @@ def test_gradients_and_moments_are_what_the_optimizer_holds(rank):
     assert found.moments == num_bytes(moments)
 
 
+def test_what_is_sampled_and_not_learned_from_takes_keys_and_values_and_each_objective_its_moments():
+    config = tiny.model("llama").config
+    shared = {"adapter": AdapterSettings(rank=4), "engine": EngineSettings(max_rows=4), "learner": LearnerSettings()}
+
+    def memory(tokens, **rest):
+        return estimate_run(config, **shared, sequence_tokens=tokens, device="cpu", **rest).memory
+
+    short, long, both = memory(512), memory(2048), memory(512, sampled_tokens=2048, num_moments=2)
+    assert both.kv_cache == long.kv_cache > short.kv_cache
+    assert both.activations == short.activations
+    assert both.moments == 2 * short.moments
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(("max_rows", "num_tokens"), [(4, 512), (5, 500), (6, 513)])
 def test_keys_and_values_are_what_the_engine_reserves(family, max_rows, num_tokens):

@@ -112,11 +112,14 @@ def estimate_run(
     sequence_tokens: int,
     device: Device,
     num_roles: int = 2,
+    sampled_tokens: int = 0,
+    num_moments: int = 1,
 ) -> RunEstimate:
     """What training `num_roles` roles of a model, one at a time, will need.
 
     `model` is a folder with a Hugging Face `config.json`, or such a config itself. `sequence_tokens` is the longest
-    episode any role may play.
+    episode that is learned from, `sampled_tokens` one that is not, if that is longer. `num_moments` sets of Adam's
+    moments are kept.
 
         estimate_run("models/smollm2-135m", adapter=AdapterSettings(rank=16), engine=EngineSettings(max_rows=64),
                      learner=LearnerSettings(), sequence_tokens=4096, device="cuda").memory.total
@@ -134,10 +137,10 @@ def estimate_run(
         adapters=num_trainable * _FLOAT32 * num_roles if has_adapters else 0,
         reference=num_parameters * _FLOAT32 if learner.needs_reference and not has_adapters else 0,
         gradients=num_trainable * _FLOAT32,
-        moments=0 if is_offloaded else num_trainable * _FLOAT32 * 2,
+        moments=0 if is_offloaded else num_trainable * _FLOAT32 * 2 * num_moments,
         cast_weights=num_parameters * 2 if device == "cuda" and base_bytes == _FLOAT32 else 0,
         sampling_copy=num_parameters * sampling_bytes,
-        kv_cache=_kv_numbers(shape, engine.max_rows, sequence_tokens) * sampling_bytes,
+        kv_cache=_kv_numbers(shape, engine.max_rows, max(sequence_tokens, sampled_tokens)) * sampling_bytes,
         logits=_logits_bytes(shape),
         activations=_activation_bytes(shape, learner, sequence_tokens, base_bytes, _NUM_BYTES[usual]),
     )

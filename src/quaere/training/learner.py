@@ -107,13 +107,8 @@ class Learner:
             self._switch_checkpointing_on()
         self.device = next(self.model.parameters()).device
         self.parameters = trainable_weights(self.model, adapter)
-        self.optimizer = make_optimizer(
-            self.parameters,
-            offload=settings.offload_optimizer,
-            lr=settings.learning_rate,
-            betas=settings.betas,
-            weight_decay=settings.weight_decay,
-        )
+        self.optimizer = self._make_optimizer()
+        self._further: dict[str, torch.optim.Optimizer] = {}  # by the names of their moments
         self.num_steps = 0
         self.reference: Any = None
         if settings.needs_reference and not adapter:  # with an adapter, the model without it is the reference
@@ -125,13 +120,17 @@ class Learner:
 
     # ------------------------------------------------------------------------------------------------------- one step
 
-    def step(self, samples: Sequence[Sample], how: LearnerSettings | None = None) -> dict[str, float]:
+    def step(
+        self, samples: Sequence[Sample], how: LearnerSettings | None = None, *, moments: str = ""
+    ) -> dict[str, float]:
         """Learn from these samples; returns what was measured on the way.
 
         With `how`, its loss, KL and learning rate are used instead of the learner's own: a further update by another
-        objective, with the same optimizer and at the same place in the schedule.
+        objective, at the same place in the schedule. It may have `moments` of its own, by any name; in one set for
+        both, the objective with the larger gradients sets the size of the other's steps too.
         """
         settings = how or self.settings
+        optimizer = self._optimizer(moments)
         _refuse_unusable(samples)
         self._activate()
         denominator = sum(count_terms(torch.tensor([one.loss_mask]), settings.aggregation) for one in samples)
@@ -144,7 +143,7 @@ class Learner:
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, settings.max_grad_norm)
         totals = _read(measured, norm)
         self._refuse_non_finite(totals)
-        rate = self._update(settings.learning_rate, moves_on=how is None)
+        rate = self._update(optimizer, settings.learning_rate, moves_on=how is None)
         num_tokens = sum(len(batch.targets_N) for batch in batches)
         # Losses were divided by the whole batch's count already; the others are sums over tokens, or stand for all.
         means = ("policy/entropy", "policy/clip_fraction", "mismatch/mean")
@@ -185,27 +184,50 @@ class Learner:
         """Write the optimizer's moments and the place in the schedule."""
         from safetensors.torch import save_file
 
-        moments = {
-            f"{number}.{name}": value.detach().cpu()
-            for number, state in self.optimizer.state_dict()["state"].items()
+        saved = {
+            f"{moments}/{number}.{name}": value.detach().cpu()
+            for moments, optimizer in {"": self.optimizer, **self._further}.items()
+            for number, state in optimizer.state_dict()["state"].items()
             for name, value in state.items()
         }
-        moments["num_steps"] = torch.tensor(self.num_steps)
-        save_file(moments, folder / OPTIMIZER_FILE)
+        saved["num_steps"] = torch.tensor(self.num_steps)
+        save_file(saved, folder / OPTIMIZER_FILE)
 
     def load_optimizer(self, folder: Path) -> None:
         """Read what `save_optimizer` wrote."""
         from safetensors.torch import load_file
 
-        moments = load_file(folder / OPTIMIZER_FILE)
-        self.num_steps = int(moments.pop("num_steps"))
-        state: dict[int, dict[str, Tensor]] = {}
-        for key, value in moments.items():
-            number, name = key.split(".", 1)
-            state.setdefault(int(number), {})[name] = value
-        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
+        saved = load_file(folder / OPTIMIZER_FILE)
+        self.num_steps = int(saved.pop("num_steps"))
+        self._further.clear()
+        states: dict[str, dict[int, dict[str, Tensor]]] = {"": {}}
+        for key, value in saved.items():
+            moments, _, place = key.rpartition("/")
+            number, name = place.split(".", 1)
+            states.setdefault(moments, {}).setdefault(int(number), {})[name] = value
+        for moments, state in states.items():
+            optimizer = self._optimizer(moments)
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
     # -------------------------------------------------------------------------------------------------------- details
+
+    def _make_optimizer(self) -> torch.optim.Optimizer:
+        settings = self.settings
+        return make_optimizer(
+            self.parameters,
+            offload=settings.offload_optimizer,
+            lr=settings.learning_rate,
+            betas=settings.betas,
+            weight_decay=settings.weight_decay,
+        )
+
+    def _optimizer(self, moments: str) -> torch.optim.Optimizer:
+        """The one with these moments, from their first use on."""
+        if not moments:
+            return self.optimizer
+        if moments not in self._further:
+            self._further[moments] = self._make_optimizer()
+        return self._further[moments]
 
     def _split(self, samples: Sequence[Sample]) -> Iterator[MicroBatch]:
         # A GPU's kernel for many sequences knows no prompt that several of them share.
@@ -278,13 +300,13 @@ class Learner:
                 self.optimizer.zero_grad(set_to_none=True)
                 raise TrainingStopped(f"{cause}; no weight was changed")
 
-    def _update(self, learning_rate: float, *, moves_on: bool) -> float:
+    def _update(self, optimizer: torch.optim.Optimizer, learning_rate: float, *, moves_on: bool) -> float:
         """Take the optimizer's step; returns the rate it was taken at."""
         rate = learning_rate * min(1.0, (self.num_steps + 1) / max(1, self.warmup_steps))
-        for group in self.optimizer.param_groups:
+        for group in optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
         self.num_steps += moves_on
         return rate
 

@@ -202,8 +202,13 @@ def open_documents(config: RunConfig, recipe: str = "drzero") -> Index:
     return open_index(Path(config.index))
 
 
-def plan_memory(config: RunConfig, phases: Sequence[Learning]) -> list[tuple[str, str]]:
-    """What the largest of the phases needs, by the sizes of the model."""
+def plan_memory(
+    config: RunConfig, phases: Sequence[Learning], *, sampled_tokens: int = 0, num_moments: int = 1
+) -> list[tuple[str, str]]:
+    """What the largest of the phases needs, by the sizes of the model.
+
+    `sampled_tokens` is the longest episode that nothing is learned from; `num_moments` sets of moments are kept.
+    """
     device = choose_device(config.engine.device)
     estimates = [
         estimate_run(
@@ -213,6 +218,8 @@ def plan_memory(config: RunConfig, phases: Sequence[Learning]) -> list[tuple[str
             learner=phase.learner,
             sequence_tokens=phase.limits.sequence_tokens,
             device="cuda" if device == "cuda" else "cpu",
+            sampled_tokens=sampled_tokens,
+            num_moments=num_moments,
         )
         for phase in phases
     ]

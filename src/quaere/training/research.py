@@ -258,13 +258,14 @@ async def open_research(
         yield Research(config, training, Stage(opened.actors, opened.searcher), questions)
 
 
-def plan_research(config: ResearchConfig) -> list[tuple[str, str]]:
-    """What would run, and what each step costs at most."""
+def plan_research(config: ResearchConfig, *, has_evaluator: bool, num_moments: int = 1) -> list[tuple[str, str]]:
+    """What would run, and what each step costs at most, with a model that assesses reports or without."""
     questions = read_source(config.questions, answered=False)
     solver = config.solver
     batch, limits = min(solver.batch, len(questions)), solver.writing_limits
     num_reports = batch * solver.attempts
     seen = solver.steps * batch / len(questions)
+    assessed = config.evaluator.limits.sequence_tokens if has_evaluator else 0
     return [
         ("questions", f"{len(questions)}, each seen {seen:.3g} times"),
         (
@@ -273,7 +274,7 @@ def plan_research(config: ResearchConfig) -> list[tuple[str, str]]:
             f"turns and {limits.max_searches} searches; a step writes {num_reports} reports, "
             f"{num_reports * limits.sequence_tokens:,} tokens at most",
         ),
-        *plan_memory(config, (solver,)),
+        *plan_memory(config, (solver,), sampled_tokens=assessed, num_moments=num_moments),
     ]
 
 

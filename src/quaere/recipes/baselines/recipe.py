@@ -48,7 +48,7 @@ def report_protocol(config: ReportGrpoConfig) -> Protocol:
 def plan_reports(config: ReportGrpoConfig) -> list[tuple[str, str]]:
     """What would run, and what each step costs at most."""
     judge = "rules, which read nothing" if config.judge == "checks" else f"{config.model} as it is now, never trained"
-    return [*plan_research(config), ("judge", judge)]
+    return [*plan_research(config, has_evaluator=config.judge == "model"), ("judge", judge)]
 
 
 REPORT_GRPO = Recipe(

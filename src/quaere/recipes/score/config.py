@@ -17,6 +17,7 @@ Each ablation of the paper, and each option it leaves open, is one value here:
     evaluator.tau=2                       so many searches a report, whatever the harness says
     evaluator.passes=2                    every report is assessed twice, in different orders
     evaluator.alpha=0.5                   the evaluator's learning rate, as a share of the solver's
+    evaluator.moments=own                 Adam's moments for its updates alone: they no longer size the solver's steps
     evaluator.every=2                     U: the evaluator learns every second step
     evaluator.beta=0.9                    how slowly its baseline moves
     evaluator.tokens=turn                 it learns from its thoughts too, not from the rubric alone
@@ -58,7 +59,9 @@ class ScoreEvaluatorConfig(EvaluatorConfig, frozen=True, forbid_unknown_fields=T
     """The evaluator's side: it learns to choose rubrics, every `every` steps, at `alpha` times the solver's rate.
 
     `beta` is the decay of its baseline. `tau` is how many searches a report must be looked into with, or it earns
-    nothing. Of a batch, `shown_questions` stand in the prompt for a rubric. `tokens` are those it learns from.
+    nothing. Of a batch, `shown_questions` stand in the prompt for a rubric. `tokens` are those it learns from. With
+    one set of Adam's `moments` for both roles, whoever has the larger gradients sets the size of the other's steps too;
+    with its own, a rubric that was hardly better than usual moves the weights as far as one that was far better.
 
         ScoreEvaluatorConfig(alpha=1.0, beta=0.7, every=1, tau="harness_min_calls")
     """
@@ -68,6 +71,7 @@ class ScoreEvaluatorConfig(EvaluatorConfig, frozen=True, forbid_unknown_fields=T
     beta: float = 0.7
     every: int = 1
     tau: Tau = "harness_min_calls"
+    moments: Literal["shared", "own"] = "shared"
     tokens: Literal["rubric", "turn"] = "rubric"
     shown_questions: int = 8
 

@@ -59,7 +59,9 @@ def plan(config: ScoreConfig) -> list[tuple[str, str]]:
         ),
         ("harness", "never changes" if harness.kind == "none" else f"{harness.kind}, every {harness.every} steps"),
     ]
-    return [*plan_research(config), *lines]
+    # Two objectives on one set of weights, each with moments of its own.
+    num_moments = 2 if len(learns) == 2 and evaluator.moments == "own" else 1
+    return [*plan_research(config, has_evaluator=True, num_moments=num_moments), *lines]
 
 
 def solver_protocol(config: ScoreConfig) -> Protocol:

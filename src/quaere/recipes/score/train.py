@@ -243,10 +243,16 @@ class Score:
         ]
         is_due = not config.frozen and (step.number + 1) % config.every == 0
         if is_due and any(any(sample.advantages) for sample in samples):
-            settings = self.evaluator_settings
-            measured = step.learner.step(samples, None if settings == step.learner.settings else settings)
+            measured = self.learn_rubrics(step, samples)
             step.metrics |= {f"evaluator/{name.replace('/', '_')}": value for name, value in measured.items()}
         return signals
+
+    def learn_rubrics(self, step: Step, samples: Sequence[Sample]) -> dict[str, float]:
+        """The update itself: the step's only one if the solver is frozen, else a further one on the same weights."""
+        if self.config.solver.frozen:
+            return step.learner.step(samples)
+        moments = "evaluator" if self.config.evaluator.moments == "own" else ""
+        return step.learner.step(samples, self.evaluator_settings, moments=moments)
 
     # --------------------------------------------------------------------------------------------- 7: looking back
 
