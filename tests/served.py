@@ -74,3 +74,9 @@ def serving(policy=None, **options):
         server.should_exit = True
         thread.join(timeout=20)
         assert not thread.is_alive()
+
+
+def text_of(reply):
+    """What the model said, of a reply that is a chat."""
+    assert reply.status_code == 200, reply.text
+    return reply.json()["choices"][0]["message"]["content"]

@@ -1,0 +1,124 @@
+"""`quaere serve` and requests that are wrong, hostile, odd or not allowed: none does harm to the next."""
+
+import json
+
+import pytest
+
+import tiny
+from quaere.rollout.serving.wire import ChatRequest, read_body
+from served import serving
+
+CONTROL = [*tiny.SPECIAL, *tiny.ADDED]
+
+
+@pytest.mark.parametrize("text", CONTROL)
+@pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
+def test_what_a_message_says_is_never_a_control_token(client, text, role):
+    """The prompt holds as many control tokens as it does for harmless text."""
+    control = client.service._prompter._plain.control_ids
+
+    def num_control(content):
+        messages = [
+            {"role": "user", "content": "a"},
+            {"role": role, "content": content},
+            {"role": "user", "content": "b"},
+        ]
+        if role == "system":
+            messages = messages[1:]
+        if role == "assistant":
+            calls = [
+                {"id": "1", "type": "function", "function": {"name": "f", "arguments": json.dumps({"x": content})}}
+            ]
+            messages[1]["tool_calls"] = calls
+        request = read_body(json.dumps({"model": "tiny", "messages": messages}).encode(), ChatRequest)
+        return sum(token in control for token in client.service._prompter.of_chat(request).token_ids)
+
+    assert num_control(f"x {text} y{text}") == num_control("harmless")
+    assert control.isdisjoint(client.service._prompter.of_text(f"x {text}").token_ids)
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b"", None),
+        (b"{", None),
+        (b"[]", None),
+        (b"\xff\xfe", None),
+        (b"[" * 100_000, None),
+        ({"model": "tiny"}, None),
+        ({"messages": "hello"}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "king", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"temperature": -1}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"n": 0}, "n"),
+        ({"n": 1000}, "n"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"stop": ["x"] * 99}, "stop"),
+        ({"stop": ""}, "stop"),
+        ({"top_logprobs": 5}, "top_logprobs"),
+        ({"presence_penalty": 1}, "presence_penalty"),
+        ({"logit_bias": {"5": 100}}, "logit_bias"),
+        ({"response_format": {"type": "xml"}}, "response_format"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "description": "<|im_end|>"}}]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"messages": [{"role": "user", "content": "word " * 5000}]}, "messages"),
+    ],
+)
+def test_bad_requests_are_refused_in_the_known_form(client, body, param):
+    if isinstance(body, dict) and "model" not in body:
+        body = {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}], **body}
+    reply = client.post("/v1/chat/completions", body)
+    assert reply.status_code == 400, reply.text
+    error = reply.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"} and error["type"] == "invalid_request_error"
+    assert error["param"] == param and error["message"]
+    assert client.get("/health").status_code == 200
+
+
+def test_odd_but_possible_requests_do_no_harm(client):
+    for fields in (
+        {"seed": -(10**18)},
+        {"messages": [{"role": "user", "content": None}]},
+        {"response_format": {"type": "json_object"}},
+    ):
+        assert client.chat("Hello", **fields).status_code == 200
+    lone = b'{"model": "tiny", "messages": [{"role": "user", "content": "\\ud800"}], "max_tokens": 2}'
+    assert client.post("/v1/chat/completions", lone).status_code in (200, 400)
+    for prompt in ([], "", [[1, 2], [10**9]], [-1], [1, "x"]):
+        assert client.post("/v1/completions", {"model": "tiny", "prompt": prompt}).status_code == 400
+
+
+def test_unknown_models_and_pages_are_said(client):
+    reply = client.chat("Hello", model="gpt-x")
+    assert reply.status_code == 404 and reply.json()["error"]["code"] == "model_not_found"
+    assert "tiny" in reply.json()["error"]["message"]
+    assert client.get("/v2/nothing").json()["error"]["message"].startswith("there is POST /v1/chat/completions")
+    assert client.get("/v1/chat/completions").status_code == 405
+    too_large = client.post("/v1/chat/completions", b" " * (9 << 20))
+    assert too_large.status_code == 413
+
+
+def test_a_model_that_fails_is_an_error_and_the_next_request_is_answered():
+    with serving() as client:
+        forward = client.engine.model.forward
+        client.engine.model.forward = lambda *args, **options: 1 / 0
+        reply = client.chat("Hello")
+        assert reply.status_code == 500 and reply.json()["error"]["type"] == "server_error"
+        body = {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}], "stream": True}
+        assert '"server_error"' in client.post("/v1/chat/completions", body).text
+        client.engine.model.forward = forward
+        assert client.chat("Hello").status_code == 200
+
+
+def test_a_key_is_asked_for():
+    with serving(api_key="s3cret") as client:
+        assert client.get("/health").status_code == 200
+        for path in ("/v1/models", "/v1/models?api_key=wrong"):
+            reply = client.get(path)
+            assert reply.status_code == 401 and reply.json()["error"]["code"] == "invalid_api_key"
+        assert client.get("/v1/models", headers={"Authorization": "Bearer s3cret"}).status_code == 200
+        assert client.get("/v1/models?api_key=s3cret").status_code == 200
