@@ -7,12 +7,12 @@ import pytest
 from quaere.chat.dimensions import POOL
 from quaere.errors import BadInput
 from quaere.recipes.baselines import reports_config
-from quaere.recipes.registry import find_recipe
+from quaere.recipes.registry import RECIPES, find_recipe, writes_reports
 from quaere.recipes.score import config as score_config
 from quaere.recipes.score.config import check_config
 from quaere.records import Rubric, Weight
 from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs, load_config
-from quaere.training.research import parse_rubric
+from quaere.training.research import ResearchConfig, parse_rubric
 
 NAMES = ("score", "report-grpo", "report-dpo")
 
@@ -61,6 +61,13 @@ def test_baselines_write_as_score_does():
         assert (other.solver.batch, other.solver.attempts) == (score.solver.batch, score.solver.attempts)
     assert grpo.solver.learner == score.solver.learner
     assert (dpo.solver.learner.loss, dpo.solver.learner.aggregation) == ("policy_gradient", "token_sum")
+
+
+def test_which_recipes_are_known_to_write_reports():
+    assert tuple(name for name in RECIPES if writes_reports(name)) == NAMES
+    # A recipe whose config is that of a run on open questions must be known as one, whoever adds it.
+    assert tuple(name for name in RECIPES if issubclass(find_recipe(name).schema, ResearchConfig)) == NAMES
+    assert not writes_reports("") and not writes_reports("of another version")
 
 
 ABLATIONS = {

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from quaere.runs import Run
     from quaere.search.searcher import Searcher
 
-_RECIPES = ("score", "report-grpo", "report-dpo")  # a model trained by one of them was taught to write reports
-
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `report` to the command line."""
@@ -80,11 +78,12 @@ def _arrange(args: argparse.Namespace) -> tuple[ReportWriter, Limits]:
 
     from quaere.chat.reports import ReportWriter
     from quaere.policies.catalogue import needs_guide
+    from quaere.recipes.registry import writes_reports
     from quaere.rollout.episode import Limits
     from quaere.training.exporting import find_notes
 
     notes = find_notes(args.model)
-    taught = any(name in _RECIPES for name in (notes.recipe, *notes.dialects))
+    taught = any(writes_reports(name) for name in (notes.recipe, *notes.dialects))
     guided = needs_guide(args.model) if args.guided is None else args.guided
     limits = Limits(max_turns=10, turn_tokens=2048, sequence_tokens=12288, tool_response_tokens=1024)
     if guided:

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from quaere.chat.protocol import Protocol
+from quaere.chat.reports import ReportWriter
 from quaere.errors import BadInput
 from quaere.runs import Run
 from quaere.training.reporting import Reporter
@@ -51,6 +52,19 @@ def find_recipe(name: str) -> Recipe:
     found = getattr(import_module(f"quaere.recipes.{folder}.recipe"), constant)
     assert isinstance(found, Recipe)
     return found
+
+
+def writes_reports(name: str) -> bool:
+    """Does the recipe of this name teach its solver to write reports? One that nobody knows here teaches nothing.
+
+    A recipe says so by how it speaks to its solver. Asking loads the recipe.
+
+        writes_reports("score") == True; writes_reports("drzero") == False
+    """
+    if name not in _PLACES:
+        return False
+    recipe = find_recipe(name)
+    return isinstance(recipe.solver_protocol(recipe.schema()), ReportWriter)
 
 
 # By name, the folder and what it is called there.
