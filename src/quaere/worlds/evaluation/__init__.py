@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from quaere.worlds.evaluation import arts, buildings, country, feasts, people, trades
+from quaere.worlds.evaluation import arts, buildings, country, feasts, people, towns, trades
 from quaere.worlds.evaluation.lexicon import LEXICON
 from quaere.worlds.schema import Family
 
-_TABLES = (people, country, buildings, trades, arts, feasts)
+_TABLES = (people, towns, country, buildings, trades, arts, feasts)
 
 EVALUATION = Family(
     name="evaluation",
