@@ -11,17 +11,14 @@ from loopback import serve_chat
 from quaere.chat.rendering import Renderer
 from quaere.errors import SamplingFailed
 from quaere.evaluation.asking import JudgeTurn, read_list
+from quaere.evaluation.citationmodels import EndpointCitations, ModelCitations, read_verdict, read_verdicts
 from quaere.evaluation.citing import (
     Checked,
     CitationChecks,
     Cited,
-    EndpointCitations,
-    ModelCitations,
     check_citations,
     check_support,
     find_cited,
-    read_verdict,
-    read_verdicts,
     valid_share,
 )
 from quaere.policies.scripted import ScriptedSampler

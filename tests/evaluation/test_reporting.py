@@ -19,10 +19,10 @@ from quaere.evaluation.reporting import (
     compare_reports,
     num_asked,
     open_judges,
-    read_report_file,
     score_reports,
     summarise,
 )
+from quaere.evaluation.reportsets import read_report_file
 from reported import GOOD, make_report
 
 

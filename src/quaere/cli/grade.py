@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from quaere.evaluation.criteria import Criteria, CriteriaBook, GradedDimension
     from quaere.evaluation.factbook import FactBook
     from quaere.evaluation.probing import JudgeAgreement
-    from quaere.evaluation.reporting import Judges, ReportEvaluation, ReportSet
+    from quaere.evaluation.reporting import Judges, ReportEvaluation
+    from quaere.evaluation.reportsets import ReportSet
     from quaere.evaluation.researchbench import Bench
 
 _MAX_REPEATS = 100
@@ -138,7 +139,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _read(args: argparse.Namespace, name: str) -> ReportSet:
-    from quaere.evaluation.reporting import read_report_file, read_report_run
+    from quaere.evaluation.reportsets import read_report_file, read_report_run
     from quaere.runs import find_run, runs_root
 
     if Path(name).is_file():

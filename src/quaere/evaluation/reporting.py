@@ -20,12 +20,11 @@ import msgspec
 from msgspec import Struct, structs
 
 from quaere.errors import BadInput
+from quaere.evaluation.citationmodels import EndpointCitations, ModelCitations
 from quaere.evaluation.citing import (
     CitationCheck,
     CitationChecks,
     CitationJudge,
-    EndpointCitations,
-    ModelCitations,
     check_citations,
     find_cited,
     valid_share,
@@ -42,9 +41,8 @@ from quaere.evaluation.intervals import (
 )
 from quaere.evaluation.knowing import JudgeTruth, Knowing, judge_truth, know_report, label_citations
 from quaere.evaluation.probing import JudgeAgreement
-from quaere.records import Report, ReportTask
+from quaere.records import Report
 from quaere.rollout.policy import Policy
-from quaere.search.rows import read_lines
 from quaere.search.words import count_words
 
 CHECKS = "checks"
@@ -93,61 +91,6 @@ def open_judges(
         return Judges(name, EndpointCitations(policy, **asking), ModelGrader(policy, listed=True, **asking), policy)
     asking["guided"] = needs_guide(model) if guided is None else guided
     return Judges(name, ModelCitations(policy, **asking), ModelGrader(policy, **asking), policy)
-
-
-# ------------------------------------------------------------------------------------------------------------ reading
-
-
-class ReportSet(Struct, frozen=True):
-    """Reports of one origin; one that was never finished is there without a word.
-
-    ReportSet(name="report-20250301-101500", reports=(Report(...),), num_unfinished=1)
-    """
-
-    name: str
-    reports: tuple[Report, ...]
-    num_unfinished: int = 0
-
-
-def read_report_file(path: Path, limit: int | None = None) -> ReportSet:
-    """Reports as JSONL, one record a line."""
-    reports: list[Report] = []
-    for number, line in read_lines(path):
-        if limit is not None and len(reports) >= limit:
-            break
-        where = f"{path}, line {number}"
-        try:
-            report = msgspec.json.decode(line, type=Report)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise BadInput(f"{where}: not a report: {error}", hint="quaere report ... makes them") from error
-        if any(report.text[one.start : one.end] != one.text for one in report.statements):
-            raise BadInput(f"{where}: a statement does not stand where it says in the text")
-        reports.append(report)
-    if not reports:
-        raise BadInput(f"{path} holds no report")
-    return ReportSet(path.stem, tuple(reports), sum(not report.text.strip() for report in reports))
-
-
-def read_report_run(path: Path, limit: int | None = None) -> ReportSet:
-    """The reports of a run that wrote some; an episode that ended without one is a report without a word."""
-    from quaere.chat.reports import bind_report
-    from quaere.runs import Run
-
-    reports: list[Report] = []
-    num_unfinished = 0
-    with Run.open(path) as run:
-        for episode in run.episodes():
-            if not isinstance(episode.task, ReportTask):
-                continue
-            if limit is not None and len(reports) >= limit:
-                break
-            report = bind_report(episode)
-            num_unfinished += report is None
-            reports.append(report or Report(episode.task.question, ""))
-        if not reports:
-            said = f"run {run.info.id} holds no report: it is of kind {run.info.kind}"
-            raise BadInput(said, hint="quaere report --questions FILE --index DIR makes some")
-        return ReportSet(run.info.id, tuple(reports), num_unfinished)
 
 
 # ------------------------------------------------------------------------------------------------------------ scoring
