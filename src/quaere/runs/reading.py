@@ -1,0 +1,174 @@
+"""What can be read of a run, by anybody and at any moment: no more than its index knows, and so never half an episode.
+
+RunReader(path, connect(path / "run.db", write=False)).episode("ask-0")
+
+`Run` is one of these that may also write: see `run.py`, which says how the two can go on beside each other.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from quaere.errors import BadInput
+from quaere.records import Candidate, DropReason, EndReason, Episode
+from quaere.runs.added import EVERY_ITERATION, Added, read_added
+from quaere.runs.directory import CONFIG, DATABASE, EPISODES
+from quaere.runs.nearest import nearest_hint
+from quaere.runs.rows import EpisodeRow, Event, Metric, RunInfo, read_candidate, read_index_row, read_place
+from quaere.runs.shards import read_frame
+from quaere.runs.verdicts import Verdict, is_learned, read_verdicts
+
+
+class RunReader:
+    """A run directory and its open database, to read from."""
+
+    def __init__(self, path: Path, database: sqlite3.Connection) -> None:
+        self.path = path
+        self._database = database
+        self.info = self._read_info()
+
+    def config_text(self) -> str:
+        """What `config.yaml` says; a `BadInput` where there is none."""
+        try:
+            return (self.path / CONFIG).read_bytes().decode()  # as it is: no line ending is changed
+        except FileNotFoundError as error:
+            said = f"run {self.info.id} has no {CONFIG}: it is of kind {self.info.kind}"
+            raise BadInput(said, hint=f"quaere runs show {self.info.id}") from error
+        except UnicodeDecodeError as error:
+            raise BadInput(f"{self.path / CONFIG} is not text in UTF-8: {error}") from error
+
+    def index(
+        self,
+        *,
+        end: EndReason | None = None,
+        answered: bool | None = None,
+        protocol: str | None = None,
+        step: int | None = None,
+        phase: str | None = None,
+    ) -> list[EpisodeRow]:
+        """The episodes in the order they were added, without reading them; each filter narrows the list."""
+        rows = self._select("episodes", end=end, answered=answered, protocol=protocol, step=step, phase=phase)
+        return [read_index_row(row) for row in rows]
+
+    def episodes(
+        self,
+        *,
+        end: EndReason | None = None,
+        answered: bool | None = None,
+        protocol: str | None = None,
+        step: int | None = None,
+        phase: str | None = None,
+    ) -> Iterator[Episode]:
+        """The episodes themselves, in the order they were added; one frame is in memory at a time."""
+        rows = self._select("episodes", end=end, answered=answered, protocol=protocol, step=step, phase=phase)
+        for frame, members in groupby(rows, key=read_place):
+            lines = read_frame(self.path / EPISODES, frame)
+            for row in members:
+                yield self._decode(lines, row)
+
+    def episode(self, id: str) -> Episode:
+        """One episode by its id, read without looking at the others."""
+        rows = self._query("SELECT * FROM episodes WHERE id = ?", (id,))
+        if not rows:
+            known = [known for (known,) in self._query("SELECT id FROM episodes")]
+            hint = nearest_hint(id, known, f"quaere runs show {self.info.id}")
+            raise BadInput(f"run {self.info.id} has no episode {id}", hint=hint)
+        return self._decode(read_frame(self.path / EPISODES, read_place(rows[0])), rows[0])
+
+    def episode_metrics(self, id: str) -> dict[str, float]:
+        """What was measured of one episode, the parts of its reward among it; nothing where nothing was.
+
+        run.episode_metrics("i0-s3-q1-r0") == {"reward/mean": 0.8, "advantage": 0.4}
+        """
+        return {
+            name: value
+            for row in self._query("SELECT * FROM episodes WHERE id = ?", (id,))
+            for name, value in read_index_row(row).metrics.items()
+        }
+
+    def metrics(self, name: str) -> list[Metric]:
+        """Every value of one metric, by step."""
+        rows = self._query("SELECT step, value FROM metrics WHERE name = ? ORDER BY step", (name,))
+        return [Metric(step=step, value=math.nan if value is None else value) for step, value in rows]
+
+    def metrics_at(self, step: int) -> dict[str, float]:
+        """Everything measured at one step, by name.
+
+        run.metrics_at(3) == {"loss/policy": 0.01, "reward/mean": 0.25}
+        """
+        rows = self._query("SELECT name, value FROM metrics WHERE step = ? ORDER BY name", (step,))
+        return {name: math.nan if value is None else value for name, value in rows}
+
+    def metric_names(self) -> list[str]:
+        """Which metrics were logged, in alphabetical order."""
+        return [name for (name,) in self._query("SELECT DISTINCT name FROM metrics ORDER BY name")]
+
+    def candidates(
+        self, *, iteration: int | None = None, kept: bool | None = None, reason: DropReason | None = None
+    ) -> list[Candidate]:
+        """The candidates in the order they were added; each filter narrows the list."""
+        rows = self._select("candidates", iteration=iteration, reason=reason)
+        found = [read_candidate(row) for row in rows]
+        return [candidate for candidate in found if kept is None or candidate.kept == kept]
+
+    def verdicts(self) -> dict[str, Verdict]:
+        """What people have said of candidates, by the candidate's id; some may be about one that is no longer there."""
+        with self._reading():
+            return read_verdicts(self._database)
+
+    def added(self, iteration: int | None = None) -> list[Added]:
+        """The questions people gave; of an iteration: those for it, and those for every one."""
+        with self._reading():
+            found = read_added(self._database)
+        return [item for item in found if iteration is None or item.candidate.iteration in (iteration, EVERY_ITERATION)]
+
+    def curriculum(self, iteration: int | None = None) -> list[Candidate]:
+        """What a solver learns from: what was kept or added and not rejected, and what was dropped and accepted."""
+        verdicts = self.verdicts()
+        found = [*self.candidates(iteration=iteration), *(item.candidate for item in self.added(iteration))]
+        return [candidate for candidate in found if is_learned(candidate, verdicts.get(candidate.id))]
+
+    def events(self) -> list[Event]:
+        """What happened, in the order it did."""
+        return [Event(*row) for row in self._query("SELECT step, kind, message FROM events ORDER BY number")]
+
+    def count_episodes(self) -> tuple[int, int]:
+        """How many episodes there are, and how many of them ended with an answer."""
+        ((num_episodes, num_answered),) = self._query("SELECT COUNT(*), COALESCE(SUM(answered), 0) FROM episodes")
+        return num_episodes, num_answered
+
+    # -------------------------------------------------------------------------------------------------- details
+
+    def _query(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
+        with self._reading():
+            return self._database.execute(sql, values).fetchall()
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise BadInput(f"{self.path / DATABASE} cannot be read: {error}", hint="quaere runs list") from error
+
+    def _read_info(self) -> RunInfo:
+        ((id, kind, created, version, settings),) = self._query("SELECT id, kind, created, version, settings FROM runs")
+        return RunInfo(id=id, kind=kind, created=created, version=version, settings=msgspec.json.decode(settings))
+
+    def _select(self, table: str, **filters: str | int | None) -> list[sqlite3.Row]:
+        wanted = {column: value for column, value in filters.items() if value is not None}
+        where = "".join(f" AND {column} = :{column}" for column in wanted)
+        return self._query(f"SELECT * FROM {table} WHERE TRUE{where} ORDER BY number", wanted)
+
+    def _decode(self, lines: list[bytes], row: sqlite3.Row) -> Episode:
+        try:
+            return msgspec.json.decode(lines[row["line"]], type=Episode)
+        except (msgspec.DecodeError, IndexError) as error:
+            raise BadInput(f"episode {row['id']} of run {self.info.id} is damaged: {error}") from error
