@@ -1,11 +1,11 @@
-"""Reports of several arms, each trained with one seed or more, on the same questions: what each writes, and differences.
+"""Reports of several arms, each trained with one seed or more, on the same questions: what they write, differences.
 
-    quaere report --questions held.jsonl --index INDEX --model A0 --runs reports       # reports/report-..., of each model
+    quaere report --questions held.jsonl --index INDEX --model A0 --runs reports        # once for each model
     python benchmarks/arms.py --facts held.jsonl --arm warm reports/warm --arm score reports/score-0 reports/score-1
 
-Grades are those of `quaere grade --judge checks`, without a model. Of an arm with several seeds, the mean of a question's
-values over the seeds is compared, question by question; what each seed differs by stands behind it. Intervals are over
-questions: what another seed would have given is not in them.
+Grades are those of `quaere grade --judge checks`, without a model. Of an arm with several seeds, the mean over them is
+compared, question by question; what each seed differs by stands behind it. Intervals are over questions: what another
+seed would have given is not in them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from quaere.chat.reports import bind_report
 from quaere.evaluation.criteria import SCALE, general_criteria
 from quaere.evaluation.factbook import FactBook, read_facts
 from quaere.evaluation.intervals import bootstrap_interval, paired_difference, smallest_difference
-from quaere.evaluation.knowing import know_report
-from quaere.evaluation.reporting import open_judges, read_report_run, score_reports
+from quaere.evaluation.reporting import OVERALL, PROVEN, TOLD, VALID, add_knowing, open_judges, score_reports, values_of
+from quaere.evaluation.reportsets import read_report_run
 from quaere.records import ReportTask
 from quaere.runs import Run
 
@@ -44,10 +44,10 @@ FIGURES = {
     "words": Figure("words", form=".0f", most=200),
     "repeated": Figure("statements said before %", 100, ".1f"),
     "citations": Figure("citations", most=10),
-    "valid": Figure("supported by `checks` %", 100, ".1f"),
-    "told": Figure("facts told %", 100, ".1f"),
-    "proven": Figure("facts proven %", 100, ".1f"),
-    "overall": Figure("proxies, 0-10", most=SCALE),
+    VALID: Figure("supported by `checks` %", 100, ".1f"),
+    TOLD: Figure("facts told %", 100, ".1f"),
+    PROVEN: Figure("facts proven %", 100, ".1f"),
+    OVERALL: Figure("proxies, 0-10", most=SCALE),
 }
 Values = dict[str, dict[str, float]]  # by figure, then by question
 
@@ -56,24 +56,22 @@ async def measure(path: Path, facts: FactBook) -> Values:
     """Every figure of every report of a run."""
     given = read_report_run(path)
     judges = open_judges("checks")
-    graded = await score_reports(judges, given.reports, [general_criteria()] * len(given.reports))
+    scores = await score_reports(judges, given.reports, [general_criteria()] * len(given.reports))
+    scores, _ = add_knowing(scores, given.reports, facts)
+    graded = {name: rows for name, rows in values_of(scores).items() if name in FIGURES}
     values: Values = {name: {} for name in FIGURES}
-    for report, score in zip(given.reports, graded, strict=True):
-        known = know_report(report, facts.find(report.question.text))
-        values["valid"][report.question.text] = score.valid[0] or 0.0
-        values["overall"][report.question.text] = score.overall[0] or 0.0
-        values["told"][report.question.text] = known.told_share or 0.0
-        values["proven"][report.question.text] = known.proven_share or 0.0
+    for name, rows in graded.items():
+        told = {report.question.text: row[0] for report, row in zip(given.reports, rows, strict=True)}
+        values[name] = {asked: value for asked, value in told.items() if value is not None}
     with Run.open(path) as run:
         for episode in run.episodes():
             if not isinstance(episode.task, ReportTask):
                 continue
             asked, written = episode.task.question.text, bind_report(episode)
-            said = [statement.text.strip() for statement in written.statements] if written else []
             values["finished"][asked] = float(written is not None)
             values["searches"][asked] = float(episode.num_searches)
             values["words"][asked] = float(len(written.text.split())) if written else 0.0
-            values["repeated"][asked] = 1 - len(set(said)) / len(said) if said else 0.0
+            values["repeated"][asked] = written.repeated_share if written else 0.0
             values["citations"][asked] = float(len(written.citations)) if written else 0.0
     return values
 
@@ -121,7 +119,9 @@ def main() -> None:
     print(row(["---"] * (1 + len(pairs))))
     for key, figure in FIGURES.items():
         print(row([figure.said, *(difference(arms[ours], arms[theirs], key) for ours, theirs in pairs)]))
-    print("\n95 % intervals over questions; in parentheses the smallest difference they could have shown; then each seed")
+    print(
+        "\n95 % intervals over questions; in parentheses the smallest difference they could have shown; then each seed"
+    )
 
 
 if __name__ == "__main__":

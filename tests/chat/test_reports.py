@@ -118,6 +118,7 @@ async def test_numbers_go_on_and_a_passage_keeps_its_own():
     assert report.citations == (1, 2, 3, 9, 1) and report.unresolved == (9,)
     assert [source.passage.doc_id for source in report.sources] == ["a", "b", "c"]
     assert report.resolved_share == pytest.approx(0.8)
+    assert report.repeated_share == 0
 
 
 async def test_what_a_limit_cut_off_cannot_be_cited():

@@ -7,7 +7,7 @@ from judging import HARNESS, QUESTION, RUBRIC, assessment, entry
 from quaere.chat.rendering import Renderer
 from quaere.chat.reports import ReportWriter, bind_report, split_statements
 from quaere.policies.scripted import ScriptedSampler
-from quaere.records import Assessment, AssessTask, Episode, Question, Report, Rubric, Scores
+from quaere.records import Assessment, AssessTask, Episode, Question, Report, Rubric, Scores, Statement
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
 from quaere.training.actors import Played
@@ -83,8 +83,16 @@ async def test_reports_are_written_in_groups_and_bound_to_what_was_shown():
     assert measured[2] == {"report/finished": 0.0}
     whole = measure_groups(groups, measured)
     assert whole["report/finished"] == 0.75
+    assert whole["report/repeated"] == 0
     assert whole["check/resolved"] == pytest.approx(1 / 4)  # one that was never finished cites nothing
     assert whole["consistency/mean"] == 0.0 and whole["diversity/mean"] > 0
+
+
+def test_statements_that_were_made_before_are_counted():
+    said = ["It is old [1].", "It is long.", "It is old [1].", "It is old [1]."]
+    report = Report(QUESTION, " ".join(said), tuple(Statement(text, 0, len(text)) for text in said))
+    assert report.repeated_share == 0.5
+    assert Report(QUESTION, "").repeated_share == 0
 
 
 async def test_a_report_that_a_failed_search_spoiled_is_nobodys():

@@ -34,6 +34,7 @@ _REPORT_FIGURES = (
     ("consistency of conclusions", "consistency/mean"),
     ("statements that rest on a source", "check/grounded"),
     ("citations that lead to a passage", "check/resolved"),
+    ("statements that were made before", "report/repeated"),
     ("reports at the ceiling", "scores/ceiling"),
     ("spread of scores", "scores/spread"),
     ("assessments that can be read", "assessments/readable"),

@@ -63,6 +63,12 @@ class Report(Struct, frozen=True):
         """Of its citations, the share that leads to a passage; 0 if there are none."""
         return 1 - len(self.unresolved) / len(self.citations) if self.citations else 0.0
 
+    @property
+    def repeated_share(self) -> float:
+        """Of its statements, the share that it has made before, word for word; 0 if there are none."""
+        said = {statement.text for statement in self.statements}
+        return 1 - len(said) / len(self.statements) if self.statements else 0.0
+
 
 class ReportTask(Struct, frozen=True, tag="report"):
     """Write a report on this question; with a rubric, the writer is told by what it will be judged.

@@ -74,10 +74,16 @@ def measure_report(written: Written) -> dict[str, float]:
 
     measure_report(written) -> {"report/finished": 1.0, "report/citations": 4.0, "check/resolved": 1.0, ...}
     """
-    if written.report is None:
+    report = written.report
+    if report is None:
         return {"report/finished": 0.0}
-    counts = {"report/finished": 1.0, "report/citations": float(len(written.report.citations))}
-    return counts | {"report/words": float(len(written.report.text.split()))} | check_report(written.report).parts
+    counts = {
+        "report/finished": 1.0,
+        "report/citations": float(len(report.citations)),
+        "report/words": float(len(report.text.split())),
+        "report/repeated": report.repeated_share,
+    }
+    return counts | check_report(report).parts
 
 
 def measure_groups(groups: Sequence[Sequence[Written]], measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
