@@ -205,7 +205,7 @@ def open_documents(config: RunConfig, recipe: str = "drzero") -> Index:
 def plan_memory(
     config: RunConfig, phases: Sequence[Learning], *, sampled_tokens: int = 0, num_moments: int = 1
 ) -> list[tuple[str, str]]:
-    """What the largest of the phases needs, by the sizes of the model.
+    """What the largest of the phases needs, by the sizes of the model; each phase trains a role of its own.
 
     `sampled_tokens` is the longest episode that nothing is learned from; `num_moments` sets of moments are kept.
     """
@@ -218,6 +218,7 @@ def plan_memory(
             learner=phase.learner,
             sequence_tokens=phase.limits.sequence_tokens,
             device="cuda" if device == "cuda" else "cpu",
+            num_roles=len(phases),
             sampled_tokens=sampled_tokens,
             num_moments=num_moments,
         )
