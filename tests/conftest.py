@@ -34,9 +34,10 @@ def village_paths(tmp_path_factory):
     import torch
 
     import village
+    from building import build_once
 
     torch.set_num_threads(1)
-    return village.build(tmp_path_factory.mktemp("village"))
+    return build_once(tmp_path_factory, "village", village.build)
 
 
 @pytest.fixture(params=tiny.TEMPLATES)

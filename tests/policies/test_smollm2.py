@@ -66,7 +66,7 @@ def ragged_prompts(tokenizer, count):
     return [tokenizer.encode(text) for text in texts]
 
 
-@pytest.mark.parametrize(("count", "max_tokens"), [(8, 6), pytest.param(64, 12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("count", "max_tokens"), [(6, 4), pytest.param(64, 12, marks=pytest.mark.slow)])
 async def test_ragged_prompts_batched_as_one_at_a_time(engine, tokenizer, plain, count, max_tokens):
     """Half of them fit at once; the others join as rows are done."""
     prompts = ragged_prompts(tokenizer, count)
@@ -98,7 +98,7 @@ class ShortSolver(ToolCallSolver):
         return [Message("system", ("Search or answer.",)), Message("user", (Quoted(task.question.text),))]
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(67, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [4, pytest.param(67, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("template", ["own", "qwen", "gemma-like", "none"])
 async def test_episodes_are_exact_under_three_templates_and_without_one(engine, tokenizer, template, count):
     """What the engine saw and sampled is compared with the episode's segments; 268 episodes among the slow tests."""

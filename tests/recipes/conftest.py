@@ -2,6 +2,8 @@
 
 import pytest
 
+from building import build_once
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread():
@@ -25,7 +27,7 @@ def quoting_paths(tmp_path_factory):
     """The index and the model of the village that quotes."""
     import quoting
 
-    return quoting.build(tmp_path_factory.mktemp("quoting"))
+    return build_once(tmp_path_factory, "quoting", quoting.build)
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +35,7 @@ def weighing_paths(tmp_path_factory):
     """The index, the model that was taught every dialect, and questions."""
     import weighing
 
-    return weighing.build(tmp_path_factory.mktemp("weighing"))
+    return build_once(tmp_path_factory, "weighing", weighing.build)
 
 
 @pytest.fixture(scope="session")
@@ -41,4 +43,4 @@ def newsroom_paths(tmp_path_factory):
     """The index, the model that was taught to write and to judge reports, and questions."""
     import newsroom
 
-    return newsroom.build(tmp_path_factory.mktemp("newsroom"))
+    return build_once(tmp_path_factory, "newsroom", newsroom.build)
