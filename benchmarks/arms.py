@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import fmean
 
 from msgspec import Struct
+from tables import as_table
 
 from quaere.chat.reports import bind_report
 from quaere.evaluation.criteria import SCALE, general_criteria
@@ -97,10 +98,6 @@ def difference(ours: Sequence[Values], theirs: Sequence[Values], name: str) -> s
     return f"{scaled[0]} [{scaled[1]}, {scaled[2]}] ({figure.scale * least:{figure.form}}); {each}"
 
 
-def row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arm", nargs="+", action="append", required=True, metavar=("NAME", "RUN"))
@@ -108,20 +105,19 @@ def main() -> None:
     args = parser.parse_args()
     facts = read_facts(args.facts)
     arms = {name: [asyncio.run(measure(Path(path), facts)) for path in paths] for name, *paths in args.arm}
-    print(row(["", "seed", *(figure.said for figure in FIGURES.values())]))
-    print(row(["---"] * (2 + len(FIGURES))))
-    for name, runs in arms.items():
-        for seed, run in enumerate(runs):
-            cells = [with_interval(list(run[key].values()), figure) for key, figure in FIGURES.items()]
-            print(row([name, str(seed), *cells]))
+    told = [
+        [name, str(seed), *(with_interval(list(run[key].values()), figure) for key, figure in FIGURES.items())]
+        for name, runs in arms.items()
+        for seed, run in enumerate(runs)
+    ]
+    print(as_table(["", "seed", *(figure.said for figure in FIGURES.values())], told))
     pairs = [(ours, theirs) for theirs, ours in combinations(arms, 2)]
-    print("\n" + row(["", *(f"{ours} - {theirs}" for ours, theirs in pairs)]))
-    print(row(["---"] * (1 + len(pairs))))
-    for key, figure in FIGURES.items():
-        print(row([figure.said, *(difference(arms[ours], arms[theirs], key) for ours, theirs in pairs)]))
-    print(
-        "\n95 % intervals over questions; in parentheses the smallest difference they could have shown; then each seed"
-    )
+    found = [
+        [figure.said, *(difference(arms[ours], arms[theirs], key) for ours, theirs in pairs)]
+        for key, figure in FIGURES.items()
+    ]
+    print("\n" + as_table(["", *(f"{ours} - {theirs}" for ours, theirs in pairs)], found))
+    print("\n95 % intervals over questions; in parentheses the smallest difference they could have shown; each seed")
 
 
 if __name__ == "__main__":

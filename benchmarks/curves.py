@@ -3,13 +3,14 @@
     pip install matplotlib
     python benchmarks/curves.py runs/hrpo runs/shuffled --phase proposer --out curves.svg
 
-Thin lines are steps, thick ones means over `--window` of them. Of every metric it prints the first step, the mean over
-the last `--last` steps, and how far the first run is from the others there, step by step (runs with one seed see the
-same documents at the same step), with bootstrap intervals over steps.
+Thin lines are steps, thick ones means over `--window` of them. Of every metric it prints the mean over the first
+`--first` steps and over the last `--last`, and how far the first run is from the others there, step by step (runs with
+one seed see the same documents at the same step), with bootstrap intervals over steps.
 """
 
 import argparse
 from pathlib import Path
+from statistics import fmean
 
 from quaere.evaluation.intervals import bootstrap_interval, paired_difference
 from quaere.runs import Run
@@ -64,8 +65,8 @@ def draw(runs, metrics, phase, window, out):
     figure.savefig(out, metadata={"Date": None})
 
 
-def compare(runs, metrics, phase, last):
-    """Print the first step and the last ones of every run, and the first run's lead over the others."""
+def compare(runs, metrics, phase, first, last):
+    """Print the first steps and the last ones of every run, and the first run's lead over the others."""
     for metric in metrics:
         ends = []
         for run in runs:
@@ -74,8 +75,8 @@ def compare(runs, metrics, phase, last):
                 continue
             end = bootstrap_interval(values[-last:])
             print(
-                f"{metric:18} {run.path.name:16} {len(values):3} steps  first {values[0]:.3f}"
-                f"  last {end.num}: {end.mean:.3f} [{end.low:.3f}, {end.high:.3f}]"
+                f"{metric:18} {run.path.name:16} {len(values):3} steps  first {first}: {fmean(values[:first]):.4g}"
+                f"  last {end.num}: {end.mean:.4g} [{end.low:.4g}, {end.high:.4g}]"
             )
             ends.append((run.path.name, values[-last:]))
         for name, values in ends[1:]:
@@ -90,11 +91,12 @@ def main():
     parser.add_argument("--metrics", nargs="+", default=METRICS)
     parser.add_argument("--phase", choices=PHASES, default="proposer")
     parser.add_argument("--window", type=int, default=5)
+    parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--last", type=int, default=10)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     opened = [Run.open(path) for path in args.runs]
-    compare(opened, args.metrics, args.phase, args.last)
+    compare(opened, args.metrics, args.phase, args.first, args.last)
     draw(opened, args.metrics, args.phase, args.window, args.out)
 
 

@@ -1,9 +1,10 @@
 """What several workers of one test run need, and one of them builds."""
 
-import fcntl
 import os
 import pickle
 import shutil
+
+from filelock import FileLock
 
 
 def build_once(factory, name, build):
@@ -15,8 +16,7 @@ def build_once(factory, name, build):
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent  # each worker's own folder lies in one for all of them
     done = root / f"{name}.pickle"
-    with open(root / f"{name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(root / f"{name}.lock"):
         if not done.exists():
             folder = root / name
             shutil.rmtree(folder, ignore_errors=True)  # of a worker that failed half-way

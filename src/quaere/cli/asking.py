@@ -7,6 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from quaere.cli.bounds import check_positive
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.native.device import Precision
 
@@ -62,10 +63,7 @@ def read_asked(args: argparse.Namespace, command: str) -> list[Question]:
 
 def check_numbers(args: argparse.Namespace) -> None:
     """Refuse limits below 1 and a temperature below 0."""
-    for name in (*LIMITS, "limit"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    check_positive(args, (*LIMITS, "limit"))
     if args.temperature < 0:
         raise BadInput(f"--temperature must be 0 or more, not {args.temperature}")
 

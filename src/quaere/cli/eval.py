@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from quaere.cli.ask import trained_limits, wants_evidence
+from quaere.cli.bounds import check_positive
 from quaere.cli.counting import counting
 from quaere.cli.eval_view import print_json, print_results
 from quaere.errors import BadInput, SamplingFailed
@@ -145,10 +146,7 @@ def _check(args: argparse.Namespace) -> None:
         raise BadInput(f"{args.model} is an adapter without its model", hint="quaere export RUN --merge --out DIR")
     if args.index is None and not args.closed_book:
         raise BadInput("give --index, or --closed-book to answer without searching", hint="quaere eval --index DIR ...")
-    for name in (*_LIMITS, "limit", "max_rows"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    check_positive(args, (*_LIMITS, "limit", "max_rows"))
     if not 1 <= args.judge_items <= _MAX_JUDGE_ITEMS:
         raise BadInput(f"--judge-items must lie between 1 and {_MAX_JUDGE_ITEMS}, not {args.judge_items}")
     if args.out is not None and (args.out.is_dir() or not args.out.absolute().parent.is_dir()):

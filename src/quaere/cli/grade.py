@@ -14,6 +14,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from quaere.cli.bounds import check_positive
 from quaere.cli.counting import counting
 from quaere.cli.grade_view import agreement_lines, print_agreement, print_evaluations, results_json
 from quaere.errors import BadInput
@@ -124,10 +125,7 @@ def _check(args: argparse.Namespace) -> None:
         raise BadInput("--language belongs to --bench", hint="quaere grade ... --bench DIR --language en")
     if args.specific is not None and (args.judge == "checks" or args.bench or args.criteria):
         raise BadInput("--specific needs a judge that can write, and neither --bench nor --criteria")
-    for name in ("limit", "max_rows", "repeats", "probes", "specific"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    check_positive(args, ("limit", "max_rows", "repeats", "probes", "specific"))
     for name, most in (("repeats", _MAX_REPEATS), ("probes", 100), ("specific", _MAX_SPECIFIC)):
         if (getattr(args, name) or 0) > most:
             raise BadInput(f"--{name} must be at most {most}, not {getattr(args, name)}")

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quaere.cli.bounds import check_positive
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:
@@ -69,10 +70,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    if args.num < 1:
-        raise BadInput(f"--num must be at least 1, not {args.num}")
-    if args.topk < 1:
-        raise BadInput(f"--topk must be at least 1, not {args.topk}")
+    check_positive(args, ("num", "topk"))
     if args.seed < 0:
         raise BadInput(f"--seed must be 0 or more, not {args.seed}")
     if args.temperature < 0:

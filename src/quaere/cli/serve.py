@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+from quaere.cli.bounds import check_positive
 from quaere.errors import BadInput
 from quaere.policies.native.device import Precision
 
@@ -109,9 +110,7 @@ def _check(args: argparse.Namespace) -> None:
         raise BadInput("say what to serve: --model or --run", hint="quaere serve --model smollm2-135m")
     if args.model and args.model.startswith("openai:"):
         raise BadInput("an endpoint is served already; this command serves weights", hint="--model smollm2-135m")
-    for name in ("max_rows", "max_tokens", "retriever_topk"):
-        if getattr(args, name) < 1:
-            raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}")
+    check_positive(args, ("max_rows", "max_tokens", "retriever_topk"))
 
 
 def _open_policy(args: argparse.Namespace) -> TokenPolicy:

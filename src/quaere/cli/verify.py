@@ -12,6 +12,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+from quaere.cli.bounds import check_positive
 from quaere.cli.counting import counting
 from quaere.cli.verify_view import print_items, result_json
 from quaere.errors import BadInput
@@ -76,10 +77,7 @@ def _settings(args: argparse.Namespace) -> VerifierSettings:
     from quaere.policies.catalogue import needs_guide
     from quaere.training.phases.verifying import VerifierSettings
 
-    for name in ("samples", "limit", "max_rows", "turn_tokens"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    check_positive(args, ("samples", "limit", "max_rows", "turn_tokens"))
     if not 0 <= args.temperature < float("inf"):
         raise BadInput(f"--temperature must be at least 0, not {args.temperature:g}")
     if args.out is not None and (args.out.is_dir() or not args.out.absolute().parent.is_dir()):

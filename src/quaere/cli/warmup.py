@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quaere.cli.bounds import check_positive
 from quaere.errors import BadInput
 from quaere.training.warmup.dialects import DIALECTS, ROLES, Dialect, cites, roles_of
 
@@ -136,10 +137,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _check_numbers(args: argparse.Namespace) -> None:
     positive = ("epochs", "batch", "max_turns", "topk", "turn_tokens", "sequence_tokens", "tool_response_tokens")
-    for name in (*positive, "micro_tokens"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    check_positive(args, (*positive, "micro_tokens"))
     if args.lora_rank < 0:
         raise BadInput(f"--lora-rank must be 0 or more, not {args.lora_rank}")
     if args.learning_rate is not None and args.learning_rate <= 0:

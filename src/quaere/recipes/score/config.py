@@ -61,7 +61,7 @@ class ScoreEvaluatorConfig(EvaluatorConfig, frozen=True, forbid_unknown_fields=T
     `beta` is the decay of its baseline. `tau` is how many searches a report must be looked into with, or it earns
     nothing. Of a batch, `shown_questions` stand in the prompt for a rubric. `tokens` are those it learns from. With
     one set of Adam's `moments` for both roles, whoever has the larger gradients sets the size of the other's steps too;
-    with its own, a rubric that was hardly better than usual moves the weights as far as one that was far better.
+    with its own, each role's steps are sized by its own gradients, however small those are.
 
         ScoreEvaluatorConfig(alpha=1.0, beta=0.7, every=1, tau="harness_min_calls")
     """
@@ -121,6 +121,11 @@ class ScoreConfig(ResearchConfig, frozen=True, forbid_unknown_fields=True):
     harness: HarnessSettings = field(default_factory=HarnessSettings)
     health: HealthSettings = HealthSettings(policy="stop")
 
+    @property
+    def learns_rubrics(self) -> bool:
+        """Does the evaluator learn anything?"""
+        return not self.evaluator.frozen and not self.fixed_rubric
+
 
 # What each preset changes; what it does not name is as in the paper.
 PRESETS: dict[str, dict[str, object]] = {
@@ -155,6 +160,5 @@ def check_config(config: ScoreConfig) -> None:
         raise BadInput("harness.kind=llm asks a model, and none is named", hint="harness.model=openai:NAME@URL")
     if harness.model and harness.kind != "llm":
         raise BadInput(f"harness.model={harness.model} would never be asked", hint="harness.kind=llm")
-    learns_rubrics = not evaluator.frozen and not config.fixed_rubric
-    if config.solver.frozen and not learns_rubrics:
+    if config.solver.frozen and not config.learns_rubrics:
         raise BadInput("with the solver frozen, and no rubric to learn, nobody would learn anything")

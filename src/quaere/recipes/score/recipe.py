@@ -47,7 +47,8 @@ def check(config: ScoreConfig) -> None:
 def plan(config: ScoreConfig) -> list[tuple[str, str]]:
     """What would run, and what each step costs at most."""
     evaluator, harness = config.evaluator, config.harness
-    learns = [name for name, part in (("solver", config.solver), ("evaluator", evaluator)) if not part.frozen]
+    roles = (("solver", not config.solver.frozen), ("evaluator", config.learns_rubrics))
+    learns = [name for name, is_learning in roles if is_learning]
     rubrics = f"always {config.fixed_rubric}" if config.fixed_rubric else f"one a {config.rubric_scope}"
     lines = [
         ("learns", " and ".join(learns)),
