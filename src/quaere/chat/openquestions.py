@@ -111,8 +111,9 @@ the topic by its name, and name nothing that the passage does not name. The read
 passage, so do not mention it. Write the question alone, between <question> and </question>."""
 
 # Words that lean on a passage the reader will not see.
-_LEANING = re.compile(
-    r"\b(this|the|that|above|given|following) (passage|text|excerpt|paragraph|article|snippet)\b", re.IGNORECASE
+LEANING = re.compile(
+    r"\b(this|the|that|above|given|following) (passage|text|excerpt|paragraph|article|snippet|sentence)\b",
+    re.IGNORECASE,
 )
 _NAME = re.compile(r"[^\W\d_]*[A-Z][\w'’-]*|\d[\d.,]*")
 
@@ -194,7 +195,7 @@ def find_question_fault(text: str, topic: str, passage: Passage) -> str:
         return "is too short"
     if num_words > MAX_WORDS or len(text) > MAX_CHARS:
         return "is too long"
-    if _LEANING.search(text):
+    if LEANING.search(text):
         return "speaks of a passage"
     if topic.lower() not in text.lower():
         return "does not name its topic"

@@ -1,8 +1,9 @@
-"""`quaere questions`: open-ended questions for reports, with no human in the loop.
+"""`quaere questions`: questions about documents, with no human in the loop: open-ended ones, or checked ones.
 
 quaere questions --index docs-index --num 100 --out questions.jsonl
 quaere questions --index docs-index --num 100 --out questions.jsonl --model qwen3-4b
 quaere questions --world demo --num 100 --out questions.jsonl
+quaere questions --checked --index docs-index --model qwen3-4b --drafts 6000 --out own.jsonl
 """
 
 from __future__ import annotations
@@ -29,10 +30,13 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the sub-command."""
     parser = commands.add_parser(
         "questions",
-        help="write open-ended questions about documents",
+        help="write questions about documents: open-ended ones, or ones with checked answers",
         description="Write open-ended questions, such as a report answers, to a JSONL file. From an index: about "
         "documents that a search for their own title or a term of theirs finds, worded by forms or by a model that is "
-        "shown a passage. From a world: with every fact that is known beside each question, for evaluation.",
+        "shown a passage. From a world: with every fact that is known beside each question, for evaluation. With "
+        "--checked: questions with short answers out of the documents, to learn from without labels. Rules pick a "
+        "sentence and a span of it, the model words the question, and it is kept if the model answers it with the page "
+        "and not without; two such facts are put together to chains and comparisons.",
     )
     parser.set_defaults(run=run)
     source = parser.add_mutually_exclusive_group(required=True)
@@ -50,12 +54,22 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     written.add_argument("--temperature", type=float, default=0.8, metavar="X", help="(default: 0.8)")
     written.add_argument("--guided", action=argparse.BooleanOptionalAction, help="open its turns (default: if small)")
     written.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    checked = parser.add_argument_group("with checked answers")
+    checked.add_argument("--checked", action="store_true", help="questions with short answers, each checked")
+    checked.add_argument("--drafts", type=int, default=6000, metavar="N", help="facts to try (default: 6000)")
+    checked.add_argument("--tries", type=int, default=5, metavar="N", help="answers per check (default: 5)")
+    checked.add_argument("--min-right", type=int, default=3, metavar="N", help="of them with the page (default: 3)")
+    checked.add_argument("--max-rows", type=int, default=32, metavar="N", help="questions at once (default: 32)")
     parser.add_argument("--json", action="store_true", help="print counts as JSON instead of a summary")
 
 
 def run(args: argparse.Namespace) -> None:
     """Draw, let the model write where one is named, save."""
     _check(args)
+    if args.checked:
+        from quaere.cli.checked_questions import run_checked
+
+        return run_checked(args)
     faults: Counter[str] = Counter()
     lines: Sequence[Struct]
     if args.world is not None:
@@ -63,10 +77,11 @@ def run(args: argparse.Namespace) -> None:
     else:
         drawn, faults = _ask_index(args)
         lines = drawn
-    _write(args.out, lines)
+    write_lines(args.out, lines)
     counts = Counter(line.kind for line in lines)  # type: ignore[attr-defined]
     by_model = sum(getattr(line, "writer", "template") != "template" for line in lines)
     _print_summary(args, len(lines), counts, by_model, faults)
+    return None
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -75,6 +90,8 @@ def _check(args: argparse.Namespace) -> None:
         raise BadInput(f"--seed must be 0 or more, not {args.seed}")
     if args.temperature < 0:
         raise BadInput(f"--temperature must be 0 or more, not {args.temperature}")
+    if args.checked and (args.index is None or not args.model):
+        raise BadInput("checked questions are written by a model about an index", hint="--index DIR --model NAME")
     if args.world is not None and args.model:
         raise BadInput("questions of a world are worded by forms; --model goes with --index", hint="--index DIR")
     if args.out.is_dir():
@@ -131,7 +148,7 @@ async def _rewrite(
         await policy.stop()
 
 
-def _write(out: Path, lines: Sequence[Struct]) -> None:
+def write_lines(out: Path, lines: Sequence[Struct]) -> None:
     """All of the file or nothing: written beside it, then renamed."""
     import msgspec
 

@@ -122,7 +122,7 @@ class Topics:
         ["Korrin Vale", "Grey Water"]
         """
         text, title = self._document(opening.doc_id), opening.title.lower()
-        counts = Counter(map(_drop_small, (match[0] for match in _PHRASE.finditer(text) if _is_name(text, match))))
+        counts = Counter(text[start:end] for start, end in find_phrases(text))
         phrases = [phrase for phrase in counts if len(phrase) >= _MIN_LETTERS and phrase.lower() not in title]
         if not phrases:
             words = Counter(word for word in terms(text) if len(word) >= _MIN_LETTERS and word not in title)
@@ -176,7 +176,16 @@ def _is_name(text: str, match: re.Match[str]) -> bool:
     return " " in match[0] or (bool(before) and before[-1] not in ".!?\n:#>*-")
 
 
-def _drop_small(phrase: str) -> str:
+def find_phrases(text: str) -> list[tuple[int, int]]:
+    """The places of names in a text: runs of capitalised words, without a small word that begins the sentence.
+
+    find_phrases("On Mondays the Korrin Vale is dry.") -> [(3, 10), (15, 26)]
+    """
+    return [_drop_small(match) for match in _PHRASE.finditer(text) if _is_name(text, match)]
+
+
+def _drop_small(match: re.Match[str]) -> tuple[int, int]:
     """Without a small word before it: "On Mondays" is "Mondays"."""
-    first, _, rest = phrase.partition(" ")
-    return rest if rest and first.lower() in _SMALL else phrase
+    first, _, rest = match[0].partition(" ")
+    start = match.start() + len(first) + 1 if rest and first.lower() in _SMALL else match.start()
+    return start, match.end()

@@ -1,0 +1,10 @@
+"""Questions with known answers, written from a person's own documents by a model that was taught nothing.
+
+facts.py         a sentence and a short span in it, picked by rules: the answer comes first
+links.py         which pages name which others
+wording.py       what the model is asked, one short turn each
+checks.py        what a question must pass: rules, then tries with its page and without it
+compositions.py  two checked facts in one question: a chain, or a comparison
+writer.py        from an index to a list of checked questions
+lessons.py       checked questions as episodes to learn from
+"""

@@ -1,0 +1,247 @@
+"""Questions out of a person's own documents: spans by rules, wording by a model, checks that only proven ones pass."""
+
+import json
+import re
+
+import pytest
+
+from quaere.errors import BadInput
+from quaere.policies.sampler import ChatReply
+from quaere.records import Passage
+from quaere.rollout.policy import ChatPolicy
+from quaere.search.index import build_index
+from quaere.training.warmup.documents.checks import find_fault, shares_words
+from quaere.training.warmup.documents.drafts import single_drafts
+from quaere.training.warmup.documents.facts import draw_facts, find_facts, page_name
+from quaere.training.warmup.documents.links import Pages
+from quaere.training.warmup.documents.writer import WriterSettings, write_questions
+from quaere.worlds.dice import Dice
+
+PAGES = {
+    "Halm Bridge": "Halm Bridge crosses the River Oss near the old mill. It was built by Orsolya Venn for the town.",
+    "Orsolya Venn": "Orsolya Venn (4 May 1671 – 1740) was a mason of the coast. She was born in Korrin Vale.",
+    "Marta Oleen": "Marta Oleen (12 June 1690 – 1755) was a painter of great ceilings. She was born in Korrin Vale.",
+    "Ferrin Hall": "Ferrin Hall was finished after many years. Its ceiling was painted by Marta Oleen for nothing.",
+}
+
+
+def passage(title, text):
+    return Passage(f"{title}#0", title, title, text, 0, len(text))
+
+
+@pytest.fixture(scope="module")
+def pages_index(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    rows = [{"id": title, "title": title, "text": text} for title, text in PAGES.items()]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return build_index(folder / "corpus.jsonl", folder / "index")
+
+
+# -------------------------------------------------------------------------------------------------------------- facts
+
+
+def test_spans_are_whole_short_and_share_no_word_with_the_title():
+    page = passage("Orsolya Venn", PAGES["Orsolya Venn"])
+    facts = list(find_facts(page))
+    assert {(fact.kind, fact.answer) for fact in facts} == {
+        ("date", "4 May 1671"),
+        ("date", "1740"),
+        ("description", "mason"),
+        ("name", "Korrin Vale"),
+    }
+    for fact in facts:
+        assert page.text[fact.start : fact.end] == fact.answer
+        assert fact.evidence.text == page.text[fact.evidence.start : fact.evidence.end]
+        assert fact.answer in fact.evidence.text
+
+
+def test_a_sentence_that_was_cut_is_not_asked_about():
+    cut = passage("Halm", "built by Orsolya Venn in the year of the flood. Later it was rebuilt by Marta Oleen and")
+    assert list(find_facts(cut)) == []
+
+
+def test_a_page_without_a_name_is_not_asked_about():
+    assert page_name("Halm (river)") == "Halm" and page_name("notes_2.md") == ""
+    assert list(find_facts(passage("notes_2.md", PAGES["Halm Bridge"]))) == []
+
+
+def test_a_date_may_be_answered_by_its_year_if_the_year_is_asked_for():
+    fact = next(fact for fact in find_facts(passage("Orsolya Venn", PAGES["Orsolya Venn"])) if fact.kind == "date")
+    assert fact.accept("In which year was Orsolya Venn born?") == ("1671", "4 May 1671")
+    assert fact.accept("When was Orsolya Venn born?") == ("4 May 1671",)
+
+
+def test_facts_are_drawn_from_different_sentences_and_repeat_for_a_seed():
+    page = passage("Orsolya Venn", PAGES["Orsolya Venn"])
+    drawn = draw_facts(page, Dice(3), 5)
+    assert len({fact.sentence_start for fact in drawn}) == len(drawn) == 2
+    assert drawn == draw_facts(page, Dice(3), 5)
+
+
+# -------------------------------------------------------------------------------------------------------------- links
+
+
+def test_links_are_whole_names_of_other_pages(pages_index):
+    pages = Pages(pages_index)
+    found = [
+        (link.page, PAGES["Halm Bridge"][link.start : link.end]) for link in pages.links(pages.of("Halm Bridge")[0])
+    ]
+    assert found == [("Orsolya Venn", "Orsolya Venn")]
+    assert list(pages.links(passage("Essay", "Venn and Orsolya Vennings built Halm Bridges."))) == []
+
+
+# ------------------------------------------------------------------------------------------------------------- checks
+
+
+@pytest.mark.parametrize(
+    ("question", "fault"),
+    [
+        ("Who built Halm Bridge?", ""),
+        ("Who built it for the town?", "does not name what it is about"),
+        ("Which Venn built Halm Bridge?", "gives its answer away"),
+        ("Halm Bridge was built by her.", "is not one question"),
+        ("Who built Halm Bridge? And when?", "is not one question"),
+        ("Who built Halm Bridge according to the text?", "speaks of a text"),
+    ],
+)
+def test_rules_refuse_what_cannot_stand_alone(question, fault):
+    assert find_fault(question, names=("Halm Bridge",), answer="Orsolya Venn") == fault
+
+
+def test_a_chain_must_not_name_what_it_describes():
+    found = find_fault(
+        "Where was the Venn who built Halm Bridge born?", names=("Halm Bridge",), answer="Sall", hidden="Orsolya Venn"
+    )
+    assert found == "names what it should describe"
+
+
+def test_words_of_names_that_must_stand_there_are_no_leak():
+    assert not shares_words("In which county lies Halm Bridge?", "County of Halm", ["Halm Bridge", "county"])
+    assert shares_words("Which Venn built Halm?", "Orsolya Venn", ["Halm"])
+
+
+# ------------------------------------------------------------------------------------------------------------- writing
+
+WORDINGS = {
+    ("Halm Bridge", "Orsolya Venn"): "Who built Halm Bridge?",
+    ("Halm Bridge", "River Oss"): "What does Halm Bridge cross?",
+    ("Orsolya Venn", "4 May 1671"): "When was Orsolya Venn born?",
+    ("Orsolya Venn", "1740"): "In which year did Orsolya Venn die in 1740?",  # gives its answer away
+    ("Orsolya Venn", "mason"): "What was the trade of Orsolya Venn?",
+    ("Orsolya Venn", "Korrin Vale"): "Where was Orsolya Venn born?",
+    ("Marta Oleen", "12 June 1690"): "When was Marta Oleen born?",
+    ("Marta Oleen", "1755"): "When did Marta Oleen die?",
+    ("Marta Oleen", "painter"): "What was the trade of Marta Oleen?",
+    ("Marta Oleen", "Korrin Vale"): "Where was Marta Oleen born?",
+    ("Ferrin Hall", "Marta Oleen"): "Who painted the ceiling of Ferrin Hall?",
+}
+CHAINS = {
+    ("Halm Bridge", "Where was Orsolya Venn born?"): "Where was the builder of Halm Bridge born?",
+    ("Ferrin Hall", "Where was Marta Oleen born?"): "Where was Marta Oleen, who painted Ferrin Hall, born?",  # named
+}
+ANSWERS = {question: answer for (_, answer), question in WORDINGS.items()} | {
+    "Where was the builder of Halm Bridge born?": "Korrin Vale",
+    "What does Halm Bridge cross?": "the mill",  # a question the page does not answer as it should
+    "Who was born earlier, Orsolya Venn or Marta Oleen?": "Orsolya Venn",
+    "Who was born earlier, Marta Oleen or Orsolya Venn?": "Orsolya Venn",
+    "Who was born later, Orsolya Venn or Marta Oleen?": "Marta Oleen",
+    "Who was born later, Marta Oleen or Orsolya Venn?": "Marta Oleen",
+    "Were Orsolya Venn and Marta Oleen born in the same place?": "yes",
+    "Were Marta Oleen and Orsolya Venn born in the same place?": "yes",
+}
+KNOWN = {"What was the trade of Marta Oleen?"}  # the model knows it by heart
+
+
+class Reader:
+    """An endpoint that words questions from a table, and answers them if it is shown the page."""
+
+    name = "reader"
+
+    def __init__(self):
+        self.num_calls = 0
+
+    async def reply(self, messages, params):
+        self.num_calls += 1
+        system, asked = messages[0]["content"], messages[-1]["content"]
+        return ChatReply(self.answer(asked) if "answer quiz" in system else self.word(asked), "end_of_turn", 5)
+
+    def answer(self, asked):
+        shown, _, question = asked.rpartition("Question: ")
+        return ANSWERS.get(question, "?") if shown or question in KNOWN else "I do not know"
+
+    def word(self, asked):
+        if asked.startswith("Clue"):
+            question = re.search(r"Question: (.*)", asked)[1]
+            name = re.search(r'with the name "(.*?)"', asked)[1]
+            return CHAINS.get((name, question), "No?")
+        if both := re.match(r"The same was asked about (.*) and about (.*): ", asked):
+            when = re.search(r"date is (\w+)", asked)
+            if when:
+                return f"Who was born {when[1]}, {both[1]} or {both[2]}?"
+            return f"Were {both[1]} and {both[2]} born in the same place?"
+        answer, name = re.search(r'the answer is "(.*?)"\.', asked)[1], re.search(r'Name "(.*?)"\.', asked)[1]
+        return WORDINGS.get((name, answer), "Is there more to say about it?")
+
+    async def stop(self):
+        pass
+
+
+async def write(index, seed=0, **settings):
+    return await write_questions(
+        ChatPolicy(Reader()), index, WriterSettings(**{"drafts": 40, "topk": 2, "seed": seed} | settings)
+    )
+
+
+def facts_of(index, seed):
+    return {(draft.facts[0].name, draft.answers[0]) for draft in single_drafts(Pages(index), 40, seed)}
+
+
+async def test_only_proven_questions_are_kept_and_facts_are_put_together(pages_index):
+    kept, dropped = {}, set()
+    for seed in range(12):  # which of a sentence's spans is asked for is drawn
+        written = await write(pages_index, seed)
+        kept |= {question.question: question for question in written.questions}
+        dropped |= set(written.dropped)
+        drafted = facts_of(pages_index, seed)
+        singles = {question.question for question in written.questions if question.kind == "single"}
+        assert singles == {
+            WORDINGS[fact]
+            for fact in drafted & set(WORDINGS)
+            if fact not in {("Halm Bridge", "River Oss"), ("Orsolya Venn", "1740"), ("Marta Oleen", "painter")}
+        }
+    assert {
+        "single: gives its answer away",
+        "single: not answered with the page",
+        "single: answered without the page",
+        "chain: names what it should describe",
+    } <= dropped
+    chain = kept["Where was the builder of Halm Bridge born?"]
+    assert (chain.kind, chain.facts, chain.answers) == ("chain", 2, ("Korrin Vale",))
+    assert [span.doc_id for span in chain.evidence] == ["Halm Bridge", "Orsolya Venn"]
+    assert "Korrin Vale" in chain.evidence[1].text
+    earlier = [question for text, question in kept.items() if "earlier" in text or "later" in text]
+    assert earlier and all(question.answers[0] == ANSWERS[question.question] for question in earlier)
+    assert any(question.kind == "agreement" and question.answers == ("yes",) for question in kept.values())
+
+
+async def test_searches_needed_are_counted_by_what_one_search_finds(pages_index):
+    for seed in range(12):
+        for question in (await write(pages_index, seed)).questions:
+            found = {hit.passage.doc_id for hit in pages_index.search([question.question], 2)[0]}
+            reached = question.evidence[-1].doc_id in found
+            assert question.searches == (1 if question.facts == 1 or reached else 2)
+
+
+async def test_the_same_seed_gives_the_same_questions(pages_index):
+    assert (await write(pages_index, 5)).questions == (await write(pages_index, 5)).questions
+
+
+async def test_documents_without_titles_are_refused(tmp_path):
+    (tmp_path / "corpus.jsonl").write_text(json.dumps({"id": "n", "title": "", "text": PAGES["Halm Bridge"]}) + "\n")
+    with pytest.raises(BadInput, match="no document has a title"):
+        await write(build_index(tmp_path / "corpus.jsonl", tmp_path / "index"))
+
+
+async def test_settings_that_keep_nothing_are_refused(pages_index):
+    with pytest.raises(BadInput, match="min_right"):
+        await write(pages_index, tries=2, min_right=3)
