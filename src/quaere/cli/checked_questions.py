@@ -41,6 +41,7 @@ async def _write(args: argparse.Namespace) -> Written:
         tries=args.tries,
         min_right=args.min_right,
         topk=args.topk,
+        single_share=args.single_share,
         temperature=args.temperature,
         seed=args.seed,
         concurrency=args.max_rows,

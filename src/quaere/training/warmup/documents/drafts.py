@@ -25,8 +25,10 @@ from quaere.worlds.dice import Dice
 
 QuestionKind = Literal["single", "chain", "comparison", "agreement"]
 
-_FACTS_OF_LINKED = 2  # asked of a page that another page names
-_MAX_PAIRS = 2  # chains through one fact, and comparisons of one page
+_LINKED_SHARE = 0.7  # of the drafts are about pages that name each other: chains are made of these alone
+_FACTS_OF_LINKED = 3  # asked of a page that another page names
+_MAX_PAIRS = 2  # chains through one fact
+_CHAIN_WORDINGS = 2  # tries to word a chain, of which one is kept: most of what can go wrong is the wording
 
 
 class Draft(Struct, frozen=True):
@@ -82,13 +84,13 @@ class Worded(Struct, frozen=True):
 
 
 def single_drafts(pages: Pages, num: int, seed: int) -> list[Draft]:
-    """`num` facts at most. The first half are pairs: a fact whose answer names a page, and facts of that page."""
+    """`num` facts at most. Most are of linked pages: a fact whose answer names a page, and facts of that page."""
     dice = Dice(seed, "drafts")
     order = list(pages.passages)
     dice.shuffle(order)
     chosen: dict[str, Fact] = {}
     for fact in _linked_facts(pages, order, dice):
-        if len(chosen) >= num // 2:
+        if len(chosen) >= _LINKED_SHARE * num:
             break
         chosen[fact.id] = fact
     for passage in order:
@@ -134,7 +136,7 @@ def chain_drafts(kept: Sequence[Worded], dice: Dice) -> list[Draft]:
         seconds = list(by_page.get(normalise_answer(first.draft.facts[0].answer), ()))
         dice.shuffle(seconds)
         drafts += [_chain(first, second) for second in seconds[:_MAX_PAIRS] if _can_be_chained(first, second)]
-    return drafts
+    return drafts * _CHAIN_WORDINGS
 
 
 def _can_be_chained(first: Worded, second: Worded) -> bool:

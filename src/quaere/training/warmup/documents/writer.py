@@ -37,7 +37,8 @@ class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How many facts are drafted, and what a question must pass.
 
     Of `tries` answers with the page at least `min_right` must be right, of `tries` without it none. A page counts as
-    found if a search for the question, or for the page's name, returns it among the first `topk`.
+    found if a search for the question, or for the page's name, returns it among the first `topk`. Of the questions that
+    are kept at most `single_share` are about one fact.
 
         WriterSettings(drafts=6000, tries=5, min_right=3, topk=3)
     """
@@ -46,6 +47,7 @@ class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
     tries: int = 5
     min_right: int = 3
     topk: int = 3
+    single_share: float = 1.0
     temperature: float = 0.7
     seed: int = 0
     concurrency: int = 32
@@ -55,6 +57,8 @@ class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
         for name in ("drafts", "tries", "min_right", "topk", "concurrency"):
             if getattr(self, name) < 1:
                 raise BadInput(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not 0 < self.single_share <= 1:
+            raise BadInput(f"single_share must be above 0 and at most 1, not {self.single_share:g}")
         if self.min_right > self.tries:
             raise BadInput(f"min_right ({self.min_right}) cannot be more than tries ({self.tries})")
 
@@ -109,7 +113,11 @@ async def write_questions(
     dice = Dice(settings.seed, "compositions")
     chains = await writer.write("chain", chain_drafts(kept, dice))
     choices = await writer.write("comparison", comparison_drafts(kept, dice))
-    questions = [writer.finish(worded) for worded in (*kept, *chains, *choices)]
+    composed = [*chains, *choices]
+    if composed and settings.single_share < 1:
+        dice.shuffle(kept)
+        kept = kept[: round(len(composed) * settings.single_share / (1 - settings.single_share))]
+    questions = [writer.finish(worded) for worded in (*kept, *composed)]
     return Written(questions, writer.dropped, writer.num_drafts)
 
 
@@ -123,7 +131,7 @@ class _Writer:
         self.dropped: Counter[str] = Counter()
         self.num_drafts = 0
         self._asked: set[str] = set()
-        self._ranks: dict[str, int] = {}  # by draft: where a search with the question finds the last page; 0 nowhere
+        self._ranks: dict[str, int] = {}  # by question: where a search with it finds the last page; 0 nowhere
 
     async def write(self, name: str, drafts: Sequence[Draft]) -> list[Worded]:
         """The drafts that became good questions."""
@@ -134,7 +142,8 @@ class _Writer:
         worded = self._keep(worded, [self._find_fault(item) for item in worded])
         worded = self._keep(worded, self._find_pages(worded))
         worded = await self._try_with_page(f"{name}: with the page", worded)
-        return await self._try_from_memory(f"{name}: from memory", worded)
+        worded = await self._try_from_memory(f"{name}: from memory", worded)
+        return list({item.draft.id: item for item in reversed(worded)}.values())[::-1]  # one wording of each draft
 
     def finish(self, worded: Worded) -> CheckedQuestion:
         """The question as it is kept, with the number of searches it needs."""
@@ -146,7 +155,7 @@ class _Writer:
             answers=worded.answers,
             kind=draft.kind,
             facts=num_facts,
-            searches=1 if num_facts == 1 or self._ranks[draft.id] else num_facts,
+            searches=1 if num_facts == 1 or self._ranks[worded.question] else num_facts,
             hops=num_facts,
             evidence=tuple(fact.evidence for fact in draft.facts),
             scores=worded.scores,
@@ -174,7 +183,7 @@ class _Writer:
         by_name = self._search([fact.name for item in worded for fact in item.draft.facts])
         faults, names = [], iter(by_name)
         for item, found in zip(worded, by_question, strict=True):
-            self._ranks[item.draft.id] = _rank(found, [item.draft.facts[-1].passage.id])
+            self._ranks[item.question] = _rank(found, [item.draft.facts[-1].passage.id])
             reached = [
                 _rank(found, [fact.passage.id]) or _rank(next_found, [fact.passage.id])
                 for fact, next_found in zip(item.draft.facts, names, strict=False)
