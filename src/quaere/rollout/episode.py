@@ -114,6 +114,7 @@ class _Play:
         self.on_turn = on_turn or (lambda turn: None)
         self.turns: list[Turn] = []
         self.outcome: Final | None = None
+        self.round_tokens = 0  # the longest turn so far, with its reply
         self.must_answer = False  # the policy has been told that no further search is possible
 
     async def run(self) -> EndReason:
@@ -207,38 +208,38 @@ class _Play:
 
     def _reply(self, turn: Turn, results: Sequence[SearchResult]) -> Message:
         """What the environment says; once no further search is possible, it says that too."""
-        message = self.protocol.reply(turn.action, results, turn.failure, self.turns)
+        usual = self.protocol.reply(turn.action, results, turn.failure, self.turns)
         if not self.limits.answer_turn:
-            return message
-        self.must_answer = self.must_answer or not self._allows_search(turn, results, message)
-        if not self.must_answer:
-            return message
-        return self.protocol.reply(turn.action, results, turn.failure, self.turns, final=True)
+            return usual
+        final = self.protocol.reply(turn.action, results, turn.failure, self.turns, final=True)
+        self.must_answer = self.must_answer or not self._allows_search(turn, results, usual, final)
+        return final if self.must_answer else usual
 
-    def _allows_search(self, turn: Turn, results: Sequence[SearchResult], message: Message) -> bool:
-        """True if turns, searches and tokens are left for another search and the answer after this turn's reply."""
+    def _allows_search(self, turn: Turn, results: Sequence[SearchResult], usual: Message, final: Message) -> bool:
+        """True if turns, searches and tokens are left for another search and the answer after the usual reply."""
         limits, per_search = self.limits, self.protocol.turns_per_search
         turns_left = limits.max_turns - 1 - turn.index
         if results:  # the search just made takes up turns of its own, such as its evaluation
             turns_left -= per_search - 1
         if turns_left <= per_search or self._num_searches + len(results) >= limits.max_searches:
             return False
-        # How long another search would be is not known: as long as this turn and its reply, if they are typical.
-        reply_tokens = self.conversation.count(message, limits.tool_response_tokens)
-        return self._room - reply_tokens >= turn.num_tokens + reply_tokens + self._kept_tokens(results)
+        now, then = (self.conversation.count(message, limits.tool_response_tokens) for message in (usual, final))
+        # How long another search and its reply will be is not known: the longest round so far is the estimate.
+        self.round_tokens = max(self.round_tokens, turn.num_tokens + then)
+        return self._room - now >= self.round_tokens + self._kept_tokens(num_searches=1 + bool(results))
 
     def _reply_tokens(self, message: Message, results: Sequence[SearchResult]) -> int:
         """The limit on a reply's own tokens; passages are cut further where the answer would no longer fit."""
         limit = self.limits.tool_response_tokens
         if not (self.limits.answer_turn and results):
             return limit
-        room = self._room - self.conversation.count(message, 0) - self._kept_tokens(results)
+        room = self._room - self.conversation.count(message, 0) - self._kept_tokens(num_searches=1)
         return max(0, min(limit, room))
 
-    def _kept_tokens(self, results: Sequence[SearchResult]) -> int:
-        """Tokens kept for what must follow a reply: the answer, after a search also its evaluation and the cue."""
-        kept = min(self.limits.answer_tokens, self.limits.turn_tokens)
-        return kept * (2 * self.protocol.turns_per_search - 1) if results else kept
+    def _kept_tokens(self, num_searches: int) -> int:
+        """Tokens kept for the answer and, where searches are evaluated, for so many evaluations and their cues."""
+        num_evaluations = num_searches * (self.protocol.turns_per_search - 1)
+        return min(self.limits.answer_tokens, self.limits.turn_tokens) * (1 + 2 * num_evaluations)
 
     @property
     def _num_searches(self) -> int:
