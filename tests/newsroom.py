@@ -52,7 +52,9 @@ RUBRIC = "<rubric>\nfactuality\n{}: 0.3\n</rubric>"
 # All other dimensions are scored alike, whichever is asked for: what the rubric does not have is passed over.
 MIDDLING = "".join(f'<score dimension="{name}">5</score>' for name in NAMES)
 ENTRY = '<report id="{}"><score dimension="factuality">', f"</score>{MIDDLING}</report>"
+# Words its tokenizer was not made for are spelled letter by letter: a note on the last search would take up the room.
 LIMITS = {"max_turns": 3, "turn_tokens": 48, "sequence_tokens": 320, "tool_response_tokens": 48, "topk": 2}
+LIMITS["answer_turn"] = False
 
 
 def pool(*names):

@@ -17,7 +17,9 @@ from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
 from quaere.records import ProposeTask, Question, SolveTask
 from village import BRIDGES, PEOPLE, SEARCH, builder, next_bridge, payer
 
+# Words its tokenizer was not made for are spelled letter by letter: a note on the last search would take up the room.
 LIMITS = {"max_turns": 3, "turn_tokens": 32, "sequence_tokens": 256, "tool_response_tokens": 32, "topk": 1}
+LIMITS["answer_turn"] = False
 THINK = "<think>Who is named here?</think>"
 # The first sentence names the bridge once more, so that a search for it finds this passage before any that leads to it.
 PASSAGE = "{name} is a bridge. {} built the bridge. {} paid for the bridge. It leads to {}."

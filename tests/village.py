@@ -25,7 +25,9 @@ from quaere.training.learner import Learner, LearnerSettings
 
 BRIDGES = "Halm Oss Korrin Tallow Brill Dunmer Esker Fane Gorse Hollin Ister Jarrow Keld Lorn Marrow Nevin".split()
 PEOPLE = "Venn Brod Hask Oleen Marl Tavi Quill Sorn".split()
+# Words its tokenizer was not made for are spelled letter by letter: a note on the last search would take up the room.
 LIMITS = {"max_turns": 3, "turn_tokens": 32, "sequence_tokens": 256, "tool_response_tokens": 24, "topk": 1}
+LIMITS["answer_turn"] = False
 SEARCH = '<tool_call>{{"name": "search", "arguments": {{"query_list": ["{}"]}}}}</tool_call>'
 THINK = "<think>Look.</think>"
 PASSAGE = "{} built it. {} paid for it. It leads to {}."

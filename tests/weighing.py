@@ -16,7 +16,9 @@ from quaere.chat.toolcall import ToolCallProposer
 from quaere.records import ProposeTask, Question, SolveTask
 from village import BRIDGES, PEOPLE, THINK, builder, payer
 
+# Words its tokenizer was not made for are spelled letter by letter: a note on the last search would take up the room.
 LIMITS = {"max_turns": 6, "turn_tokens": 32, "sequence_tokens": 320, "tool_response_tokens": 24, "topk": 1}
+LIMITS["answer_turn"] = False
 SEARCH = '<tool_call>{{"name": "search", "arguments": {{"query": "{}"}}}}</tool_call>'
 EVALUATE = '<tool_call>{{"name": "evaluate", "arguments": {{"evaluation": "{}", "score": {}}}}}</tool_call>'
 GOOD, BAD = EVALUATE.format("It is here.", 9), EVALUATE.format("It is not here.", 2)

@@ -148,7 +148,7 @@ async def test_a_reply_that_no_longer_fits_has_shown_nothing():
     short = await write(
         [search("a b")],
         NamedSearcher({name: text * 60 for name, text in TEXTS.items()}),
-        limits=structs.replace(_roomy(), sequence_tokens=1500),
+        limits=structs.replace(_roomy(), sequence_tokens=1500, answer_turn=False),
     )
     assert numbered_sources(episode.turns) and short.end == "sequence_limit" and not numbered_sources(short.turns)
     assert bind_report(short) is None

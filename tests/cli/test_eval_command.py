@@ -81,8 +81,12 @@ def test_a_model_is_asked_as_it_was_trained_unless_told_otherwise(place, capsys)
         "tool_response_tokens": 160,
         "max_searches": 4,
         "topk": 2,
+        "answer_turn": True,
+        "answer_tokens": 64,
     }
-    told = in_json(place, capsys, "--run", "full", "--limit", "1", "--style", "full", "--topk", "1", "--max-turns", "2")
+    asked = ("--style", "full", "--topk", "1", "--max-turns", "2", "--no-answer-turn")
+    told = in_json(place, capsys, "--run", "full", "--limit", "1", *asked)
+    assert told["settings"]["limits"]["answer_turn"] is False
     assert told["settings"]["style"] == "full"
     assert (told["settings"]["limits"]["topk"], told["settings"]["limits"]["max_turns"]) == (1, 2)
     warmed = in_json(place, capsys, "--model", str(place / "base"), "--limit", "1", "--turn-tokens", "8")
@@ -93,6 +97,7 @@ def test_every_episode_is_stored_with_its_scores(place, capsys):
     found = in_json(place, capsys, "--run", "full", "--name", "ours")
     assert found["name"] == "ours"
     assert found["score"]["exact_match"]["num"] == 3
+    assert found["score"]["unanswered"] == 1 - found["score"]["answered"]
     assert [group["hops"] for group in found["score"]["by_hops"]] == [0, 1, 2]
     with Run.open(found["run"]) as run:
         assert run.info.kind == "eval"
@@ -106,10 +111,12 @@ def test_results_are_compared_pair_by_pair(place, tmp_path, capsys):
     assert evaluate(place, "--run", "full", "--name", "ours", "--out", str(out)) == 0
     shown = capsys.readouterr()
     assert "0.0 [0.0, 0.0]" in shown.out
+    assert "100.0% of the questions were left unanswered at a limit of turns or tokens" in shown.out
     assert "3 of 3 done" in shown.err  # the plain lines of a stream that is no terminal
     # An earlier result in which two of the three were right.
     told = json.loads(out.read_text())
     told["name"] = "earlier"
+    del told["score"]["unanswered"]  # results of earlier versions do not say
     for row in told["questions"][:2]:
         row["exact_match"] = row["f1"] = 1.0
     (tmp_path / "earlier.json").write_text(json.dumps(told))
@@ -182,6 +189,12 @@ def test_refusals(place, tmp_path, capsys):
     assert "--checkpoint belongs to --run" in refused(capsys, [*where, *index, *model, "--checkpoint", "1"])
     assert "give --index, or --closed-book" in refused(capsys, [*where, *model])
     assert "--topk must be at least 1" in refused(capsys, [*where, *index, *model, "--topk", "0"])
+    turns = "--max-turns must be at least 2 for tool-call (search, answer), not 1"
+    assert turns in refused(capsys, [*where, *index, *model, "--max-turns", "1"])
+    evalact = ["--solver-protocol", "evalact", "--max-turns", "2"]
+    assert "--max-turns must be at least 3 for evalact" in refused(capsys, [*where, *index, *model, *evalact])
+    asked = ["ask", "Who?", *index, *model, "--max-turns", "1"]
+    assert turns in refused(capsys, asked)
     assert "no run none" in refused(capsys, [*where, *index, "--run", "none"])
     assert "no checkpoint of step 7" in refused(capsys, [*where, *index, "--run", "full", "--checkpoint", "7"])
     assert "cannot be read" in refused(capsys, [*where, *index, *model, "--compare", str(tmp_path / "none.json")])

@@ -83,8 +83,12 @@ def test_paper_writes_one_question_for_each_prompt_and_drops_none():
 
 
 def test_the_defaults_are_the_paper():
-    """A run that names no preset differs from the paper only in how many episodes are sampled at once."""
-    assert diff_configs(DrZeroConfig(), load()) == ["engine.max_rows: 32 -> 256"]
+    """Without a preset, the last turn is kept for the answer, and fewer episodes are sampled at once."""
+    assert diff_configs(DrZeroConfig(), load()) == [
+        "proposer.limits.answer_turn: true -> false",
+        "solver.limits.answer_turn: true -> false",
+        "engine.max_rows: 32 -> 256",
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------------- presets
@@ -181,6 +185,25 @@ def test_every_ablation_the_module_names_is_among_them():
         ("proposer.hop_ratio=[2,-1]", "proposer.hop_ratio gives a weight for 1, 2, ... hops, not [2, -1]"),
         ("proposer.advantage=grpo", "proposer.advantage=grpo compares questions about one document"),
         ("proposer.steps=0", "proposer.steps=0 leaves the solver no questions"),
+        (
+            "proposer.hop_ratio=[0,0,0,0,0,0,0,1]",
+            "proposer.hop_ratio asks for 8 hops, which take 7 searches in 8 turns, and proposer.limits.max_turns is 5",
+        ),
+        (
+            "proposer.document=false proposer.hop_ratio=[0,0,0,0,1]",
+            "proposer.hop_ratio asks for 5 hops, which take 5 searches in 6 turns, and proposer.limits.max_turns is 5",
+        ),
+        (
+            "proposer.hop_ratio=[1,0,1] proposer.limits.max_searches=1",
+            "proposer.hop_ratio asks for 3 hops, which take 2 searches in 3 turns, and proposer.limits.max_searches is",
+        ),
+        ("solver.limits.max_turns=1", "solver.limits.max_turns must be at least 2 for tool-call (search, answer)"),
+        ("solver.limits.max_searches=-1", "solver.limits.max_searches must be at least 0, not -1"),
+        ("solver.limits.answer_tokens=0", "solver.limits.answer_tokens must be at least 1, not 0"),
+        (
+            "solver.limits.answer_turn=true solver.limits.sequence_tokens=64",
+            "solver.limits.answer_tokens must be below sequence_tokens (64)",
+        ),
         ("solver.protocol=evalact solver.limits.max_turns=2", "solver.limits.max_turns must be at least 3 for evalact"),
         ("solver.evaluation.bonus=2", "evaluation: bonus must lie between 0 and 1"),
         ("sampling.temperature=0", "sampling.temperature must be above 0"),
@@ -193,6 +216,14 @@ def test_senseless_values_are_refused(assignments, says):
         load(*assignments.split())
     assert str(caught.value).startswith(says)
     assert "\n" not in str(caught.value)
+
+
+def test_hops_that_fit_their_limits_are_accepted():
+    """The last hop that fits, and weights of 0 beyond it; more searches than turns, as a turn may hold several."""
+    assert load("proposer.hop_ratio=[0,0,0,0,1,0,0]").proposer.limits.max_turns == 5
+    assert load("proposer.hop_ratio=[0,0,0,1]", "proposer.document=false").proposer.limits.max_turns == 5
+    assert load("proposer.hop_ratio=[1]", "proposer.limits.max_turns=1", "proposer.limits.max_searches=0")
+    assert load("solver.limits.max_searches=20").solver.limits.max_turns == 5
 
 
 def test_phases_may_be_left_out():

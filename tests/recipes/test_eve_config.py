@@ -85,7 +85,11 @@ def test_paper_rewards_reach_what_it_says():
 
 
 def test_the_defaults_are_the_paper():
-    assert diff_configs(EveConfig(), load()) == ["engine.max_rows: 32 -> 256"]
+    assert diff_configs(EveConfig(), load()) == [
+        "proposer.limits.answer_turn: true -> false",
+        "solver.limits.answer_turn: true -> false",
+        "engine.max_rows: 32 -> 256",
+    ]
 
 
 def test_how_it_differs_from_dr_zero():

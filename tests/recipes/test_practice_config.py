@@ -78,7 +78,10 @@ def test_what_each_protocol_is_paid_with():
 @pytest.mark.parametrize("name", PRACTICE)
 def test_the_defaults_are_the_paper(name):
     plain = find_recipe(name).schema()
-    assert diff_configs(plain, load(name)) == ["engine.max_rows: 32 -> 256"]
+    assert diff_configs(plain, load(name)) == [
+        "solver.limits.answer_turn: true -> false",
+        "engine.max_rows: 32 -> 256",
+    ]
 
 
 @pytest.mark.parametrize("name", PRACTICE)

@@ -169,7 +169,7 @@ class Reader:
 
     async def play(self, policy, plays, step):
         """All episodes at once, each with its own library, in lockstep: the batch is the same on every machine."""
-        limits = Limits(MAX_TURNS[self.dialect], 12, 128, 16, max_searches=2, topk=1)
+        limits = Limits(MAX_TURNS[self.dialect], 12, 128, 16, max_searches=2, topk=1, answer_turn=False)
         for play in plays:
             policy.open(play.name)
         return await asyncio.gather(

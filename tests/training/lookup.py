@@ -35,7 +35,7 @@ from quaere.training.learner import Learner, LearnerSettings
 BRIDGES = ["Halm", "Oss", "Korrin", "Tallow"]
 PEOPLE = ["Venn", "Brod", "Hask", "Oleen", "Marl", "Tavi", "Quill", "Sorn"]
 CHANCE = 1 / 4
-LIMITS = Limits(max_turns=2, turn_tokens=24, sequence_tokens=256, tool_response_tokens=16, topk=1)
+LIMITS = Limits(2, turn_tokens=24, sequence_tokens=256, tool_response_tokens=16, topk=1, answer_turn=False)
 SEARCH = '<tool_call>{{"name": "search", "arguments": {{"query_list": ["{}"]}}}}</tool_call>'
 ANSWER = "<answer>{}</answer>"
 

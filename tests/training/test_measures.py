@@ -11,7 +11,7 @@ from msgspec import structs
 import tiny
 from quaere.chat.rendering import Renderer
 from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
-from quaere.errors import SearchFailed
+from quaere.errors import SamplingFailed, SearchFailed
 from quaere.objectives.advantages import grpo, hrpo
 from quaere.policies.scripted import ScriptedSampler
 from quaere.records import ProposeTask, Question, SolveTask
@@ -67,6 +67,7 @@ async def test_episodes():
         "solver/turns": 9 / 4,
         "solver/truncated": 1 / 4,
         "solver/answered": 1.0,
+        "solver/unanswered": 0.0,
         "solver/call_validity": 7 / 9,
         "solver/searches": 3 / 4,
         "solver/search_failures": 1,
@@ -80,6 +81,16 @@ async def test_an_episode_that_meets_the_sequence_limit_is_truncated_and_not_ans
     assert all(turn.stop_reason != "length" for turn in episode.turns)
     measured = measure_episodes([episode], 1.0, role="solver")
     assert (measured["solver/truncated"], measured["solver/answered"]) == (1.0, 0.0)
+
+
+async def test_unanswered_are_those_that_a_limit_ended():
+    at_turns = await play([CALL] * 2, max_turns=2)
+    at_tokens = await play([CALL] * 5, sequence_tokens=380, turn_tokens=60)
+    failed = await play([SamplingFailed("out of memory")])
+    answered = await play([ANSWER])
+    assert [at_turns.end, at_tokens.end, failed.end] == ["turn_limit", "sequence_limit", "failed"]
+    measured = measure_episodes([at_turns, at_tokens, failed, answered], 1.0, role="solver")
+    assert (measured["solver/unanswered"], measured["solver/answered"]) == (2 / 4, 1 / 4)
 
 
 async def test_a_search_nobody_carried_out_took_no_time_and_does_not_count():

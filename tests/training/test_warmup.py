@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
+from quaere.chat.lastsearch import LAST_SEARCH
 from quaere.chat.rendering import Renderer
 from quaere.chat.toolcall import STOP
 from quaere.errors import BadInput
@@ -149,6 +150,15 @@ def test_words_are_short_and_varied(place):
     assert len(first_words) > 40
 
 
+def test_who_makes_the_last_search_is_told_so_and_answers(place):
+    """Three hops in four turns: every search is needed, and only the third is answered with the note."""
+    limits = Limits(max_turns=4, turn_tokens=1024, sequence_tokens=40_000, tool_response_tokens=6000)
+    played = play(place, roles=("solver",), num_episodes=4, hop_ratio=(0, 0, 1), limits=limits, style="brief")
+    for episode in played.episodes:
+        assert [LAST_SEARCH in turn.reply for turn in episode.turns] == [False, False, True, False]
+        assert episode.end == "answered"
+
+
 def test_the_seed_decides(place):
     def texts(seed):
         return [
@@ -198,6 +208,8 @@ def test_limits_without_room_are_refused(place):
         play(place, roles=("proposer",), hop_ratio=(1, 1, 1), limits=Limits(max_turns=2))
     with pytest.raises(BadInput, match="only 0 of 2 solver episodes of 1 hops"):
         play(place, roles=("solver",), num_episodes=2, hop_ratio=(1,), limits=Limits(tool_response_tokens=4))
+    with pytest.raises(BadInput, match="needs a search for each of 3 hops, and 2 searches are allowed"):
+        play(place, roles=("solver",), hop_ratio=(0, 0, 1), limits=Limits(max_searches=2))
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 
 from quaere.chat.evalact import was_searched
 from quaere.chat.judging_prompts import assessment_system, dimension_parts, report_parts
+from quaere.chat.lastsearch import final_reply
 from quaere.chat.markup import Element, read_markup
 from quaere.chat.messages import Message, Quoted
 from quaere.chat.prompts import PromptStyle
@@ -49,6 +50,8 @@ MAX_ASSESSMENT_CHARS = 60_000
 MAX_ELEMENTS = 2000
 MAX_DEPTH = 8
 
+_FINISH = "write the assessment between <assessment> and </assessment>"
+
 _KNOWN = frozenset({"assessment", "report", "verification", "gaps", "reason", "score", "validity"})
 _ABOUT = re.compile(r"\[\s{0,4}([0-9]{1,4})\s{0,4}\]")
 _NUMBER = r"([0-9]{1,6}(?:\.[0-9]{1,6})?)"
@@ -71,6 +74,7 @@ class Assessor:
     stop: tuple[str, ...] = ("</search>", "</assessment>")
     tools: tuple[ToolSchema, ...] = ()
     marks: tuple[str, ...] = ()
+    turns_per_search = 1
 
     def __init__(
         self,
@@ -128,19 +132,28 @@ class Assessor:
         return Malformed("there is neither a search nor an assessment")
 
     def reply(
-        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+        self,
+        action: Action,
+        results: Sequence[SearchResult],
+        failure: Failure | None,
+        earlier: Sequence[Turn] = (),
+        *,
+        final: bool = False,
     ) -> Message:
         """Passages between tags, or what went wrong."""
-        finish = "write the assessment between <assessment> and </assessment>"
+        message = self._usual_reply(action, results, failure)
+        return final_reply(message, action, failure, _FINISH) if final else message
+
+    def _usual_reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
         if failure is not None and failure.boundary == "search":
             return Message("user", ("The search could not be carried out. Nothing was looked up; you may try again.",))
         if failure is not None and failure.kind == "searches":
-            return Message("user", (f"No searches are left. To finish, {finish}.",))
+            return Message("user", (f"No searches are left. To finish, {_FINISH}.",))
         if isinstance(action, Search):
             return Message("user", format_results(results), tag="observation")
         reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
         search = "put the number of a report in brackets and a query between <search> and </search>"
-        return Message("user", (f"That turn could not be used: {reason}. To search, {search}; to finish, {finish}.",))
+        return Message("user", (f"That turn could not be used: {reason}. To search, {search}; to finish, {_FINISH}.",))
 
     def _read_search(self, content: str) -> Search | Malformed:
         query, about = content.strip(), 0

@@ -46,6 +46,7 @@ class ClosedBook:
     tools: tuple[ToolSchema, ...] = ()
     stop: tuple[str, ...] = (ANSWER_CLOSE,)
     marks: tuple[str, ...] = ()
+    turns_per_search = 1
 
     def __init__(self, *, guided: bool = False, span: str = "", evidence: bool = False) -> None:
         self.guided = guided
@@ -85,7 +86,13 @@ class ClosedBook:
         return Malformed(reason="there is no answer")
 
     def reply(
-        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+        self,
+        action: Action,
+        results: Sequence[SearchResult],
+        failure: Failure | None,
+        earlier: Sequence[Turn] = (),
+        *,
+        final: bool = False,
     ) -> Message:
         """Ask again, where the limits leave a turn for it."""
         return Message("user", ("Put the answer between <answer> and </answer>.",))

@@ -20,14 +20,18 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
+from msgspec import structs
+
 from quaere.chat.evaluating_prompts import (
     CUES,
     EVALUATE_CALL,
+    FINAL_CUES,
     SEARCH_CALL,
     ThinkBeforeEvaluate,
     finish,
     system_prompt,
 )
+from quaere.chat.lastsearch import LAST_SEARCH, final_reply
 from quaere.chat.messages import Message, Quoted
 from quaere.chat.prompts import PromptStyle
 from quaere.chat.results import format_results
@@ -98,6 +102,7 @@ class EvaluateSolver:
     name = "evalact-solver"
     stop: tuple[str, ...] = STOP
     marks: tuple[str, ...] = ("tool_call",)
+    turns_per_search = 2
 
     def __init__(
         self,
@@ -137,9 +142,26 @@ class EvaluateSolver:
         return action
 
     def reply(
-        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+        self,
+        action: Action,
+        results: Sequence[SearchResult],
+        failure: Failure | None,
+        earlier: Sequence[Turn] = (),
+        *,
+        final: bool = False,
     ) -> Message:
         """Passages, the cue for a score, or what went wrong and what to write next; always in words of ours."""
+        if isinstance(action, Evaluate):
+            return Message("tool", (cue(action.score, final=final),))
+        message = self._usual_reply(action, results, failure)
+        if not final or (isinstance(action, Malformed) and _must_evaluate(action.reason)):
+            return message
+        finish_now = finish(self.evidence)
+        if isinstance(action, Search) and failure is None:
+            return structs.replace(message, note=f"{LAST_SEARCH} Evaluate it, then {finish_now}.")
+        return final_reply(message, action, failure, finish_now)
+
+    def _usual_reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
         if failure is not None and failure.boundary == "search":
             words = "The search could not be carried out. There is nothing to evaluate; you may search again."
             return Message("tool", (words,))
@@ -148,11 +170,9 @@ class EvaluateSolver:
             return Message("tool", (words,))
         if isinstance(action, Search):
             return Message("tool", format_results(results))
-        if isinstance(action, Evaluate):
-            return Message("tool", (cue(action.score),))
         reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
         following = f"To search, write {SEARCH_CALL}. To finish, {finish(self.evidence)}."
-        if reason.endswith(UNEVALUATED) or reason in _BAD_EVALUATES:
+        if _must_evaluate(reason):
             following = f"Before anything else, evaluate the last search: write {EVALUATE_CALL}."
         return Message("user", (f"That turn could not be used: {reason}. {following}",))
 
@@ -182,6 +202,11 @@ class EvaluateSolver:
             return Malformed(reason=str(refusal))
 
 
+def _must_evaluate(reason: str) -> bool:
+    """True if a turn was refused for this reason while a search waited for its evaluation."""
+    return reason.endswith(UNEVALUATED) or reason in _BAD_EVALUATES
+
+
 def search_waits(earlier: Sequence[Turn]) -> bool:
     """Was a search carried out that has not been evaluated since?
 
@@ -195,8 +220,10 @@ def search_waits(earlier: Sequence[Turn]) -> bool:
     return False
 
 
-def cue(score: float) -> str:
+def cue(score: float, *, final: bool = False) -> str:
     """What the environment says to a score, and all it says: up to 3 is low, up to 7 mid, above that high.
+
+    A `final` cue advises to answer, where the others may advise another search.
 
     cue(7) -> "Score 7/10, mid. Some of this helps: ..."
     """
@@ -204,7 +231,7 @@ def cue(score: float) -> str:
         raise ValueError(f"a score is a number from 0 to {_MOST}, not {score}")
     tier = "low" if score <= 3 else "mid" if score <= 7 else "high"
     # All its digits: a score of 7.0000001 is high, and "7/10, high" would be a riddle.
-    return f"Score {repr(float(score)).removesuffix('.0')}/{_MOST}, {tier}. {CUES[tier]}"
+    return f"Score {repr(float(score)).removesuffix('.0')}/{_MOST}, {tier}. {(FINAL_CUES if final else CUES)[tier]}"
 
 
 def format_fault(turns: Sequence[Turn], end: EndReason, *, think_before_evaluate: ThinkBeforeEvaluate = "allow") -> str:

@@ -43,6 +43,11 @@ CUES = {
     "mid": "Some of this helps: keep to what clearly bears on the question, and search for what is still missing.",
     "high": "Build the answer on these passages; search again only if one particular detail is still missing.",
 }
+FINAL_CUES = {
+    "low": "Leave these passages aside. No searches are left: answer with what you have.",
+    "mid": "Some of this helps. No searches are left: answer with what clearly bears on the question.",
+    "high": "No searches are left: build the answer on these passages.",
+}
 
 
 def system_prompt(style: PromptStyle, *, evidence: bool, think_before_evaluate: ThinkBeforeEvaluate) -> str:

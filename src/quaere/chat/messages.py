@@ -33,7 +33,7 @@ class Message(Struct, frozen=True):
 
     Role `tool` is the answer of a tool to the policy's last turn; role `assistant` occurs only in worked examples that
     open an episode, never for what the policy itself wrote. With a `tag`, the parts stand between tags of that name;
-    a limit on the length of a message cuts the parts and never the tags.
+    a `note` in our own words follows them. A limit on the length of a message cuts the parts, never tags or note.
 
     Message("tool", ("[1] ", Quoted("The Halm bridge was built by Orsolya Venn.")))
     Message("user", ("[1] ", Quoted("A bridge.")), tag="information").text
@@ -43,11 +43,13 @@ class Message(Struct, frozen=True):
     role: Role
     parts: tuple[Part, ...]
     tag: str = ""
+    note: str = ""
 
     @property
     def frame(self) -> tuple[str, str]:
         """What stands before the parts and after them."""
-        return (f"<{self.tag}>\n", f"\n</{self.tag}>") if self.tag else ("", "")
+        before, after = (f"<{self.tag}>\n", f"\n</{self.tag}>") if self.tag else ("", "")
+        return before, f"{after}\n\n{self.note}" if self.note else after
 
     @property
     def text(self) -> str:

@@ -146,6 +146,7 @@ class QuestionWriter:
     name = "question-writer"
     tools: tuple[ToolSchema, ...] = ()
     marks: tuple[str, ...] = ()
+    turns_per_search = 1
 
     def __init__(self, topics: Mapping[str, str], *, guided: bool = False) -> None:
         self.topics = topics
@@ -177,7 +178,13 @@ class QuestionWriter:
         return Malformed(reason="there is no question")
 
     def reply(
-        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+        self,
+        action: Action,
+        results: Sequence[SearchResult],
+        failure: Failure | None,
+        earlier: Sequence[Turn] = (),
+        *,
+        final: bool = False,
     ) -> Message:
         """Ask again, where the limits leave a turn for it."""
         return Message("user", ("Put the question between <question> and </question>.",))

@@ -18,20 +18,25 @@ class Protocol(typing.Protocol):
     """One dialect in one role.
 
     `stop` are the strings that end a turn; `tools` are offered to the policy when the episode opens. `marks` names
-    blocks: a turn remembers at which token the first of them begins (`Turn.acts_at`).
+    blocks: a turn remembers at which token the first of them begins (`Turn.acts_at`). `turns_per_search` counts the
+    turns that a search takes up, such as 2 where the turn after it must evaluate it.
     """
 
     name: str
     tools: tuple[ToolSchema, ...]
     stop: tuple[str, ...]
     marks: tuple[str, ...]
+    turns_per_search: int
 
     def opening(self, task: Task) -> list[Message]:
         """The messages the policy sees first."""
         ...
 
     def prefix(self, turn: int, is_last: bool) -> str:
-        """The words that open the policy's turn for it; "" leaves the turn to the policy. Never trained on."""
+        """The words that open the policy's turn for it; "" leaves the turn to the policy. Never trained on.
+
+        `is_last` says that the turn is for the answer: it is the last one, or no further search is possible.
+        """
         ...
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
@@ -39,7 +44,16 @@ class Protocol(typing.Protocol):
         ...
 
     def reply(
-        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+        self,
+        action: Action,
+        results: Sequence[SearchResult],
+        failure: Failure | None,
+        earlier: Sequence[Turn] = (),
+        *,
+        final: bool = False,
     ) -> Message:
-        """What the environment says after an action that did not end the episode; `earlier` turns came before it."""
+        """What the environment says after an action that did not end the episode; `earlier` turns came before it.
+
+        If it is `final`, no further search is possible, and the reply says so.
+        """
         ...

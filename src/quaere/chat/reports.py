@@ -25,6 +25,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import structs
 
 from quaere.chat.dimensions import POOL
+from quaere.chat.lastsearch import final_reply
 from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.prompts import PromptStyle
 from quaere.chat.reportprompts import FINISH, RESULTS_TAG, describe_rubric, report_system, worked_reports
@@ -77,6 +78,7 @@ class ReportWriter:
 
     tools: tuple[ToolSchema, ...] = ()
     marks: tuple[str, ...] = ()
+    turns_per_search = 1
 
     def __init__(self, *, style: PromptStyle = "full", guided: bool = False, pool: Sequence[Dimension] = POOL) -> None:
         self.name = "report-writer"
@@ -116,9 +118,21 @@ class ReportWriter:
         return Malformed(reason="there is neither a search nor a report")
 
     def reply(
-        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+        self,
+        action: Action,
+        results: Sequence[SearchResult],
+        failure: Failure | None,
+        earlier: Sequence[Turn] = (),
+        *,
+        final: bool = False,
     ) -> Message:
-        """Passages under their numbers, or what went wrong."""
+        """Passages under their numbers, or what went wrong. A guided policy needs no note: its last turn is opened."""
+        message = self._usual_reply(action, results, failure, earlier)
+        return final_reply(message, action, failure, FINISH) if final and not self.guided else message
+
+    def _usual_reply(
+        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn]
+    ) -> Message:
         if failure is not None and failure.boundary == "search":
             return Message("user", ("The search could not be carried out. Nothing was looked up; you may try again.",))
         if failure is not None and failure.kind == "searches":

@@ -42,6 +42,7 @@ class RubricChooser:
     stop: tuple[str, ...] = ("</rubric>",)
     tools: tuple[ToolSchema, ...] = ()
     marks: tuple[str, ...] = ("rubric",)
+    turns_per_search = 1
 
     def __init__(self, harness: Harness, *, style: PromptStyle = "full") -> None:
         self.harness = harness
@@ -69,7 +70,13 @@ class RubricChooser:
         return read_rubric(text, self.harness)
 
     def reply(
-        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+        self,
+        action: Action,
+        results: Sequence[SearchResult],
+        failure: Failure | None,
+        earlier: Sequence[Turn] = (),
+        *,
+        final: bool = False,
     ) -> Message:
         """What was wrong with the rubric; said only where a second turn is allowed."""
         reason = action.reason if isinstance(action, Malformed) else "that was not expected here"

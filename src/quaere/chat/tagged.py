@@ -25,6 +25,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
+from quaere.chat.lastsearch import final_reply
 from quaere.chat.messages import Message, Quoted
 from quaere.chat.prompts import CITED_SOLVER_FINISH, SOLVER_FINISH, PromptStyle
 from quaere.chat.results import format_results
@@ -64,6 +65,7 @@ class TagSolver:
     stop: tuple[str, ...] = ("</search>", "</answer>")
     tools: tuple[ToolSchema, ...] = ()
     marks: tuple[str, ...] = ()
+    turns_per_search = 1
 
     def __init__(self, dialect: TagDialect, *, style: PromptStyle = "full", evidence: bool = False) -> None:
         self.name = f"{dialect}-solver"
@@ -92,10 +94,22 @@ class TagSolver:
         return structs.replace(_read_action(text, blocks), note="\n".join(filter(None, notes)))
 
     def reply(
-        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+        self,
+        action: Action,
+        results: Sequence[SearchResult],
+        failure: Failure | None,
+        earlier: Sequence[Turn] = (),
+        *,
+        final: bool = False,
     ) -> Message:
         """Passages between tags, or what went wrong."""
         finish = CITED_SOLVER_FINISH if self.evidence else SOLVER_FINISH
+        message = self._usual_reply(action, results, failure, finish)
+        return final_reply(message, action, failure, finish) if final else message
+
+    def _usual_reply(
+        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, finish: str
+    ) -> Message:
         if failure is not None and failure.boundary == "search":
             return Message("user", ("The search could not be carried out. Nothing was looked up; you may try again.",))
         if failure is not None and failure.kind == "searches":

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from quaere.chat.lastsearch import final_reply
 from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.prompts import (
     BRIEF_PROPOSER_SYSTEM,
@@ -81,6 +82,7 @@ class ToolCallSolver:
 
     stop: tuple[str, ...] = STOP
     marks: tuple[str, ...] = ()
+    turns_per_search = 1
 
     def __init__(self, *, guided: bool = False, style: PromptStyle = "full", evidence: bool = False) -> None:
         self.guided = guided
@@ -123,10 +125,17 @@ class ToolCallSolver:
         return _no_action(text)
 
     def reply(
-        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+        self,
+        action: Action,
+        results: Sequence[SearchResult],
+        failure: Failure | None,
+        earlier: Sequence[Turn] = (),
+        *,
+        final: bool = False,
     ) -> Message:
-        """Passages, or what went wrong."""
-        return _reply(action, results, failure, CITED_SOLVER_FINISH if self.evidence else SOLVER_FINISH)
+        """Passages, or what went wrong. A guided policy needs no note: its last turn is opened."""
+        finish = CITED_SOLVER_FINISH if self.evidence else SOLVER_FINISH
+        return _reply(action, results, failure, finish, final=final and not self.guided)
 
 
 SEARCH_PREFIX = '<tool_call>{"name": "search", "arguments": {"query_list": ["'
@@ -173,6 +182,7 @@ class ToolCallProposer:
 
     stop: tuple[str, ...] = STOP
     marks: tuple[str, ...] = ()
+    turns_per_search = 1
 
     def __init__(self, *, style: PromptStyle = "full", evidence: bool = False) -> None:
         self.style = style
@@ -215,10 +225,17 @@ class ToolCallProposer:
         return _no_action(text)
 
     def reply(
-        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+        self,
+        action: Action,
+        results: Sequence[SearchResult],
+        failure: Failure | None,
+        earlier: Sequence[Turn] = (),
+        *,
+        final: bool = False,
     ) -> Message:
         """Passages, or what went wrong."""
-        return _reply(action, results, failure, CITED_PROPOSER_FINISH if self.evidence else PROPOSER_FINISH)
+        finish = CITED_PROPOSER_FINISH if self.evidence else PROPOSER_FINISH
+        return _reply(action, results, failure, finish, final=final)
 
 
 def _proposer_rules(task: ProposeTask) -> str:
@@ -280,7 +297,14 @@ def _no_action(text: str) -> Malformed:
     return Malformed(reason="there is neither a tool call nor an answer")
 
 
-def _reply(action: Action, results: Sequence[SearchResult], failure: Failure | None, finish: str) -> Message:
+def _reply(
+    action: Action, results: Sequence[SearchResult], failure: Failure | None, finish: str, *, final: bool
+) -> Message:
+    message = _usual_reply(action, results, failure, finish)
+    return final_reply(message, action, failure, finish) if final else message
+
+
+def _usual_reply(action: Action, results: Sequence[SearchResult], failure: Failure | None, finish: str) -> Message:
     if failure is not None and failure.boundary == "search":
         return Message("tool", ("The search could not be carried out. Nothing was looked up; you may try again.",))
     if failure is not None and failure.kind == "searches":

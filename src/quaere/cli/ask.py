@@ -108,7 +108,7 @@ def _arrange(args: argparse.Namespace) -> tuple[Protocol, Limits]:
 
     from quaere.policies.catalogue import needs_guide
     from quaere.training.exporting import find_notes
-    from quaere.training.protocols import open_protocol, usual_limits
+    from quaere.training.protocols import check_turns, open_protocol, usual_limits
 
     notes = find_notes(args.model)
     name = args.solver_protocol or notes.protocol or "tool-call"
@@ -123,7 +123,9 @@ def _arrange(args: argparse.Namespace) -> tuple[Protocol, Limits]:
     usual = structs.replace(usual, turn_tokens=256, sequence_tokens=max(4096, usual.sequence_tokens))
     limits = trained_limits(name, notes) or usual
     given = {key: getattr(args, key) for key in LIMITS if getattr(args, key) is not None}
-    return protocol, structs.replace(limits, **given)
+    limits = structs.replace(limits, **given)
+    check_turns(name, limits, "--max-turns")
+    return protocol, limits
 
 
 def trained_limits(protocol: str, notes: Notes) -> Limits | None:

@@ -96,6 +96,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     limits = parser.add_argument_group("limits", "default: as the model was trained, else those of the paper")
     for name, words in _LIMITS.items():
         limits.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=words)
+    limits.add_argument(
+        "--answer-turn",
+        action=argparse.BooleanOptionalAction,
+        help="keep the last turn for the answer, and say so when no searches are left",
+    )
     engine = parser.add_argument_group("engine")
     engine.add_argument("--max-rows", type=int, default=32, metavar="N", help="episodes at once (default: 32)")
     engine.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
@@ -241,6 +246,8 @@ async def _open_judge(
 
 def _metrics(score: AnsweringScore) -> dict[str, float]:
     found = {"answer/exact_match": score.exact_match.mean, "answer/f1": score.f1.mean}
+    if score.unanswered is not None:
+        found["answer/unanswered"] = score.unanswered
     for name in ("present", "verbatim", "supported", "joint"):
         share = getattr(score.evidence, name, None)
         if share is not None:
@@ -260,7 +267,7 @@ def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Pro
 
     from quaere.chat.closedbook import ClosedBook
     from quaere.policies.catalogue import needs_guide
-    from quaere.training.protocols import open_protocol, usual_limits
+    from quaere.training.protocols import check_turns, open_protocol, usual_limits
 
     notes = _notes(args, weights)
     protocol = args.solver_protocol or notes.protocol or "tool-call"
@@ -268,10 +275,12 @@ def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Pro
     guided = args.guided
     if guided is None:
         guided = (protocol == "tool-call" or args.closed_book) and needs_guide(args.model)
-    given = {name: getattr(args, name) for name in _LIMITS if getattr(args, name) is not None}
+    names = (*_LIMITS, "answer_turn")
+    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     limits = structs.replace(trained_limits(protocol, notes) or usual_limits(protocol), **given)
     if args.closed_book:
         return ClosedBook(guided=guided, evidence=evidence), structs.replace(limits, max_turns=1)
+    check_turns(protocol, limits, "--max-turns")
     style = args.style or notes.style or "full"
     asking = open_protocol(protocol, style=style, evidence=evidence, settings=notes.evaluation, guided=guided)
     return asking, limits

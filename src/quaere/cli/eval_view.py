@@ -52,6 +52,9 @@ def print_results(evaluation: Evaluation, others: list[Evaluation], stored: Run 
         console.print(told, style="yellow", markup=False)
     if score.num_failed:
         console.print(f"the model failed in {count(score.num_failed, 'episode')}", style="yellow", markup=False)
+    if score.unanswered:
+        told = f"{score.unanswered:.1%} of the questions were left unanswered at a limit of turns or tokens"
+        console.print(told, style="yellow", markup=False)
     costs = f"{score.mean_turns:.2f} turns and {score.mean_tokens:.0f} tokens an episode"
     console.print(
         f"{count(score.exact_match.num, 'question')}; {costs}; {score.num_malformed} malformed turns", style="dim"

@@ -85,7 +85,7 @@ def _arrange(args: argparse.Namespace) -> tuple[ReportWriter, Limits]:
     notes = find_notes(args.model)
     taught = any(writes_reports(name) for name in (notes.recipe, *notes.dialects))
     guided = needs_guide(args.model) if args.guided is None else args.guided
-    limits = Limits(max_turns=10, turn_tokens=2048, sequence_tokens=12288, tool_response_tokens=1024)
+    limits = Limits(10, turn_tokens=2048, sequence_tokens=12288, tool_response_tokens=1024, answer_tokens=1024)
     if guided:
         limits = Limits(max_turns=2, turn_tokens=128, sequence_tokens=4096, tool_response_tokens=320)
     if taught and notes.limits:

@@ -29,7 +29,7 @@ from quaere.evaluation.intervals import Interval, bootstrap_interval, paired_dif
 from quaere.evaluation.judging import Citation, Judge
 from quaere.evaluation.validating import Validation
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Answer, EndReason, Episode, Evidence, Malformed, Question, SolveTask
+from quaere.records import LIMIT_ENDS, Answer, EndReason, Episode, Evidence, Malformed, Question, SolveTask
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
@@ -125,6 +125,7 @@ class AnsweringScore(Struct, frozen=True):
     num_search_failed: int  # episodes in which a search could not be carried out
     num_failed: int  # episodes in which the policy itself failed
     evidence: EvidenceScore | None = None  # None where no evidence was asked for
+    unanswered: float | None = None  # share that a limit ended without an answer; None where it was not measured
 
 
 class Judging(Struct, frozen=True):
@@ -275,6 +276,7 @@ def score_answering(scores: Sequence[QuestionScore]) -> AnsweringScore:
         num_search_failed=sum(score.search_failed for score in scores),
         num_failed=sum(score.end == "failed" for score in scores),
         evidence=_score_evidence(scores),
+        unanswered=sum(score.end in LIMIT_ENDS for score in scores) / num,
     )
 
 

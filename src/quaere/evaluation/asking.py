@@ -38,6 +38,7 @@ class JudgeTurn(Generic[T]):
     name = "report-judge"
     tools: tuple[ToolSchema, ...] = ()
     marks: tuple[str, ...] = ()
+    turns_per_search = 1
 
     def __init__(
         self, messages: Sequence[Message], parse: Callable[[str], T | None], *, stop: str = "", prefix: str = ""
@@ -60,7 +61,13 @@ class JudgeTurn(Generic[T]):
         return Malformed("the judge's words cannot be read") if self.parse(text) is None else Answer(text)
 
     def reply(
-        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+        self,
+        action: Action,
+        results: Sequence[SearchResult],
+        failure: Failure | None,
+        earlier: Sequence[Turn] = (),
+        *,
+        final: bool = False,
     ) -> Message:
         """Never reached: a judge has one turn."""
         return Message("user", ("Answer as you were asked to.",))

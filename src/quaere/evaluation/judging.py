@@ -126,6 +126,7 @@ class VerdictTurn:
     tools: tuple[ToolSchema, ...] = ()
     stop: tuple[str, ...] = ("</verdict>",)
     marks: tuple[str, ...] = ()
+    turns_per_search = 1
 
     def __init__(self, span: str, *, guided: bool = False) -> None:
         self.span = span
@@ -152,7 +153,13 @@ class VerdictTurn:
         return Answer(word) if word in _WORDS else Malformed("the verdict is neither of the two")
 
     def reply(
-        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+        self,
+        action: Action,
+        results: Sequence[SearchResult],
+        failure: Failure | None,
+        earlier: Sequence[Turn] = (),
+        *,
+        final: bool = False,
     ) -> Message:
         """Never reached: a judge has one turn."""
         return Message("user", ("Write <verdict>supported</verdict> or <verdict>not supported</verdict>.",))

@@ -24,6 +24,7 @@ from quaere.records.curriculum import (
     Support,
 )
 from quaere.records.episodes import (
+    LIMIT_ENDS,
     Boundary,
     EndReason,
     Episode,
@@ -59,6 +60,7 @@ from quaere.records.research import (
 )
 
 __all__ = [
+    "LIMIT_ENDS",
     "Action",
     "Answer",
     "AssessTask",

@@ -13,6 +13,7 @@ Origin = Literal["prompt", "model", "environment"]
 StopReason = Literal["end_of_turn", "stop_string", "length", "failed"]
 Boundary = Literal["model", "protocol", "search", "limit"]
 EndReason = Literal["answered", "turn_limit", "sequence_limit", "failed"]
+LIMIT_ENDS: tuple[EndReason, ...] = ("turn_limit", "sequence_limit")
 
 
 class Segment(Struct, frozen=True):

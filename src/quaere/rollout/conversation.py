@@ -54,6 +54,10 @@ class Conversation(Interface):
         """The place, among all tokens, of the one that holds this character of the turn just written."""
         ...
 
+    def count(self, message: Message, max_tokens: int) -> int:
+        """How many tokens the environment's message would take if it were put now, cut to `max_tokens`."""
+        ...
+
     def answer(self, message: Message, max_tokens: int, room: int) -> Message | None:
         """Put the environment's message, cut to `max_tokens`, and return it as it was shown.
 
@@ -110,6 +114,10 @@ class TokenConversation:
         before = bisect_right(counts, wanted, key=length) - 1
         return len(self._context) - len(written) + max(0, before)
 
+    def count(self, message: Message, max_tokens: int) -> int:
+        """The message and the joint around it."""
+        return len(self._renderer.reply(message, self._context[-1], max_tokens))
+
     def answer(self, message: Message, max_tokens: int, room: int) -> Message | None:
         """Append the joint and the message, cut to `max_tokens`."""
         ids = self._renderer.reply(message, self._context[-1], max_tokens)
@@ -146,6 +154,10 @@ class ChatConversation:
         reply = await self._sampler.reply(self._messages, params)
         self._messages.append({"role": "assistant", "content": reply.text})
         return Written(reply.text, reply.stop_reason, reply.num_tokens)
+
+    def count(self, message: Message, max_tokens: int) -> int:
+        """Unknown, as `num_tokens` is."""
+        return 0
 
     def answer(self, message: Message, max_tokens: int, room: int) -> Message | None:
         """Append the message; the endpoint minds its own lengths."""

@@ -6,10 +6,11 @@ episode = await run_episode(policy, ToolCallSolver(), searcher, SolveTask(questi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct, structs
 
+from quaere.chat.messages import Message
 from quaere.chat.protocol import Protocol
 from quaere.chat.results import shown_results
 from quaere.chat.tags import find_blocks
@@ -36,7 +37,11 @@ from quaere.search.searcher import Searcher
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """How far an episode may go.
 
-    Limits(max_turns=5, turn_tokens=512, sequence_tokens=3072, tool_response_tokens=512, max_searches=8, topk=3)
+    With `answer_turn`, the last turn and `answer_tokens` of the sequence are kept for the answer: as soon as no further
+    search is possible, by turns, searches or tokens, the environment's reply says so, and searches after it are
+    refused. `max_searches` counts queries, of which a turn may hold several; the turns may allow fewer.
+
+        Limits(max_turns=5, turn_tokens=512, sequence_tokens=3072, tool_response_tokens=512, max_searches=8, topk=3)
     """
 
     max_turns: int = 5
@@ -45,6 +50,8 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     tool_response_tokens: int = 512
     max_searches: int = 8
     topk: int = 3
+    answer_turn: bool = True
+    answer_tokens: int = 64
 
 
 async def run_episode(
@@ -107,12 +114,14 @@ class _Play:
         self.on_turn = on_turn or (lambda turn: None)
         self.turns: list[Turn] = []
         self.outcome: Final | None = None
+        self.round_tokens = 0  # the longest turn so far, with its reply
+        self.must_answer = False  # the policy has been told that no further search is possible
 
     async def run(self) -> EndReason:
         """Play turns until the end; says why it ended."""
         for index in range(self.limits.max_turns):
             is_last = index == self.limits.max_turns - 1
-            self.conversation.open_turn(self.protocol.prefix(index, is_last))
+            self.conversation.open_turn(self.protocol.prefix(index, is_last or self.must_answer))
             if self._room < 1:
                 return "sequence_limit"
             turn = await self._write(index)
@@ -186,21 +195,61 @@ class _Play:
                 results = await self._search(turn.action)
             except SearchFailed as error:
                 turn = _failed(turn, "search", error.kind, str(error))
-            except _NoSearchesLeft:
-                turn = _failed(turn, "limit", "searches", f"at most {self.limits.max_searches} searches are allowed")
+            except _NoSearchesLeft as refusal:
+                turn = _failed(turn, "limit", "searches", str(refusal))
             turn = structs.replace(turn, search_s=time.perf_counter() - started)
-        message = self.protocol.reply(turn.action, results, turn.failure, self.turns)
+        message = self._reply(turn, results)
         # One token of room must stay, or the policy could not write.
-        shown = self.conversation.answer(message, self.limits.tool_response_tokens, self._room - 1)
+        shown = self.conversation.answer(message, self._reply_tokens(message, results), self._room - 1)
         if shown is not None:
             return structs.replace(turn, results=shown_results(results, shown), reply=shown.text), True
         turn = structs.replace(turn, results=results, reply=message.text)
         return _failed(turn, "limit", "sequence_tokens", "the reply does not fit into the sequence"), False
 
+    def _reply(self, turn: Turn, results: Sequence[SearchResult]) -> Message:
+        """What the environment says; once no further search is possible, it says that too."""
+        usual = self.protocol.reply(turn.action, results, turn.failure, self.turns)
+        if not self.limits.answer_turn:
+            return usual
+        final = self.protocol.reply(turn.action, results, turn.failure, self.turns, final=True)
+        self.must_answer = self.must_answer or not self._allows_search(turn, results, usual, final)
+        return final if self.must_answer else usual
+
+    def _allows_search(self, turn: Turn, results: Sequence[SearchResult], usual: Message, final: Message) -> bool:
+        """True if turns, searches and tokens are left for another search and the answer after the usual reply."""
+        limits, per_search = self.limits, self.protocol.turns_per_search
+        turns_left = limits.max_turns - 1 - turn.index
+        if results:  # the search just made takes up turns of its own, such as its evaluation
+            turns_left -= per_search - 1
+        if turns_left <= per_search or self._num_searches + len(results) >= limits.max_searches:
+            return False
+        now, then = (self.conversation.count(message, limits.tool_response_tokens) for message in (usual, final))
+        # How long another search and its reply will be is not known: the longest round so far is the estimate.
+        self.round_tokens = max(self.round_tokens, turn.num_tokens + then)
+        return self._room - now >= self.round_tokens + self._kept_tokens(num_searches=1 + bool(results))
+
+    def _reply_tokens(self, message: Message, results: Sequence[SearchResult]) -> int:
+        """The limit on a reply's own tokens; passages are cut further where the answer would no longer fit."""
+        limit = self.limits.tool_response_tokens
+        if not (self.limits.answer_turn and results):
+            return limit
+        room = self._room - self.conversation.count(message, 0) - self._kept_tokens(num_searches=1)
+        return max(0, min(limit, room))
+
+    def _kept_tokens(self, num_searches: int) -> int:
+        """Tokens kept for the answer and, where searches are evaluated, for so many evaluations and their cues."""
+        num_evaluations = num_searches * (self.protocol.turns_per_search - 1)
+        return min(self.limits.answer_tokens, self.limits.turn_tokens) * (1 + 2 * num_evaluations)
+
+    @property
+    def _num_searches(self) -> int:
+        return sum(len(turn.results) for turn in self.turns)
+
     async def _search(self, action: Search) -> tuple[SearchResult, ...]:
-        used = sum(len(turn.results) for turn in self.turns)
-        if used + len(action.queries) > self.limits.max_searches:
-            raise _NoSearchesLeft
+        if self.must_answer:
+            raise _NoSearchesLeft("no searches were left, and the policy had been told so")
+        if self._num_searches + len(action.queries) > self.limits.max_searches:
+            raise _NoSearchesLeft(f"at most {self.limits.max_searches} searches are allowed")
         found = await self.searcher.search(action.queries, self.limits.topk)
         return tuple(SearchResult(query, tuple(hits)) for query, hits in zip(action.queries, found, strict=True))
 

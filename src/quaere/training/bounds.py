@@ -5,7 +5,7 @@ check_phase("solver", SolverConfig(batch=0))    # BadInput: solver.batch must be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from quaere.errors import BadInput
@@ -99,12 +99,41 @@ def check_phase(name: str, phase: BoundedPhase) -> None:
         "limits.sequence_tokens": limits.sequence_tokens,
         "limits.tool_response_tokens": limits.tool_response_tokens,
         "limits.topk": limits.topk,
+        "limits.answer_tokens": limits.answer_tokens,
     }
     check_least(1, {f"{name}.{key}": value for key, value in ones.items()})
+    check_least(0, {f"{name}.limits.max_searches": limits.max_searches})
+    if limits.answer_turn and min(limits.answer_tokens, limits.turn_tokens) >= limits.sequence_tokens:
+        raise BadInput(
+            f"{name}.limits.answer_tokens must be below sequence_tokens ({limits.sequence_tokens}), or no passage "
+            f"could be shown; it is {limits.answer_tokens}"
+        )
     check_least(0, {f"{name}.steps": phase.steps, f"{name}.learner.kl_beta": phase.learner.kl_beta})
     _check_rate(f"{name}.learner.learning_rate", phase.learner.learning_rate)
     if phase.attempts < 2:
         raise BadInput(f"{name}.attempts must be at least 2, or nothing can be told apart; it is {phase.attempts}")
+
+
+def check_hops(hop_ratio: Sequence[int], limits: Limits, *, document: bool) -> None:
+    """Refuse a weight for more hops than a proposer can walk under its limits.
+
+    A hop is searched for once the one before it is known, so each takes a turn, and the proposal takes one more. The
+    first hop stands in the document if there is one.
+
+        check_hops((0, 0, 0, 0, 0, 1), Limits(max_turns=5), document=True)    # BadInput: 6 hops take 6 turns
+    """
+    hops = max(number for number, weight in enumerate(hop_ratio, start=1) if weight)
+    num_searches = hops - 1 if document else hops
+    for name, allowed, needed in (
+        ("max_turns", limits.max_turns, num_searches + 1),
+        ("max_searches", limits.max_searches, num_searches),
+    ):
+        if allowed < needed:
+            raise BadInput(
+                f"proposer.hop_ratio asks for {hops} hops, which take {num_searches} searches in {num_searches + 1} "
+                f"turns, and proposer.limits.{name} is {allowed}",
+                hint=f"--set proposer.limits.{name}={needed}",
+            )
 
 
 def check_solver(solver: SolverConfig) -> None:

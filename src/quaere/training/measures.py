@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from quaere.records import Episode, Malformed
+from quaere.records import LIMIT_ENDS, Episode, Malformed
 from quaere.rewards.answers import normalise_answer
 
 if TYPE_CHECKING:  # it would load torch
@@ -25,8 +25,8 @@ _GIB = 2**30
 def measure_episodes(episodes: Sequence[Episode], seconds: float, *, role: str) -> dict[str, float]:
     """How a role's episodes went; `seconds` is what playing all of them took.
 
-    `truncated` is the share that ran out of tokens, in a turn or in the whole sequence; `call_validity` the share of
-    turns that could be read.
+    `truncated` is the share that ran out of tokens, in a turn or in the whole sequence; `unanswered` the share that a
+    limit ended without an answer; `call_validity` the share of turns that could be read.
 
         measure_episodes(episodes, 12.0, role="solver") -> {"solver/episodes": 64.0, "solver/answered": 0.75, ...}
     """
@@ -41,6 +41,7 @@ def measure_episodes(episodes: Sequence[Episode], seconds: float, *, role: str) 
         "turns": _mean([len(episode.turns) for episode in episodes]),
         "truncated": _mean([_is_truncated(episode) for episode in episodes]),
         "answered": _mean([episode.end == "answered" for episode in episodes]),
+        "unanswered": _mean([episode.end in LIMIT_ENDS for episode in episodes]),
         "searches": _mean([episode.num_searches for episode in episodes]),
         "search_failures": sum(turn.search_failed for turn in turns),
     }

@@ -20,7 +20,6 @@ from quaere.training.settings import PROTOCOLS, EvaluationSettings, SolverProtoc
 _LIMITS: dict[SolverProtocol, Limits] = {
     "evalact": Limits(max_turns=42, max_searches=20, sequence_tokens=16384),
 }
-_FEWEST_TURNS = 3  # of evalact: a search, its evaluation, an answer
 
 
 def open_protocol(
@@ -55,12 +54,12 @@ def usual_limits(protocol: SolverProtocol) -> Limits:
     return _LIMITS.get(protocol, Limits())
 
 
-def check_turns(protocol: SolverProtocol, limits: Limits) -> None:
-    """Refuse limits under which nobody could keep to the protocol."""
-    if protocol == "evalact" and limits.max_turns < _FEWEST_TURNS:
+def check_turns(protocol: SolverProtocol, limits: Limits, option: str = "solver.limits.max_turns") -> None:
+    """Refuse limits under which nobody could search and answer; `option` is how the user sets the turns."""
+    needed = ("search", "evaluate", "answer") if protocol == "evalact" else ("search", "answer")
+    if limits.max_turns < len(needed):
         raise BadInput(
-            f"solver.limits.max_turns must be at least {_FEWEST_TURNS} for evalact (search, evaluate, answer), "
-            f"not {limits.max_turns}"
+            f"{option} must be at least {len(needed)} for {protocol} ({', '.join(needed)}), not {limits.max_turns}"
         )
 
 

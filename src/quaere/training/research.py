@@ -72,7 +72,13 @@ class WriterConfig(Struct, frozen=True, forbid_unknown_fields=True):
     unbiased_std: bool = True
     delta: float = DELTA
     limits: Limits = Limits(
-        max_turns=10, turn_tokens=4096, sequence_tokens=12288, tool_response_tokens=1024, max_searches=10, topk=3
+        max_turns=10,
+        turn_tokens=4096,
+        sequence_tokens=12288,
+        tool_response_tokens=1024,
+        max_searches=10,
+        topk=3,
+        answer_tokens=1024,
     )
     learner: LearnerSettings = LearnerSettings(
         learning_rate=1e-6, warmup_ratio=0.05, loss="clipped", epsilon=0.2, kl_beta=0.05, kl="k3"
@@ -104,7 +110,13 @@ class EvaluatorConfig(Struct, frozen=True, forbid_unknown_fields=True):
     score_scale: float = SCALE
     validity: Validity = "base_dimension"
     limits: Limits = Limits(
-        max_turns=10, turn_tokens=2048, sequence_tokens=32768, tool_response_tokens=512, max_searches=32, topk=3
+        max_turns=10,
+        turn_tokens=2048,
+        sequence_tokens=32768,
+        tool_response_tokens=512,
+        max_searches=32,
+        topk=3,
+        answer_tokens=1024,
     )
 
     def evaluating(self, style: PromptStyle) -> Evaluating:

@@ -56,7 +56,16 @@ class ReportDpoConfig(ReportGrpoConfig, frozen=True, forbid_unknown_fields=True)
 
 
 # What each preset changes, in both.
-PRESETS: dict[str, dict[str, object]] = {"paper": {"engine.max_rows": 256}, "single-gpu": SINGLE_GPU, "demo": DEMO}
+PRESETS: dict[str, dict[str, object]] = {
+    # The paper keeps no turn for the report or the assessment.
+    "paper": {
+        "engine.max_rows": 256,
+        "solver.limits.answer_turn": False,
+        "evaluator.limits.answer_turn": False,
+    },
+    "single-gpu": SINGLE_GPU,
+    "demo": DEMO,
+}
 
 
 def check_grpo(config: ReportGrpoConfig, recipe: str = "report-grpo") -> None:

@@ -24,7 +24,7 @@ from quaere.objectives.advantages import DELTA, LoneGroup
 from quaere.rewards.difficulty import FORMAT_WEIGHT, DifficultyShape
 from quaere.rewards.formatting import Containment, InvalidRule
 from quaere.rollout.episode import Limits
-from quaere.training.bounds import check_least, check_phase, check_run, check_solver
+from quaere.training.bounds import check_hops, check_least, check_phase, check_run, check_solver
 from quaere.training.learner import LearnerSettings
 from quaere.training.phases.solving import SolverConfig
 from quaere.training.settings import (
@@ -67,7 +67,7 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     delta: float = DELTA
     shuffle_advantages: bool = False  # a control: nothing is left to learn from
     reward: RewardConfig = RewardConfig()
-    limits: Limits = Limits(sequence_tokens=4096)
+    limits: Limits = Limits(sequence_tokens=4096, answer_tokens=128)
     learner: LearnerSettings = LearnerSettings(loss="policy_gradient")
 
 
@@ -112,7 +112,8 @@ class DrZeroConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 # What each preset changes; what it does not name is as in the paper.
 PRESETS: dict[str, dict[str, object]] = {
-    "paper": {"engine.max_rows": 256},
+    # The papers keep no turn for the answer.
+    "paper": {"engine.max_rows": 256, "proposer.limits.answer_turn": False, "solver.limits.answer_turn": False},
     "single-gpu": {
         "proposer.batch": 64,
         "proposer.learner.learning_rate": 2e-5,
@@ -176,6 +177,7 @@ def check_config(config: DrZeroConfig) -> None:
         raise BadInput("generation.attempts=1 would drop every question, as one is all or none: set 0, or 2 or more")
     if not proposer.hop_ratio or min(proposer.hop_ratio) < 0 or sum(proposer.hop_ratio) == 0:
         raise BadInput(f"proposer.hop_ratio gives a weight for 1, 2, ... hops, not {list(proposer.hop_ratio)}")
+    check_hops(proposer.hop_ratio, proposer.limits, document=proposer.document)
     if proposer.advantage == "grpo" and proposer.questions < 2:
         raise BadInput(
             "proposer.advantage=grpo compares questions about one document: set proposer.questions=2 or more"

@@ -36,7 +36,8 @@ class EvalRarConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
 
 # What each preset changes; what it does not name is as in the paper.
 PRESETS: dict[str, dict[str, object]] = {
-    "paper": {"engine.max_rows": 256},
+    # The papers keep no turn for the answer.
+    "paper": {"engine.max_rows": 256, "solver.limits.answer_turn": False},
     "single-gpu": SINGLE_GPU,
     "demo": DEMO,
 }

@@ -98,7 +98,8 @@ class EveConfig(DrZeroConfig, frozen=True, forbid_unknown_fields=True):
 
 # What each preset changes; what it does not name is as in the paper. The guards are ours.
 PRESETS: dict[str, dict[str, object]] = {
-    "paper": {"engine.max_rows": 256},
+    # The papers keep no turn for the answer.
+    "paper": {"engine.max_rows": 256, "proposer.limits.answer_turn": False, "solver.limits.answer_turn": False},
     "single-gpu": {
         "evidence.guards": OURS,
         "verify_candidates": True,

@@ -129,7 +129,12 @@ class ScoreConfig(ResearchConfig, frozen=True, forbid_unknown_fields=True):
 
 # What each preset changes; what it does not name is as in the paper.
 PRESETS: dict[str, dict[str, object]] = {
-    "paper": {"engine.max_rows": 256},
+    # The paper keeps no turn for the report or the assessment.
+    "paper": {
+        "engine.max_rows": 256,
+        "solver.limits.answer_turn": False,
+        "evaluator.limits.answer_turn": False,
+    },
     "single-gpu": {**SINGLE_GPU, "evaluator.shown_questions": 4},
     "demo": {
         **DEMO,

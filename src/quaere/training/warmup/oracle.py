@@ -277,7 +277,7 @@ def allow_turns(limits: Limits, turn_limits: Mapping[Dialect, int] | None, diale
 
 
 def refuse_few_turns(plan: Sequence[Portion], limits: Limits, turn_limits: Mapping[Dialect, int] | None = None) -> None:
-    """Refuse hops that cannot be walked in so many turns, even if every search finds what it is for."""
+    """Refuse hops that cannot be walked in so many turns or searches, even if every search finds what it is for."""
     for part in sorted(plan, key=lambda part: (part.hops, part.role), reverse=True):
         needed = needed_turns(part.dialect, part.role, part.hops)
         allowed = allow_turns(limits, turn_limits, part.dialect).max_turns
@@ -287,6 +287,12 @@ def refuse_few_turns(plan: Sequence[Portion], limits: Limits, turn_limits: Mappi
             raise BadInput(
                 f"a {part.role} of {part.dialect} needs {needed} turns {what}, and {allowed} are allowed",
                 hint=f"--max-turns {needed}{fewer}",
+            )
+        if part.hops - (part.role == "proposer") > limits.max_searches:
+            raise BadInput(
+                f"a {part.role} of {part.dialect} needs a search for each of {part.hops} hops, and "
+                f"{limits.max_searches} searches are allowed",
+                hint="fewer hops such as --hops 1,1",
             )
 
 
