@@ -82,9 +82,13 @@ def test_paper_writes_one_question_for_each_prompt_and_drops_none():
     assert (generation.candidates, generation.attempts) == (0, 0)
 
 
-def test_the_defaults_are_the_paper():
-    """A run that names no preset differs from the paper only in how many episodes are sampled at once."""
-    assert diff_configs(DrZeroConfig(), load()) == ["engine.max_rows: 32 -> 256"]
+def test_what_the_paper_preset_changes():
+    """A run that names no preset differs from the paper in nothing else."""
+    assert diff_configs(DrZeroConfig(), load()) == [
+        "proposer.learner.kl_flat: false -> true",
+        "solver.learner.kl_flat: false -> true",
+        "engine.max_rows: 32 -> 256",
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------------- presets

@@ -84,8 +84,12 @@ def test_paper_rewards_reach_what_it_says():
     assert load().solver_range == pytest.approx((0.0, 1.3))
 
 
-def test_the_defaults_are_the_paper():
-    assert diff_configs(EveConfig(), load()) == ["engine.max_rows: 32 -> 256"]
+def test_what_the_paper_preset_changes():
+    assert diff_configs(EveConfig(), load()) == [
+        "proposer.learner.kl_flat: false -> true",
+        "solver.learner.kl_flat: false -> true",
+        "engine.max_rows: 32 -> 256",
+    ]
 
 
 def test_how_it_differs_from_dr_zero():

@@ -42,10 +42,17 @@ from quaere.training.trainingrun import TrainingRun
 QUESTIONS = "questions.jsonl"
 ROLES = ("solver",)
 
-# What a preset of these names changes, for recipes to build on.
+# What a preset of these names changes, for recipes to build on. Each paper aggregates its loss in its own way.
+PAPER: dict[str, object] = {
+    "engine.max_rows": 256,
+    "solver.learner.kl_beta": 0.001,
+    "solver.learner.kl_flat": True,
+}
 SINGLE_GPU: dict[str, object] = {
     "solver.batch": 32,
     "solver.learner.learning_rate": 2e-5,
+    "solver.learner.warmup_ratio": 0.1,
+    "solver.learner.min_warmup_steps": 5,
     "solver.learner.gradient_checkpointing": True,
     "adapter.rank": 16,
 }

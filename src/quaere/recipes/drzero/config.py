@@ -1,4 +1,4 @@
-"""Everything that can be set about a Dr. Zero run, with the paper's values as defaults; and the presets.
+"""Everything that can be set about a Dr. Zero run, and the presets; `paper` has the paper's values.
 
 Each ablation of the paper is one value here:
 
@@ -110,16 +110,24 @@ class DrZeroConfig(Struct, frozen=True, forbid_unknown_fields=True):
     health: HealthSettings = HealthSettings()
 
 
-# What each preset changes; what it does not name is as in the paper.
+# What each preset changes.
 PRESETS: dict[str, dict[str, object]] = {
-    "paper": {"engine.max_rows": 256},
+    "paper": {
+        "engine.max_rows": 256,
+        "proposer.learner.kl_flat": True,
+        "solver.learner.kl_flat": True,
+    },
     "single-gpu": {
         "proposer.batch": 64,
         "proposer.learner.learning_rate": 2e-5,
+        "proposer.learner.warmup_ratio": 0.1,
+        "proposer.learner.min_warmup_steps": 5,
         "generation.batch": 64,
         "generation.attempts": 5,
         "solver.batch": 32,
         "solver.learner.learning_rate": 2e-5,
+        "solver.learner.warmup_ratio": 0.1,
+        "solver.learner.min_warmup_steps": 5,
         "adapter.rank": 16,
         "proposer.learner.gradient_checkpointing": True,
         "solver.learner.gradient_checkpointing": True,

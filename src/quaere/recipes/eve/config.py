@@ -1,4 +1,4 @@
-"""Everything that can be set about an EVE-Agent run, with the paper's values as defaults; and the presets.
+"""Everything that can be set about an EVE-Agent run, and the presets; `paper` has the paper's values.
 
 It is Dr. Zero's config with evidence added, and every option the paper leaves open is one value here:
 
@@ -96,19 +96,27 @@ class EveConfig(DrZeroConfig, frozen=True, forbid_unknown_fields=True):
         return 0.0, 1 + self.evidence.span_weight
 
 
-# What each preset changes; what it does not name is as in the paper. The guards are ours.
+# What each preset changes. The guards are ours.
 PRESETS: dict[str, dict[str, object]] = {
-    "paper": {"engine.max_rows": 256},
+    "paper": {
+        "engine.max_rows": 256,
+        "proposer.learner.kl_flat": True,
+        "solver.learner.kl_flat": True,
+    },
     "single-gpu": {
         "evidence.guards": OURS,
         "verify_candidates": True,
         "proposer.batch": 64,
         "proposer.learner.learning_rate": 2e-5,
+        "proposer.learner.warmup_ratio": 0.1,
+        "proposer.learner.min_warmup_steps": 5,
         "proposer.learner.gradient_checkpointing": True,
         "generation.batch": 60,
         "generation.attempts": 5,
         "solver.batch": 32,
         "solver.learner.learning_rate": 2e-5,
+        "solver.learner.warmup_ratio": 0.1,
+        "solver.learner.min_warmup_steps": 5,
         "solver.learner.gradient_checkpointing": True,
         "adapter.rank": 16,
     },
