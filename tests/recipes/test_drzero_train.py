@@ -97,6 +97,26 @@ def test_the_solver_learns_only_from_kept_questions(whole):
         assert trained <= kept
 
 
+def test_what_a_solvers_step_had_to_learn_from(whole):
+    run, told = whole
+    solver = [report for report in told.steps if report.phase == "solver"]
+    drawn = {0: set(), 1: set()}
+    for report in solver:
+        groups = {}
+        for row in run.index(step=report.step):
+            groups.setdefault(row.task_id, set()).add(row.metrics["answer/exact_match"])
+        drawn[report.iteration] |= set(groups)
+        metrics = report.metrics
+        informative = sum(len(rights) > 1 for rights in groups.values())
+        assert metrics["groups/informative"] == informative
+        assert metrics["groups/informative_share"] == pytest.approx(informative / len(groups))
+        assert metrics["groups/per_minute"] == pytest.approx(60 * informative / metrics["step/seconds"])
+        assert metrics["questions/distinct"] == len(drawn[report.iteration])
+        num_kept = len(run.candidates(iteration=report.iteration, kept=True))
+        assert metrics["questions/epochs"] == pytest.approx(report.phase_step * min(4, num_kept) / num_kept)
+    assert solver and all("groups/informative" not in one.metrics for one in told.steps if one.phase != "solver")
+
+
 def test_generation_uses_the_proposers_own_prompts(whole):
     run, _ = whole
     before = [(e.task.document.id, e.task.hops) for e, _ in proposals(run) if e.id.startswith("i0")]

@@ -149,6 +149,7 @@ def test_every_ablation_the_modules_name_is_among_them(module):
         ("solver.evaluation.base=0.9", "evaluation: base must lie between 0 and most"),
         ("sampling.temperature=0", "sampling.temperature must be above 0"),
         ("checkpoints.every=0", "checkpoints.every must be at least 1, not 0"),
+        ("solver.learner.min_warmup_steps=-1", "solver.learner.min_warmup_steps must be at least 0, not -1"),
     ],
 )
 def test_senseless_values_are_refused(assignments, says):

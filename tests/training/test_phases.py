@@ -20,6 +20,7 @@ from quaere.records import (
     SearchResult,
     Turn,
 )
+from quaere.training.measures import measure_draws
 from quaere.training.phases.drawing import draw_hops, draw_tasks
 from quaere.training.phases.proposing import leaks_answer, opens_with_plan, propose_jobs, read_proposal
 from quaere.training.phases.selecting import (
@@ -166,6 +167,13 @@ def test_a_round_takes_every_question_once(num, batch, seed):
     if num % size == 0:  # otherwise a batch spans two rounds and may meet a question twice
         assert Counter(places[:num]) == Counter(f"c{n}" for n in range(num))
     assert set(places) == {f"c{n}" for n in range(num)}
+
+
+@given(st.integers(1, 12), st.integers(1, 15), st.integers(1, 9), st.integers(0, 5))
+def test_draws_are_counted_without_drawing(num, batch, num_steps, seed):
+    questions = as_questions(candidates(num))
+    drawn = {question.id for step in range(num_steps) for question in draw_questions(questions, step, batch, seed)}
+    assert measure_draws(num_steps, batch, num)["questions/distinct"] == len(drawn)
 
 
 def test_unused_gpus_are_spoken_of(monkeypatch):

@@ -101,7 +101,12 @@ def check_phase(name: str, phase: BoundedPhase) -> None:
         "limits.topk": limits.topk,
     }
     check_least(1, {f"{name}.{key}": value for key, value in ones.items()})
-    check_least(0, {f"{name}.steps": phase.steps, f"{name}.learner.kl_beta": phase.learner.kl_beta})
+    zeros = {
+        "steps": phase.steps,
+        "learner.kl_beta": phase.learner.kl_beta,
+        "learner.min_warmup_steps": phase.learner.min_warmup_steps,
+    }
+    check_least(0, {f"{name}.{key}": value for key, value in zeros.items()})
     _check_rate(f"{name}.learner.learning_rate", phase.learner.learning_rate)
     if phase.attempts < 2:
         raise BadInput(f"{name}.attempts must be at least 2, or nothing can be told apart; it is {phase.attempts}")

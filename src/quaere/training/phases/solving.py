@@ -12,7 +12,7 @@ from quaere.records import Candidate, Episode, Question
 from quaere.rollout.episode import Limits
 from quaere.rollout.seeds import derive_seed
 from quaere.training.learner import LearnerSettings
-from quaere.training.measures import mean_parts, measure_advantages, pass_histogram
+from quaere.training.measures import mean_parts, measure_advantages, measure_draws, measure_groups, pass_histogram
 from quaere.training.phases.attempting import attempt_jobs, solver_reward
 from quaere.training.phases.playing import Stage, check_finite, learn, shuffled
 from quaere.training.phases.selecting import as_questions, draw_questions, measure_verdicts
@@ -122,6 +122,7 @@ async def practise(
         for episode, parts, advantage in zip(episodes, paid, advantages.values.tolist(), strict=True):
             step.keep(episode, {**parts, "advantage": advantage})
         step.metrics |= measure_solver(episodes, paid, advantages, config.attempts)
+        step.metrics |= measure_draws(step.number + 1, config.batch, len(questions))
         step.metrics |= solver.measure(episodes) if solver.measure else {}
         step.metrics |= also or {}
 
@@ -129,10 +130,10 @@ async def practise(
 def measure_solver(
     episodes: Sequence[Episode], paid: Sequence[Mapping[str, float]], advantages: Advantages, num_attempts: int
 ) -> dict[str, float]:
-    """Rewards, advantages, and how often each question was solved."""
+    """Rewards, advantages, groups that differ, and how often each question was solved."""
     rights: dict[str, list[float]] = {}
     for episode, parts in zip(episodes, paid, strict=True):
         rights.setdefault(episode.task.id, []).append(parts["answer/exact_match"])
     whole = [int(sum(group)) for group in rights.values() if len(group) == num_attempts]
     measured = {"reward/mean": 0.0} | mean_parts(paid) | measure_advantages(advantages)
-    return measured | pass_histogram(whole, num_attempts)
+    return measured | measure_groups(advantages) | pass_histogram(whole, num_attempts)
