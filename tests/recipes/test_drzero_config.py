@@ -111,7 +111,7 @@ def test_a_preset_names_nothing_that_it_does_not_change(preset):
     assert {line.partition(":")[0] for line in diff_configs(plain, load(preset=preset))} == named
 
 
-@pytest.mark.parametrize("preset", ["single-gpu", "demo"])
+@pytest.mark.parametrize("preset", ["single-gpu", "large-gpu", "demo"])
 def test_small_presets_train_adapters_by_the_papers_method(preset):
     config = load(preset=preset)
     assert config.adapter.rank > 0

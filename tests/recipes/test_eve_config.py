@@ -126,7 +126,7 @@ def test_a_preset_names_nothing_that_it_does_not_change(preset):
     assert {line.partition(":")[0] for line in diff_configs(EveConfig(), load(preset=preset))} == named
 
 
-@pytest.mark.parametrize("preset", ["single-gpu", "demo"])
+@pytest.mark.parametrize("preset", ["single-gpu", "large-gpu", "demo"])
 def test_our_presets_have_every_guard(preset):
     config = load(preset=preset)
     assert config.evidence.guards == OURS == tuple(GUARDS)

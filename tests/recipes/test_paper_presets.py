@@ -60,9 +60,31 @@ def test_what_is_newer_is_off_in_a_paper_preset(name):
 
 
 @pytest.mark.parametrize("name", ["drzero", "eve", "evalact", "evalrar", "search-r1", "autorefine"])
-@pytest.mark.parametrize("preset", [None, "single-gpu", "demo"])
+@pytest.mark.parametrize("preset", [None, "single-gpu", "large-gpu", "demo"])
 def test_elsewhere_solvers_learn_from_every_token_alike_and_from_differences_alone(name, preset):
     learner = resolve(name, preset).solver.learner
     assert (learner.aggregation, learner.kl_beta, learner.kl_flat) == ("token_mean", 0.0, False)
-    if preset == "single-gpu":
+    if preset in ("single-gpu", "large-gpu"):
         assert [learner.warmup_steps(steps) for steps in (2, 20, 100)] == [2, 5, 10]
+
+
+@pytest.mark.parametrize("name", ["drzero", "eve", "evalact", "evalrar", "search-r1", "autorefine"])
+def test_a_large_gpu_plays_512_episodes_a_step_that_fit_their_searches(name):
+    config = resolve(name, "large-gpu")
+    solver, learner, limits = config.solver, config.solver.learner, config.solver.limits
+    assert (solver.steps, solver.batch, solver.attempts, config.prompts) == (80, 64, 8, "brief")
+    assert (learner.learning_rate, learner.max_grad_norm, learner.micro_tokens) == (5e-5, 1.0, 32768)
+    assert (config.adapter.rank, config.adapter.alpha, config.engine.max_rows) == (32, 64, 256)
+    turns_a_search = 2 if name == "evalact" else 1
+    assert (limits.max_searches, limits.topk) == (6, 3) and limits.max_turns > turns_a_search * limits.max_searches
+    room = limits.sequence_tokens - limits.max_searches * limits.tool_response_tokens
+    assert room >= 7 * limits.turn_tokens  # a turn for each search and one for the answer
+
+
+@pytest.mark.parametrize("name", ["drzero", "eve"])
+def test_a_large_gpu_writes_its_curriculum_in_one_iteration(name):
+    config = resolve(name, "large-gpu")
+    proposer, generation = config.proposer, config.generation
+    assert (config.iterations, proposer.steps, proposer.batch) == (1, 10, 64)
+    assert proposer.hop_ratio == (1, 0, 2, 2) and proposer.limits.max_turns > len(proposer.hop_ratio) - 1
+    assert (generation.candidates, generation.attempts) == (1500, 4)

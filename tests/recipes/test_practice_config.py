@@ -87,7 +87,7 @@ def test_what_the_paper_preset_changes(name):
 
 
 @pytest.mark.parametrize("name", PRACTICE)
-@pytest.mark.parametrize("preset", ["paper", "single-gpu", "demo"])
+@pytest.mark.parametrize("preset", ["paper", "single-gpu", "large-gpu", "demo"])
 def test_every_preset_is_sound_survives_yaml_and_keeps_the_method(name, preset):
     config, paper = load(name, preset=preset), load(name)
     assert config_from_yaml(type(config), config_to_yaml(config)) == config

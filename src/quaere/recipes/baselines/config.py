@@ -14,7 +14,7 @@ from __future__ import annotations
 from quaere.rollout.episode import Limits
 from quaere.training.learner import LearnerSettings
 from quaere.training.phases.solving import SolverConfig
-from quaere.training.practice import DEMO, PAPER, SINGLE_GPU, PracticeConfig
+from quaere.training.practice import DEMO, LARGE_GPU, PAPER, SINGLE_GPU, PracticeConfig
 
 _LIMITS = Limits(topk=3, sequence_tokens=4096)
 _LEARNER = LearnerSettings(learning_rate=1e-6, loss="clipped", epsilon=0.2)
@@ -46,5 +46,6 @@ class AutoRefineConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
 PRESETS: dict[str, dict[str, object]] = {
     "paper": {**PAPER, "solver.learner.aggregation": "sequence_mean"},
     "single-gpu": SINGLE_GPU,
+    "large-gpu": LARGE_GPU,
     "demo": DEMO,
 }

@@ -27,6 +27,7 @@ from quaere.rollout.episode import Limits
 from quaere.training.bounds import check_least, check_phase, check_run, check_solver
 from quaere.training.learner import LearnerSettings
 from quaere.training.phases.solving import SolverConfig
+from quaere.training.practice import LARGE_GPU
 from quaere.training.settings import (
     AdapterSettings,
     CheckpointSettings,
@@ -110,6 +111,24 @@ class DrZeroConfig(Struct, frozen=True, forbid_unknown_fields=True):
     health: HealthSettings = HealthSettings()
 
 
+# Dr. Zero's and EVE's: one iteration in about 25 minutes. Hops of 3 and 4 need two and three searches; of 2, no more
+# than of 1, so that there are none.
+LARGE_LOOP: dict[str, object] = {
+    **LARGE_GPU,
+    "proposer.steps": 10,
+    "proposer.batch": 64,
+    "proposer.hop_ratio": (1, 0, 2, 2),
+    "proposer.limits.turn_tokens": 192,
+    "proposer.limits.sequence_tokens": 4864,
+    "proposer.limits.tool_response_tokens": 560,
+    "proposer.learner.learning_rate": 5e-5,
+    "proposer.learner.warmup_ratio": 0.1,
+    "proposer.learner.min_warmup_steps": 5,
+    "proposer.learner.micro_tokens": 32768,
+    "generation.candidates": 1500,
+    "generation.attempts": 4,
+}
+
 # What each preset changes.
 PRESETS: dict[str, dict[str, object]] = {
     "paper": {
@@ -132,6 +151,7 @@ PRESETS: dict[str, dict[str, object]] = {
         "proposer.learner.gradient_checkpointing": True,
         "solver.learner.gradient_checkpointing": True,
     },
+    "large-gpu": {**LARGE_LOOP, "iterations": 1},
     "demo": {
         "iterations": 1,
         "prompts": "brief",

@@ -20,7 +20,7 @@ from __future__ import annotations
 from quaere.rollout.episode import Limits
 from quaere.training.learner import LearnerSettings
 from quaere.training.phases.solving import SolverConfig
-from quaere.training.practice import DEMO, PAPER, SINGLE_GPU, PracticeConfig
+from quaere.training.practice import DEMO, LARGE_GPU, PAPER, SINGLE_GPU, PracticeConfig
 
 # A search and its evaluation are two turns: twenty of both, the answer, and one turn to spare.
 LIMITS = Limits(max_turns=42, max_searches=20, topk=3, sequence_tokens=16384)
@@ -48,5 +48,7 @@ class EvalActConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
 PRESETS: dict[str, dict[str, object]] = {
     "paper": {**PAPER, "solver.learner.aggregation": "token_sum"},
     "single-gpu": {**SINGLE_GPU, "solver.limits.max_turns": 14, "solver.limits.sequence_tokens": 6144},
+    # Six searches, each with its evaluation, an answer, and one turn to spare.
+    "large-gpu": {**LARGE_GPU, "solver.limits.max_turns": 14, "solver.limits.sequence_tokens": 6144},
     "demo": {**DEMO, "solver.limits.max_turns": 6, "solver.limits.sequence_tokens": 1024},
 }

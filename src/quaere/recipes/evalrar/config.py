@@ -13,7 +13,7 @@ from __future__ import annotations
 from quaere.rollout.episode import Limits
 from quaere.training.learner import LearnerSettings
 from quaere.training.phases.solving import SolverConfig
-from quaere.training.practice import DEMO, PAPER, SINGLE_GPU, PracticeConfig
+from quaere.training.practice import DEMO, LARGE_GPU, PAPER, SINGLE_GPU, PracticeConfig
 
 
 class EvalRarConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
@@ -38,5 +38,6 @@ class EvalRarConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
 PRESETS: dict[str, dict[str, object]] = {
     "paper": {**PAPER, "solver.learner.aggregation": "sequence_mean"},
     "single-gpu": SINGLE_GPU,
+    "large-gpu": LARGE_GPU,
     "demo": DEMO,
 }

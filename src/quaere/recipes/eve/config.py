@@ -22,7 +22,7 @@ from typing import Literal
 from msgspec import Struct
 
 from quaere.errors import BadInput
-from quaere.recipes.drzero.config import DrZeroConfig, GenerationConfig, ProposerConfig
+from quaere.recipes.drzero.config import LARGE_LOOP, DrZeroConfig, GenerationConfig, ProposerConfig
 from quaere.recipes.drzero.config import check_config as check_drzero
 from quaere.rewards.evidence import BREVITY_TOKENS, BREVITY_WEIGHT, SPAN_WEIGHT, VALUE_WEIGHT, EvidenceCheck
 from quaere.rewards.guards import GUARDS, OURS, PAPER
@@ -119,6 +119,14 @@ PRESETS: dict[str, dict[str, object]] = {
         "solver.learner.min_warmup_steps": 5,
         "solver.learner.gradient_checkpointing": True,
         "adapter.rank": 16,
+    },
+    "large-gpu": {
+        **LARGE_LOOP,
+        "evidence.guards": OURS,
+        "verify_candidates": True,
+        "proposer.learner.max_grad_norm": 1.0,
+        "solver.learner.max_grad_norm": 1.0,
+        "generation.batch": 250,
     },
     "demo": {
         "prompts": "brief",
