@@ -40,6 +40,7 @@ def test_paper_proposer():
     assert proposer.shuffle_advantages is False
     assert proposer.reward.shape == "single"
     assert proposer.reward.format_weight == 0.5
+    assert proposer.reward.format_rule == "released"
     assert proposer.limits.max_turns == 5
     assert proposer.limits.sequence_tokens == 4096
     assert proposer.limits.topk == 3
@@ -126,6 +127,7 @@ ABLATIONS = {
     "proposer.hop_ratio=[1,1,1,1]": ["proposer.hop_ratio: [4, 3, 2, 1] -> [1, 1, 1, 1]"],
     "proposer.hop_ratio=[2,1,1,1]": ["proposer.hop_ratio: [4, 3, 2, 1] -> [2, 1, 1, 1]"],
     "proposer.reward.format_weight=0": ["proposer.reward.format_weight: 0.5 -> 0.0"],
+    "proposer.reward.format_rule=eve": ["proposer.reward.format_rule: released -> eve"],
     "proposer.reward.shape=parabola": ["proposer.reward.shape: single -> parabola"],
     "proposer.document=false": ["proposer.document: true -> false"],
     "proposer.steps=100": ["proposer.steps: 50 -> 100"],

@@ -71,6 +71,7 @@ def test_what_the_paper_leaves_open():
     paper = load()
     assert paper.evidence.check == "zero_value"
     assert paper.proposer.reward.invalid_rule == "text"
+    assert paper.proposer.reward.format_rule == "eve"
     assert (paper.selector.run_score, paper.selector.previous_mean) == ("clip", "raw reward")
 
 
@@ -99,7 +100,7 @@ def test_how_it_differs_from_dr_zero():
         presets={},
         preset=None,
         file=None,
-        assignments=["iterations=1", "generation.questions=5"]
+        assignments=["iterations=1", "generation.questions=5", "proposer.reward.format_rule=eve"]
         + [f"{role}.learner.max_grad_norm=0.1" for role in ("proposer", "solver")],
     )
     ours = EveConfig()

@@ -40,6 +40,26 @@ def test_a_question_that_holds_its_answer_is_invalid_unless_the_algorithm_is_fol
     assert format_score(**leaking, invalid_rule="algorithm").valid
 
 
+@pytest.mark.parametrize(
+    ("change", "eve", "released"),
+    [
+        ({}, 1.0, 1.0),
+        (dict(question="Which bridge did Orsolya Venn build?"), 1.0, 0.0),
+        (dict(num_valid_calls=0, num_responses=0), (1 + 1 + 1 / 2 + 1) / 4, (1 + 1 + 0 + 1) / 4),
+        (dict(hops=1, num_valid_calls=0, num_responses=0), 1.0, 1.0),
+        (dict(hops=4), (1 + 1 + 2 / 4 + 1) / 4, (1 + 1 + 2 / 4 + 1) / 4),
+        (dict(num_responses=0), 3 / 4, 3 / 4),
+        (dict(answer=""), 0.0, 0.0),
+    ],
+)
+def test_two_rules_by_hand(change, eve, released):
+    """They differ in leaked answers, and in several hops without a search."""
+    assert format_score(**GOOD | change).total == pytest.approx(eve)
+    paid = format_score(**GOOD | change, format_rule="released")
+    assert paid.total == pytest.approx(released)
+    assert paid.valid == format_score(**GOOD | change).valid
+
+
 @pytest.mark.parametrize(("planned", "turns", "score"), [(0, 0, 0), (0, 3, 0), (3, 4, 0.75), (2, 2, 1)])
 def test_think_score(planned, turns, score):
     assert think_score(turns, planned) == score
@@ -106,8 +126,9 @@ def test_containment_by_words_and_by_characters():
     st.integers(0, 6),
     st.integers(0, 6),
     st.lists(st.text(max_size=40), max_size=3),
+    st.sampled_from(["released", "eve"]),
 )
-def test_scores_are_bounded(question, answer, hops, turns, unplanned, calls, responses, sources):
+def test_scores_are_bounded(question, answer, hops, turns, unplanned, calls, responses, sources, rule):
     score = format_score(
         question=question,
         answer=answer,
@@ -117,6 +138,7 @@ def test_scores_are_bounded(question, answer, hops, turns, unplanned, calls, res
         num_valid_calls=calls,
         num_responses=responses,
         sources=sources,
+        format_rule=rule,
     )
     assert all(0 <= part <= 1 for part in (score.think, score.tool, score.answer))
     assert score.total == 0 or score.total == (1 + score.think + score.tool + score.answer) / 4
@@ -133,6 +155,7 @@ def test_scores_are_bounded(question, answer, hops, turns, unplanned, calls, res
         dict(num_valid_calls=-1),
         dict(num_responses=-1),
         dict(invalid_rule="neither"),
+        dict(format_rule="neither"),
         dict(containment="neither"),
     ],
 )

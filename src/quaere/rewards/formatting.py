@@ -1,6 +1,10 @@
-"""Did a proposer keep to the protocol? The format reward of EVE (Eq. 9 and its appendix D), used by Dr. Zero too.
+"""Did a proposer keep to the protocol? The format reward of EVE (Eq. 9 and its appendix D), and Dr. Zero's.
 
     F = (1 + think + tool + answer) / 4, and 0 when question or answer is missing
+
+Dr. Zero's paper names the parts and no formula. Its released code has the one above with two differences, which are
+`format_rule="released"`: a question that holds its own answer scores 0, where EVE pays it in full, and more than one
+hop without a single search scores 0 in the tool part, where EVE pays 1 / hops.
 
 The caller has read the episode; what arrives here are counts and texts.
 """
@@ -15,6 +19,7 @@ from msgspec import Struct
 from quaere.rewards.answers import normalise_answer
 
 InvalidRule = Literal["text", "algorithm"]
+FormatRule = Literal["released", "eve"]
 Containment = Literal["words", "characters"]
 
 SHORT_WORDS = 5
@@ -47,6 +52,7 @@ def format_score(
     num_valid_calls: int,
     num_responses: int,
     sources: Sequence[str],
+    format_rule: FormatRule = "eve",
     invalid_rule: InvalidRule = "text",
     containment: Containment = "words",
 ) -> FormatScore:
@@ -55,24 +61,24 @@ def format_score(
     `sources` are the document it was given and every response it got. An answer that normalises to nothing counts as
     missing, because no attempt could be compared with it. `invalid_rule` decides about a question that holds its own
     answer: it is invalid in EVE's text ("text") and not in its algorithm ("algorithm").
+    `format_rule` is whose formula it is (see above).
 
         format_score(question="Who built it?", answer="Orsolya Venn", hops=2, num_turns=2, num_planned_turns=1,
                      num_valid_calls=1, num_responses=1, sources=["Orsolya Venn built it."])
         -> FormatScore(think=0.5, tool=1.0, answer=1.0, valid=True, total=0.875)
     """
     think = think_score(num_turns, num_planned_turns)
-    tool = tool_score(hops, num_valid_calls, num_responses)
+    tool = tool_score(hops, num_valid_calls, num_responses, format_rule=format_rule)
     missing = not normalise_answer(question) or not normalise_answer(answer)
     if missing:
         return FormatScore(think=think, tool=tool, answer=0.0, valid=False, total=0.0)
     support = answer_score(answer, sources, containment=containment)
-    if invalid_rule == "text":
-        valid = not contains(question, answer, containment=containment)
-    elif invalid_rule == "algorithm":
-        valid = True
-    else:
+    if invalid_rule not in ("text", "algorithm"):
         raise ValueError(f"invalid_rule is 'text' or 'algorithm', not {invalid_rule!r}")
-    return FormatScore(think=think, tool=tool, answer=support, valid=valid, total=(1 + think + tool + support) / 4)
+    leaks = contains(question, answer, containment=containment)
+    valid = not leaks or invalid_rule == "algorithm"
+    total = 0.0 if leaks and format_rule == "released" else (1 + think + tool + support) / 4
+    return FormatScore(think=think, tool=tool, answer=support, valid=valid, total=total)
 
 
 def think_score(num_turns: int, num_planned_turns: int) -> float:
@@ -85,18 +91,23 @@ def think_score(num_turns: int, num_planned_turns: int) -> float:
     return num_planned_turns / max(1, num_turns)
 
 
-def tool_score(hops: int, num_valid_calls: int, num_responses: int) -> float:
+def tool_score(hops: int, num_valid_calls: int, num_responses: int, *, format_rule: FormatRule = "eve") -> float:
     """Did it search as often as its hops need? One hop needs no search; a call without its response earns nothing.
 
-    tool_score(hops=3, num_valid_calls=1, num_responses=1) -> 0.667
+    More hops without any search earn 1 / hops by EVE's rule and nothing by the released one.
+
+        tool_score(hops=3, num_valid_calls=1, num_responses=1) -> 0.667
+        tool_score(hops=3, num_valid_calls=0, num_responses=0) -> 0.333; 0.0 with format_rule="released"
     """
+    if format_rule not in ("released", "eve"):
+        raise ValueError(f"format_rule is 'released' or 'eve', not {format_rule!r}")
     if hops < 1:
         raise ValueError(f"a question has at least 1 hop, not {hops}")
     if num_valid_calls < 0 or num_responses < 0:
         raise ValueError(f"counts are not negative: {num_valid_calls} calls, {num_responses} responses")
     if hops == 1:
         return 1.0
-    if num_valid_calls != num_responses:
+    if num_valid_calls != num_responses or (format_rule == "released" and not num_valid_calls):
         return 0.0
     return min((1 + num_valid_calls) / hops, 1.0)
 

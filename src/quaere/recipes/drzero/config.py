@@ -4,6 +4,7 @@ Each ablation of the paper is one value here:
 
     proposer.hop_ratio=[1,1,1,1]        other ratios of hops
     proposer.reward.format_weight=0     no format reward
+    proposer.reward.format_rule=eve     not of the paper: a leaked answer keeps its format reward
     proposer.reward.shape=parabola      difficulty peaks at one half
     proposer.document=false             no initial document
     proposer.steps=100                  longer phases
@@ -21,11 +22,13 @@ from msgspec import Struct, field
 from quaere.chat.prompts import PromptStyle
 from quaere.errors import BadInput
 from quaere.objectives.advantages import DELTA, LoneGroup
+from quaere.records import Episode
 from quaere.rewards.difficulty import FORMAT_WEIGHT, DifficultyShape
-from quaere.rewards.formatting import Containment, InvalidRule
+from quaere.rewards.formatting import Containment, FormatRule, InvalidRule
 from quaere.rollout.episode import Limits
 from quaere.training.bounds import check_least, check_phase, check_run, check_solver
 from quaere.training.learner import LearnerSettings
+from quaere.training.phases.proposing import Proposed, read_proposal
 from quaere.training.phases.solving import SolverConfig
 from quaere.training.practice import LARGE_GPU
 from quaere.training.settings import (
@@ -46,8 +49,15 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     shape: DifficultyShape = "single"
     format_weight: float = FORMAT_WEIGHT
+    format_rule: FormatRule = "released"
     invalid_rule: InvalidRule = "text"
     containment: Containment = "words"
+
+    def read(self, episode: Episode) -> Proposed:
+        """An episode of the proposer, its form scored by these rules."""
+        return read_proposal(
+            episode, format_rule=self.format_rule, invalid_rule=self.invalid_rule, containment=self.containment
+        )
 
 
 class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):

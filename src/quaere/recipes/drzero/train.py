@@ -22,7 +22,7 @@ from quaere.search.searcher import Searcher
 from quaere.training.phases.attempting import rights
 from quaere.training.phases.drawing import Passages, draw_tasks
 from quaere.training.phases.playing import Stage, can_be_judged, learn
-from quaere.training.phases.proposing import Proposed, propose_jobs, read_proposal
+from quaere.training.phases.proposing import Proposed, propose_jobs
 from quaere.training.phases.selecting import judge_attempts, judge_form, make_candidate, remember_questions
 from quaere.training.phases.solving import train_solver
 from quaere.training.solvers import solver_of
@@ -150,7 +150,4 @@ class _DrZero:
         config = self.config.proposer
         jobs = propose_jobs(proposer_protocol(self.config), tasks, num_questions)
         played = await self.stage.play(step, "proposer", jobs, config.limits)
-        return [
-            read_proposal(episode, invalid_rule=config.reward.invalid_rule, containment=config.reward.containment)
-            for episode in played.episodes
-        ]
+        return [config.reward.read(episode) for episode in played.episodes]

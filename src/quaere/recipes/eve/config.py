@@ -11,8 +11,8 @@ It is Dr. Zero's config with evidence added, and every option the paper leaves o
     verifier.form=teacher_forced        or hosted, with verifier.model=openai:NAME@URL
     selector.run_score=rescale          selector.previous_mean="arm mean"
 
-With `evidence.protocol=false`, its three weights 0, `phase_b_documents=same`, and `generation.questions`, `iterations`
-and `max_grad_norm` as there, it is Dr. Zero to the last bit.
+With `evidence.protocol=false`, its three weights 0, `phase_b_documents=same`, and `generation.questions`, `iterations`,
+`max_grad_norm` and `proposer.reward.format_rule` as there, it is Dr. Zero to the last bit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Literal
 from msgspec import Struct
 
 from quaere.errors import BadInput
-from quaere.recipes.drzero.config import LARGE_LOOP, DrZeroConfig, GenerationConfig, ProposerConfig
+from quaere.recipes.drzero.config import LARGE_LOOP, DrZeroConfig, GenerationConfig, ProposerConfig, RewardConfig
 from quaere.recipes.drzero.config import check_config as check_drzero
 from quaere.rewards.evidence import BREVITY_TOKENS, BREVITY_WEIGHT, SPAN_WEIGHT, VALUE_WEIGHT, EvidenceCheck
 from quaere.rewards.guards import GUARDS, OURS, PAPER
@@ -59,7 +59,8 @@ class EveConfig(DrZeroConfig, frozen=True, forbid_unknown_fields=True):
 
     iterations: int = 1
     proposer: ProposerConfig = ProposerConfig(
-        learner=LearnerSettings(loss="policy_gradient", max_grad_norm=MAX_GRAD_NORM)
+        reward=RewardConfig(format_rule="eve"),
+        learner=LearnerSettings(loss="policy_gradient", max_grad_norm=MAX_GRAD_NORM),
     )
     solver: SolverConfig = SolverConfig(
         learner=LearnerSettings(loss="clipped", epsilon=0.2, max_grad_norm=MAX_GRAD_NORM)

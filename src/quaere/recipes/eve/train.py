@@ -34,7 +34,7 @@ from quaere.runs.phases import PHASES
 from quaere.search.searcher import Searcher
 from quaere.training.phases.attempting import rights
 from quaere.training.phases.playing import Stage, can_be_judged, learn
-from quaere.training.phases.proposing import propose_jobs, read_proposal
+from quaere.training.phases.proposing import propose_jobs
 from quaere.training.phases.selecting import judge_attempts, judge_form, make_candidate, remember_questions
 from quaere.training.phases.solving import train_solver
 from quaere.training.selector.feedback import Choice, Pulled
@@ -168,10 +168,7 @@ class Eve:
         config = self.config.proposer
         jobs = propose_jobs(proposer_protocol(self.config), tasks, num_questions)
         played = await self.stage.play(step, "proposer", jobs, config.limits)
-        proposals = [
-            read_proposal(episode, invalid_rule=config.reward.invalid_rule, containment=config.reward.containment)
-            for episode in played.episodes
-        ]
+        proposals = [config.reward.read(episode) for episode in played.episodes]
         return trace(proposals, self.config.evidence, self.count_tokens)
 
     async def verify(self, step: Step, triples: Sequence[Traced], is_wanted: bool) -> list[Support | None]:

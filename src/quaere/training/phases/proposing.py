@@ -9,7 +9,7 @@ from msgspec import Struct
 from quaere.chat.protocol import Protocol
 from quaere.chat.tags import find_blocks
 from quaere.records import Episode, Proposal, ProposeTask, Question, Search
-from quaere.rewards.formatting import Containment, FormatScore, InvalidRule, contains, format_score
+from quaere.rewards.formatting import Containment, FormatRule, FormatScore, InvalidRule, contains, format_score
 from quaere.rollout.many import Job
 
 
@@ -55,7 +55,11 @@ def propose_jobs(protocol: Protocol, tasks: Sequence[ProposeTask], num_questions
 
 
 def read_proposal(
-    episode: Episode, *, invalid_rule: InvalidRule = "text", containment: Containment = "words"
+    episode: Episode,
+    *,
+    format_rule: FormatRule = "eve",
+    invalid_rule: InvalidRule = "text",
+    containment: Containment = "words",
 ) -> Proposed:
     """Score how a proposer went about its task, by its actions and the replies it really got."""
     task = episode.task
@@ -73,6 +77,7 @@ def read_proposal(
         num_valid_calls=len(calls),
         num_responses=sum(bool(turn.results) for turn in calls),
         sources=sources,
+        format_rule=format_rule,
         invalid_rule=invalid_rule,
         containment=containment,
     )
