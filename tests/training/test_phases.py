@@ -120,8 +120,20 @@ def test_each_reason_to_drop_a_question():
     leak = read_proposal(episode("Did Orsolya Venn build it?"))
     assert leaks_answer(leak) and judge_form(leak, seen) == "leaked answer"
     assert judge_form(read_proposal(episode("", "")), seen) == "invalid"
+    comparison = read_proposal(episode("Was it built by Orsolya Venn or Marta Oleen?"))
+    assert judge_form(comparison, seen) == ""
     assert [judge_attempts(right, 3) for right in (0, 1, 2, 3)] == ["never solved", "", "", "always solved"]
     assert judge_attempts(0, 0) == "unfinished"
+
+
+def test_a_question_is_kept_by_the_rules_it_was_scored_by():
+    """`invalid_rule` and `containment` decide about a leaked answer, in the reward and in the curriculum alike."""
+    leak = episode("Did Orsolya Venn build it?")
+    assert judge_form(read_proposal(leak, invalid_rule="text"), set()) == "leaked answer"
+    assert judge_form(read_proposal(leak, invalid_rule="algorithm"), set()) == ""
+    inside = episode("Who built it in 1950?", answer="95")
+    assert judge_form(read_proposal(inside, containment="words"), set()) == ""
+    assert judge_form(read_proposal(inside, containment="characters"), set()) == "leaked answer"
 
 
 QUESTIONS = st.lists(

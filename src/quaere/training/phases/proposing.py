@@ -9,7 +9,7 @@ from msgspec import Struct
 from quaere.chat.protocol import Protocol
 from quaere.chat.tags import find_blocks
 from quaere.records import Episode, Proposal, ProposeTask, Question, Search
-from quaere.rewards.formatting import Containment, FormatRule, FormatScore, InvalidRule, contains, format_score
+from quaere.rewards.formatting import Containment, FormatRule, FormatScore, InvalidRule, format_score
 from quaere.rollout.many import Job
 
 
@@ -96,7 +96,6 @@ def opens_with_plan(text: str) -> bool:
     return first is not None and bool(first.content.strip()) and text.lstrip().startswith("<think>")
 
 
-def leaks_answer(proposed: Proposed, containment: Containment = "words") -> bool:
-    """Does the question hold its own answer?"""
-    outcome = proposed.episode.outcome
-    return isinstance(outcome, Proposal) and contains(outcome.question, outcome.answer, containment=containment)
+def leaks_answer(proposed: Proposed) -> bool:
+    """Is the proposal invalid because its question holds its answer, by the rules its form was scored by?"""
+    return proposed.score.leaked
