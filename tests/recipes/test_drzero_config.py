@@ -87,6 +87,7 @@ def test_what_the_paper_preset_changes():
     """A run that names no preset differs from the paper in nothing else."""
     assert diff_configs(DrZeroConfig(), load()) == [
         "proposer.learner.kl_flat: false -> true",
+        "solver.max_draws: 2 -> 0",
         "solver.learner.kl_flat: false -> true",
         "engine.max_rows: 32 -> 256",
     ]

@@ -88,6 +88,7 @@ def test_paper_rewards_reach_what_it_says():
 def test_what_the_paper_preset_changes():
     assert diff_configs(EveConfig(), load()) == [
         "proposer.learner.kl_flat: false -> true",
+        "solver.max_draws: 2 -> 0",
         "solver.learner.kl_flat: false -> true",
         "engine.max_rows: 32 -> 256",
     ]

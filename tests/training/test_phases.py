@@ -25,6 +25,7 @@ from quaere.training.phases.drawing import draw_hops, draw_tasks
 from quaere.training.phases.proposing import leaks_answer, opens_with_plan, propose_jobs, read_proposal
 from quaere.training.phases.selecting import (
     as_questions,
+    count_steps_with_questions,
     draw_questions,
     judge_attempts,
     judge_form,
@@ -186,6 +187,18 @@ def test_draws_are_counted_without_drawing(num, batch, num_steps, seed):
     questions = as_questions(candidates(num))
     drawn = {question.id for step in range(num_steps) for question in draw_questions(questions, step, batch, seed)}
     assert measure_draws(num_steps, batch, num)["questions/distinct"] == len(drawn)
+
+
+@given(st.integers(1, 12), st.integers(1, 15), st.integers(1, 3), st.integers(0, 5))
+def test_whole_batches_last_as_long_as_no_question_is_drawn_too_often(num, batch, most, seed):
+    questions = as_questions(candidates(num))
+    num_steps = count_steps_with_questions(10**6, num, batch, most)
+    drawn = Counter(
+        question.id for step in range(num_steps) for question in draw_questions(questions, step, batch, seed)
+    )
+    assert num_steps >= 1 and max(drawn.values()) <= most
+    assert (num_steps + 1) * min(batch, num) > most * num  # one more would not be whole
+    assert count_steps_with_questions(2, num, batch, most) == min(2, num_steps)
 
 
 def test_unused_gpus_are_spoken_of(monkeypatch):

@@ -115,6 +115,7 @@ def check_phase(name: str, phase: BoundedPhase) -> None:
 def check_solver(solver: SolverConfig) -> None:
     """The solver's phase, with what its protocol needs."""
     check_phase("solver", solver)
+    check_least(0, {"solver.max_draws": solver.max_draws})
     solver.evaluation.check()
     check_turns(solver.protocol, solver.limits)
 

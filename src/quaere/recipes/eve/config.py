@@ -103,6 +103,7 @@ PRESETS: dict[str, dict[str, object]] = {
         "engine.max_rows": 256,
         "proposer.learner.kl_flat": True,
         "solver.learner.kl_flat": True,
+        "solver.max_draws": 0,
     },
     "single-gpu": {
         "evidence.guards": OURS,

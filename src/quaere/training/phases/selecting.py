@@ -95,6 +95,18 @@ def as_questions(curriculum: Sequence[Candidate]) -> list[Question]:
     return [Question(item.id, item.question, (item.answer,), item.hops) for item in curriculum]
 
 
+def count_steps_with_questions(num_steps: int, num_questions: int, batch: int, max_draws: int) -> int:
+    """For how many of a phase's steps there are whole batches, if no question is drawn more than `max_draws` times.
+
+    0 is no limit. By the number of questions alone, so that it is the same after a resume.
+
+        count_steps_with_questions(80, num_questions=295, batch=64, max_draws=2) == 9
+    """
+    if not max_draws:
+        return num_steps
+    return min(num_steps, max_draws * num_questions // min(batch, num_questions))
+
+
 def draw_questions(questions: Sequence[Question], number: int, batch: int, seed: int) -> list[Question]:
     """The questions of a step: all of them in shuffled rounds, each once a round.
 
