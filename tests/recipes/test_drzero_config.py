@@ -78,15 +78,17 @@ def test_paper_trains_all_weights_on_what_the_policy_itself_samples():
     assert (paper.sampling.temperature, paper.sampling.top_p, paper.sampling.top_k) == (1.0, 1.0, 0)
 
 
-def test_paper_writes_one_question_for_each_prompt_and_drops_none():
+def test_paper_keeps_the_best_of_five_questions_for_each_prompt_whoever_solves_it():
     generation = load().generation
-    assert (generation.candidates, generation.attempts) == (0, 0)
+    assert (generation.candidates, generation.questions, generation.attempts) == (0, 1, 0)
+    assert (generation.samples, generation.max_words) == (5, 50)
 
 
 def test_what_the_paper_preset_changes():
     """A run that names no preset differs from the paper in nothing else."""
     assert diff_configs(DrZeroConfig(), load()) == [
         "proposer.learner.kl_flat: false -> true",
+        "generation.samples: 1 -> 5",
         "solver.max_draws: 2 -> 0",
         "solver.learner.kl_flat: false -> true",
         "engine.max_rows: 32 -> 256",

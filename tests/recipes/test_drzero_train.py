@@ -117,6 +117,21 @@ def test_what_a_solvers_step_had_to_learn_from(whole):
     assert solver and all("groups/informative" not in one.metrics for one in told.steps if one.phase != "solver")
 
 
+def test_generation_keeps_the_best_of_several_samples(paths, tmp_path):
+    changes = {"proposer.steps": 0, "solver.steps": 0, "generation.candidates": 8, "generation.attempts": 0}
+    config = make_config(paths, "generation.samples=3", **changes)
+    run, told = run_drzero(tmp_path / "run", config)
+    candidates, rows = run.candidates(), run.index(phase="generation")
+    assert told.steps[0].metrics["curriculum/candidates"] == len(candidates) == 8
+    samples = {}
+    for row in rows:
+        samples.setdefault(row.task_id, {})[row.id] = row.metrics["format/total"]
+    assert [len(found) for found in samples.values()] == [3] * 8  # all are stored
+    for item in candidates:
+        task = item.episode_id.rpartition(".")[0]
+        assert item.scores["format"] == max(samples[task].values())
+
+
 def test_generation_uses_the_proposers_own_prompts(whole):
     run, _ = whole
     before = [(e.task.document.id, e.task.hops) for e, _ in proposals(run) if e.id.startswith("i0")]

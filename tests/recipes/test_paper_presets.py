@@ -37,6 +37,12 @@ def plain(value):
     return list(map(plain, value)) if isinstance(value, list | tuple) else value
 
 
+def test_dr_zeros_released_generator_keeps_the_best_of_five():
+    """EVE's paper writes five questions about a document and keeps all that are valid."""
+    found = {name: resolve(name).generation for name in ("drzero", "eve")}
+    assert {name: (one.questions, one.samples) for name, one in found.items()} == {"drzero": (1, 5), "eve": (5, 1)}
+
+
 def test_every_recipe_was_recorded():
     assert set(RECORDED) == set(RECIPES)
 

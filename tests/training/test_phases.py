@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 import tiny
 from quaere.policies.native.device import choose_device
@@ -22,7 +23,7 @@ from quaere.records import (
 )
 from quaere.training.measures import measure_draws
 from quaere.training.phases.drawing import draw_hops, draw_tasks
-from quaere.training.phases.proposing import leaks_answer, opens_with_plan, propose_jobs, read_proposal
+from quaere.training.phases.proposing import best_samples, leaks_answer, opens_with_plan, propose_jobs, read_proposal
 from quaere.training.phases.selecting import (
     as_questions,
     count_steps_with_questions,
@@ -135,6 +136,36 @@ def test_a_question_is_kept_by_the_rules_it_was_scored_by():
     inside = episode("Who built it in 1950?", answer="95")
     assert judge_form(read_proposal(inside, containment="words"), set()) == ""
     assert judge_form(read_proposal(inside, containment="characters"), set()) == "leaked answer"
+
+
+def sample(number, question="Who built it?", answer="Orsolya Venn", **changes):
+    return read_proposal(structs.replace(episode(question, answer, **changes), id=f"p{number}"))
+
+
+def test_the_best_of_several_samples_by_hand():
+    """In turn: answer not in any source, the first good one, an equal, one that leaks, one whose search failed."""
+    row = [
+        sample(0, answer="Marta Oleen"),
+        sample(1),
+        sample(2),
+        sample(3, "Is it Orsolya Venn?"),
+        sample(4, failed=True),
+    ]
+    assert row[3].score.total == row[1].score.total > row[0].score.total
+    assert [item.episode.id for item in best_samples(row, 5, 50)] == ["p1"]
+    assert [item.episode.id for item in best_samples(row[2:] + row[:2], 5, 50)] == ["p2"]
+    assert [item.episode.id for item in best_samples([row[3], row[0]], 2, 50)] == ["p0"]  # a leak would be dropped
+    assert [item.episode.id for item in best_samples([row[4], row[3]], 2, 50)] == ["p3"]
+    assert best_samples(row, 1, 50) == row
+    assert [item.episode.id for item in best_samples([*row[:2], *row[3:]], 2, 50)] == ["p1", "p3"]
+
+
+def test_a_question_of_too_many_words_is_not_kept():
+    long = sample(0, "Who built it " + "again " * 48)
+    assert len(long.text.split()) == 51
+    assert judge_form(long, set(), 50) == "invalid" and judge_form(long, set(), 51) == "" == judge_form(long, set(), 0)
+    assert best_samples([long, sample(1, answer="Marta Oleen")], 2, 50)[0].episode.id == "p1"
+    assert best_samples([long, sample(1, answer="Marta Oleen")], 2, 0)[0].episode.id == "p0"
 
 
 QUESTIONS = st.lists(

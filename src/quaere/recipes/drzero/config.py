@@ -85,7 +85,8 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Writing the solver's questions. With `attempts`, those it never or always solves are dropped.
 
-    `questions` are written about each document. `candidates=0` writes as many as the proposer's phase did. With
+    `questions` are written about each document, and each is the best by its format of `samples`. One of more than
+    `max_words` words is dropped (0: none is). `candidates=0` writes as many as the proposer's phase did. With
     `proposer.steps=0` and some number of candidates, the untrained proposer writes them: the baseline a trained one has
     to beat.
 
@@ -95,6 +96,8 @@ class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
     candidates: int = 0
     batch: int = 256
     questions: int = 1
+    samples: int = 1
+    max_words: int = 50
     attempts: int = 0
 
 
@@ -143,6 +146,7 @@ LARGE_LOOP: dict[str, object] = {
 PRESETS: dict[str, dict[str, object]] = {
     "paper": {
         "engine.max_rows": 256,
+        "generation.samples": 5,
         "proposer.learner.kl_flat": True,
         "solver.learner.kl_flat": True,
         "solver.max_draws": 0,
@@ -200,10 +204,12 @@ def check_config(config: DrZeroConfig) -> None:
         "proposer.questions": proposer.questions,
         "generation.batch": generation.batch,
         "generation.questions": generation.questions,
+        "generation.samples": generation.samples,
     }
     zeros = {
         "generation.candidates": generation.candidates,
         "generation.attempts": generation.attempts,
+        "generation.max_words": generation.max_words,
         "proposer.reward.format_weight": proposer.reward.format_weight,
     }
     check_least(1, ones)

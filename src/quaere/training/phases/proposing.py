@@ -54,6 +54,25 @@ def propose_jobs(protocol: Protocol, tasks: Sequence[ProposeTask], num_questions
     ]
 
 
+def best_samples(proposals: Sequence[Proposed], num_samples: int, max_words: int) -> list[Proposed]:
+    """Of every `num_samples` proposals in a row the best by format; of equals, the first.
+
+    One that a failed search spoiled comes last, and before it those that would not be kept anyhow.
+    """
+
+    def worth(item: Proposed) -> tuple[bool, bool, float]:
+        could_be_kept = item.score.valid and not is_too_long(item, max_words)
+        return not item.episode.search_failed, could_be_kept, item.score.total
+
+    starts = range(0, len(proposals), num_samples)
+    return [max(proposals[start : start + num_samples], key=worth) for start in starts]
+
+
+def is_too_long(proposed: Proposed, max_words: int) -> bool:
+    """Has the question more than `max_words` words? With 0, never."""
+    return bool(max_words) and len(proposed.text.split()) > max_words
+
+
 def read_proposal(
     episode: Episode,
     *,

@@ -8,16 +8,19 @@ from collections.abc import Sequence
 from quaere.records import Candidate, DropReason, Proposal, ProposeTask, Question
 from quaere.rewards.answers import normalise_answer
 from quaere.rollout.seeds import derive_seed
-from quaere.training.phases.proposing import Proposed, leaks_answer
+from quaere.training.phases.proposing import Proposed, is_too_long, leaks_answer
 
 
-def judge_form(proposed: Proposed, seen: set[str]) -> DropReason:
-    """Why a question is not even tried, or "". `seen` holds the normalised questions so far and grows."""
+def judge_form(proposed: Proposed, seen: set[str], max_words: int = 0) -> DropReason:
+    """Why a question is not even tried, or "". `seen` holds the normalised questions so far and grows.
+
+    One of more than `max_words` words is invalid; with 0, none is for its length.
+    """
     if proposed.episode.search_failed:
         return "unfinished"
     if leaks_answer(proposed):
         return "leaked answer"
-    if proposed.question is None:
+    if proposed.question is None or is_too_long(proposed, max_words):
         return "invalid"
     text = normalise_answer(proposed.question.text)
     if text in seen:
