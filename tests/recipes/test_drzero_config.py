@@ -95,6 +95,13 @@ def test_what_the_paper_preset_changes():
     ]
 
 
+def test_how_many_searches_a_right_attempt_needs():
+    """h hops name their first thing, so that h - 1 are looked up; one hop is looked up too."""
+    on, off = (load(f"proposer.reward.needed_searches={flag}").proposer.reward for flag in ("true", "false"))
+    assert [on.min_searches(hops) for hops in (1, 2, 3, 4)] == [1, 1, 2, 3]
+    assert {off.min_searches(hops) for hops in (1, 2, 3, 4)} == {0}
+
+
 # ---------------------------------------------------------------------------------------------------------- presets
 
 
@@ -131,6 +138,7 @@ ABLATIONS = {
     "proposer.hop_ratio=[2,1,1,1]": ["proposer.hop_ratio: [4, 3, 2, 1] -> [2, 1, 1, 1]"],
     "proposer.reward.format_weight=0": ["proposer.reward.format_weight: 0.5 -> 0.0"],
     "proposer.reward.format_rule=eve": ["proposer.reward.format_rule: released -> eve"],
+    "proposer.reward.needed_searches=true": ["proposer.reward.needed_searches: false -> true"],
     "proposer.reward.shape=parabola": ["proposer.reward.shape: single -> parabola"],
     "proposer.document=false": ["proposer.document: true -> false"],
     "proposer.steps=100": ["proposer.steps: 50 -> 100"],

@@ -166,6 +166,21 @@ def test_hop_ratio(paths, tmp_path, ratio):
     assert [counts[hops] for hops in (1, 2, 3, 4)] == [2 * weight for weight in ratio]
 
 
+def test_difficulty_only_where_right_attempts_searched_enough(paths, tmp_path):
+    """Questions of three hops, which take two searches; this solver was taught to search once."""
+    strict = "proposer.reward.needed_searches=true", "proposer.hop_ratio=[0,0,1]", "proposer.steps=1"
+    run, _ = ablate(paths, tmp_path, *strict)
+    attempts = {}
+    for row in run.index(step=1):
+        if row.protocol == "drzero-solver":
+            found = sum(bool(result.hits) for turn in run.episode(row.id).turns for result in turn.results)
+            attempts.setdefault(row.task_id, []).append((row.metrics["answer/exact_match"], found))
+    for episode, paid in proposals(run):
+        counted = sum(right for right, found in attempts.get(episode.id, []) if found >= 2)
+        assert paid["attempts/right"] == counted
+        assert paid["reward/difficulty"] == difficulty_reward(int(counted), max(2, int(paid["attempts/num"])))
+
+
 def test_no_format_reward(paths, tmp_path, two_steps):
     run, told = ablate(paths, tmp_path, "proposer.reward.format_weight=0")
     assert all(report.metrics["reward/format"] == 0 for report in told.steps[:2])

@@ -11,17 +11,21 @@ from msgspec import structs
 import tiny
 from quaere.policies.native.device import choose_device
 from quaere.records import (
+    Answer,
     Candidate,
     Episode,
     Failure,
     Hit,
     Proposal,
     ProposeTask,
+    Question,
     Search,
     SearchResult,
+    SolveTask,
     Turn,
 )
 from quaere.training.measures import measure_draws
+from quaere.training.phases.attempting import rights
 from quaere.training.phases.drawing import draw_hops, draw_tasks
 from quaere.training.phases.proposing import best_samples, leaks_answer, opens_with_plan, propose_jobs, read_proposal
 from quaere.training.phases.selecting import (
@@ -46,6 +50,25 @@ class Numbers:
 
     def passage(self, number):
         return tiny.passage(f"text {number}", title=f"title {number}")
+
+
+# ---------------------------------------------------------------------------------------------------------- attempting
+
+
+def attempt(num_found, answer="Venn", num_empty=0):
+    """An attempt with so many queries that found something, and so many that did not."""
+    hit = Hit(tiny.passage("Venn built it."), 1.0)
+    results = [SearchResult("Halm", (hit,))] * num_found + [SearchResult("Oss", ())] * num_empty
+    turns = [Turn(n, "", Search((one.query,)), "stop_string", (one,)) for n, one in enumerate(results)]
+    task = SolveTask(Question("q", "Who?", ("Venn",)))
+    return Episode("e", task, "drzero-solver", "m", 0, (), tuple(turns), Answer(answer), "answered")
+
+
+def test_which_attempts_count_as_right_by_hand():
+    attempts = [attempt(0), attempt(1), attempt(2), attempt(1, num_empty=3), attempt(3, answer="Brod")]
+    assert rights(attempts) == [1, 1, 1, 1, 0]
+    assert rights(attempts, 1) == [0, 1, 1, 1, 0]
+    assert rights(attempts, 2) == [0, 0, 1, 0, 0]
 
 
 # ------------------------------------------------------------------------------------------------------------- drawing

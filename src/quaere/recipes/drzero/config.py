@@ -5,6 +5,7 @@ Each ablation of the paper is one value here:
     proposer.hop_ratio=[1,1,1,1]        other ratios of hops
     proposer.reward.format_weight=0     no format reward
     proposer.reward.format_rule=eve     not of the paper: a leaked answer keeps its format reward
+    proposer.reward.needed_searches=true     not of the paper: attempts that searched less than claimed do not count
     proposer.reward.shape=parabola      difficulty peaks at one half
     proposer.document=false             no initial document
     proposer.steps=100                  longer phases
@@ -44,7 +45,10 @@ from quaere.training.settings import (
 class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """What the proposer is paid for (Eq. 4).
 
-    RewardConfig(shape="single", format_weight=0.5)
+    With `needed_searches` a right attempt counts only if it searched as often as the question claims to need: a
+    question of many hops that one search answers, or none, earns no difficulty.
+
+        RewardConfig(shape="single", format_weight=0.5)
     """
 
     shape: DifficultyShape = "single"
@@ -52,6 +56,14 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
     format_rule: FormatRule = "released"
     invalid_rule: InvalidRule = "text"
     containment: Containment = "words"
+    needed_searches: bool = False
+
+    def min_searches(self, hops: int) -> int:
+        """How many searches with results a right attempt at a question of so many hops must have made to count.
+
+        RewardConfig(needed_searches=True).min_searches(3) == 2
+        """
+        return max(1, hops - 1) if self.needed_searches else 0
 
     def read(self, episode: Episode) -> Proposed:
         """An episode of the proposer, its form scored by these rules."""

@@ -92,7 +92,7 @@ class _DrZero:
             proposals = await self.propose(step, tasks, config.questions)
             attempts = await self.stage.attempt(step, self.asking, proposals, config.attempts, self.limits)
             judged = [
-                judge_proposal(proposed, rights(group), config)
+                judge_proposal(proposed, rights(group, config.reward.min_searches(proposed.hops)), config)
                 for proposed, group in zip(proposals, attempts, strict=True)
                 if can_be_judged(proposed, group)
             ]

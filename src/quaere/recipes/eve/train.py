@@ -184,7 +184,8 @@ class Eve:
         """What a proposal earns, with the verifier's word for it or against it."""
         choice = choice_of(self.first, traced)
         traced = hear(traced, support, self.config.evidence)
-        return judge_triple(traced, rights(group), support, self.config, choice.cluster if choice else -1)
+        right = rights(group, self.config.proposer.reward.min_searches(traced.proposed.hops))
+        return judge_triple(traced, right, support, self.config, choice.cluster if choice else -1)
 
     def decide(
         self, step: Step, traced: Traced, reason: DropReason, group: list[Episode], support: Support | None
