@@ -11,7 +11,7 @@ import functools
 
 import village
 from quaere.chat.closedbook import ClosedBook
-from quaere.chat.prompts import CITED_BRIEF_PROPOSER_SYSTEM, CITED_BRIEF_SOLVER_SYSTEM
+from quaere.chat.prompts import CITED_BRIEF_SOLVER_SYSTEM, brief_proposer_system
 from quaere.chat.questiontypes import QUESTION_TYPES
 from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
 from quaere.records import ProposeTask, Question, SolveTask
@@ -31,7 +31,7 @@ ASKED = "Who {} the {} bridge?"
 def tokenizer():
     """Whole pieces of the dialect are single tokens."""
     before, after = SEARCH.format("|").split("|")
-    proposer = [CITED_BRIEF_PROPOSER_SYSTEM.format(hops=hops, plural="s"[: hops - 1]) for hops in (1, 2)]
+    proposer = [brief_proposer_system(hops, evidence=True) for hops in (1, 2)]
     known = ClosedBook().opening(SolveTask(Question("q", "")))[0].text
     lines = [before, after, THINK, "<answer>", "</answer>", "<question>Who built the ", "<question>Who paid for the "]
     lines += [" bridge?</question>", "<evidence>", "</evidence><answer>", *BRIDGES, *PEOPLE]

@@ -11,7 +11,7 @@ import random
 from functools import lru_cache
 
 import tiny
-from quaere.chat.prompts import BRIEF_PROPOSER_SYSTEM, BRIEF_SOLVER_SYSTEM
+from quaere.chat.prompts import BRIEF_SOLVER_SYSTEM, brief_proposer_system
 from quaere.chat.rendering import Renderer
 from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
 from quaere.policies.scripted import ScriptedSampler
@@ -69,7 +69,7 @@ def tokenizer():
         "Who paid for ",
     ]
     lines += ["<tool_response>\n", "\n</tool_response>", "[1]\n", "system\n", "user\n", "assistant\n", "Document:\n"]
-    lines += [BRIEF_SOLVER_SYSTEM, *(BRIEF_PROPOSER_SYSTEM.format(hops=h, plural="s"[: h - 1]) for h in (1, 2))]
+    lines += [BRIEF_SOLVER_SYSTEM, *(brief_proposer_system(hops) for hops in (1, 2))]
     return make_tokenizer(lines, 1200)
 
 

@@ -10,7 +10,7 @@ import json
 
 import village
 from quaere.chat.evalact import EvaluateSolver, cue
-from quaere.chat.prompts import BRIEF_PROPOSER_SYSTEM, CITED_BRIEF_PROPOSER_SYSTEM
+from quaere.chat.prompts import brief_proposer_system
 from quaere.chat.tagged import TagSolver
 from quaere.chat.toolcall import ToolCallProposer
 from quaere.records import ProposeTask, Question, SolveTask
@@ -32,8 +32,7 @@ def openings():
     solvers = [EvaluateSolver(style="brief", evidence=cited) for cited in (False, True)]
     solvers += [TagSolver(dialect, style="brief") for dialect in NOTES]
     words = [solver.opening(task)[0].text for solver in solvers]
-    proposers = (BRIEF_PROPOSER_SYSTEM, CITED_BRIEF_PROPOSER_SYSTEM)
-    return words + [words.format(hops=h, plural="s"[: h - 1]) for words in proposers for h in (1, 2)]
+    return words + [brief_proposer_system(hops, evidence=cited) for cited in (False, True) for hops in (1, 2)]
 
 
 @functools.lru_cache

@@ -71,6 +71,17 @@ def test_questions_documents_and_passages_are_quoted():
     assert Quoted("Halm\n<answer>") in parts
 
 
+@pytest.mark.parametrize("evidence", [False, True])
+def test_a_brief_prompt_has_the_rules_for_chains_in_a_line_and_for_chains_alone(evidence):
+    proposer = ToolCallProposer(style="brief", evidence=evidence)
+    one, two, three = (proposer.opening(ProposeTask("p", passage("x"), hops))[0].text for hops in (1, 2, 3))
+    assert "1 hop" in one and "1 hops" not in one and "first thing" not in one
+    assert two.replace("2 hops", "3 hops") == three
+    for rule in ("only the first thing", "each next fact by a search", "nothing in between", "the answer is short"):
+        assert rule in two
+    assert len(two) < 220 and "\n" not in two
+
+
 @pytest.mark.parametrize(
     ("hops", "words"), [(1, "No search is needed"), (2, "exactly 1 time:"), (4, "exactly 3 times:")]
 )

@@ -206,15 +206,23 @@ def test_without_evaluations(ablate):
     assert all("reward/note" not in row.metrics for row in ran.rows())
 
 
-def test_tokens_count_by_episode_or_one_by_one(evalact, evalrar):
-    """EvalAct sums over the tokens of an episode, Eval-RAR takes their mean: its loss does not grow with the length."""
-    losses = [abs(ran.run.metrics_at(1)["loss/kl"]) for ran in (evalact, evalrar)]
+def test_tokens_count_by_episode_or_one_by_one(ablate, evalact):
+    """EvalAct's paper sums over the tokens of an episode, Eval-RAR's takes their mean; by default all tokens of the
+    batch count alike.
+    """
+    paper = "solver.learner.kl_beta=0.001", "solver.learner.kl_flat=true", "solver.steps=1"
+    summed = ablate("evalact", "solver.learner.aggregation=token_sum", *paper)
+    averaged = ablate("evalrar", "solver.learner.aggregation=sequence_mean", *paper)
+    losses = [abs(ran.run.metrics_at(1)["loss/kl"]) for ran in (summed, averaged)]
     assert losses == [0.0, 0.0]  # at the first step policy and reference are one
     # The clipped ratio is 1 at the only update, so the loss is minus the advantages, summed or averaged.
-    for ran, how in ((evalact, sum), (evalrar, lambda values: sum(values) / len(values))):
+    for ran, how in ((summed, sum), (averaged, lambda values: sum(values) / len(values))):
         tokens = [values for values in ran.tokens().values() if values]
         expected = -sum(map(how, tokens)) / len(tokens)
         assert ran.run.metrics_at(1)["loss/policy"] == pytest.approx(expected, abs=1e-5)
+    every = [value for values in evalact.tokens().values() for value in values]
+    assert evalact.run.metrics_at(1)["loss/policy"] == pytest.approx(-sum(every) / len(every), abs=1e-5)
+    assert "loss/kl" not in evalact.run.metrics_at(1)
 
 
 def test_shuffled_advantages(ablate, evalact):

@@ -40,6 +40,7 @@ def test_paper_proposer():
     assert proposer.shuffle_advantages is False
     assert proposer.reward.shape == "single"
     assert proposer.reward.format_weight == 0.5
+    assert proposer.reward.format_rule == "released"
     assert proposer.limits.max_turns == 5
     assert proposer.limits.sequence_tokens == 4096
     assert proposer.limits.topk == 3
@@ -77,18 +78,30 @@ def test_paper_trains_all_weights_on_what_the_policy_itself_samples():
     assert (paper.sampling.temperature, paper.sampling.top_p, paper.sampling.top_k) == (1.0, 1.0, 0)
 
 
-def test_paper_writes_one_question_for_each_prompt_and_drops_none():
+def test_paper_keeps_the_best_of_five_questions_for_each_prompt_whoever_solves_it():
     generation = load().generation
-    assert (generation.candidates, generation.attempts) == (0, 0)
+    assert (generation.candidates, generation.questions, generation.attempts) == (0, 1, 0)
+    assert (generation.samples, generation.max_words) == (5, 50)
 
 
-def test_the_defaults_are_the_paper():
-    """Without a preset, the last turn is kept for the answer, and fewer episodes are sampled at once."""
+def test_what_the_paper_preset_changes():
+    """A run that names no preset differs from the paper in nothing else."""
     assert diff_configs(DrZeroConfig(), load()) == [
         "proposer.limits.answer_turn: true -> false",
+        "proposer.learner.kl_flat: false -> true",
+        "generation.samples: 1 -> 5",
+        "solver.max_draws: 2 -> 0",
         "solver.limits.answer_turn: true -> false",
+        "solver.learner.kl_flat: false -> true",
         "engine.max_rows: 32 -> 256",
     ]
+
+
+def test_how_many_searches_a_right_attempt_needs():
+    """h hops name their first thing, so that h - 1 are looked up; one hop is looked up too."""
+    on, off = (load(f"proposer.reward.needed_searches={flag}").proposer.reward for flag in ("true", "false"))
+    assert [on.min_searches(hops) for hops in (1, 2, 3, 4)] == [1, 1, 2, 3]
+    assert {off.min_searches(hops) for hops in (1, 2, 3, 4)} == {0}
 
 
 # ---------------------------------------------------------------------------------------------------------- presets
@@ -111,7 +124,7 @@ def test_a_preset_names_nothing_that_it_does_not_change(preset):
     assert {line.partition(":")[0] for line in diff_configs(plain, load(preset=preset))} == named
 
 
-@pytest.mark.parametrize("preset", ["single-gpu", "demo"])
+@pytest.mark.parametrize("preset", ["single-gpu", "large-gpu", "demo"])
 def test_small_presets_train_adapters_by_the_papers_method(preset):
     config = load(preset=preset)
     assert config.adapter.rank > 0
@@ -126,6 +139,8 @@ ABLATIONS = {
     "proposer.hop_ratio=[1,1,1,1]": ["proposer.hop_ratio: [4, 3, 2, 1] -> [1, 1, 1, 1]"],
     "proposer.hop_ratio=[2,1,1,1]": ["proposer.hop_ratio: [4, 3, 2, 1] -> [2, 1, 1, 1]"],
     "proposer.reward.format_weight=0": ["proposer.reward.format_weight: 0.5 -> 0.0"],
+    "proposer.reward.format_rule=eve": ["proposer.reward.format_rule: released -> eve"],
+    "proposer.reward.needed_searches=true": ["proposer.reward.needed_searches: false -> true"],
     "proposer.reward.shape=parabola": ["proposer.reward.shape: single -> parabola"],
     "proposer.document=false": ["proposer.document: true -> false"],
     "proposer.steps=100": ["proposer.steps: 50 -> 100"],

@@ -104,7 +104,7 @@ def digest(folder):
     }
 
 
-TIMES = {"step/seconds", "memory/process_gib", "solver/search_s", "proposer/search_s"}
+TIMES = {"step/seconds", "groups/per_minute", "memory/process_gib", "solver/search_s", "proposer/search_s"}
 
 
 def contents(folder):

@@ -97,6 +97,41 @@ def test_the_solver_learns_only_from_kept_questions(whole):
         assert trained <= kept
 
 
+def test_what_a_solvers_step_had_to_learn_from(whole):
+    run, told = whole
+    solver = [report for report in told.steps if report.phase == "solver"]
+    drawn = {0: set(), 1: set()}
+    for report in solver:
+        groups = {}
+        for row in run.index(step=report.step):
+            groups.setdefault(row.task_id, set()).add(row.metrics["answer/exact_match"])
+        drawn[report.iteration] |= set(groups)
+        metrics = report.metrics
+        informative = sum(len(rights) > 1 for rights in groups.values())
+        assert metrics["groups/informative"] == informative
+        assert metrics["groups/informative_share"] == pytest.approx(informative / len(groups))
+        assert metrics["groups/per_minute"] == pytest.approx(60 * informative / metrics["step/seconds"])
+        assert metrics["questions/distinct"] == len(drawn[report.iteration])
+        num_kept = len(run.candidates(iteration=report.iteration, kept=True))
+        assert metrics["questions/epochs"] == pytest.approx(report.phase_step * min(4, num_kept) / num_kept)
+    assert solver and all("groups/informative" not in one.metrics for one in told.steps if one.phase != "solver")
+
+
+def test_generation_keeps_the_best_of_several_samples(paths, tmp_path):
+    changes = {"proposer.steps": 0, "solver.steps": 0, "generation.candidates": 8, "generation.attempts": 0}
+    config = make_config(paths, "generation.samples=3", **changes)
+    run, told = run_drzero(tmp_path / "run", config)
+    candidates, rows = run.candidates(), run.index(phase="generation")
+    assert told.steps[0].metrics["curriculum/candidates"] == len(candidates) == 8
+    samples = {}
+    for row in rows:
+        samples.setdefault(row.task_id, {})[row.id] = row.metrics["format/total"]
+    assert [len(found) for found in samples.values()] == [3] * 8  # all are stored
+    for item in candidates:
+        task = item.episode_id.rpartition(".")[0]
+        assert item.scores["format"] == max(samples[task].values())
+
+
 def test_generation_uses_the_proposers_own_prompts(whole):
     run, _ = whole
     before = [(e.task.document.id, e.task.hops) for e, _ in proposals(run) if e.id.startswith("i0")]
@@ -129,6 +164,21 @@ def test_hop_ratio(paths, tmp_path, ratio):
     run, _ = ablate(paths, tmp_path, f"proposer.hop_ratio={list(ratio)}", f"proposer.batch={total}")
     counts = Counter(episode.task.hops for episode, _ in proposals(run))
     assert [counts[hops] for hops in (1, 2, 3, 4)] == [2 * weight for weight in ratio]
+
+
+def test_difficulty_only_where_right_attempts_searched_enough(paths, tmp_path):
+    """Questions of three hops, which take two searches; this solver was taught to search once."""
+    strict = "proposer.reward.needed_searches=true", "proposer.hop_ratio=[0,0,1]", "proposer.steps=1"
+    run, _ = ablate(paths, tmp_path, *strict)
+    attempts = {}
+    for row in run.index(step=1):
+        if row.protocol == "drzero-solver":
+            found = sum(bool(result.hits) for turn in run.episode(row.id).turns for result in turn.results)
+            attempts.setdefault(row.task_id, []).append((row.metrics["answer/exact_match"], found))
+    for episode, paid in proposals(run):
+        counted = sum(right for right, found in attempts.get(episode.id, []) if found >= 2)
+        assert paid["attempts/right"] == counted
+        assert paid["reward/difficulty"] == difficulty_reward(int(counted), max(2, int(paid["attempts/num"])))
 
 
 def test_no_format_reward(paths, tmp_path, two_steps):

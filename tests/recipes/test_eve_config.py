@@ -71,6 +71,7 @@ def test_what_the_paper_leaves_open():
     paper = load()
     assert paper.evidence.check == "zero_value"
     assert paper.proposer.reward.invalid_rule == "text"
+    assert paper.proposer.reward.format_rule == "eve"
     assert (paper.selector.run_score, paper.selector.previous_mean) == ("clip", "raw reward")
 
 
@@ -84,10 +85,13 @@ def test_paper_rewards_reach_what_it_says():
     assert load().solver_range == pytest.approx((0.0, 1.3))
 
 
-def test_the_defaults_are_the_paper():
+def test_what_the_paper_preset_changes():
     assert diff_configs(EveConfig(), load()) == [
         "proposer.limits.answer_turn: true -> false",
+        "proposer.learner.kl_flat: false -> true",
+        "solver.max_draws: 2 -> 0",
         "solver.limits.answer_turn: true -> false",
+        "solver.learner.kl_flat: false -> true",
         "engine.max_rows: 32 -> 256",
     ]
 
@@ -99,7 +103,7 @@ def test_how_it_differs_from_dr_zero():
         presets={},
         preset=None,
         file=None,
-        assignments=["iterations=1", "generation.questions=5"]
+        assignments=["iterations=1", "generation.questions=5", "proposer.reward.format_rule=eve"]
         + [f"{role}.learner.max_grad_norm=0.1" for role in ("proposer", "solver")],
     )
     ours = EveConfig()
@@ -126,7 +130,7 @@ def test_a_preset_names_nothing_that_it_does_not_change(preset):
     assert {line.partition(":")[0] for line in diff_configs(EveConfig(), load(preset=preset))} == named
 
 
-@pytest.mark.parametrize("preset", ["single-gpu", "demo"])
+@pytest.mark.parametrize("preset", ["single-gpu", "large-gpu", "demo"])
 def test_our_presets_have_every_guard(preset):
     config = load(preset=preset)
     assert config.evidence.guards == OURS == tuple(GUARDS)

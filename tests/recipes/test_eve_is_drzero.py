@@ -13,6 +13,7 @@ OFF = {
     "evidence.brevity_weight": 0.0,
     "evidence.span_weight": 0.0,
     "phase_b_documents": "same",
+    "proposer.reward.format_rule": "released",
     "generation.questions": 1,
     "proposer.learner.max_grad_norm": 1.0,
     "solver.learner.max_grad_norm": 1.0,

@@ -5,12 +5,17 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from msgspec import structs
 from safetensors import safe_open
 
 import quoting
 from quaere.chat.questiontypes import QUESTION_TYPES, TYPE_NAMES
+from quaere.recipes.eve.train import pulled_questions
+from quaere.records import Candidate
+from quaere.runs import Run
 from quaere.search.index import open_index
 from quaere.training.checkpoints import find_checkpoints
+from quaere.training.selector.feedback import Pulled
 from village_runs import make_quoting, proposals, run_eve
 
 pytest.importorskip("sklearn")
@@ -81,8 +86,11 @@ def test_it_counts_what_it_gave_away(selected):
 
 
 def expected_types(run, score):
-    """The type bandit after the first iteration: five fresh arms, paid for rarity and for what came of them."""
-    samples = [item for item in run.candidates(iteration=0) if item.question]
+    """The type bandit after the first iteration: five fresh arms, paid for rarity and for what came of them.
+
+    Questions that were dropped count for nothing.
+    """
+    samples = run.candidates(iteration=0, kept=True)
     copies = Counter(item.question for item in samples)
     pulls, rewards = np.ones(5, int), np.zeros(5)
     for item in samples:
@@ -92,6 +100,17 @@ def expected_types(run, score):
         pulls[arm] += 1
         rewards[arm] += -math.log(1 / 5 + 1e-8) + 0.5 * score * quality
     return pulls, rewards
+
+
+def test_it_hears_of_kept_questions_alone(tmp_path):
+    chosen = {"cluster": 2, "question_type": "temporal"}
+    made = [Candidate("a", 1, 0, "a", "d", 1, "When was it built?", "1702", **chosen)]
+    made += [structs.replace(made[0], id="b", reason="leaked answer"), structs.replace(made[0], id="c", cluster=-1)]
+    made += [structs.replace(made[0], id="d", iteration=1, question="When did it fall?")]
+    with Run.create(tmp_path / "run", "evolve") as run:
+        run.add_candidates(made)
+        assert pulled_questions(run, 0) == [Pulled(2, "temporal", "When was it built?", "1702")]
+        assert [one.question for one in pulled_questions(run, 1)] == ["When did it fall?"]
 
 
 def mean_rewards(run):

@@ -76,22 +76,25 @@ def test_what_each_protocol_is_paid_with():
 
 
 @pytest.mark.parametrize("name", PRACTICE)
-def test_the_defaults_are_the_paper(name):
-    plain = find_recipe(name).schema()
-    assert diff_configs(plain, load(name)) == [
+def test_what_the_paper_preset_changes(name):
+    how = "token_sum" if name == "evalact" else "sequence_mean"
+    assert diff_configs(find_recipe(name).schema(), load(name)) == [
+        "solver.max_draws: 2 -> 0",
         "solver.limits.answer_turn: true -> false",
+        "solver.learner.kl_beta: 0.0 -> 0.001",
+        "solver.learner.kl_flat: false -> true",
+        f"solver.learner.aggregation: token_mean -> {how}",
         "engine.max_rows: 32 -> 256",
     ]
 
 
 @pytest.mark.parametrize("name", PRACTICE)
-@pytest.mark.parametrize("preset", ["paper", "single-gpu", "demo"])
+@pytest.mark.parametrize("preset", ["paper", "single-gpu", "large-gpu", "demo"])
 def test_every_preset_is_sound_survives_yaml_and_keeps_the_method(name, preset):
     config, paper = load(name, preset=preset), load(name)
     assert config_from_yaml(type(config), config_to_yaml(config)) == config
     kept = ("protocol", "answer_score", "evaluation", "unbiased_std")
     assert all(getattr(config.solver, key) == getattr(paper.solver, key) for key in kept)
-    assert config.solver.learner.aggregation == paper.solver.learner.aggregation
 
 
 # ------------------------------------------------------------------------------------------------------------ ablations
@@ -143,11 +146,13 @@ def test_every_ablation_the_modules_name_is_among_them(module):
     [
         ("solver.limits.max_turns=2", "solver.limits.max_turns must be at least 3 for evalact"),
         ("solver.attempts=1", "solver.attempts must be at least 2"),
+        ("solver.max_draws=-1", "solver.max_draws must be at least 0, not -1"),
         ("solver.batch=0", "solver.batch must be at least 1, not 0"),
         ("epochs=-1", "epochs must be at least 0, not -1"),
         ("solver.evaluation.base=0.9", "evaluation: base must lie between 0 and most"),
         ("sampling.temperature=0", "sampling.temperature must be above 0"),
         ("checkpoints.every=0", "checkpoints.every must be at least 1, not 0"),
+        ("solver.learner.min_warmup_steps=-1", "solver.learner.min_warmup_steps must be at least 0, not -1"),
     ],
 )
 def test_senseless_values_are_refused(assignments, says):
@@ -163,3 +168,13 @@ def test_senseless_values_are_refused(assignments, says):
 def test_the_number_of_steps(epochs, steps, num_questions, expected):
     config = load("evalact", f"epochs={epochs}", f"solver.steps={steps}", "solver.batch=32")
     assert count_steps(config, num_questions) == expected
+
+
+@pytest.mark.parametrize(
+    ("steps", "max_draws", "num_questions", "expected"),
+    [(80, 0, 100, 80), (80, 2, 100, 6), (80, 1, 100, 3), (5, 2, 100, 5), (80, 2, 10, 2), (0, 1, 100, 7)],
+)
+def test_no_question_is_drawn_too_often(steps, max_draws, num_questions, expected):
+    """Whole batches of 32; with `solver.steps=0`, two epochs are asked for by name."""
+    sets = [f"solver.steps={steps}", f"solver.max_draws={max_draws}", "epochs=2", "solver.batch=32"]
+    assert count_steps(load("evalact", *sets), num_questions) == expected

@@ -55,7 +55,14 @@ def test_a_run_speaks_its_dialect_learns_and_keeps_its_questions(runs, place, na
         assert run.info.settings["questions"] == place[1][2]
     assert {row.protocol for row in rows} == {f"{name}-solver"} and len(rows) == 2 * 4 * 4
     assert {row.phase for row in rows} == {"solver"}
-    wanted = {"reward/mean", "answer/exact_match", "gradient/norm", "loss/kl", "solver/searches", "solver/model_tokens"}
+    wanted = {
+        "reward/mean",
+        "answer/exact_match",
+        "gradient/norm",
+        "loss/policy",
+        "solver/searches",
+        "solver/model_tokens",
+    }
     wanted |= {"search-r1": set(), "evalact": {"evaluate/auroc", "evaluate/ece", "evaluate/constant"}}.get(
         name, {"reward/note", "format/held"}
     )

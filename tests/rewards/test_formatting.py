@@ -2,7 +2,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.rewards.formatting import FormatScore, answer_score, contains, format_score, think_score, tool_score
+from quaere.rewards.formatting import (
+    FormatScore,
+    answer_score,
+    contains,
+    format_score,
+    gives_away,
+    names_alternatives,
+    think_score,
+    tool_score,
+)
 
 SOURCE = "The Halm bridge was built by Orsolya Venn in 1950, the year of the great flood of the upper Oss valley."
 GOOD = dict(
@@ -36,8 +45,97 @@ def test_nothing_is_earned_without_question_or_answer(change):
 
 def test_a_question_that_holds_its_answer_is_invalid_unless_the_algorithm_is_followed():
     leaking = GOOD | dict(question="Which bridge did Orsolya  VENN build?")
-    assert format_score(**leaking) == FormatScore(think=1, tool=1, answer=1, valid=False, total=1)
-    assert format_score(**leaking, invalid_rule="algorithm").valid
+    assert format_score(**leaking) == FormatScore(think=1, tool=1, answer=1, valid=False, total=1, leaked=True)
+    assert format_score(**leaking, invalid_rule="algorithm") == format_score(**GOOD)
+
+
+# -------------------------------------------------------------------------------------------------------- comparisons
+
+CHOICES = [
+    ("Which is older, the Halm bridge or the Oss mill?", "Halm bridge", "the Oss mill"),
+    ("Which bridge is older: Halm or Korrin?", "Halm", "Korrin"),
+    ("Who was born first, Orsolya Venn, or Marta Oleen?", "Orsolya Venn", "Marta Oleen"),
+    ("Was the Halm bridge built by Orsolya Venn or Brod?", "Orsolya Venn", "Brod"),
+    ("Did Venn or Brod build the Halm bridge?", "Venn", "Brod"),
+    ("Did Orsolya Venn or Marta Oleen live longer?", "Orsolya Venn", "Marta Oleen"),
+    ("Is the Oss a river or a lake?", "river", "a lake"),
+    ("In which year was it opened, 1702 or 1703?", "1702", "1703"),
+    ("Was it opened in 1702 or 1703?", "1702", "1703"),
+    ("Did Venn build Halm or Korrin?", "Halm", "Korrin"),
+]
+
+
+@pytest.mark.parametrize(("question", "first", "second"), CHOICES)
+def test_a_comparison_names_its_answer_and_gives_nothing_away(question, first, second):
+    for answer in (first, second):
+        assert contains(question, answer) and names_alternatives(question, answer)
+        assert not gives_away(question, answer)
+        assert format_score(**GOOD | dict(question=question, answer=answer), format_rule="released").valid
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("Did Venn build Halm?", "Venn"),
+        ("Was it built by Venn or not?", "Venn"),
+        ("Was it built by Venn or by someone else?", "Venn"),
+        ("Who built it, Venn or another man?", "Venn"),
+        ("Who built it, Venn or nobody?", "Venn"),
+        ("Who built it, Venn or Venn?", "Venn"),
+        ("Who built it, Venn or Orsolya Venn?", "Venn"),
+        ("Who built it, Venn or a bridge?", "Venn"),  # not of one kind
+        ("Who built it in 1702, Venn or Brod or Hask?", "Venn"),
+        ("Venn built Halm. Who built Halm, Venn or Brod?", "Venn"),  # given away elsewhere
+        ("Did Venn or Brod build the Venn bridge?", "Venn"),
+        ("Did Venn build Halm or Korrin?", "Venn"),
+        ("Who built the bridge that Venn or Brod drew?", "Venn"),
+        ("Which bridge of Venn or Brod is older?", "Venn"),
+        ("Did Venn Halm or Brod Oss build it?", "Brod"),  # a longer name
+        ("Did Brod or Venn Halm build it?", "Venn"),
+        ("Is it old, yes or no?", "yes"),
+        ("Is it old, yes or no?", "no"),
+        ("Who built it, or Venn?", "Venn"),
+        ("or Venn", "Venn"),
+        ("Venn or", "Venn"),
+    ],
+)
+def test_an_answer_beside_a_pretended_alternative_is_given_away(question, answer):
+    assert gives_away(question, answer) and not names_alternatives(question, answer)
+
+
+NAMES = st.sampled_from(["Venn", "Brod", "Orsolya Venn", "Marta Oleen", "the Halm bridge", "Korrin"])
+
+
+@given(NAMES, NAMES, st.sampled_from(["Which is older, {} or {}?", "Who came first: {}, or {}?"]))
+def test_both_alternatives_are_treated_alike(first, second, form):
+    question = form.format(first, second)
+    assert names_alternatives(question, first) == names_alternatives(question, second)
+
+
+@given(st.text(max_size=30), st.text(max_size=12))
+def test_what_is_not_in_a_question_is_no_alternative_of_it(question, answer):
+    if names_alternatives(question, answer):
+        assert contains(question, answer)
+
+
+@pytest.mark.parametrize(
+    ("change", "eve", "released"),
+    [
+        ({}, 1.0, 1.0),
+        (dict(question="Which bridge did Orsolya Venn build?"), 1.0, 0.0),
+        (dict(num_valid_calls=0, num_responses=0), (1 + 1 + 1 / 2 + 1) / 4, (1 + 1 + 0 + 1) / 4),
+        (dict(hops=1, num_valid_calls=0, num_responses=0), 1.0, 1.0),
+        (dict(hops=4), (1 + 1 + 2 / 4 + 1) / 4, (1 + 1 + 2 / 4 + 1) / 4),
+        (dict(num_responses=0), 3 / 4, 3 / 4),
+        (dict(answer=""), 0.0, 0.0),
+    ],
+)
+def test_two_rules_by_hand(change, eve, released):
+    """They differ in leaked answers, and in several hops without a search."""
+    assert format_score(**GOOD | change).total == pytest.approx(eve)
+    paid = format_score(**GOOD | change, format_rule="released")
+    assert paid.total == pytest.approx(released)
+    assert paid.valid == format_score(**GOOD | change).valid
 
 
 @pytest.mark.parametrize(("planned", "turns", "score"), [(0, 0, 0), (0, 3, 0), (3, 4, 0.75), (2, 2, 1)])
@@ -106,8 +204,9 @@ def test_containment_by_words_and_by_characters():
     st.integers(0, 6),
     st.integers(0, 6),
     st.lists(st.text(max_size=40), max_size=3),
+    st.sampled_from(["released", "eve"]),
 )
-def test_scores_are_bounded(question, answer, hops, turns, unplanned, calls, responses, sources):
+def test_scores_are_bounded(question, answer, hops, turns, unplanned, calls, responses, sources, rule):
     score = format_score(
         question=question,
         answer=answer,
@@ -117,6 +216,7 @@ def test_scores_are_bounded(question, answer, hops, turns, unplanned, calls, res
         num_valid_calls=calls,
         num_responses=responses,
         sources=sources,
+        format_rule=rule,
     )
     assert all(0 <= part <= 1 for part in (score.think, score.tool, score.answer))
     assert score.total == 0 or score.total == (1 + score.think + score.tool + score.answer) / 4
@@ -133,6 +233,7 @@ def test_scores_are_bounded(question, answer, hops, turns, unplanned, calls, res
         dict(num_valid_calls=-1),
         dict(num_responses=-1),
         dict(invalid_rule="neither"),
+        dict(format_rule="neither"),
         dict(containment="neither"),
     ],
 )

@@ -108,6 +108,23 @@ def test_show_a_training_run(run: Run, capsys: pytest.CaptureFixture[str]) -> No
     ]
 
 
+def test_show_what_a_solver_had_to_learn_from(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    with Run.open(run.path, write=True) as opened:
+        figures = {"informative": 12.0, "informative_share": 0.375, "per_minute": 60.0}
+        asked = {"distinct": 32.0, "epochs": 0.5}
+        opened.log_metrics(4, {f"groups/{name}": value for name, value in figures.items()})
+        opened.log_metrics(5, {f"groups/{name}": 2 * value for name, value in figures.items()})
+        opened.log_metrics(5, {f"questions/{name}": value for name, value in asked.items()})
+        opened.log_metrics(8, {"groups/informative": 0.0})
+    call("show", "evolve-1")
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert (
+        "0 solver: informative groups 12.000→24.000 a step, 0.375→0.750 of all, 60.000→120.000 a minute; "
+        "32 different questions, 0.50 epochs" in lines
+    )
+    assert "1 solver: informative groups 0.000 a step" in lines
+
+
 def test_show_a_training_run_as_json(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     call("show", "evolve-1", "--json")
     shown = json.loads(capsys.readouterr().out)

@@ -59,9 +59,10 @@ def make_learner(model, settings, lora_rank=0, **rest):
     return Learner(adapted, settings, adapter="solver", **rest)
 
 
-def learner_gradients(model, samples, monkeypatch, **settings):
+def learner_gradients(model, samples, monkeypatch, reference=None, **settings):
     """The gradients a learner would apply, caught before the optimizer's step."""
-    learner = Learner(model, LearnerSettings(**{"max_grad_norm": math.inf, "loss": "policy_gradient", **settings}))
+    chosen = LearnerSettings(**{"max_grad_norm": math.inf, "loss": "policy_gradient", **settings})
+    learner = Learner(model, chosen, reference=reference)
     caught = {}
 
     def catch():
@@ -224,6 +225,60 @@ def test_the_gradient_is_clipped_to_its_norm(monkeypatch):
     metrics, caught = learner_gradients(tiny.model(), samples, monkeypatch, max_grad_norm=0.01)
     assert metrics["gradient/norm"] == pytest.approx(free["gradient/norm"])
     assert math.sqrt(sum(float(grad.square().sum()) for grad in caught.values())) == pytest.approx(0.01, rel=1e-3)
+
+
+def flat(sample):
+    return structs.replace(sample, advantages=(0.0,) * len(sample.token_ids))
+
+
+# A batch of one sample with an advantage (3 tokens) and one without (2 tokens); by what each KL term is divided.
+SHARES = {"token_mean": (1 / 5, 1 / 5), "sequence_mean": (1 / (3 * 2), 1 / (2 * 2)), "token_sum": (1 / 2, 1 / 2)}
+
+
+@pytest.mark.parametrize("how", SHARES)
+@pytest.mark.parametrize("kl_flat", [False, True])
+def test_the_kl_term_by_hand(how, kl_flat):
+    masks = [(False, True, True, True), (False, False, True, True)]
+    samples = [Sample((5, 6, 7, 8), mask, (0.0,) * 4, tuple(map(float, mask))) for mask in masks]
+    samples[1] = flat(samples[1])
+    settings = LearnerSettings(kl_beta=0.5, kl="k2", kl_flat=kl_flat, aggregation=how)
+    learner = Learner(tiny.model(), settings, reference=tiny.model(seed=1))
+    ours, theirs = learner.score(samples), learner.score_reference(samples)
+    terms = [sum((b - a) ** 2 / 2 for a, b in zip(*pair, strict=True)) for pair in zip(ours, theirs, strict=True)]
+    assert [len(values) for values in ours] == [3, 2] and min(terms) > 1e-3
+    expected = terms[0] * SHARES[how][0] + (terms[1] * SHARES[how][1] if kl_flat else 0.0)
+    metrics = learner.step(samples)
+    assert metrics["loss/kl"] == pytest.approx(expected, rel=1e-3)
+    assert metrics["batch/model_tokens"] == (5 if kl_flat else 3)
+
+
+@pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean", "token_sum"])
+def test_flat_samples_leave_the_pull_of_the_others_as_it_is(monkeypatch, aggregation):
+    """Beside flat samples a sample's gradient, KL included, shrinks with the count of the batch and not otherwise."""
+    samples = make_samples(4)
+    batch = [*samples, *map(flat, make_samples(3, seed=5))]
+    options = {"kl_beta": 0.3, "aggregation": aggregation, "reference": tiny.model(seed=1)}
+    _, alone = learner_gradients(tiny.model(), samples, monkeypatch, **options)
+    _, beside = learner_gradients(tiny.model(), batch, monkeypatch, **options)
+    _, held = learner_gradients(tiny.model(), batch, monkeypatch, kl_flat=True, **options)
+    tokens = [sum(sum(one.loss_mask) for one in some) for some in (samples, batch)]
+    share = tokens[0] / tokens[1] if aggregation == "token_mean" else len(samples) / len(batch)
+    for name, gradient in alone.items():
+        torch.testing.assert_close(beside[name], gradient * share, rtol=1e-3, atol=1e-6)
+    assert any(not torch.allclose(held[name], beside[name], rtol=1e-2, atol=1e-5) for name in held)
+
+
+def test_flat_samples_alone_are_measured_and_move_nothing():
+    learner = Learner(tiny.model(), LearnerSettings(kl_beta=0.5, weight_decay=0.0), reference=tiny.model(seed=1))
+    before = [weight.detach().clone() for weight in learner.model.parameters()]
+    metrics = learner.step([flat(sample) for sample in make_samples(2)])
+    assert "loss/kl" not in metrics and metrics["gradient/norm"] == 0 and metrics["policy/entropy"] > 0
+    assert all(torch.equal(a, b) for a, b in zip(before, learner.model.parameters(), strict=True))
+
+
+def test_a_warm_up_has_a_least_length_and_ends_with_its_phase():
+    longer = LearnerSettings(warmup_ratio=0.1, min_warmup_steps=5)
+    assert [longer.warmup_steps(num) for num in (0, 3, 5, 20, 51, 80)] == [0, 3, 5, 5, 6, 8]
 
 
 @pytest.mark.parametrize("lora_rank", [0, 4])

@@ -20,8 +20,11 @@ from quaere.rollout.policy import TokenPolicy
 from quaere.training.measures import (
     _rss_unit,
     measure_advantages,
+    measure_draws,
     measure_episodes,
+    measure_groups,
     measure_memory,
+    measure_pace,
     measure_proposals,
     pass_histogram,
 )
@@ -137,6 +140,32 @@ def test_shares_are_shares(pairs):
     assert (measured["advantage/nonzero"] == 0) == (measured["advantage/max_abs"] == 0)
     everything_silent = measured["advantage/lone"] + measured["advantage/zero_variance"] == pytest.approx(1)
     assert everything_silent == (measured["advantage/nonzero"] == 0)
+
+
+def test_groups_by_hand():
+    """Of four groups one differs: the second is all right, the third all wrong, the fourth a single attempt."""
+    advantages = grpo([1, 0, 1, 1, 1, 0, 0, 1], [0, 0, 0, 1, 1, 2, 2, 3])
+    assert measure_groups(advantages) == {"groups/informative": 1.0, "groups/informative_share": 0.25}
+    assert measure_groups(grpo([], [])) == {"groups/informative": 0.0}
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 3)), min_size=1, max_size=12))
+def test_informative_groups_are_those_with_an_advantage(pairs):
+    rewards, groups = zip(*pairs, strict=True)
+    advantages = grpo(rewards, groups)
+    pulling = {group for group, value in zip(groups, advantages.values.tolist(), strict=True) if value}
+    assert measure_groups(advantages)["groups/informative"] == len(pulling)
+
+
+def test_draws_by_hand():
+    assert measure_draws(1, 4, 10) == {"questions/distinct": 4.0, "questions/epochs": 0.4}
+    assert measure_draws(3, 4, 10) == {"questions/distinct": 10.0, "questions/epochs": 1.2}
+    assert measure_draws(3, 64, 10) == {"questions/distinct": 10.0, "questions/epochs": 3.0}  # a batch is all of them
+
+
+def test_pace_by_hand():
+    assert measure_pace({"groups/informative": 6.0}, 12.0) == {"step/seconds": 12.0, "groups/per_minute": 30.0}
+    assert measure_pace({"reward/mean": 1.0}, 12.0) == {"step/seconds": 12.0}
 
 
 async def test_proposals():

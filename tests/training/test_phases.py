@@ -6,24 +6,31 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 import tiny
 from quaere.policies.native.device import choose_device
 from quaere.records import (
+    Answer,
     Candidate,
     Episode,
     Failure,
     Hit,
     Proposal,
     ProposeTask,
+    Question,
     Search,
     SearchResult,
+    SolveTask,
     Turn,
 )
+from quaere.training.measures import measure_draws
+from quaere.training.phases.attempting import rights
 from quaere.training.phases.drawing import draw_hops, draw_tasks
-from quaere.training.phases.proposing import leaks_answer, opens_with_plan, propose_jobs, read_proposal
+from quaere.training.phases.proposing import best_samples, leaks_answer, opens_with_plan, propose_jobs, read_proposal
 from quaere.training.phases.selecting import (
     as_questions,
+    count_steps_with_questions,
     draw_questions,
     judge_attempts,
     judge_form,
@@ -43,6 +50,25 @@ class Numbers:
 
     def passage(self, number):
         return tiny.passage(f"text {number}", title=f"title {number}")
+
+
+# ---------------------------------------------------------------------------------------------------------- attempting
+
+
+def attempt(num_found, answer="Venn", num_empty=0):
+    """An attempt with so many queries that found something, and so many that did not."""
+    hit = Hit(tiny.passage("Venn built it."), 1.0)
+    results = [SearchResult("Halm", (hit,))] * num_found + [SearchResult("Oss", ())] * num_empty
+    turns = [Turn(n, "", Search((one.query,)), "stop_string", (one,)) for n, one in enumerate(results)]
+    task = SolveTask(Question("q", "Who?", ("Venn",)))
+    return Episode("e", task, "drzero-solver", "m", 0, (), tuple(turns), Answer(answer), "answered")
+
+
+def test_which_attempts_count_as_right_by_hand():
+    attempts = [attempt(0), attempt(1), attempt(2), attempt(1, num_empty=3), attempt(3, answer="Brod")]
+    assert rights(attempts) == [1, 1, 1, 1, 0]
+    assert rights(attempts, 1) == [0, 1, 1, 1, 0]
+    assert rights(attempts, 2) == [0, 0, 1, 0, 0]
 
 
 # ------------------------------------------------------------------------------------------------------------- drawing
@@ -119,8 +145,50 @@ def test_each_reason_to_drop_a_question():
     leak = read_proposal(episode("Did Orsolya Venn build it?"))
     assert leaks_answer(leak) and judge_form(leak, seen) == "leaked answer"
     assert judge_form(read_proposal(episode("", "")), seen) == "invalid"
+    comparison = read_proposal(episode("Was it built by Orsolya Venn or Marta Oleen?"))
+    assert judge_form(comparison, seen) == ""
     assert [judge_attempts(right, 3) for right in (0, 1, 2, 3)] == ["never solved", "", "", "always solved"]
     assert judge_attempts(0, 0) == "unfinished"
+
+
+def test_a_question_is_kept_by_the_rules_it_was_scored_by():
+    """`invalid_rule` and `containment` decide about a leaked answer, in the reward and in the curriculum alike."""
+    leak = episode("Did Orsolya Venn build it?")
+    assert judge_form(read_proposal(leak, invalid_rule="text"), set()) == "leaked answer"
+    assert judge_form(read_proposal(leak, invalid_rule="algorithm"), set()) == ""
+    inside = episode("Who built it in 1950?", answer="95")
+    assert judge_form(read_proposal(inside, containment="words"), set()) == ""
+    assert judge_form(read_proposal(inside, containment="characters"), set()) == "leaked answer"
+
+
+def sample(number, question="Who built it?", answer="Orsolya Venn", **changes):
+    return read_proposal(structs.replace(episode(question, answer, **changes), id=f"p{number}"))
+
+
+def test_the_best_of_several_samples_by_hand():
+    """In turn: answer not in any source, the first good one, an equal, one that leaks, one whose search failed."""
+    row = [
+        sample(0, answer="Marta Oleen"),
+        sample(1),
+        sample(2),
+        sample(3, "Is it Orsolya Venn?"),
+        sample(4, failed=True),
+    ]
+    assert row[3].score.total == row[1].score.total > row[0].score.total
+    assert [item.episode.id for item in best_samples(row, 5, 50)] == ["p1"]
+    assert [item.episode.id for item in best_samples(row[2:] + row[:2], 5, 50)] == ["p2"]
+    assert [item.episode.id for item in best_samples([row[3], row[0]], 2, 50)] == ["p0"]  # a leak would be dropped
+    assert [item.episode.id for item in best_samples([row[4], row[3]], 2, 50)] == ["p3"]
+    assert best_samples(row, 1, 50) == row
+    assert [item.episode.id for item in best_samples([*row[:2], *row[3:]], 2, 50)] == ["p1", "p3"]
+
+
+def test_a_question_of_too_many_words_is_not_kept():
+    long = sample(0, "Who built it " + "again " * 48)
+    assert len(long.text.split()) == 51
+    assert judge_form(long, set(), 50) == "invalid" and judge_form(long, set(), 51) == "" == judge_form(long, set(), 0)
+    assert best_samples([long, sample(1, answer="Marta Oleen")], 2, 50)[0].episode.id == "p1"
+    assert best_samples([long, sample(1, answer="Marta Oleen")], 2, 0)[0].episode.id == "p0"
 
 
 QUESTIONS = st.lists(
@@ -166,6 +234,25 @@ def test_a_round_takes_every_question_once(num, batch, seed):
     if num % size == 0:  # otherwise a batch spans two rounds and may meet a question twice
         assert Counter(places[:num]) == Counter(f"c{n}" for n in range(num))
     assert set(places) == {f"c{n}" for n in range(num)}
+
+
+@given(st.integers(1, 12), st.integers(1, 15), st.integers(1, 9), st.integers(0, 5))
+def test_draws_are_counted_without_drawing(num, batch, num_steps, seed):
+    questions = as_questions(candidates(num))
+    drawn = {question.id for step in range(num_steps) for question in draw_questions(questions, step, batch, seed)}
+    assert measure_draws(num_steps, batch, num)["questions/distinct"] == len(drawn)
+
+
+@given(st.integers(1, 12), st.integers(1, 15), st.integers(1, 3), st.integers(0, 5))
+def test_whole_batches_last_as_long_as_no_question_is_drawn_too_often(num, batch, most, seed):
+    questions = as_questions(candidates(num))
+    num_steps = count_steps_with_questions(10**6, num, batch, most)
+    drawn = Counter(
+        question.id for step in range(num_steps) for question in draw_questions(questions, step, batch, seed)
+    )
+    assert num_steps >= 1 and max(drawn.values()) <= most
+    assert (num_steps + 1) * min(batch, num) > most * num  # one more would not be whole
+    assert count_steps_with_questions(2, num, batch, most) == min(2, num_steps)
 
 
 def test_unused_gpus_are_spoken_of(monkeypatch):

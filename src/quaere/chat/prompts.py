@@ -108,3 +108,16 @@ CITED_BRIEF_SOLVER_SYSTEM = "Answer the question and quote your evidence. Think,
 CITED_BRIEF_PROPOSER_SYSTEM = (
     "Write a question of {hops} hop{plural}, its evidence and its answer. Think, then search or finish."
 )
+# The rules for a chain in one line: `PROPOSER_RULES_MANY` has them at length.
+BRIEF_CHAIN_RULES = (
+    " Name only the first thing, find each next fact by a search, give away nothing in between; the answer is short."
+)
+
+
+def brief_proposer_system(hops: int, *, evidence: bool = False) -> str:
+    """The short system prompt for a question of so many hops.
+
+    brief_proposer_system(1) == "Write a question of 1 hop and its answer. Think, then search or finish."
+    """
+    words = CITED_BRIEF_PROPOSER_SYSTEM if evidence else BRIEF_PROPOSER_SYSTEM
+    return words.format(hops=hops, plural="" if hops == 1 else "s") + (BRIEF_CHAIN_RULES if hops > 1 else "")

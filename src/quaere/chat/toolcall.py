@@ -25,9 +25,7 @@ from collections.abc import Sequence
 from quaere.chat.lastsearch import final_reply
 from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.prompts import (
-    BRIEF_PROPOSER_SYSTEM,
     BRIEF_SOLVER_SYSTEM,
-    CITED_BRIEF_PROPOSER_SYSTEM,
     CITED_BRIEF_SOLVER_SYSTEM,
     CITED_GUIDED_SYSTEM,
     CITED_PROPOSER_FINISH,
@@ -43,6 +41,7 @@ from quaere.chat.prompts import (
     SOLVER_FINISH,
     SOLVER_SYSTEM,
     PromptStyle,
+    brief_proposer_system,
 )
 from quaere.chat.questiontypes import QUESTION_TYPES
 from quaere.chat.results import format_results
@@ -200,8 +199,7 @@ class ToolCallProposer:
             raise TypeError(f"{self.name} proposes questions; it got a {type(task).__name__}")
         document: tuple[Part, ...] = () if task.document is None else (Quoted(task.document.titled_text),)
         if self.style == "brief":
-            system = CITED_BRIEF_PROPOSER_SYSTEM if self.evidence else BRIEF_PROPOSER_SYSTEM
-            system = system.format(hops=task.hops, plural=_plural(task.hops)) + _kind_wanted(task, " ")
+            system = brief_proposer_system(task.hops, evidence=self.evidence) + _kind_wanted(task, " ")
             return [
                 Message("system", (system,)),
                 Message("user", ("Document:\n", *document) if document else ("Search.",)),

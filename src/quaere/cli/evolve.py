@@ -40,7 +40,9 @@ def register(commands: Any) -> None:
     parser.add_argument(
         "--solver-protocol", choices=PROTOCOLS, help="how the solver is spoken to (default: as the recipe has it)"
     )
-    parser.add_argument("--preset", metavar="P", help="a set of values to start from: paper, single-gpu, demo")
+    parser.add_argument(
+        "--preset", metavar="P", help="a set of values to start from: paper, single-gpu, large-gpu, demo"
+    )
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file with values of your own")
     parser.add_argument(
         "--set", dest="assignments", action="append", default=[], metavar="K=V", help="one value, such as seed=1"

@@ -22,7 +22,7 @@ from msgspec import Struct, structs
 
 from quaere.errors import BadInput
 from quaere.rewards.answers import normalise_answer
-from quaere.rewards.formatting import FormatScore
+from quaere.rewards.formatting import FormatScore, names_alternatives
 
 MAX_SPAN_TOKENS = 128
 # A sentence or two is never too much of a text, however short the text is.
@@ -129,7 +129,11 @@ def stands_alone(triple: Triple) -> bool:
 
 
 def unspoken(triple: Triple) -> bool:
-    """The words of the answer do not stand side by side in the question, in any order, with 's or hidden characters."""
+    """The words of the answer do not stand side by side in the question, in any order, with 's or hidden characters,
+    unless the question asks to choose from two alternatives.
+    """
+    if names_alternatives(triple.question, triple.answer):
+        return True
     wanted = sorted(word for word in _words(triple.answer) if word not in _ARTICLES)
     asked = _words(triple.question)
     starts = range(len(asked) - len(wanted) + 1) if wanted else ()

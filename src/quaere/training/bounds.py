@@ -102,13 +102,18 @@ def check_phase(name: str, phase: BoundedPhase) -> None:
         "limits.answer_tokens": limits.answer_tokens,
     }
     check_least(1, {f"{name}.{key}": value for key, value in ones.items()})
-    check_least(0, {f"{name}.limits.max_searches": limits.max_searches})
     if limits.answer_turn and min(limits.answer_tokens, limits.turn_tokens) >= limits.sequence_tokens:
         raise BadInput(
             f"{name}.limits.answer_tokens must be below sequence_tokens ({limits.sequence_tokens}), or no passage "
             f"could be shown; it is {limits.answer_tokens}"
         )
-    check_least(0, {f"{name}.steps": phase.steps, f"{name}.learner.kl_beta": phase.learner.kl_beta})
+    zeros = {
+        "steps": phase.steps,
+        "limits.max_searches": limits.max_searches,
+        "learner.kl_beta": phase.learner.kl_beta,
+        "learner.min_warmup_steps": phase.learner.min_warmup_steps,
+    }
+    check_least(0, {f"{name}.{key}": value for key, value in zeros.items()})
     _check_rate(f"{name}.learner.learning_rate", phase.learner.learning_rate)
     if phase.attempts < 2:
         raise BadInput(f"{name}.attempts must be at least 2, or nothing can be told apart; it is {phase.attempts}")
@@ -139,6 +144,7 @@ def check_hops(hop_ratio: Sequence[int], limits: Limits, *, document: bool) -> N
 def check_solver(solver: SolverConfig) -> None:
     """The solver's phase, with what its protocol needs."""
     check_phase("solver", solver)
+    check_least(0, {"solver.max_draws": solver.max_draws})
     solver.evaluation.check()
     check_turns(solver.protocol, solver.limits)
 

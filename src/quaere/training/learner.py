@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from msgspec import Struct
+from msgspec import Struct, structs
 from torch import Tensor
 
 from quaere.errors import TrainingStopped
@@ -43,11 +43,15 @@ OPTIMIZER_FILE = "optimizer.safetensors"
 class LearnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How a batch becomes a step. Defaults are those of Dr. Zero's solver.
 
-    `warmup_ratio` is the share of a phase's steps over which the learning rate rises; then it stays. `micro_tokens`
-    are computed at a time. `gradient_checkpointing` computes activations twice rather than keep them; `auto` does so on
-    a GPU whose memory would not hold them. `offload_optimizer` keeps the moments in the computer's memory. `compiled`
-    fuses the small kernels of each layer, which takes its time at the first step. `keep_reference` holds on to the
-    model the run began with even where no KL term needs it, for objectives that compare with it (`score_reference`).
+    `warmup_ratio` is the share of a phase's steps over which the learning rate rises, but at least `min_warmup_steps`;
+    then it stays. `kl_flat` includes samples of zero advantage (groups without a difference) in the KL term. Without it
+    they take part in no forward pass, the reference's neither. Either way the KL term is divided by the count of *all*
+    samples of the batch, as the policy loss is: leaving flat samples out removes their own pull and strengthens no
+    other's. `micro_tokens` are computed at a time. `gradient_checkpointing` computes activations twice rather than keep
+    them; `auto` does so on a GPU whose memory would not hold them. `offload_optimizer` keeps the moments in the
+    computer's memory. `compiled` fuses the small kernels of each layer, which takes its time at the first step.
+    `keep_reference` holds on to the model the run began with even where no KL term needs it, for objectives that
+    compare with it (`score_reference`).
 
         LearnerSettings(learning_rate=1e-6, loss="clipped", epsilon=0.2)
     """
@@ -56,11 +60,13 @@ class LearnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = 0.01
     warmup_ratio: float = 0.03
+    min_warmup_steps: int = 0
     max_grad_norm: float = 1.0
     loss: Literal["clipped", "policy_gradient"] = "clipped"
     epsilon: float = 0.2
     kl_beta: float = 0.0
     kl: Divergence = "k3"
+    kl_flat: bool = False
     aggregation: Aggregation = "token_mean"
     micro_tokens: int = 8192
     gradient_checkpointing: bool | Literal["auto"] = "auto"
@@ -74,11 +80,12 @@ class LearnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
         return self.kl_beta > 0 or self.keep_reference
 
     def warmup_steps(self, num_steps: int) -> int:
-        """Over how many of a phase's steps the rate rises.
+        """Over how many of a phase's steps the rate rises: never more than there are.
 
         LearnerSettings(warmup_ratio=0.03).warmup_steps(50) == 2
+        LearnerSettings(warmup_ratio=0.1, min_warmup_steps=5).warmup_steps(20) == 5
         """
-        return math.ceil(self.warmup_ratio * num_steps)
+        return min(num_steps, max(math.ceil(self.warmup_ratio * num_steps), self.min_warmup_steps))
 
 
 class Learner:
@@ -135,7 +142,8 @@ class Learner:
         self._activate()
         denominator = sum(count_terms(torch.tensor([one.loss_mask]), settings.aggregation) for one in samples)
         # All of them are on the device before it begins, so that it never waits for the next.
-        batches = list(self._split(samples if settings.kl_beta else _with_gradient(samples)))
+        counted, settings = _select(samples, settings)
+        batches = list(self._split(counted))
         self._choose_checkpointing(batches)
         self.optimizer.zero_grad(set_to_none=True)
         self.model.train()
@@ -324,10 +332,22 @@ class Learner:
         self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
 
+def _select(samples: Sequence[Sample], settings: LearnerSettings) -> tuple[Sequence[Sample], LearnerSettings]:
+    """The samples to be computed, and the settings for them.
+
+    Those of zero advantage have no policy gradient and are left out, unless the KL term includes them. Where all are
+    flat, they are computed to be measured, without a KL term that none of them is part of.
+    """
+    if settings.kl_beta and settings.kl_flat:
+        return samples, settings
+    if found := _with_gradient(samples):
+        return found, settings
+    return samples, structs.replace(settings, kl_beta=0.0)
+
+
 def _with_gradient(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """Those that pull at the weights: one worth nothing has no gradient, unless a KL term holds on to it."""
-    worth = [sample for sample in samples if any(map(operator.mul, sample.advantages, sample.loss_mask))]
-    return worth or samples
+    """Samples with a non-zero advantage on a token that carries loss."""
+    return [sample for sample in samples if any(map(operator.mul, sample.advantages, sample.loss_mask))]
 
 
 def _refuse_unusable(samples: Sequence[Sample]) -> None:

@@ -77,6 +77,40 @@ def measure_advantages(advantages: Advantages) -> dict[str, float]:
     }
 
 
+def measure_groups(advantages: Advantages) -> dict[str, float]:
+    """How many groups of attempts differ in what they were paid; all others have zero advantage and teach nothing.
+
+    measure_groups(grpo([1, 0, 1, 1], [0, 0, 1, 1])) -> {"groups/informative": 1.0, "groups/informative_share": 0.5}
+    """
+    num = advantages.num_groups - advantages.num_zero_variance - advantages.num_lone
+    share = {"groups/informative_share": num / advantages.num_groups} if advantages.num_groups else {}
+    return {"groups/informative": float(num), **share}
+
+
+def measure_draws(num_steps: int, batch: int, num_questions: int) -> dict[str, float]:
+    """How many questions were drawn in the first steps of a phase: different ones, and rounds of all there are.
+
+    By the place in the phase alone, as the drawing is (`draw_questions`): all questions in rounds, each once a round.
+
+        measure_draws(3, 4, num_questions=8) -> {"questions/distinct": 8.0, "questions/epochs": 1.5}
+    """
+    num_draws = num_steps * min(batch, num_questions)
+    return {
+        "questions/distinct": float(min(num_draws, num_questions)),
+        "questions/epochs": num_draws / num_questions,
+    }
+
+
+def measure_pace(metrics: Mapping[str, float], seconds: float) -> dict[str, float]:
+    """How long a step took, and how many informative groups that is a minute if it had groups.
+
+    measure_pace({"groups/informative": 20.0}, seconds=12.0) -> {"step/seconds": 12.0, "groups/per_minute": 100.0}
+    """
+    informative = metrics.get("groups/informative")
+    pace = {} if informative is None or seconds <= 0 else {"groups/per_minute": 60 * informative / seconds}
+    return {"step/seconds": seconds, **pace}
+
+
 def measure_proposals(
     episodes: Sequence[Episode], hops: Sequence[int], valid: Sequence[bool], questions: Sequence[str]
 ) -> dict[str, float]:

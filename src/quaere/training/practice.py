@@ -25,7 +25,7 @@ from quaere.runs import Run, find_run, runs_root
 from quaere.training.bounds import check_least, check_run, check_solver
 from quaere.training.opening import check_openable, open_run, open_training, plan_memory
 from quaere.training.phases.playing import Stage
-from quaere.training.phases.selecting import as_questions
+from quaere.training.phases.selecting import as_questions, count_steps_with_questions
 from quaere.training.phases.solving import Solver, SolverConfig, practise
 from quaere.training.protocols import solver_dialect
 from quaere.training.reporting import Reporter
@@ -42,12 +42,41 @@ from quaere.training.trainingrun import TrainingRun
 QUESTIONS = "questions.jsonl"
 ROLES = ("solver",)
 
-# What a preset of these names changes, for recipes to build on.
+# What a preset of these names changes, for recipes to build on. Each paper aggregates its loss in its own way.
+PAPER: dict[str, object] = {
+    "engine.max_rows": 256,
+    "solver.max_draws": 0,
+    "solver.limits.answer_turn": False,  # the papers keep no turn for the answer
+    "solver.learner.kl_beta": 0.001,
+    "solver.learner.kl_flat": True,
+}
 SINGLE_GPU: dict[str, object] = {
     "solver.batch": 32,
     "solver.learner.learning_rate": 2e-5,
+    "solver.learner.warmup_ratio": 0.1,
+    "solver.learner.min_warmup_steps": 5,
     "solver.learner.gradient_checkpointing": True,
     "adapter.rank": 16,
+}
+# A card of 80 GB or more and a model of about 1.5 B: values with which a labelled run gained in under half an hour.
+LARGE_GPU: dict[str, object] = {
+    "prompts": "brief",
+    "solver.steps": 80,
+    "solver.batch": 64,
+    "solver.attempts": 8,
+    "solver.limits.max_turns": 7,
+    "solver.limits.max_searches": 6,
+    "solver.limits.turn_tokens": 160,
+    "solver.limits.sequence_tokens": 4864,
+    "solver.limits.tool_response_tokens": 560,
+    "solver.learner.learning_rate": 5e-5,
+    "solver.learner.warmup_ratio": 0.1,
+    "solver.learner.min_warmup_steps": 5,
+    "solver.learner.micro_tokens": 32768,
+    "adapter.rank": 32,
+    "adapter.alpha": 64,
+    "engine.max_rows": 256,
+    "checkpoints.every": 10,
 }
 DEMO: dict[str, object] = {
     "prompts": "brief",
@@ -69,7 +98,7 @@ DEMO: dict[str, object] = {
 class PracticeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """A whole run: one role, which practises on `questions`, a file or a run that wrote some.
 
-    With `solver.steps=0` it takes as many steps as `epochs` times all questions need.
+    With `solver.steps=0` it takes as many steps as `epochs` times all questions need, whatever `solver.max_draws` says.
 
         PracticeConfig(model="smollm2-135m", index="demo/index", questions="train.jsonl", epochs=2)
     """
@@ -108,8 +137,9 @@ def count_steps(config: PracticeConfig, num_questions: int) -> int:
 
     count_steps(PracticeConfig(epochs=2, solver=SolverConfig(steps=0, batch=256)), 27_000) == 211
     """
-    if config.solver.steps:
-        return config.solver.steps
+    solver = config.solver
+    if solver.steps:
+        return count_steps_with_questions(solver.steps, num_questions, solver.batch, solver.max_draws)
     return math.ceil(config.epochs * num_questions / min(config.solver.batch, num_questions))
 
 
@@ -194,7 +224,9 @@ class Practice:
 
     async def run(self, solver: Solver) -> None:
         """GRPO on the questions to its end, from wherever the run stands."""
-        phase = structs.replace(self.config.solver, steps=self.training.num_steps)
+        phase = self.config.solver
+        if not phase.steps:  # then `epochs` says how often a question is drawn
+            phase = structs.replace(phase, steps=self.training.num_steps, max_draws=0)
 
         async def iterate(iteration: int) -> None:
             await practise(

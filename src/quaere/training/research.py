@@ -81,7 +81,14 @@ class WriterConfig(Struct, frozen=True, forbid_unknown_fields=True):
         answer_tokens=1024,
     )
     learner: LearnerSettings = LearnerSettings(
-        learning_rate=1e-6, warmup_ratio=0.05, loss="clipped", epsilon=0.2, kl_beta=0.05, kl="k3"
+        # A weight of 0.05 is there to hold the writer: on reports that are all paid alike too.
+        learning_rate=1e-6,
+        warmup_ratio=0.05,
+        loss="clipped",
+        epsilon=0.2,
+        kl_beta=0.05,
+        kl="k3",
+        kl_flat=True,
     )
 
     @property

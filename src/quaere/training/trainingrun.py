@@ -31,7 +31,7 @@ from quaere.training.checkpoints import (
 )
 from quaere.training.health import Alarm, Watch
 from quaere.training.learner import OPTIMIZER_FILE, Learner, LearnerSettings
-from quaere.training.measures import measure_memory
+from quaere.training.measures import measure_memory, measure_pace
 from quaere.training.reporting import Reporter, StepReport
 from quaere.training.settings import CheckpointSettings, HealthSettings
 
@@ -159,7 +159,7 @@ class TrainingRun:
             step = Step(first + number + 1, iteration, phase, number, seed, self._learner)
             started = time.perf_counter()
             yield step
-            step.metrics["step/seconds"] = time.perf_counter() - started
+            step.metrics |= measure_pace(step.metrics, time.perf_counter() - started)
             self._finish(step, role, count)
 
     def skip(self, count: int) -> None:

@@ -14,10 +14,10 @@ from __future__ import annotations
 from quaere.rollout.episode import Limits
 from quaere.training.learner import LearnerSettings
 from quaere.training.phases.solving import SolverConfig
-from quaere.training.practice import DEMO, SINGLE_GPU, PracticeConfig
+from quaere.training.practice import DEMO, LARGE_GPU, PAPER, SINGLE_GPU, PracticeConfig
 
 _LIMITS = Limits(topk=3, sequence_tokens=4096)
-_LEARNER = LearnerSettings(learning_rate=1e-6, loss="clipped", epsilon=0.2, aggregation="sequence_mean", kl_beta=0.001)
+_LEARNER = LearnerSettings(learning_rate=1e-6, loss="clipped", epsilon=0.2)
 
 
 class SearchR1Config(PracticeConfig, frozen=True, forbid_unknown_fields=True):
@@ -44,8 +44,8 @@ class AutoRefineConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
 
 # What each preset changes, in both.
 PRESETS: dict[str, dict[str, object]] = {
-    # The papers keep no turn for the answer.
-    "paper": {"engine.max_rows": 256, "solver.limits.answer_turn": False},
+    "paper": {**PAPER, "solver.learner.aggregation": "sequence_mean"},
     "single-gpu": SINGLE_GPU,
+    "large-gpu": LARGE_GPU,
     "demo": DEMO,
 }

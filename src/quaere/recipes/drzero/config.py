@@ -1,9 +1,11 @@
-"""Everything that can be set about a Dr. Zero run, with the paper's values as defaults; and the presets.
+"""Everything that can be set about a Dr. Zero run, and the presets; `paper` has the paper's values.
 
 Each ablation of the paper is one value here:
 
     proposer.hop_ratio=[1,1,1,1]        other ratios of hops
     proposer.reward.format_weight=0     no format reward
+    proposer.reward.format_rule=eve     not of the paper: a leaked answer keeps its format reward
+    proposer.reward.needed_searches=true     not of the paper: attempts that searched less than claimed do not count
     proposer.reward.shape=parabola      difficulty peaks at one half
     proposer.document=false             no initial document
     proposer.steps=100                  longer phases
@@ -21,12 +23,15 @@ from msgspec import Struct, field
 from quaere.chat.prompts import PromptStyle
 from quaere.errors import BadInput
 from quaere.objectives.advantages import DELTA, LoneGroup
+from quaere.records import Episode
 from quaere.rewards.difficulty import FORMAT_WEIGHT, DifficultyShape
-from quaere.rewards.formatting import Containment, InvalidRule
+from quaere.rewards.formatting import Containment, FormatRule, InvalidRule
 from quaere.rollout.episode import Limits
 from quaere.training.bounds import check_hops, check_least, check_phase, check_run, check_solver
 from quaere.training.learner import LearnerSettings
+from quaere.training.phases.proposing import Proposed, read_proposal
 from quaere.training.phases.solving import SolverConfig
+from quaere.training.practice import LARGE_GPU
 from quaere.training.settings import (
     AdapterSettings,
     CheckpointSettings,
@@ -40,13 +45,31 @@ from quaere.training.settings import (
 class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """What the proposer is paid for (Eq. 4).
 
-    RewardConfig(shape="single", format_weight=0.5)
+    With `needed_searches` a right attempt counts only if it searched as often as the question claims to need: a
+    question of many hops that one search answers, or none, earns no difficulty.
+
+        RewardConfig(shape="single", format_weight=0.5)
     """
 
     shape: DifficultyShape = "single"
     format_weight: float = FORMAT_WEIGHT
+    format_rule: FormatRule = "released"
     invalid_rule: InvalidRule = "text"
     containment: Containment = "words"
+    needed_searches: bool = False
+
+    def min_searches(self, hops: int) -> int:
+        """How many searches with results a right attempt at a question of so many hops must have made to count.
+
+        RewardConfig(needed_searches=True).min_searches(3) == 2
+        """
+        return max(1, hops - 1) if self.needed_searches else 0
+
+    def read(self, episode: Episode) -> Proposed:
+        """An episode of the proposer, its form scored by these rules."""
+        return read_proposal(
+            episode, format_rule=self.format_rule, invalid_rule=self.invalid_rule, containment=self.containment
+        )
 
 
 class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,7 +97,8 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Writing the solver's questions. With `attempts`, those it never or always solves are dropped.
 
-    `questions` are written about each document. `candidates=0` writes as many as the proposer's phase did. With
+    `questions` are written about each document, and each is the best by its format of `samples`. One of more than
+    `max_words` words is dropped (0: none is). `candidates=0` writes as many as the proposer's phase did. With
     `proposer.steps=0` and some number of candidates, the untrained proposer writes them: the baseline a trained one has
     to beat.
 
@@ -84,6 +108,8 @@ class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
     candidates: int = 0
     batch: int = 256
     questions: int = 1
+    samples: int = 1
+    max_words: int = 50
     attempts: int = 0
 
 
@@ -110,21 +136,51 @@ class DrZeroConfig(Struct, frozen=True, forbid_unknown_fields=True):
     health: HealthSettings = HealthSettings()
 
 
-# What each preset changes; what it does not name is as in the paper.
+# Dr. Zero's and EVE's: one iteration in about 25 minutes. Hops of 3 and 4 need two and three searches; of 2, no more
+# than of 1, so that there are none.
+LARGE_LOOP: dict[str, object] = {
+    **LARGE_GPU,
+    "proposer.steps": 10,
+    "proposer.batch": 64,
+    "proposer.hop_ratio": (1, 0, 2, 2),
+    "proposer.limits.turn_tokens": 192,
+    "proposer.limits.sequence_tokens": 4864,
+    "proposer.limits.tool_response_tokens": 560,
+    "proposer.learner.learning_rate": 5e-5,
+    "proposer.learner.warmup_ratio": 0.1,
+    "proposer.learner.min_warmup_steps": 5,
+    "proposer.learner.micro_tokens": 32768,
+    "generation.candidates": 1500,
+    "generation.attempts": 4,
+}
+
+# What each preset changes.
 PRESETS: dict[str, dict[str, object]] = {
-    # The papers keep no turn for the answer.
-    "paper": {"engine.max_rows": 256, "proposer.limits.answer_turn": False, "solver.limits.answer_turn": False},
+    "paper": {
+        "engine.max_rows": 256,
+        "proposer.limits.answer_turn": False,  # the paper keeps no turn for the answer
+        "solver.limits.answer_turn": False,
+        "generation.samples": 5,
+        "proposer.learner.kl_flat": True,
+        "solver.learner.kl_flat": True,
+        "solver.max_draws": 0,
+    },
     "single-gpu": {
         "proposer.batch": 64,
         "proposer.learner.learning_rate": 2e-5,
+        "proposer.learner.warmup_ratio": 0.1,
+        "proposer.learner.min_warmup_steps": 5,
         "generation.batch": 64,
         "generation.attempts": 5,
         "solver.batch": 32,
         "solver.learner.learning_rate": 2e-5,
+        "solver.learner.warmup_ratio": 0.1,
+        "solver.learner.min_warmup_steps": 5,
         "adapter.rank": 16,
         "proposer.learner.gradient_checkpointing": True,
         "solver.learner.gradient_checkpointing": True,
     },
+    "large-gpu": {**LARGE_LOOP, "iterations": 1},
     "demo": {
         "iterations": 1,
         "prompts": "brief",
@@ -162,10 +218,12 @@ def check_config(config: DrZeroConfig) -> None:
         "proposer.questions": proposer.questions,
         "generation.batch": generation.batch,
         "generation.questions": generation.questions,
+        "generation.samples": generation.samples,
     }
     zeros = {
         "generation.candidates": generation.candidates,
         "generation.attempts": generation.attempts,
+        "generation.max_words": generation.max_words,
         "proposer.reward.format_weight": proposer.reward.format_weight,
     }
     check_least(1, ones)

@@ -41,7 +41,8 @@ def plan(config: DrZeroConfig) -> list[tuple[str, str]]:
         attempt_tokens=solver.limits.sequence_tokens,
     )
     candidates = count_candidates(generation, proposer)
-    tries = f", {generation.attempts} attempts at each" if generation.attempts else ""
+    samples = f", each the best of {generation.samples} samples" if generation.samples > 1 else ""
+    tries = f"{samples}, {generation.attempts} attempts at each" if generation.attempts else samples
     solver_tokens = solver.batch * solver.attempts * solver.limits.sequence_tokens
     return [
         ("iterations", f"{config.iterations}, {count_steps(config)} steps in all"),

@@ -21,8 +21,8 @@ from quaere.rollout.seeds import derive_seed
 from quaere.search.searcher import Searcher
 from quaere.training.phases.attempting import rights
 from quaere.training.phases.drawing import Passages, draw_tasks
-from quaere.training.phases.playing import Stage, can_be_judged, learn
-from quaere.training.phases.proposing import Proposed, propose_jobs, read_proposal
+from quaere.training.phases.playing import Stage, can_be_judged, keep_best, learn
+from quaere.training.phases.proposing import Proposed, propose_jobs
 from quaere.training.phases.selecting import judge_attempts, judge_form, make_candidate, remember_questions
 from quaere.training.phases.solving import train_solver
 from quaere.training.solvers import solver_of
@@ -92,7 +92,7 @@ class _DrZero:
             proposals = await self.propose(step, tasks, config.questions)
             attempts = await self.stage.attempt(step, self.asking, proposals, config.attempts, self.limits)
             judged = [
-                judge_proposal(proposed, rights(group), config)
+                judge_proposal(proposed, rights(group, config.reward.min_searches(proposed.hops)), config)
                 for proposed, group in zip(proposals, attempts, strict=True)
                 if can_be_judged(proposed, group)
             ]
@@ -108,8 +108,10 @@ class _DrZero:
         seen = remember_questions(self.training.store.candidates(iteration=iteration))
         for step in self.training.steps(iteration, "generation", count_batches(config, proposer)):
             numbers = range(step.number * size, min(total, (step.number + 1) * size))
-            proposals = await self.propose(step, self.draw(iteration, numbers, step), config.questions)
-            reasons = [judge_form(proposed, seen) for proposed in proposals]
+            tasks = self.draw(iteration, numbers, step)
+            written = await self.propose(step, tasks, config.questions * config.samples)
+            proposals = keep_best(step, written, config.samples, config.max_words)
+            reasons = [judge_form(proposed, seen, config.max_words) for proposed in proposals]
             tried = [proposed for proposed, reason in zip(proposals, reasons, strict=True) if not reason]
             groups = iter(await self.stage.attempt(step, self.asking, tried, config.attempts, self.limits))
             for proposed, reason in zip(proposals, reasons, strict=True):
@@ -150,7 +152,4 @@ class _DrZero:
         config = self.config.proposer
         jobs = propose_jobs(proposer_protocol(self.config), tasks, num_questions)
         played = await self.stage.play(step, "proposer", jobs, config.limits)
-        return [
-            read_proposal(episode, invalid_rule=config.reward.invalid_rule, containment=config.reward.containment)
-            for episode in played.episodes
-        ]
+        return [config.reward.read(episode) for episode in played.episodes]

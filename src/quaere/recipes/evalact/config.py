@@ -1,4 +1,4 @@
-"""Everything that can be set about an EvalAct run, with the paper's values as defaults; and the presets.
+"""Everything that can be set about an EvalAct run, and the presets; `paper` has the paper's values.
 
 Each ablation of the paper, and each option it leaves open, is one value here:
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 from quaere.rollout.episode import Limits
 from quaere.training.learner import LearnerSettings
 from quaere.training.phases.solving import SolverConfig
-from quaere.training.practice import DEMO, SINGLE_GPU, PracticeConfig
+from quaere.training.practice import DEMO, LARGE_GPU, PAPER, SINGLE_GPU, PracticeConfig
 
 # A search and its evaluation are two turns: twenty of both, the answer, and one turn to spare.
 LIMITS = Limits(max_turns=42, max_searches=20, topk=3, sequence_tokens=16384)
@@ -40,16 +40,15 @@ class EvalActConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
         batch=256,
         attempts=5,
         limits=LIMITS,
-        learner=LearnerSettings(
-            learning_rate=1e-6, loss="clipped", epsilon=0.2, aggregation="token_sum", kl_beta=0.001
-        ),
+        learner=LearnerSettings(learning_rate=1e-6, loss="clipped", epsilon=0.2),
     )
 
 
-# What each preset changes; what it does not name is as in the paper.
+# What each preset changes. The defaults differ from the paper in what `paper` names.
 PRESETS: dict[str, dict[str, object]] = {
-    # The papers keep no turn for the answer.
-    "paper": {"engine.max_rows": 256, "solver.limits.answer_turn": False},
+    "paper": {**PAPER, "solver.learner.aggregation": "token_sum"},
     "single-gpu": {**SINGLE_GPU, "solver.limits.max_turns": 14, "solver.limits.sequence_tokens": 6144},
+    # Six searches, each with its evaluation, an answer, and one turn to spare.
+    "large-gpu": {**LARGE_GPU, "solver.limits.max_turns": 14, "solver.limits.sequence_tokens": 6144},
     "demo": {**DEMO, "solver.limits.max_turns": 6, "solver.limits.sequence_tokens": 1024},
 }

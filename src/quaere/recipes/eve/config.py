@@ -1,4 +1,4 @@
-"""Everything that can be set about an EVE-Agent run, with the paper's values as defaults; and the presets.
+"""Everything that can be set about an EVE-Agent run, and the presets; `paper` has the paper's values.
 
 It is Dr. Zero's config with evidence added, and every option the paper leaves open is one value here:
 
@@ -11,8 +11,8 @@ It is Dr. Zero's config with evidence added, and every option the paper leaves o
     verifier.form=teacher_forced        or hosted, with verifier.model=openai:NAME@URL
     selector.run_score=rescale          selector.previous_mean="arm mean"
 
-With `evidence.protocol=false`, its three weights 0, `phase_b_documents=same`, and `generation.questions`, `iterations`
-and `max_grad_norm` as there, it is Dr. Zero to the last bit.
+With `evidence.protocol=false`, its three weights 0, `phase_b_documents=same`, and `generation.questions`, `iterations`,
+`max_grad_norm` and `proposer.reward.format_rule` as there, it is Dr. Zero to the last bit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Literal
 from msgspec import Struct
 
 from quaere.errors import BadInput
-from quaere.recipes.drzero.config import DrZeroConfig, GenerationConfig, ProposerConfig
+from quaere.recipes.drzero.config import LARGE_LOOP, DrZeroConfig, GenerationConfig, ProposerConfig, RewardConfig
 from quaere.recipes.drzero.config import check_config as check_drzero
 from quaere.rewards.evidence import BREVITY_TOKENS, BREVITY_WEIGHT, SPAN_WEIGHT, VALUE_WEIGHT, EvidenceCheck
 from quaere.rewards.guards import GUARDS, OURS, PAPER
@@ -59,7 +59,8 @@ class EveConfig(DrZeroConfig, frozen=True, forbid_unknown_fields=True):
 
     iterations: int = 1
     proposer: ProposerConfig = ProposerConfig(
-        learner=LearnerSettings(loss="policy_gradient", max_grad_norm=MAX_GRAD_NORM)
+        reward=RewardConfig(format_rule="eve"),
+        learner=LearnerSettings(loss="policy_gradient", max_grad_norm=MAX_GRAD_NORM),
     )
     solver: SolverConfig = SolverConfig(
         learner=LearnerSettings(loss="clipped", epsilon=0.2, max_grad_norm=MAX_GRAD_NORM)
@@ -96,22 +97,40 @@ class EveConfig(DrZeroConfig, frozen=True, forbid_unknown_fields=True):
         return 0.0, 1 + self.evidence.span_weight
 
 
-# What each preset changes; what it does not name is as in the paper. The guards are ours.
+# What each preset changes. The guards are ours.
 PRESETS: dict[str, dict[str, object]] = {
-    # The papers keep no turn for the answer.
-    "paper": {"engine.max_rows": 256, "proposer.limits.answer_turn": False, "solver.limits.answer_turn": False},
+    "paper": {
+        "engine.max_rows": 256,
+        "proposer.limits.answer_turn": False,  # the paper keeps no turn for the answer
+        "solver.limits.answer_turn": False,
+        "proposer.learner.kl_flat": True,
+        "solver.learner.kl_flat": True,
+        "solver.max_draws": 0,
+    },
     "single-gpu": {
         "evidence.guards": OURS,
         "verify_candidates": True,
         "proposer.batch": 64,
         "proposer.learner.learning_rate": 2e-5,
+        "proposer.learner.warmup_ratio": 0.1,
+        "proposer.learner.min_warmup_steps": 5,
         "proposer.learner.gradient_checkpointing": True,
         "generation.batch": 60,
         "generation.attempts": 5,
         "solver.batch": 32,
         "solver.learner.learning_rate": 2e-5,
+        "solver.learner.warmup_ratio": 0.1,
+        "solver.learner.min_warmup_steps": 5,
         "solver.learner.gradient_checkpointing": True,
         "adapter.rank": 16,
+    },
+    "large-gpu": {
+        **LARGE_LOOP,
+        "evidence.guards": OURS,
+        "verify_candidates": True,
+        "proposer.learner.max_grad_norm": 1.0,
+        "solver.learner.max_grad_norm": 1.0,
+        "generation.batch": 250,
     },
     "demo": {
         "prompts": "brief",

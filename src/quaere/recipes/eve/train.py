@@ -33,8 +33,8 @@ from quaere.runs import Run
 from quaere.runs.phases import PHASES
 from quaere.search.searcher import Searcher
 from quaere.training.phases.attempting import rights
-from quaere.training.phases.playing import Stage, can_be_judged, learn
-from quaere.training.phases.proposing import propose_jobs, read_proposal
+from quaere.training.phases.playing import Stage, can_be_judged, keep_best, learn
+from quaere.training.phases.proposing import Proposed, propose_jobs
 from quaere.training.phases.selecting import judge_attempts, judge_form, make_candidate, remember_questions
 from quaere.training.phases.solving import train_solver
 from quaere.training.selector.feedback import Choice, Pulled
@@ -88,7 +88,7 @@ class Eve:
         for step in steps:
             numbers = range(step.number * config.batch, (step.number + 1) * config.batch)
             tasks = self.draw(self.first, iteration, numbers, step)
-            triples = await self.propose(step, tasks, config.questions)
+            triples = self.trace(await self.propose(step, tasks, config.questions))
             proposals = [traced.proposed for traced in triples]
             attempts = await self.stage.attempt(step, self.asking, proposals, config.attempts, self.limits)
             supports = await self.verify(step, triples, self.config.verifies_proposals)
@@ -110,8 +110,10 @@ class Eve:
         for step in self.training.steps(iteration, "generation", count_batches(config, proposer)):
             numbers = range(step.number * size, min(total, (step.number + 1) * size))
             tasks = self.draw(self.second, iteration, numbers, step)
-            triples = await self.propose(step, tasks, config.questions)
-            reasons = [judge_form(traced.proposed, seen) for traced in triples]
+            written = await self.propose(step, tasks, config.questions * config.samples)
+            proposals = keep_best(step, written, config.samples, config.max_words)
+            triples = self.trace(proposals)
+            reasons = [judge_form(traced.proposed, seen, config.max_words) for traced in triples]
             tried = [traced.proposed for traced, reason in zip(triples, reasons, strict=True) if not reason]
             groups = iter(await self.stage.attempt(step, self.asking, tried, config.attempts, self.limits))
             supports = await self.verify(step, triples, self.config.verifies_candidates)
@@ -137,15 +139,11 @@ class Eve:
         )
 
     def teach_selector(self, iteration: int) -> None:
-        """The iteration is over: what was written, and how both roles did at last, is what the bandits learn from."""
+        """The iteration is over: what was kept, and how both roles did at last, is what the bandits learn from."""
         if self.selector is None:
             return
         store = self.training.store
-        pulled = [
-            Pulled(item.cluster, item.question_type, item.question, item.answer)
-            for item in store.candidates(iteration=iteration)
-            if item.cluster >= 0 and item.question
-        ]
+        pulled = pulled_questions(store, iteration)
         rewards = {phase: last_reward(store, iteration, phase) for phase in ROLES}
         self.selector.learn(
             iteration,
@@ -163,15 +161,15 @@ class Eve:
         seed = derive_seed(self.config.seed, "tasks", iteration)
         return documents.draw(numbers, seed=seed, name=f"i{iteration}{step.phase[0]}", step_seed=step.seed)
 
-    async def propose(self, step: Step, tasks: Sequence[ProposeTask], num_questions: int) -> list[Traced]:
-        """The proposer writes; what it wrote is scored for its form, traced to its source and held to the guards."""
+    async def propose(self, step: Step, tasks: Sequence[ProposeTask], num_questions: int) -> list[Proposed]:
+        """The proposer writes; what it wrote is scored for its form."""
         config = self.config.proposer
         jobs = propose_jobs(proposer_protocol(self.config), tasks, num_questions)
         played = await self.stage.play(step, "proposer", jobs, config.limits)
-        proposals = [
-            read_proposal(episode, invalid_rule=config.reward.invalid_rule, containment=config.reward.containment)
-            for episode in played.episodes
-        ]
+        return [config.reward.read(episode) for episode in played.episodes]
+
+    def trace(self, proposals: Sequence[Proposed]) -> list[Traced]:
+        """What was written, traced to its source and held to the guards."""
         return trace(proposals, self.config.evidence, self.count_tokens)
 
     async def verify(self, step: Step, triples: Sequence[Traced], is_wanted: bool) -> list[Support | None]:
@@ -186,7 +184,8 @@ class Eve:
         """What a proposal earns, with the verifier's word for it or against it."""
         choice = choice_of(self.first, traced)
         traced = hear(traced, support, self.config.evidence)
-        return judge_triple(traced, rights(group), support, self.config, choice.cluster if choice else -1)
+        right = rights(group, self.config.proposer.reward.min_searches(traced.proposed.hops))
+        return judge_triple(traced, right, support, self.config, choice.cluster if choice else -1)
 
     def decide(
         self, step: Step, traced: Traced, reason: DropReason, group: list[Episode], support: Support | None
@@ -233,6 +232,15 @@ def choice_of(documents: Documents, traced: Traced) -> Choice | None:
     if not isinstance(documents, SelectedDocuments):
         return None
     return documents.chosen.get(traced.proposed.episode.task.id)
+
+
+def pulled_questions(store: Run, iteration: int) -> list[Pulled]:
+    """The questions a selector's arms are paid for: those that were kept. Nobody is asked the others."""
+    return [
+        Pulled(item.cluster, item.question_type, item.question, item.answer)
+        for item in store.candidates(iteration=iteration, kept=True)
+        if item.cluster >= 0
+    ]
 
 
 def last_reward(store: Run, iteration: int, phase: str) -> float:

@@ -29,9 +29,14 @@ def solver_reward(episode: Episode) -> float:
     return exact_match_score(answer, episode.task.question.answers)
 
 
-def rights(attempts: Sequence[Episode]) -> list[float]:
-    """Which attempts were right: [1.0, 0.0, 1.0]."""
-    return [solver_reward(attempt) for attempt in attempts]
+def rights(attempts: Sequence[Episode], min_searches: int = 0) -> list[float]:
+    """Which attempts were right, and searched `min_searches` times with results: [1.0, 0.0, 1.0]."""
+    return [solver_reward(attempt) * (count_found(attempt) >= min_searches) for attempt in attempts]
+
+
+def count_found(episode: Episode) -> int:
+    """How many queries of an episode had results: a query that nothing was found for is none."""
+    return sum(bool(result.hits) for turn in episode.turns for result in turn.results)
 
 
 def group_attempts(episodes: Sequence[Episode], num_attempts: int) -> list[list[Episode]]:

@@ -23,7 +23,7 @@ from quaere.search.searcher import Searcher
 from quaere.training.actors import Actors, Played
 from quaere.training.measures import measure_episodes
 from quaere.training.phases.attempting import attempt_jobs, group_attempts, solver_reward
-from quaere.training.phases.proposing import Proposed
+from quaere.training.phases.proposing import Proposed, best_samples
 from quaere.training.trainingrun import Step
 
 
@@ -75,6 +75,16 @@ class Stage:
                 step.keep(episode, {"answer/exact_match": solver_reward(episode)})
         groups = iter(group_attempts(played.episodes, num_attempts))
         return [next(groups) if item.question is not None else [] for item in proposals]
+
+
+def keep_best(step: Step, proposals: Sequence[Proposed], num_samples: int, max_words: int) -> list[Proposed]:
+    """The best of every `num_samples` proposals; the others are stored and go no further."""
+    best = best_samples(proposals, num_samples, max_words)
+    chosen = {item.episode.id for item in best}
+    for item in proposals:
+        if item.episode.id not in chosen and not item.episode.search_failed:
+            step.keep(item.episode, {"format/total": item.score.total})
+    return best
 
 
 def can_be_judged(proposed: Proposed, attempts: Sequence[Episode]) -> bool:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from quaere.chat.protocol import Protocol
 from quaere.chat.tags import find_blocks
 from quaere.records import Episode, Proposal, ProposeTask, Question, Search
-from quaere.rewards.formatting import Containment, FormatScore, InvalidRule, contains, format_score
+from quaere.rewards.formatting import Containment, FormatRule, FormatScore, InvalidRule, format_score
 from quaere.rollout.many import Job
 
 
@@ -54,8 +54,31 @@ def propose_jobs(protocol: Protocol, tasks: Sequence[ProposeTask], num_questions
     ]
 
 
+def best_samples(proposals: Sequence[Proposed], num_samples: int, max_words: int) -> list[Proposed]:
+    """Of every `num_samples` proposals in a row the best by format; of equals, the first.
+
+    One that a failed search spoiled comes last, and before it those that would not be kept anyhow.
+    """
+
+    def worth(item: Proposed) -> tuple[bool, bool, float]:
+        could_be_kept = item.score.valid and not is_too_long(item, max_words)
+        return not item.episode.search_failed, could_be_kept, item.score.total
+
+    starts = range(0, len(proposals), num_samples)
+    return [max(proposals[start : start + num_samples], key=worth) for start in starts]
+
+
+def is_too_long(proposed: Proposed, max_words: int) -> bool:
+    """Has the question more than `max_words` words? With 0, never."""
+    return bool(max_words) and len(proposed.text.split()) > max_words
+
+
 def read_proposal(
-    episode: Episode, *, invalid_rule: InvalidRule = "text", containment: Containment = "words"
+    episode: Episode,
+    *,
+    format_rule: FormatRule = "eve",
+    invalid_rule: InvalidRule = "text",
+    containment: Containment = "words",
 ) -> Proposed:
     """Score how a proposer went about its task, by its actions and the replies it really got."""
     task = episode.task
@@ -73,6 +96,7 @@ def read_proposal(
         num_valid_calls=len(calls),
         num_responses=sum(bool(turn.results) for turn in calls),
         sources=sources,
+        format_rule=format_rule,
         invalid_rule=invalid_rule,
         containment=containment,
     )
@@ -91,7 +115,6 @@ def opens_with_plan(text: str) -> bool:
     return first is not None and bool(first.content.strip()) and text.lstrip().startswith("<think>")
 
 
-def leaks_answer(proposed: Proposed, containment: Containment = "words") -> bool:
-    """Does the question hold its own answer?"""
-    outcome = proposed.episode.outcome
-    return isinstance(outcome, Proposal) and contains(outcome.question, outcome.answer, containment=containment)
+def leaks_answer(proposed: Proposed) -> bool:
+    """Is the proposal invalid because its question holds its answer, by the rules its form was scored by?"""
+    return proposed.score.leaked

@@ -8,16 +8,19 @@ from collections.abc import Sequence
 from quaere.records import Candidate, DropReason, Proposal, ProposeTask, Question
 from quaere.rewards.answers import normalise_answer
 from quaere.rollout.seeds import derive_seed
-from quaere.training.phases.proposing import Proposed, leaks_answer
+from quaere.training.phases.proposing import Proposed, is_too_long, leaks_answer
 
 
-def judge_form(proposed: Proposed, seen: set[str]) -> DropReason:
-    """Why a question is not even tried, or "". `seen` holds the normalised questions so far and grows."""
+def judge_form(proposed: Proposed, seen: set[str], max_words: int = 0) -> DropReason:
+    """Why a question is not even tried, or "". `seen` holds the normalised questions so far and grows.
+
+    One of more than `max_words` words is invalid; with 0, none is for its length.
+    """
     if proposed.episode.search_failed:
         return "unfinished"
     if leaks_answer(proposed):
         return "leaked answer"
-    if proposed.question is None:
+    if proposed.question is None or is_too_long(proposed, max_words):
         return "invalid"
     text = normalise_answer(proposed.question.text)
     if text in seen:
@@ -93,6 +96,18 @@ def measure_verdicts(kept: Sequence[Candidate], curriculum: Sequence[Candidate])
 def as_questions(curriculum: Sequence[Candidate]) -> list[Question]:
     """A curriculum as questions to be answered."""
     return [Question(item.id, item.question, (item.answer,), item.hops) for item in curriculum]
+
+
+def count_steps_with_questions(num_steps: int, num_questions: int, batch: int, max_draws: int) -> int:
+    """For how many of a phase's steps there are whole batches, if no question is drawn more than `max_draws` times.
+
+    0 is no limit. By the number of questions alone, so that it is the same after a resume.
+
+        count_steps_with_questions(80, num_questions=295, batch=64, max_draws=2) == 9
+    """
+    if not max_draws:
+        return num_steps
+    return min(num_steps, max_draws * num_questions // min(batch, num_questions))
 
 
 def draw_questions(questions: Sequence[Question], number: int, batch: int, seed: int) -> list[Question]:

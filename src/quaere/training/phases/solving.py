@@ -12,10 +12,15 @@ from quaere.records import Candidate, Episode, Question
 from quaere.rollout.episode import Limits
 from quaere.rollout.seeds import derive_seed
 from quaere.training.learner import LearnerSettings
-from quaere.training.measures import mean_parts, measure_advantages, pass_histogram
+from quaere.training.measures import mean_parts, measure_advantages, measure_draws, measure_groups, pass_histogram
 from quaere.training.phases.attempting import attempt_jobs, solver_reward
 from quaere.training.phases.playing import Stage, check_finite, learn, shuffled
-from quaere.training.phases.selecting import as_questions, draw_questions, measure_verdicts
+from quaere.training.phases.selecting import (
+    as_questions,
+    count_steps_with_questions,
+    draw_questions,
+    measure_verdicts,
+)
 from quaere.training.settings import AnswerScore, EvaluationSettings, SolverProtocol
 from quaere.training.trainingrun import TrainingRun
 
@@ -26,7 +31,8 @@ Pay = Callable[[Episode], Mapping[str, float]]
 class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The solver's phase: `batch` questions a step, a group of `attempts` at each.
 
-    `protocol` is how it is spoken to, and by that what it is paid; `answer_score` pays answers otherwise, and
+    No question is drawn more than `max_draws` times in an iteration (0: no limit); the phase ends when there are none
+    left. `protocol` is how it is spoken to, and by that what it is paid; `answer_score` pays answers otherwise, and
     `evaluation` is for protocols in which searches are evaluated.
 
         SolverConfig(steps=50, batch=256, attempts=5, protocol="evalact")
@@ -35,6 +41,7 @@ class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
     steps: int = 50
     batch: int = 256
     attempts: int = 5
+    max_draws: int = 2
     unbiased_std: bool = True
     delta: float = DELTA
     shuffle_advantages: bool = False
@@ -105,7 +112,13 @@ async def practise(
     also: Mapping[str, float] | None = None,
 ) -> None:
     """GRPO on these questions; `also` are metrics every step repeats."""
-    for step in training.steps(iteration, "solver", config.steps, role="solver", settings=config.learner):
+    num_steps = count_steps_with_questions(config.steps, len(questions), config.batch, config.max_draws)
+    for step in training.steps(iteration, "solver", num_steps, role="solver", settings=config.learner):
+        if step.number == 0 and num_steps < config.steps:
+            training.reporter.note(
+                f"iteration {iteration + 1}: the questions ({len(questions)}) last for {num_steps} of {config.steps} "
+                f"steps with solver.max_draws={config.max_draws}; the other steps are skipped"
+            )
         asked = draw_questions(questions, step.number, config.batch, derive_seed(seed, "questions", iteration))
         jobs = attempt_jobs(solver.protocol, asked, config.attempts, step.name)
         played = await stage.play(step, "solver", jobs, config.limits)
@@ -122,17 +135,19 @@ async def practise(
         for episode, parts, advantage in zip(episodes, paid, advantages.values.tolist(), strict=True):
             step.keep(episode, {**parts, "advantage": advantage})
         step.metrics |= measure_solver(episodes, paid, advantages, config.attempts)
+        step.metrics |= measure_draws(step.number + 1, config.batch, len(questions))
         step.metrics |= solver.measure(episodes) if solver.measure else {}
         step.metrics |= also or {}
+    training.skip(config.steps - num_steps)
 
 
 def measure_solver(
     episodes: Sequence[Episode], paid: Sequence[Mapping[str, float]], advantages: Advantages, num_attempts: int
 ) -> dict[str, float]:
-    """Rewards, advantages, and how often each question was solved."""
+    """Rewards, advantages, groups that differ, and how often each question was solved."""
     rights: dict[str, list[float]] = {}
     for episode, parts in zip(episodes, paid, strict=True):
         rights.setdefault(episode.task.id, []).append(parts["answer/exact_match"])
     whole = [int(sum(group)) for group in rights.values() if len(group) == num_attempts]
     measured = {"reward/mean": 0.0} | mean_parts(paid) | measure_advantages(advantages)
-    return measured | pass_histogram(whole, num_attempts)
+    return measured | measure_groups(advantages) | pass_histogram(whole, num_attempts)

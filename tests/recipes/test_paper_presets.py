@@ -1,0 +1,96 @@
+"""The `paper` presets have the papers' values, whatever becomes of the defaults.
+
+`fixtures/paper_presets.json` holds what they came to when the defaults were still the papers'. A setting that is newer
+than that must be off there; a value that was found to be wrong since is named here with the right one.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from msgspec import structs, to_builtins
+
+from quaere.recipes.registry import RECIPES, find_recipe
+from quaere.training.config import load_config
+
+RECORDED = json.loads((Path(__file__).parent / "fixtures" / "paper_presets.json").read_text(encoding="utf-8"))
+CORRECTED: dict[str, dict[str, object]] = {}
+# By the ends of their names: settings that are newer, with the value that leaves everything as it was.
+NEWER = {"learner.kl_flat": True, "learner.min_warmup_steps": 0, "solver.max_draws": 0, "needed_searches": False}
+
+
+def resolve(name, preset="paper"):
+    recipe = find_recipe(name)
+    return load_config(recipe.schema, presets=recipe.presets, preset=preset, file=None, assignments=[])
+
+
+def leaves(config, prefix=""):
+    for field in structs.fields(config):
+        value = getattr(config, field.name)
+        if isinstance(field.type, type) and hasattr(field.type, "__struct_fields__"):
+            yield from leaves(value, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name, to_builtins(value, builtin_types=())
+
+
+def plain(value):
+    return list(map(plain, value)) if isinstance(value, list | tuple) else value
+
+
+def test_dr_zeros_released_generator_keeps_the_best_of_five():
+    """EVE's paper writes five questions about a document and keeps all that are valid."""
+    found = {name: resolve(name).generation for name in ("drzero", "eve")}
+    assert {name: (one.questions, one.samples) for name, one in found.items()} == {"drzero": (1, 5), "eve": (5, 1)}
+
+
+def test_every_recipe_was_recorded():
+    assert set(RECORDED) == set(RECIPES)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_paper_preset_has_the_recorded_values(name):
+    found = {key: plain(value) for key, value in leaves(resolve(name))}
+    expected = RECORDED[name] | CORRECTED.get(name, {})
+    assert {key: found[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_what_is_newer_is_off_in_a_paper_preset(name):
+    config = resolve(name)
+    # Without a KL term it does not matter which samples it would be over.
+    no_kl = name == "report-dpo"
+    for key, value in leaves(config):
+        for end, expected in NEWER.items():
+            if key.endswith(end) and not (end == "learner.kl_flat" and no_kl):
+                assert value == expected, key
+
+
+@pytest.mark.parametrize("name", ["drzero", "eve", "evalact", "evalrar", "search-r1", "autorefine"])
+@pytest.mark.parametrize("preset", [None, "single-gpu", "large-gpu", "demo"])
+def test_elsewhere_solvers_learn_from_every_token_alike_and_from_differences_alone(name, preset):
+    learner = resolve(name, preset).solver.learner
+    assert (learner.aggregation, learner.kl_beta, learner.kl_flat) == ("token_mean", 0.0, False)
+    if preset in ("single-gpu", "large-gpu"):
+        assert [learner.warmup_steps(steps) for steps in (2, 20, 100)] == [2, 5, 10]
+
+
+@pytest.mark.parametrize("name", ["drzero", "eve", "evalact", "evalrar", "search-r1", "autorefine"])
+def test_a_large_gpu_plays_512_episodes_a_step_that_fit_their_searches(name):
+    config = resolve(name, "large-gpu")
+    solver, learner, limits = config.solver, config.solver.learner, config.solver.limits
+    assert (solver.steps, solver.batch, solver.attempts, config.prompts) == (80, 64, 8, "brief")
+    assert (learner.learning_rate, learner.max_grad_norm, learner.micro_tokens) == (5e-5, 1.0, 32768)
+    assert (config.adapter.rank, config.adapter.alpha, config.engine.max_rows) == (32, 64, 256)
+    turns_a_search = 2 if name == "evalact" else 1
+    assert (limits.max_searches, limits.topk) == (6, 3) and limits.max_turns > turns_a_search * limits.max_searches
+    room = limits.sequence_tokens - limits.max_searches * limits.tool_response_tokens
+    assert room >= 7 * limits.turn_tokens  # a turn for each search and one for the answer
+
+
+@pytest.mark.parametrize("name", ["drzero", "eve"])
+def test_a_large_gpu_writes_its_curriculum_in_one_iteration(name):
+    config = resolve(name, "large-gpu")
+    proposer, generation = config.proposer, config.generation
+    assert (config.iterations, proposer.steps, proposer.batch) == (1, 10, 64)
+    assert proposer.hop_ratio == (1, 0, 2, 2) and proposer.limits.max_turns > len(proposer.hop_ratio) - 1
+    assert (generation.candidates, generation.attempts) == (1500, 4)
