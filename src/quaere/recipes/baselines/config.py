@@ -44,7 +44,7 @@ class AutoRefineConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
 
 # What each preset changes, in both.
 PRESETS: dict[str, dict[str, object]] = {
-    "paper": {"engine.max_rows": 256},
+    "paper": {"engine.max_rows": 256, "validation.questions": 0},
     "single-gpu": SINGLE_GPU,
     "demo": DEMO,
 }

@@ -34,6 +34,7 @@ from quaere.training.settings import (
     HealthSettings,
     SamplingSettings,
     SearchSettings,
+    ValidationSettings,
 )
 
 
@@ -108,11 +109,12 @@ class DrZeroConfig(Struct, frozen=True, forbid_unknown_fields=True):
     search: SearchSettings = SearchSettings()
     checkpoints: CheckpointSettings = CheckpointSettings()
     health: HealthSettings = HealthSettings()
+    validation: ValidationSettings = ValidationSettings()
 
 
 # What each preset changes; what it does not name is as in the paper.
 PRESETS: dict[str, dict[str, object]] = {
-    "paper": {"engine.max_rows": 256},
+    "paper": {"engine.max_rows": 256, "validation.questions": 0},
     "single-gpu": {
         "proposer.batch": 64,
         "proposer.learner.learning_rate": 2e-5,
@@ -172,6 +174,7 @@ def check_config(config: DrZeroConfig) -> None:
     check_run(config)
     check_phase("proposer", proposer)
     check_solver(solver)
+    config.validation.check()
     if generation.attempts == 1:
         raise BadInput("generation.attempts=1 would drop every question, as one is all or none: set 0, or 2 or more")
     if not proposer.hop_ratio or min(proposer.hop_ratio) < 0 or sum(proposer.hop_ratio) == 0:

@@ -48,7 +48,7 @@ class EvalActConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
 
 # What each preset changes; what it does not name is as in the paper.
 PRESETS: dict[str, dict[str, object]] = {
-    "paper": {"engine.max_rows": 256},
+    "paper": {"engine.max_rows": 256, "validation.questions": 0},
     "single-gpu": {**SINGLE_GPU, "solver.limits.max_turns": 14, "solver.limits.sequence_tokens": 6144},
     "demo": {**DEMO, "solver.limits.max_turns": 6, "solver.limits.sequence_tokens": 1024},
 }

@@ -36,7 +36,7 @@ class EvalRarConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
 
 # What each preset changes; what it does not name is as in the paper.
 PRESETS: dict[str, dict[str, object]] = {
-    "paper": {"engine.max_rows": 256},
+    "paper": {"engine.max_rows": 256, "validation.questions": 0},
     "single-gpu": SINGLE_GPU,
     "demo": DEMO,
 }

@@ -98,7 +98,7 @@ class EveConfig(DrZeroConfig, frozen=True, forbid_unknown_fields=True):
 
 # What each preset changes; what it does not name is as in the paper. The guards are ours.
 PRESETS: dict[str, dict[str, object]] = {
-    "paper": {"engine.max_rows": 256},
+    "paper": {"engine.max_rows": 256, "validation.questions": 0},
     "single-gpu": {
         "evidence.guards": OURS,
         "verify_candidates": True,

@@ -16,7 +16,8 @@ from quaere.training.measures import mean_parts, measure_advantages, pass_histog
 from quaere.training.phases.attempting import attempt_jobs, solver_reward
 from quaere.training.phases.playing import Stage, check_finite, learn, shuffled
 from quaere.training.phases.selecting import as_questions, draw_questions, measure_verdicts
-from quaere.training.settings import AnswerScore, EvaluationSettings, SolverProtocol
+from quaere.training.phases.validating import Validator, hold_back
+from quaere.training.settings import AnswerScore, EvaluationSettings, SolverProtocol, ValidationSettings
 from quaere.training.trainingrun import TrainingRun
 
 Pay = Callable[[Episode], Mapping[str, float]]
@@ -76,6 +77,7 @@ async def train_solver(
     *,
     solver: Solver,
     curriculum: Sequence[Candidate],
+    validation: ValidationSettings,
     seed: int,
 ) -> None:
     """Practise on the curriculum of the iteration: what was kept, with what people have said of it and added to it.
@@ -89,8 +91,17 @@ async def train_solver(
         training.skip(config.steps)
         return
     verdicts = measure_verdicts(kept, curriculum)
-    questions = as_questions(curriculum)
-    await practise(training, stage, iteration, config, solver=solver, questions=questions, seed=seed, also=verdicts)
+    await practise(
+        training,
+        stage,
+        iteration,
+        config,
+        solver=solver,
+        questions=as_questions(curriculum),
+        validation=validation,
+        seed=seed,
+        also=verdicts,
+    )
 
 
 async def practise(
@@ -101,11 +112,16 @@ async def practise(
     *,
     solver: Solver,
     questions: Sequence[Question],
+    validation: ValidationSettings,
     seed: int,
     also: Mapping[str, float] | None = None,
 ) -> None:
-    """GRPO on these questions; `also` are metrics every step repeats."""
+    """GRPO on these questions but those held back to validate; `also` are metrics every step repeats."""
+    questions, held_back = hold_back(questions, validation, seed)
+    every, num_steps = validation.every, config.steps
+    validator = Validator(stage, solver.protocol, held_back, config.limits, every=every, num_steps=num_steps)
     for step in training.steps(iteration, "solver", config.steps, role="solver", settings=config.learner):
+        await validator.before(step)
         asked = draw_questions(questions, step.number, config.batch, derive_seed(seed, "questions", iteration))
         jobs = attempt_jobs(solver.protocol, asked, config.attempts, step.name)
         played = await stage.play(step, "solver", jobs, config.limits)
@@ -124,6 +140,8 @@ async def practise(
         step.metrics |= measure_solver(episodes, paid, advantages, config.attempts)
         step.metrics |= solver.measure(episodes) if solver.measure else {}
         step.metrics |= also or {}
+        await validator.after(step)
+    training.take_best("solver")
 
 
 def measure_solver(
