@@ -83,8 +83,8 @@ def test_paper_writes_one_question_for_each_prompt_and_drops_none():
 
 
 def test_the_defaults_are_the_paper():
-    """A run that names no preset differs from the paper only in how many episodes are sampled at once."""
-    assert diff_configs(DrZeroConfig(), load()) == ["engine.max_rows: 32 -> 256"]
+    """A run that names no preset differs from the paper in how many episodes are sampled at once, and validates."""
+    assert diff_configs(DrZeroConfig(), load()) == ["engine.max_rows: 32 -> 256", "validation.questions: 64 -> 0"]
 
 
 # ---------------------------------------------------------------------------------------------------------- presets
@@ -165,6 +165,7 @@ def test_every_ablation_the_module_names_is_among_them():
         ("proposer.questions=0", "proposer.questions must be at least 1, not 0"),
         ("engine.max_rows=0", "engine.max_rows must be at least 1, not 0"),
         ("checkpoints.every=0", "checkpoints.every must be at least 1, not 0"),
+        ("validation.every=0", "validation.every must be at least 1, not 0"),
         ("checkpoints.keep=0", "checkpoints.keep must be at least 1, not 0"),
         ("solver.limits.max_turns=0", "solver.limits.max_turns must be at least 1, not 0"),
         ("proposer.limits.topk=0", "proposer.limits.topk must be at least 1, not 0"),

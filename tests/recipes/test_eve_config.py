@@ -85,7 +85,7 @@ def test_paper_rewards_reach_what_it_says():
 
 
 def test_the_defaults_are_the_paper():
-    assert diff_configs(EveConfig(), load()) == ["engine.max_rows: 32 -> 256"]
+    assert diff_configs(EveConfig(), load()) == ["engine.max_rows: 32 -> 256", "validation.questions: 64 -> 0"]
 
 
 def test_how_it_differs_from_dr_zero():

@@ -78,7 +78,7 @@ def test_what_each_protocol_is_paid_with():
 @pytest.mark.parametrize("name", PRACTICE)
 def test_the_defaults_are_the_paper(name):
     plain = find_recipe(name).schema()
-    assert diff_configs(plain, load(name)) == ["engine.max_rows: 32 -> 256"]
+    assert diff_configs(plain, load(name)) == ["engine.max_rows: 32 -> 256", "validation.questions: 64 -> 0"]
 
 
 @pytest.mark.parametrize("name", PRACTICE)
@@ -145,6 +145,7 @@ def test_every_ablation_the_modules_name_is_among_them(module):
         ("solver.evaluation.base=0.9", "evaluation: base must lie between 0 and most"),
         ("sampling.temperature=0", "sampling.temperature must be above 0"),
         ("checkpoints.every=0", "checkpoints.every must be at least 1, not 0"),
+        ("validation.every=0", "validation.every must be at least 1, not 0"),
     ],
 )
 def test_senseless_values_are_refused(assignments, says):

@@ -112,7 +112,7 @@ class DrZeroConfig(Struct, frozen=True, forbid_unknown_fields=True):
     validation: ValidationSettings = ValidationSettings()
 
 
-# What each preset changes; what it does not name is as in the paper.
+# What each preset changes; what it does not name is as in the paper, but for `validation`, which is ours.
 PRESETS: dict[str, dict[str, object]] = {
     "paper": {"engine.max_rows": 256, "validation.questions": 0},
     "single-gpu": {
