@@ -10,9 +10,10 @@ from quaere.cli.main import COMMANDS, main
 from quaere.errors import BadInput
 from quaere.recipes.drzero.config import DrZeroConfig
 from quaere.runs import Run
+from quaere.training import exporting
 from quaere.training.actors import open_actors
 from quaere.training.adapters import add_adapters, save_weights
-from quaere.training.checkpoints import save_checkpoint
+from quaere.training.checkpoints import discard_checkpoint, save_checkpoint
 from quaere.training.config import config_to_yaml
 from quaere.training.exporting import export_role, find_role, load_role, read_notes
 from quaere.training.settings import AdapterSettings
@@ -244,3 +245,21 @@ def test_an_adapter_of_another_model_is_refused(place, tmp_path, capsys):
 
     make_run(place, "misfit", write, steps=(1,))
     assert "does not fit" in refused(place, capsys, tmp_path, "misfit", "--merge")
+
+
+@pytest.mark.parametrize("write", [write_adapters, write_models])
+@pytest.mark.parametrize("moment", ["verify_checkpoint", "_refuse_taken"])
+def test_a_checkpoint_that_is_pruned_while_it_is_read_is_said_in_one_line(
+    place, tmp_path, capsys, monkeypatch, write, moment
+):
+    """By the run, which is still being trained: before its hashes are checked, or after."""
+    run = make_run(place, f"{write.__name__}-{moment}", write)
+    original = getattr(exporting, moment)
+
+    def pruned(*args):
+        discard_checkpoint(run / "checkpoints" / "step-000002")
+        return original(*args)
+
+    monkeypatch.setattr(exporting, moment, pruned)
+    said = refused(place, capsys, tmp_path, run.name, "--merge")
+    assert "was deleted while it was read: the run is still being trained" in said

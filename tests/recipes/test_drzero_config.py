@@ -94,6 +94,7 @@ def test_what_the_paper_preset_changes():
         "solver.limits.answer_turn: true -> false",
         "solver.learner.kl_flat: false -> true",
         "engine.max_rows: 32 -> 256",
+        "validation.questions: 64 -> 0",
     ]
 
 
@@ -184,6 +185,7 @@ def test_every_ablation_the_module_names_is_among_them():
         ("proposer.questions=0", "proposer.questions must be at least 1, not 0"),
         ("engine.max_rows=0", "engine.max_rows must be at least 1, not 0"),
         ("checkpoints.every=0", "checkpoints.every must be at least 1, not 0"),
+        ("validation.every=0", "validation.every must be at least 1, not 0"),
         ("checkpoints.keep=0", "checkpoints.keep must be at least 1, not 0"),
         ("solver.limits.max_turns=0", "solver.limits.max_turns must be at least 1, not 0"),
         ("proposer.limits.topk=0", "proposer.limits.topk must be at least 1, not 0"),

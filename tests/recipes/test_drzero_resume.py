@@ -105,6 +105,7 @@ def digest(folder):
 
 
 TIMES = {"step/seconds", "groups/per_minute", "memory/process_gib", "solver/search_s", "proposer/search_s"}
+TIMES |= {f"validation{start}/{name}" for start in ("", "_start") for name in ("search_s", "seconds")}
 
 
 def contents(folder):

@@ -93,6 +93,7 @@ def test_what_the_paper_preset_changes():
         "solver.limits.answer_turn: true -> false",
         "solver.learner.kl_flat: false -> true",
         "engine.max_rows: 32 -> 256",
+        "validation.questions: 64 -> 0",
     ]
 
 

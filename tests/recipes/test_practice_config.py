@@ -85,6 +85,7 @@ def test_what_the_paper_preset_changes(name):
         "solver.learner.kl_flat: false -> true",
         f"solver.learner.aggregation: token_mean -> {how}",
         "engine.max_rows: 32 -> 256",
+        "validation.questions: 64 -> 0",
     ]
 
 
@@ -153,6 +154,7 @@ def test_every_ablation_the_modules_name_is_among_them(module):
         ("sampling.temperature=0", "sampling.temperature must be above 0"),
         ("checkpoints.every=0", "checkpoints.every must be at least 1, not 0"),
         ("solver.learner.min_warmup_steps=-1", "solver.learner.min_warmup_steps must be at least 0, not -1"),
+        ("validation.every=0", "validation.every must be at least 1, not 0"),
     ],
 )
 def test_senseless_values_are_refused(assignments, says):

@@ -10,11 +10,13 @@ import time
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_learner import make_learner, make_samples
 
 import tiny
 from quaere.errors import BadInput
-from quaere.training.checkpoints import find_checkpoints, save_checkpoint, verify_checkpoint
+from quaere.training.checkpoints import Best, find_checkpoints, pick_checkpoint, save_checkpoint, verify_checkpoint
 from quaere.training.learner import Learner, LearnerSettings
 
 
@@ -55,6 +57,53 @@ def test_only_the_newest_are_kept_and_order_is_by_number(tmp_path):
     assert [checkpoint.step for checkpoint in find_checkpoints(tmp_path)] == [1, 2, 9, 10]
     save_checkpoint(tmp_path, 11, write_files(b"x"), {}, keep=2)
     assert [checkpoint.step for checkpoint in find_checkpoints(tmp_path)] == [10, 11]
+
+
+def best(step):
+    return {"best": {"role": "solver", "step": step, "exact_match": 0.5, "num_questions": 64}}
+
+
+def test_the_best_is_never_pruned_and_goes_when_another_is_better(tmp_path):
+    kept = []
+    for step, best_step in ((1, 1), (2, 1), (3, 1), (4, 4), (5, 4)):
+        save_checkpoint(tmp_path, step, write_files(b"x"), best(best_step), keep=1)
+        kept.append([found.step for found in find_checkpoints(tmp_path)])
+    assert kept == [[1], [1, 2], [1, 3], [4], [4, 5]]
+
+
+@settings(max_examples=30)
+@given(data=st.data(), keep=st.integers(1, 4), num_steps=st.integers(1, 8))
+def test_of_what_is_kept_every_best_is_there_and_nothing_else(tmp_path_factory, data, keep, num_steps):
+    folder = tmp_path_factory.mktemp("kept")
+    bests = {}
+    for step in range(num_steps):
+        # The best stays what it was or becomes the newest.
+        bests[step] = data.draw(st.sampled_from([bests.get(step - 1, step), step]))
+        save_checkpoint(folder, step, write_files(b"x"), best(bests[step]), keep=keep)
+        newest = range(max(0, step - keep + 1), step + 1)
+        expected = {*newest, *(bests[number] for number in newest)}
+        assert [found.step for found in find_checkpoints(folder)] == sorted(expected)
+
+
+def test_which_checkpoint_is_picked(tmp_path):
+    for step in (1, 2, 3):
+        save_checkpoint(tmp_path, step, write_files(b"x"), best(2) if step > 1 else {})
+    found = find_checkpoints(tmp_path)
+    assert [pick_checkpoint(found, "solver", which).step for which in (None, "best", "last", 1)] == [2, 2, 3, 1]
+    assert pick_checkpoint(found, "proposer").step == 3
+    assert [pick_checkpoint(found[:1], "solver", which).step for which in (None, "last")] == [1, 1]
+    for checkpoints, role in ((found[:1], "solver"), (found, "proposer")):
+        with pytest.raises(BadInput, match=f"the {role} was not validated"):
+            pick_checkpoint(checkpoints, role, "best")
+    with pytest.raises(BadInput, match="no checkpoint of step 9; it has 1, 2, 3"):
+        pick_checkpoint(found, "solver", 9)
+    with pytest.raises(BadInput, match="no checkpoint of step 2; it has 1, 3"):
+        pick_checkpoint([found[0], found[2]], "solver")  # the best was deleted by hand
+
+
+def test_the_standard_error_of_a_score():
+    assert Best("solver", 20, 0.5, 64).standard_error == 0.0625  # sqrt(0.5 * 0.5 / 64)
+    assert Best("solver", 20, 1.0, 64).standard_error == 0.0
 
 
 def test_a_failed_write_leaves_the_older_ones_and_its_rest_is_cleared_away(tmp_path):

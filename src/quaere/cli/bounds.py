@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
+from typing import Literal
 
 from quaere.errors import BadInput
 
@@ -17,3 +18,15 @@ def check_positive(args: argparse.Namespace, names: Iterable[str]) -> None:
         value = getattr(args, name)
         if value is not None and value < 1:
             raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+
+
+def checkpoint(text: str) -> int | Literal["best", "last"]:
+    """The value of `--checkpoint`: a step, `best` or `last`."""
+    if text == "best":
+        return "best"
+    if text == "last":
+        return "last"
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a step nor best nor last") from None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from quaere.cli.ask import trained_limits, wants_evidence
-from quaere.cli.bounds import check_positive
+from quaere.cli.bounds import check_positive, checkpoint
 from quaere.cli.counting import counting
 from quaere.cli.eval_view import print_json, print_results
 from quaere.errors import BadInput, SamplingFailed
@@ -55,7 +55,12 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     what.add_argument(
         "--role", choices=["solver", "proposer", "actor"], default="", help="of the run (default: solver)"
     )
-    what.add_argument("--checkpoint", type=int, metavar="N", help="step of the run (default: the latest)")
+    what.add_argument(
+        "--checkpoint",
+        type=checkpoint,
+        metavar="N|best|last",
+        help="step of the run (default: the best by validation where there is one, else the last)",
+    )
     parser.add_argument("--questions", type=Path, metavar="FILE", help="JSONL file of questions")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions of the file")
     parser.add_argument("--hops", type=int, nargs="+", default=[], metavar="N", help="only questions of so many hops")

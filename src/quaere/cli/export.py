@@ -10,6 +10,7 @@ import argparse
 import json
 from pathlib import Path
 
+from quaere.cli.bounds import checkpoint
 from quaere.errors import BadInput
 
 
@@ -23,7 +24,12 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         default="",
         help="default: the solver, or of a run that writes reports, the actor",
     )
-    parser.add_argument("--checkpoint", type=int, metavar="N", help="the step to take (default: the latest)")
+    parser.add_argument(
+        "--checkpoint",
+        type=checkpoint,
+        metavar="N|best|last",
+        help="the step to take (default: the best by validation where there is one, else the last)",
+    )
     parser.add_argument("--merge", action="store_true", help="add a LoRA adapter to its base: one plain model folder")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
     parser.add_argument(
@@ -51,7 +57,9 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps({"out": str(args.out), "run": weights.run, "role": weights.role, "step": weights.step}))
         return
     what = f"LoRA adapter on {weights.base}" if stays_adapter else "model"
-    print(f"{weights.role} of {weights.run} at step {weights.step}: {what} in {args.out}")
+    best = weights.best
+    why = f", the best of {best.num_questions} validation questions" if best else ""
+    print(f"{weights.role} of {weights.run} at step {weights.step}{why}: {what} in {args.out}")
     if not stays_adapter and weights.role != "proposer":
         command = "report" if weights.role == "actor" else "ask"
         print(f'quaere {command} "your question" --index INDEX --model {args.out}')

@@ -259,6 +259,7 @@ def describe_figures(report: StepReport) -> list[str]:
     shown = (
         ("reward/mean", "reward {:.2f}"),
         ("passes/mean", "passes {:.2f}"),
+        ("validation/exact_match", "validation {:.2f}"),
         ("proposer/valid", "valid {:.2f}"),
         ("report/finished", "finished {:.2f}"),
         ("consistency/mean", "agreement {:.2f}"),

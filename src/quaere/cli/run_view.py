@@ -21,7 +21,7 @@ from quaere.records import Candidate
 from quaere.runs import Event, Metric, Run, RunInfo
 from quaere.runs.nearest import nearest_hint
 from quaere.runs.phases import CandidateCount, Change, PhaseSummary, count_candidates, summarise_phases
-from quaere.training.checkpoints import find_checkpoints
+from quaere.training.checkpoints import Best, find_checkpoints
 
 # Columns of the table of phases, where they were measured: as many as 80 characters hold; the rest is a --metrics away.
 _HEADLINES = ("reward/mean", "passes/mean", "policy/entropy", "mismatch/mean")
@@ -66,21 +66,24 @@ class TrainingSummary(Struct, frozen=True):
     num_answered: int
     metrics: list[str]
     harness: list[HarnessVersion] = []
+    best: Best | None = None
 
 
 def summarise_training(run: Run) -> TrainingSummary:
     """Read the store of a run."""
     num_episodes, num_answered = run.count_episodes()
+    checkpoints = find_checkpoints(run.path / "checkpoints")
     return TrainingSummary(
         run=run.info,
         phases=summarise_phases(run),
         candidates=count_candidates(run),
         events=run.events(),
-        checkpoints=[found.path.name for found in find_checkpoints(run.path / "checkpoints")],
+        checkpoints=[found.path.name for found in checkpoints],
         num_episodes=num_episodes,
         num_answered=num_answered,
         metrics=run.metric_names(),
         harness=Versions(run.path).read(),
+        best=checkpoints[-1].best if checkpoints else None,
     )
 
 
@@ -107,6 +110,9 @@ def render_training(summary: TrainingSummary, name: str) -> Group:
     if summary.events:
         parts += [Text(), *_event_lines(summary.events)]
     parts += [Text(), Text(f"checkpoints: {', '.join(summary.checkpoints) or 'none'}")]
+    if best := summary.best:
+        score = f"exact match {best.exact_match:.3f} ± {best.standard_error:.3f} (standard error)"
+        parts.append(Text(f"best: step {best.step}, {score} on {count(best.num_questions, 'validation question')}"))
     episodes = f"{count(summary.num_episodes, 'episode')}, {summary.num_answered} answered"
     parts.append(Text(f"{episodes}; {count(len(summary.metrics), 'metric')}", "dim"))
     more = ["EPISODE", "--episodes [STEP]", "--metrics 'reward/*'", *([] if reports else ["--candidates"])]

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from quaere.cli.bounds import check_positive
+from quaere.cli.bounds import check_positive, checkpoint
 from quaere.errors import BadInput
 from quaere.policies.native.device import Precision
 
@@ -43,7 +43,12 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         default="",
         help="of the run (default: the solver, or of a run that writes reports, the actor)",
     )
-    what.add_argument("--checkpoint", type=int, metavar="N", help="step of the run (default: the latest)")
+    what.add_argument(
+        "--checkpoint",
+        type=checkpoint,
+        metavar="N|best|last",
+        help="step of the run (default: the best by validation where there is one, else the last)",
+    )
     what.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
     what.add_argument("--name", help="what requests call the model (default: the last part of its name)")
     what.add_argument("--index", type=Path, metavar="DIR", help="serve these documents too")

@@ -166,6 +166,11 @@ class Actors:
         self._speaking = ""
         self.saved_at(folder)
 
+    def load_role(self, folder: Path, role: str) -> None:
+        """Put back the weights of one role alone."""
+        load_weights(self.models[role], folder / role, self.adapter_of(role))
+        self.weights_changed(role)
+
 
 def _link_files(source: Path, target: Path) -> None:
     target.mkdir(parents=True)

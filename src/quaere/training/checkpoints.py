@@ -1,7 +1,8 @@
 """Checkpoints that are whole or not there.
 
     checkpoints/step-000012/
-        manifest.json       step, state, and the size and SHA-256 of every other file; written last
+        manifest.json       step, state, and the size and SHA-256 of every other file; written last. `state["best"]`
+                            names the checkpoint with the best validated weights so far, which is never pruned
         ...                 whatever `write` put there: weights in Hugging Face layout, optimizer.safetensors
 
 A checkpoint is written under another name, every file is synced, and it is renamed when it is complete. Killing the
@@ -15,12 +16,13 @@ process at any moment leaves the earlier checkpoints as they were.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -28,8 +30,12 @@ from msgspec import Struct
 from quaere.errors import BadInput
 from quaere.training.folders import sync
 
+Which = int | Literal["best", "last"]
+"""Which of a run's checkpoints: that of a step, the best by validation, or the last."""
+
 _MANIFEST = "manifest.json"
 _NAME = re.compile(r"step-(\d{6,})")
+_TAKE_LAST = "--checkpoint last"
 
 
 class FileEntry(Struct, frozen=True):
@@ -53,6 +59,23 @@ class Manifest(Struct, frozen=True):
     files: dict[str, FileEntry]
 
 
+class Best(Struct, frozen=True):
+    """The checkpoint that holds a role's best weights so far, by exact match on the validation questions.
+
+    Best(role="solver", step=20, exact_match=0.42, num_questions=64).standard_error == 0.062
+    """
+
+    role: str
+    step: int
+    exact_match: float
+    num_questions: int
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the exact match: differences of this size between checkpoints are noise."""
+        return math.sqrt(self.exact_match * (1 - self.exact_match) / self.num_questions)
+
+
 class Checkpoint(Struct, frozen=True):
     """A complete checkpoint on disk.
 
@@ -63,11 +86,16 @@ class Checkpoint(Struct, frozen=True):
     step: int
     state: dict[str, Any]
 
+    @property
+    def best(self) -> Best | None:
+        """The best checkpoint when this one was written; None without validation."""
+        return msgspec.convert(self.state.get("best"), Best | None)
+
 
 def save_checkpoint(
     root: Path, step: int, write: Callable[[Path], None], state: Mapping[str, Any], *, keep: int | None = None
 ) -> Checkpoint:
-    """Write a checkpoint; with `keep`, delete all but the newest `keep` once it is there.
+    """Write a checkpoint; with `keep`, delete all but the newest `keep` and their best once it is there.
 
     A checkpoint of the same step is replaced: it can only be the same, or one that a resumed run has left behind.
     """
@@ -89,8 +117,7 @@ def save_checkpoint(
     partial.rename(final)
     sync(root)
     if keep is not None:
-        for old in find_checkpoints(root)[: -max(1, keep)]:
-            discard_checkpoint(old.path)
+        _prune(root, max(1, keep))
     return Checkpoint(final, step, dict(state))
 
 
@@ -106,6 +133,24 @@ def find_checkpoints(root: Path) -> list[Checkpoint]:
             continue
         found.append(Checkpoint(path, manifest.step, manifest.state))
     return sorted(found, key=lambda checkpoint: checkpoint.step)
+
+
+def pick_checkpoint(checkpoints: Sequence[Checkpoint], role: str, which: Which | None = None) -> Checkpoint:
+    """One of a run's checkpoints, oldest first; without `which`, the role's best if there is one, else the last."""
+    last = checkpoints[-1]
+    best = last.best if last.best and last.best.role == role else None
+    if which is None:
+        which = "best" if best else "last"
+    if which == "best":
+        if best is None:
+            raise BadInput(f"{last.path.parent}: the {role} was not validated, so none is the best", hint=_TAKE_LAST)
+        which = best.step
+    step = last.step if which == "last" else which
+    for checkpoint in checkpoints:
+        if checkpoint.step == step:
+            return checkpoint
+    known = ", ".join(str(checkpoint.step) for checkpoint in checkpoints)
+    raise BadInput(f"{last.path.parent} has no checkpoint of step {step}; it has {known}", hint=_TAKE_LAST)
 
 
 def verify_checkpoint(checkpoint: Checkpoint) -> None:
@@ -124,6 +169,15 @@ def discard_checkpoint(path: Path) -> None:
     condemned = path.with_name(f".{path.name}.partial-{os.getpid()}-old")
     path.rename(condemned)
     shutil.rmtree(condemned)
+
+
+def _prune(root: Path, keep: int) -> None:
+    """Delete all but the newest and those they name as best: a run that goes back to any of them finds its best."""
+    found = find_checkpoints(root)
+    named = {checkpoint.best.step for checkpoint in found[-keep:] if checkpoint.best}
+    for old in found[:-keep]:
+        if old.step not in named:
+            discard_checkpoint(old.path)
 
 
 def _remove_leftovers(root: Path) -> None:

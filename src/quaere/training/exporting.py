@@ -1,6 +1,6 @@
 """A trained role on its way out of its run: to a sampler, or to a folder that transformers and vLLM load as it is.
 
-    weights = find_role(Path("runs/drzero-1"), "solver")      # the latest checkpoint
+    weights = find_role(Path("runs/drzero-1"), "solver")      # the best checkpoint by validation, else the last
     policy = role_policy(weights)                             # to evaluate it
     export_role(weights, Path("solver"), merge=True)          # config.json, model.safetensors, tokenizer, quaere.json
 
@@ -10,7 +10,8 @@ A role's weights in a checkpoint are a whole model, or an adapter on the model t
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -24,7 +25,7 @@ from quaere.policies.native.device import Precision
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
 from quaere.runs import Run
-from quaere.training.checkpoints import Checkpoint, find_checkpoints, verify_checkpoint
+from quaere.training.checkpoints import Best, Checkpoint, Which, find_checkpoints, pick_checkpoint, verify_checkpoint
 from quaere.training.folders import new_folder
 from quaere.training.protocols import taught_protocol
 from quaere.training.settings import EvaluationSettings, SolverProtocol
@@ -65,6 +66,7 @@ class RoleWeights(Struct, frozen=True):
     evidence: bool = False
     protocol: SolverProtocol = "tool-call"
     evaluation: EvaluationSettings = EvaluationSettings()
+    best: Best | None = None  # what validation said of these weights, if they are the best
 
     @property
     def name(self) -> str:
@@ -124,37 +126,38 @@ class _RunConfig(Struct):
 # --------------------------------------------------------------------------------------------------------- finding
 
 
-def find_role(run_path: Path, role: str, step: int | None = None) -> RoleWeights:
-    """A role's weights in the latest checkpoint of a run, or in that of `step`; the checkpoint's hashes are checked.
+def find_role(run_path: Path, role: str, which: Which | None = None) -> RoleWeights:
+    """A role's weights in a checkpoint of a run, whose hashes are checked.
 
-    "" is whoever does the work: the solver, or of a run that writes reports the actor.
+    Without `which` it is the role's best checkpoint where validation has chosen one, else the last. "" is whoever does
+    the work: the solver, or of a run that writes reports the actor.
     """
     with Run.open(run_path) as run:
         info = run.info
         config = _read_config(run)
-    checkpoint = _pick_checkpoint(run_path, step)
-    role = role or ("actor" if (checkpoint.path / "actor").is_dir() else "solver")
-    folder = checkpoint.path / role
-    if not folder.is_dir():
-        roles = ", ".join(sorted(path.name for path in checkpoint.path.iterdir() if path.is_dir())) or "none"
-        raise BadInput(f"{checkpoint.path} has no role {role}; its roles: {roles}", hint="leave --role out")
-    is_adapter = (folder / _ADAPTER_CONFIG).is_file()
-    if not is_adapter and not (folder / "config.json").is_file():
-        raise BadInput(f"{folder} holds neither a model nor an adapter")
-    verify_checkpoint(checkpoint)
+    checkpoints = find_checkpoints(run_path / "checkpoints")
+    if not checkpoints:
+        raise BadInput(f"{run_path} has no complete checkpoint")
+    role = role or ("actor" if (checkpoints[-1].path / "actor").is_dir() else "solver")
+    checkpoint = pick_checkpoint(checkpoints, role, which)
+    with _reading(checkpoint.path):
+        folder = _role_folder(checkpoint, role)
+        verify_checkpoint(checkpoint)
+    best = checkpoints[-1].best
     return RoleWeights(
         run=info.id,
         recipe=info.settings.get("recipe", ""),
         role=role,
         step=checkpoint.step,
         folder=folder,
-        is_adapter=is_adapter,
+        is_adapter=(folder / _ADAPTER_CONFIG).is_file(),
         base=config.model,
         style=config.prompts,
         limits=config.solver.limits,
         evidence=config.evidence.protocol,
         protocol=config.solver.protocol,
         evaluation=config.solver.evaluation,
+        best=best if best and (best.role, best.step) == (role, checkpoint.step) else None,
     )
 
 
@@ -196,17 +199,28 @@ def _read_config(run: Run) -> _RunConfig:
     return config
 
 
-def _pick_checkpoint(run_path: Path, step: int | None) -> Checkpoint:
-    checkpoints = find_checkpoints(run_path / "checkpoints")
-    if not checkpoints:
-        raise BadInput(f"{run_path} has no complete checkpoint")
-    if step is None:
-        return checkpoints[-1]
-    for checkpoint in checkpoints:
-        if checkpoint.step == step:
-            return checkpoint
-    known = ", ".join(str(checkpoint.step) for checkpoint in checkpoints)
-    raise BadInput(f"{run_path} has no checkpoint of step {step}; it has {known}")
+def _role_folder(checkpoint: Checkpoint, role: str) -> Path:
+    folder = checkpoint.path / role
+    if not folder.is_dir():
+        roles = ", ".join(sorted(path.name for path in checkpoint.path.iterdir() if path.is_dir())) or "none"
+        raise BadInput(f"{checkpoint.path} has no role {role}; its roles: {roles}", hint="leave --role out")
+    if not any((folder / name).is_file() for name in (_ADAPTER_CONFIG, "config.json")):
+        raise BadInput(f"{folder} holds neither a model nor an adapter")
+    return folder
+
+
+@contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    """Around reading a checkpoint: if training deletes it meanwhile, that is what is said, not what came of it."""
+    try:
+        yield
+    except Exception as error:
+        if folder.is_dir():
+            raise
+        raise BadInput(
+            f"{folder} was deleted while it was read: the run is still being trained",
+            hint="try again, or name another --checkpoint",
+        ) from error
 
 
 def _read_json(path: Path, type: type[T]) -> T:
@@ -264,7 +278,8 @@ def role_policy(
 
     chosen = choose_device(device, report)
     renderer = Renderer(AutoTokenizer.from_pretrained(_tokenizer_folder(weights)))
-    model = load_role(weights, device=chosen, dtype=choose_dtype(dtype, chosen, mode))
+    with _reading(weights.folder):
+        model = load_role(weights, device=chosen, dtype=choose_dtype(dtype, chosen, mode))
     sampler = NativeSampler.over(model, renderer.decode, name=weights.name, mode=mode, max_rows=max_rows)
     return TokenPolicy(sampler, renderer)
 
@@ -293,7 +308,7 @@ def export_role(
     export is replaced, and nothing but an export.
     """
     _refuse_taken(out, force)
-    with new_folder(out) as folder:
+    with new_folder(out) as folder, _reading(weights.folder):
         if weights.is_adapter and not merge:
             _write_adapter(weights, folder)
         else:

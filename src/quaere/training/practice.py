@@ -27,6 +27,7 @@ from quaere.training.opening import check_openable, open_run, open_training, pla
 from quaere.training.phases.playing import Stage
 from quaere.training.phases.selecting import as_questions, count_steps_with_questions
 from quaere.training.phases.solving import Solver, SolverConfig, practise
+from quaere.training.phases.validating import count_held_back, plan_validation
 from quaere.training.protocols import solver_dialect
 from quaere.training.reporting import Reporter
 from quaere.training.settings import (
@@ -36,6 +37,7 @@ from quaere.training.settings import (
     HealthSettings,
     SamplingSettings,
     SearchSettings,
+    ValidationSettings,
 )
 from quaere.training.trainingrun import TrainingRun
 
@@ -47,6 +49,7 @@ PAPER: dict[str, object] = {
     "engine.max_rows": 256,
     "solver.max_draws": 0,
     "solver.limits.answer_turn": False,  # the papers keep no turn for the answer
+    "validation.questions": 0,  # and take the last checkpoint
     "solver.learner.kl_beta": 0.001,
     "solver.learner.kl_flat": True,
 }
@@ -92,6 +95,7 @@ DEMO: dict[str, object] = {
     "adapter.rank": 8,
     "checkpoints.every": 1,
     "checkpoints.keep": 2,
+    "validation.questions": 0,  # of two steps there is nothing to choose
 }
 
 
@@ -117,6 +121,7 @@ class PracticeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     search: SearchSettings = SearchSettings()
     checkpoints: CheckpointSettings = CheckpointSettings()
     health: HealthSettings = HealthSettings()
+    validation: ValidationSettings = ValidationSettings()
 
 
 def check_config(config: PracticeConfig) -> None:
@@ -124,6 +129,7 @@ def check_config(config: PracticeConfig) -> None:
     check_least(0, {"epochs": config.epochs})
     check_run(config)
     check_solver(config.solver)
+    config.validation.check()
 
 
 def check_practice(config: PracticeConfig, recipe: str) -> None:
@@ -133,7 +139,7 @@ def check_practice(config: PracticeConfig, recipe: str) -> None:
 
 
 def count_steps(config: PracticeConfig, num_questions: int) -> int:
-    """How many steps a run on so many questions has.
+    """How many steps a run that trains on so many questions has.
 
     count_steps(PracticeConfig(epochs=2, solver=SolverConfig(steps=0, batch=256)), 27_000) == 211
     """
@@ -141,6 +147,11 @@ def count_steps(config: PracticeConfig, num_questions: int) -> int:
     if solver.steps:
         return count_steps_with_questions(solver.steps, num_questions, solver.batch, solver.max_draws)
     return math.ceil(config.epochs * num_questions / min(config.solver.batch, num_questions))
+
+
+def count_training(config: PracticeConfig, num_questions: int) -> int:
+    """How many of so many questions are trained on; the others are held back to validate."""
+    return num_questions - count_held_back(num_questions, config.validation)
 
 
 # ------------------------------------------------------------------------------------------------------- the questions
@@ -236,6 +247,7 @@ class Practice:
                 phase,
                 solver=solver,
                 questions=self.questions,
+                validation=self.config.validation,
                 seed=self.config.seed,
             )
 
@@ -247,18 +259,20 @@ async def open_practice(config: PracticeConfig, store: Run, reporter: Reporter) 
     """Open everything a run on given questions needs, and close it behind whoever used it."""
     questions = read_questions(store.path / QUESTIONS)
     async with open_run(config, ROLES, reporter) as opened:
-        training = open_training(config, store, opened.actors, reporter, count_steps(config, len(questions)))
+        num_steps = count_steps(config, count_training(config, len(questions)))
+        training = open_training(config, store, opened.actors, reporter, num_steps)
         yield Practice(config, training, Stage(opened.actors, opened.searcher), questions)
 
 
 def plan_practice(config: PracticeConfig) -> list[tuple[str, str]]:
     """What would run, and what each step costs at most."""
-    questions = read_source(config.questions)
-    solver, num_steps = config.solver, count_steps(config, len(questions))
-    batch = min(solver.batch, len(questions))
+    num_questions = count_training(config, len(read_source(config.questions)))
+    solver, num_steps = config.solver, count_steps(config, num_questions)
+    batch = min(solver.batch, num_questions)
     num_tokens = batch * solver.attempts * solver.limits.sequence_tokens
     return [
-        ("questions", f"{len(questions)}, each seen {num_steps * batch / len(questions):.3g} times"),
+        ("questions", f"{num_questions}, each seen {num_steps * batch / num_questions:.3g} times"),
+        plan_validation(config.validation),
         (
             "solver",
             f"{solver.protocol}, at most {solver.limits.max_turns} turns and {solver.limits.max_searches} searches",

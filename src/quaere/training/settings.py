@@ -24,6 +24,9 @@ PROTOCOLS: tuple[SolverProtocol, ...] = get_args(SolverProtocol)
 AnswerScore = Literal["own", "exact_match", "f1"]
 """How an answer is scored; `own` is as in the paper that a protocol comes from."""
 
+MIN_VALIDATION = 8
+"""Fewer validation questions than this are not worth holding back."""
+
 
 class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Where and how the model runs.
@@ -75,13 +78,39 @@ class SearchSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CheckpointSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """A checkpoint every so many steps and at the end of every phase; the newest `keep` stay.
+    """A checkpoint every so many steps and at the end of every phase; the newest `keep` stay, and the best.
 
     CheckpointSettings(every=5, keep=3)
     """
 
     every: int = 5
     keep: int = 3
+
+
+class ValidationSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """How the best checkpoint of a solver's phase is chosen: by exact match on questions held back from training.
+
+    `questions` are held back, but at most `share` of those there are, and none if that leaves fewer than 8. They are
+    answered greedily before the phase's first step, after every `every` steps and after its last. `questions=0`
+    switches validation off: the last checkpoint is the one that counts.
+
+        ValidationSettings(questions=64, every=10)
+    """
+
+    questions: int = 64
+    every: int = 10
+    share: float = 0.1
+
+    def check(self) -> None:
+        """Refuse what makes no sense."""
+        if self.questions and self.questions < MIN_VALIDATION:
+            raise BadInput(
+                f"validation.questions must be at least {MIN_VALIDATION}, or 0 for no validation, not {self.questions}"
+            )
+        if self.every < 1:
+            raise BadInput(f"validation.every must be at least 1, not {self.every}")
+        if not 0 < self.share < 1:
+            raise BadInput(f"validation.share is a share between 0 and 1, not {self.share:g}")
 
 
 class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -16,13 +16,17 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from quaere.errors import TrainingStopped
+import msgspec
+from msgspec import Struct, structs
+
+from quaere.errors import BadInput, TrainingStopped
 from quaere.records import Candidate, Episode
 from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
 from quaere.runs.phases import PHASES
 from quaere.training.actors import Actors
 from quaere.training.checkpoints import (
+    Best,
     Checkpoint,
     discard_checkpoint,
     find_checkpoints,
@@ -52,8 +56,21 @@ class RolledBack(Exception):
     """The run went back to an earlier checkpoint; the recipe begins its loops again."""
 
 
+class Validated(Struct, frozen=True):
+    """Exact match on the validation questions.
+
+    Validated(exact_match=0.42, num_questions=64)
+    """
+
+    exact_match: float
+    num_questions: int
+
+
 class Step:
-    """One step in progress: where it stands, who learns, and what it leaves behind."""
+    """One step in progress: where it stands, who learns, and what it leaves behind.
+
+    `validated_before` and `validated_after` score the role's weights as they were before the step and are after it.
+    """
 
     def __init__(self, step: int, iteration: int, phase: str, number: int, seed: int, learner: Learner | None) -> None:
         self.step = step
@@ -66,6 +83,9 @@ class Step:
         self.candidates: list[Candidate] = []
         self.episodes: list[Episode] = []
         self.measured: list[Mapping[str, float]] = []
+        self.validation: list[tuple[Episode, Mapping[str, float]]] = []  # stored as a phase of their own
+        self.validated_before: Validated | None = None
+        self.validated_after: Validated | None = None
 
     @property
     def name(self) -> str:
@@ -114,6 +134,7 @@ class TrainingRun:
         self._cursor = 0  # steps planned by the loops so far
         self._num_rollbacks = 0
         self._learner: Learner | None = None
+        self._best: Best | None = None
         self._restored: Path | None = None  # a checkpoint whose optimizer the next learner goes on with
 
     # ------------------------------------------------------------------------------------------------ begin and go on
@@ -166,6 +187,25 @@ class TrainingRun:
         """Pass over steps that have nothing to do."""
         self._cursor += count
 
+    def take_best(self, role: str) -> None:
+        """At the end of a role's phase: go on with its best weights by validation, not with its last.
+
+        The last checkpoint of the phase still holds the last weights. A run resumed there comes by here again; one that
+        is past this phase has the best weights in its checkpoint.
+        """
+        best, is_end = self._best, self._position == self._cursor
+        if not is_end or best is None or best.role != role or best.step == self._position:
+            return
+        found = next((found for found in find_checkpoints(self._root) if found.step == best.step), None)
+        if found is None:
+            raise BadInput(f"the best checkpoint, of step {best.step}, is gone from {self._root}")
+        verify_checkpoint(found)
+        self.actors.load_role(found.path, role)
+        self.reporter.note(
+            f"the {role} goes on with its weights of step {best.step}, the best by validation: exact match "
+            f"{best.exact_match:.3f} (standard error {best.standard_error:.3f}, {best.num_questions} questions)"
+        )
+
     # -------------------------------------------------------------------------------------------------------- details
 
     @property
@@ -176,6 +216,8 @@ class TrainingRun:
         self._learner = self.actors.learner(role, settings, count) if role and settings else None
         if is_new:
             self._watch.reset()
+            if self._best and self._best.role == role:
+                self._best = None  # of other questions: scores of two phases cannot be compared
         elif self._learner and self._restored:
             self._learner.load_optimizer(self._restored)
         self._restored = None
@@ -184,6 +226,8 @@ class TrainingRun:
         place = {"run/iteration": float(step.iteration), "run/phase": float(PHASES.index(step.phase))}
         step.metrics |= measure_memory() | place
         self.store.add_episodes(step.episodes, step.measured, step=step.step, phase=step.phase)
+        played, scores = [episode for episode, _ in step.validation], [scores for _, scores in step.validation]
+        self.store.add_episodes(played, scores, step=step.step, phase="validation")
         self.store.add_candidates(step.candidates, read_document=self._read_document)
         self.store.log_metrics(step.step, step.metrics)
         if role:
@@ -191,9 +235,10 @@ class TrainingRun:
         alarms = self._watch.check(step.metrics, role) if role else []
         for alarm in alarms:
             self.store.add_event(step.step, alarm.kind, alarm.message)
+        self._best = self._choose_best(step, role)
         self._position = step.step
         is_last = step.number + 1 == count
-        if is_last or step.step % self._settings.every == 0:
+        if is_last or step.validated_after or step.step % self._settings.every == 0:
             self._save(step.phase, step.iteration)
         self.reporter.step(
             StepReport(
@@ -209,6 +254,19 @@ class TrainingRun:
         )
         if alarms:
             self._act_on(alarms)
+
+    def _choose_best(self, step: Step, role: str) -> Best | None:
+        """The best checkpoint after this step. Of equals it is the later one, which has learned from more."""
+        best = self._best
+        if best and best.role != role:
+            # `take_best` put its weights back and nobody has changed them since: they lie in this checkpoint too.
+            best = structs.replace(best, step=step.step)
+        if before := step.validated_before:
+            best = Best(role, self._position, before.exact_match, before.num_questions)
+        after = step.validated_after
+        if after and (best is None or after.exact_match >= best.exact_match):
+            best = Best(role, step.step, after.exact_match, after.num_questions)
+        return best
 
     def _act_on(self, alarms: list[Alarm]) -> None:
         said = "; ".join(alarm.message for alarm in alarms)
@@ -241,6 +299,7 @@ class TrainingRun:
             "iteration": iteration,
             "watch": self._watch.state(),
             "suspect": self._watch.suspect,
+            "best": msgspec.to_builtins(self._best),
         }
         saved = save_checkpoint(self._root, self._position, self._write, state, keep=self._settings.keep)
         self.actors.saved_at(saved.path)
@@ -261,4 +320,5 @@ class TrainingRun:
         # Counted from the store, which knows of a rollback as soon as it happens.
         self._num_rollbacks = sum(event.kind == "rollback" for event in self.store.events())
         self._position = checkpoint.step
+        self._best = checkpoint.best
         self._restored = checkpoint.path if (checkpoint.path / OPTIMIZER_FILE).exists() else None

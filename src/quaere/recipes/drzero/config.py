@@ -39,6 +39,7 @@ from quaere.training.settings import (
     HealthSettings,
     SamplingSettings,
     SearchSettings,
+    ValidationSettings,
 )
 
 
@@ -134,6 +135,7 @@ class DrZeroConfig(Struct, frozen=True, forbid_unknown_fields=True):
     search: SearchSettings = SearchSettings()
     checkpoints: CheckpointSettings = CheckpointSettings()
     health: HealthSettings = HealthSettings()
+    validation: ValidationSettings = ValidationSettings()
 
 
 # Dr. Zero's and EVE's: one iteration in about 25 minutes. Hops of 3 and 4 need two and three searches; of 2, no more
@@ -164,6 +166,7 @@ PRESETS: dict[str, dict[str, object]] = {
         "proposer.learner.kl_flat": True,
         "solver.learner.kl_flat": True,
         "solver.max_draws": 0,
+        "validation.questions": 0,  # the last checkpoint is taken
     },
     "single-gpu": {
         "proposer.batch": 64,
@@ -231,6 +234,7 @@ def check_config(config: DrZeroConfig) -> None:
     check_run(config)
     check_phase("proposer", proposer)
     check_solver(solver)
+    config.validation.check()
     if generation.attempts == 1:
         raise BadInput("generation.attempts=1 would drop every question, as one is all or none: set 0, or 2 or more")
     if not proposer.hop_ratio or min(proposer.hop_ratio) < 0 or sum(proposer.hop_ratio) == 0:

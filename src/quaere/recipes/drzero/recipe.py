@@ -10,6 +10,7 @@ from quaere.recipes.registry import Recipe
 from quaere.runs import Run
 from quaere.training.estimate import estimate_rollouts
 from quaere.training.opening import check_openable, open_run, open_training, plan_memory
+from quaere.training.phases.validating import plan_validation
 from quaere.training.protocols import solver_dialect
 from quaere.training.reporting import Reporter
 
@@ -61,6 +62,7 @@ def plan(config: DrZeroConfig) -> list[tuple[str, str]]:
             f"{solver.steps} steps of {solver.batch} questions; a step plays {solver.batch * solver.attempts} "
             f"episodes, {solver_tokens:,} tokens at most",
         ),
+        plan_validation(config.validation),
         *plan_memory(config, (config.proposer, config.solver)),
     ]
 

@@ -135,6 +135,7 @@ class _DrZero:
             self.config.solver,
             solver=self.solver,
             curriculum=self.training.store.curriculum(iteration),
+            validation=self.config.validation,
             seed=self.config.seed,
         )
 

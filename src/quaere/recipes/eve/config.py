@@ -106,6 +106,7 @@ PRESETS: dict[str, dict[str, object]] = {
         "proposer.learner.kl_flat": True,
         "solver.learner.kl_flat": True,
         "solver.max_draws": 0,
+        "validation.questions": 0,  # the last checkpoint is taken
     },
     "single-gpu": {
         "evidence.guards": OURS,

@@ -135,6 +135,7 @@ class Eve:
             self.config.solver,
             solver=structs.replace(self.solver, pay=pay),
             curriculum=curriculum,
+            validation=self.config.validation,
             seed=self.config.seed,
         )
 

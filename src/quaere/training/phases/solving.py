@@ -21,7 +21,8 @@ from quaere.training.phases.selecting import (
     draw_questions,
     measure_verdicts,
 )
-from quaere.training.settings import AnswerScore, EvaluationSettings, SolverProtocol
+from quaere.training.phases.validating import Validator, hold_back
+from quaere.training.settings import AnswerScore, EvaluationSettings, SolverProtocol, ValidationSettings
 from quaere.training.trainingrun import TrainingRun
 
 Pay = Callable[[Episode], Mapping[str, float]]
@@ -83,6 +84,7 @@ async def train_solver(
     *,
     solver: Solver,
     curriculum: Sequence[Candidate],
+    validation: ValidationSettings,
     seed: int,
 ) -> None:
     """Practise on the curriculum of the iteration: what was kept, with what people have said of it and added to it.
@@ -96,8 +98,17 @@ async def train_solver(
         training.skip(config.steps)
         return
     verdicts = measure_verdicts(kept, curriculum)
-    questions = as_questions(curriculum)
-    await practise(training, stage, iteration, config, solver=solver, questions=questions, seed=seed, also=verdicts)
+    await practise(
+        training,
+        stage,
+        iteration,
+        config,
+        solver=solver,
+        questions=as_questions(curriculum),
+        validation=validation,
+        seed=seed,
+        also=verdicts,
+    )
 
 
 async def practise(
@@ -108,17 +119,22 @@ async def practise(
     *,
     solver: Solver,
     questions: Sequence[Question],
+    validation: ValidationSettings,
     seed: int,
     also: Mapping[str, float] | None = None,
 ) -> None:
-    """GRPO on these questions; `also` are metrics every step repeats."""
+    """GRPO on these questions but those held back to validate; `also` are metrics every step repeats."""
+    questions, held_back = hold_back(questions, validation, seed)
     num_steps = count_steps_with_questions(config.steps, len(questions), config.batch, config.max_draws)
+    every = validation.every
+    validator = Validator(stage, solver.protocol, held_back, config.limits, every=every, num_steps=num_steps)
     for step in training.steps(iteration, "solver", num_steps, role="solver", settings=config.learner):
         if step.number == 0 and num_steps < config.steps:
             training.reporter.note(
                 f"iteration {iteration + 1}: the questions ({len(questions)}) last for {num_steps} of {config.steps} "
                 f"steps with solver.max_draws={config.max_draws}; the other steps are skipped"
             )
+        await validator.before(step)
         asked = draw_questions(questions, step.number, config.batch, derive_seed(seed, "questions", iteration))
         jobs = attempt_jobs(solver.protocol, asked, config.attempts, step.name)
         played = await stage.play(step, "solver", jobs, config.limits)
@@ -138,6 +154,8 @@ async def practise(
         step.metrics |= measure_draws(step.number + 1, config.batch, len(questions))
         step.metrics |= solver.measure(episodes) if solver.measure else {}
         step.metrics |= also or {}
+        await validator.after(step)
+    training.take_best("solver")
     training.skip(config.steps - num_steps)
 
 

@@ -1,0 +1,305 @@
+"""Validation on held-back questions: which are held back, when they are asked, and what becomes of the best weights."""
+
+import shutil
+from hashlib import sha256
+
+import pytest
+from test_drzero_resume import contents, digest
+
+from practice_runs import make_practice, run_practice
+from quaere.cli.main import main
+from quaere.runs import Run
+from quaere.training import checkpoints
+from quaere.training.actors import Actors
+from quaere.training.checkpoints import Best, find_checkpoints
+from quaere.training.exporting import find_role
+from quaere.training.health import Alarm, Watch
+from quaere.training.phases.validating import Validator
+from quaere.training.trainingrun import Validated
+from village_runs import Told, make_config, run_drzero
+
+# Steps 1 (proposer), 2 and 3 (generation), 4 to 7 (solver); the same again as 8 to 14.
+LOOP = {
+    "iterations": 2,
+    "proposer.steps": 1,
+    "generation.candidates": 48,
+    "generation.batch": 24,
+    "generation.attempts": 0,
+    "solver.steps": 4,
+    "solver.batch": 6,  # enough that some question is answered in two ways, and there is something to learn
+    "validation.share": 0.5,  # half of some 26 questions, where a tenth would be none
+    "validation.every": 1,
+    "checkpoints.every": 100,
+    "checkpoints.keep": 1,
+}
+# By iteration: before the first step, then after each. First the best is in the middle, twice; then at the start.
+SCORES = {0: [0.2, 0.3, 0.5, 0.5, 0.4], 1: [0.9, 0.1, 0.2, 0.3, 0.1]}
+
+
+def script(patch, scores=SCORES):
+    """Validation is played for real, and then scored as `scores` say."""
+    score = Validator._score
+
+    async def scored(self, step, name):
+        found = await score(self, step, name)
+        place = 0 if name == "validation_start" else step.number + 1
+        return Validated(scores[step.iteration][place], found.num_questions)
+
+    patch.setattr(Validator, "_score", scored)
+
+
+def steps_on_disk(folder):
+    return [found.step for found in find_checkpoints(folder / "checkpoints")]
+
+
+class Watcher(Told):
+    """Remembers which checkpoints there were after each step, and the hashes of the newest one's weights."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder, self.found, self.weights, self.best = folder, {}, {}, {}
+
+    def step(self, report):
+        super().step(report)
+        last = find_checkpoints(self.folder / "checkpoints")[-1]
+        self.found[report.step] = steps_on_disk(self.folder)
+        self.best[last.step] = last.best
+        for role in ("proposer", "solver"):
+            (file,) = (last.path / role).glob("*model.safetensors")
+            self.weights[role, last.step] = sha256(file.read_bytes()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def straight(paths, tmp_path_factory):
+    """A scripted run that was never stopped: its folder, and what was seen of it."""
+    folder = tmp_path_factory.mktemp("straight") / "run"
+    told = Watcher(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        script(patch)
+        run_drzero(folder, make_config(paths, **LOOP), told)[0].close()
+    return folder, told
+
+
+def test_the_best_weights_are_kept(straight):
+    folder, told = straight
+    # One checkpoint is kept, and the best; of the two best of the first iteration, the later.
+    before = {1: [1], 2: [1], 3: [3], 4: [4], 5: [5], 6: [6], 7: [6, 7], 8: [8], 9: [8]}
+    assert told.found == before | {10: [10], 11: [10, 11], 12: [10, 12], 13: [10, 13], 14: [10, 14]}
+    assert [told.best[step] and told.best[step].step for step in (1, 3, 4, 5, 6, 7)] == [None, None, 4, 5, 6, 6]
+    assert [told.best[step].step for step in (8, 10, 11, 14)] == [8, 10, 10, 10]
+    assert (told.best[7].role, told.best[7].exact_match, told.best[14].exact_match) == ("solver", 0.5, 0.9)
+    # Whoever asks for the run's weights gets them, unless the last are asked for.
+    assert [find_role(folder, "solver", which).step for which in (None, "best", "last", 14)] == [10, 10, 14, 14]
+    assert find_role(folder, "solver").best == told.best[14] and find_role(folder, "solver", "last").best is None
+    assert find_role(folder, "proposer").step == 14
+
+
+def check_gone_on_with(told):
+    """The second iteration goes on from the best solver, which is not the last, and from the last proposer."""
+    solver, proposer = ({step: told.weights[role, step] for step in told.best} for role in ("solver", "proposer"))
+    assert solver[8] == solver[10] == solver[6]
+    assert len({solver[step] for step in (3, 6, 7)}) == 3
+    assert proposer[7] == proposer[1] != proposer[8]
+    assert any("goes on with its weights of step 6, the best by validation: exact match 0.500" in n for n in told.notes)
+
+
+def test_the_next_iteration_goes_on_with_the_best_weights(straight):
+    check_gone_on_with(straight[1])
+
+
+def test_the_next_iteration_goes_on_with_the_best_adapter(paths, tmp_path, monkeypatch):
+    script(monkeypatch)
+    told = Watcher(tmp_path / "run")
+    run_drzero(tmp_path / "run", make_config(paths, "adapter.rank=4", **LOOP), told)[0].close()
+    check_gone_on_with(told)
+
+
+def test_what_a_person_sees_of_it(paths, tmp_path, monkeypatch, capsys):
+    script(monkeypatch)
+    folder = tmp_path / "run"
+    run_drzero(folder, make_config(paths, **{**LOOP, "iterations": 1}))[0].close()
+    assert main(["runs", "show", str(folder)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    held = find_checkpoints(folder / "checkpoints")[-1].best.num_questions
+    error = Best("solver", 6, 0.5, held).standard_error
+    assert f"best: step 6, exact match 0.500 ± {error:.3f} (standard error) on {held} validation questions" in said
+    for which, step in (("best", 6), ("last", 7), ("7", 7)):
+        out = tmp_path / which
+        assert main(["export", str(folder), "--out", str(out), "--checkpoint", which]) == 0
+        assert f"at step {step}" in capsys.readouterr().out
+    assert main(["export", str(folder), "--out", str(tmp_path / "default")]) == 0
+    assert f"at step 6, the best of {held} validation questions" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as caught:
+        main(["export", str(folder), "--out", str(tmp_path / "none"), "--checkpoint", "first"])
+    assert caught.value.code == 2
+    assert "'first' is neither a step nor best nor last" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------- asked for real
+
+
+@pytest.fixture(scope="module")
+def real(paths, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("real") / "run"
+    config = make_config(paths, **{**LOOP, "validation.every": 3, "checkpoints.keep": 100})
+    run_drzero(folder, config)[0].close()
+    return folder
+
+
+def test_held_back_questions_are_asked_when_due_and_never_trained_on(real):
+    with Run.open(real) as run:
+        for iteration, first in enumerate((4, 11)):
+            kept = run.candidates(iteration=iteration, kept=True)
+            asked = {step: {row.task_id for row in run.index(step=step, phase="validation")} for step in range(1, 15)}
+            due = {first, first + 2, first + 3}  # with the start, after three steps, after the last
+            assert {step for step in range(first - 3, first + 4) if asked[step]} == due
+            (held,) = {frozenset(asked[step]) for step in due}
+            assert len(held) == len(kept) // 2 >= 8
+            trained = {row.task_id for step in range(first, first + 4) for row in run.index(step=step, phase="solver")}
+            assert trained and not trained & held and trained | held <= {item.id for item in kept}
+            # The same share of both kinds of question is held back.
+            for hops in (1, 2):
+                group = [item.id for item in kept if item.hops == hops]
+                assert abs(len(held & set(group)) - len(group) * len(held) / len(kept)) < 1
+
+
+def test_what_is_measured_is_what_is_stored(real):
+    with Run.open(real) as run:
+        for step, name in ((4, "validation_start"), (6, "validation"), (7, "validation")):
+            rows, metrics = run.index(step=step, phase="validation"), run.metrics_at(step)
+            for part in ("exact_match", "f1"):
+                mean = sum(row.metrics[f"answer/{part}"] for row in rows) / len(rows)
+                assert metrics[f"{name}/{part}"] == pytest.approx(mean)
+            assert metrics[f"{name}/searches"] == pytest.approx(sum(row.num_searches for row in rows) / len(rows))
+            assert metrics[f"{name}/unanswered"] == pytest.approx(
+                sum(row.end != "answered" for row in rows) / len(rows)
+            )
+            assert metrics[f"{name}/seconds"] > 0
+        assert not any(name.startswith("validation") for name in run.metrics_at(5))
+        found = {found.step: found.best for found in find_checkpoints(real / "checkpoints")}
+        scores = {3: run.metrics_at(4)["validation_start/exact_match"]}
+        scores |= {step: run.metrics_at(step)["validation/exact_match"] for step in (6, 7)}
+        held = len(run.index(step=4, phase="validation"))
+    # Validated weights are on disk, though no other step between the ends of phases is.
+    assert sorted(found) == [0, 1, 3, 6, 7, 8, 10, 13, 14]
+    best = max(scores, key=lambda step: (scores[step], step))
+    assert found[7] == Best("solver", best, scores[best], held)
+
+
+def test_it_is_greedy_and_by_the_weights_the_step_ends_with(real, paths, tmp_path, monkeypatch):
+    """Asked once more by a run that goes on from the checkpoint, the same is answered; its seeds are others."""
+    with Run.open(real) as run:
+        expected = {row.task_id: row.answer for row in run.index(step=6, phase="validation")}
+    shutil.copytree(real, tmp_path / "run")
+    for found in find_checkpoints(tmp_path / "run" / "checkpoints"):
+        if found.step > 6:
+            checkpoints.discard_checkpoint(found.path)
+
+    async def ask(validator, step):
+        await validator._score(step, "validation")
+
+    async def nothing(validator, step):
+        pass
+
+    monkeypatch.setattr(Validator, "before", ask)
+    monkeypatch.setattr(Validator, "after", nothing)
+    changes = {**LOOP, "iterations": 1, "validation.every": 3, "checkpoints.keep": 100}
+    run, _ = run_drzero(tmp_path / "run", make_config(paths, **changes))
+    assert {row.task_id: row.answer for row in run.index(step=7, phase="validation")} == expected
+    run.close()
+
+
+def test_without_validation_the_last_checkpoint_counts(paths, tmp_path, capsys):
+    """As in the `paper` presets."""
+    folder = tmp_path / "run"
+    run, _ = run_drzero(folder, make_config(paths, "validation.questions=0", **{**LOOP, "iterations": 1}))
+    assert not any(name.startswith("validation") for name in run.metric_names())
+    assert not run.index(phase="validation")
+    run.close()
+    (last,) = find_checkpoints(folder / "checkpoints")
+    assert (last.step, last.best, find_role(folder, "solver").step) == (7, None, 7)
+    assert main(["export", str(folder), "--out", str(tmp_path / "out"), "--checkpoint", "best"]) == 2
+    assert "the solver was not validated" in capsys.readouterr().err
+
+
+def test_a_recipe_on_given_questions_validates_too(weighing_paths, tmp_path):
+    """32 questions, of which half are held back: one epoch of the others in fours is four steps."""
+    changes = {"solver.steps": 0, "validation.share": 0.5, "validation.every": 2}
+    run = run_practice(tmp_path / "run", "search-r1", make_practice("search-r1", weighing_paths, **changes))
+    held = {row.task_id for row in run.index(phase="validation")}
+    trained = {row.task_id for row in run.index(phase="solver")}
+    assert (len(held), len(trained), held & trained) == (16, 16, set())
+    assert [metric.step for metric in run.metrics("validation/exact_match")] == [2, 4]
+    assert [metric.step for metric in run.metrics("validation_start/exact_match")] == [1]
+    run.close()
+    best = find_checkpoints(tmp_path / "run" / "checkpoints")[-1].best
+    assert find_role(tmp_path / "run", "").step == best.step
+
+
+# ------------------------------------------------------------------------------------------- killed and rolled back
+
+
+class Killed(BaseException):
+    """Nobody catches it."""
+
+
+def die_once(patch, owner, name, place_of, places):
+    """Calls of this function die, each the first time that it is called at one of these places."""
+    original, left = getattr(owner, name), set(places)
+
+    def dies(*args):
+        if (place := place_of(*args)) in left:
+            left.remove(place)
+            raise Killed
+        return original(*args)
+
+    patch.setattr(owner, name, dies)
+    return left
+
+
+def test_killed_anywhere_it_ends_with_the_same_weights_store_and_best(straight, paths, tmp_path, monkeypatch):
+    """In a validation, between a new checkpoint and the end of the old ones, and before the best is taken."""
+    config, num_kills = make_config(paths, **LOOP), 0
+    script(monkeypatch)
+    asked = [(4, "validation_start"), (6, "validation"), (7, "validation"), (11, "validation_start")]
+    left = [
+        die_once(monkeypatch, Validator, "_score", lambda validator, step, name: (step.step, name), asked),
+        die_once(monkeypatch, checkpoints, "_prune", lambda root, keep: steps_on_disk(root.parent)[-1], (6, 7, 8, 11)),
+        die_once(monkeypatch, Actors, "load_role", lambda actors, folder, role: folder.name, ("step-000006",)),
+    ]
+    while any(left):
+        with pytest.raises(Killed):
+            run_drzero(tmp_path / "run", config)
+        num_kills += 1
+    run_drzero(tmp_path / "run", config)[0].close()
+    assert num_kills == 9
+    assert digest(tmp_path / "run") == digest(straight[0])
+    assert contents(tmp_path / "run") == contents(straight[0])
+    mine, theirs = (find_checkpoints(folder / "checkpoints") for folder in (tmp_path / "run", straight[0]))
+    assert [(found.step, found.state) for found in mine] == [(found.step, found.state) for found in theirs]
+
+
+def test_a_rollback_forgets_a_best_that_it_discards(paths, tmp_path, monkeypatch):
+    """Suspect from its second solver step on, the run goes back after the third: what was best in between is gone."""
+    scores, num_checks = {0: [0.2, 0.3, 0.5, 0.4, 0.1]}, 0
+    script(monkeypatch, scores)
+
+    def check(watch, metrics, role):
+        nonlocal num_checks
+        num_checks += role == "solver"
+        watch._counts = {"entropy": 1} if num_checks in (2, 3) else {}
+        if num_checks != 3:
+            return []
+        scores[0] = [0.2, 0.3, 0.1, 0.1, 0.1]  # from then on
+        return [Alarm("entropy", "sick")]
+
+    monkeypatch.setattr(Watch, "check", check)
+    folder = tmp_path / "run"
+    told = Watcher(folder)
+    changes = {**LOOP, "iterations": 1, "checkpoints.keep": 3, "health.policy": "rollback"}
+    run_drzero(folder, make_config(paths, **changes), told)[0].close()
+    assert [report.step for report in told.steps] == [1, 2, 3, 4, 5, 6, 5, 6, 7]
+    assert any("went back from step 6 to step 4" in note for note in told.notes)
+    last = find_checkpoints(folder / "checkpoints")[-1]
+    assert (last.step, last.best.step, last.best.exact_match) == (7, 4, 0.3)
+    assert find_role(folder, "solver").step == 4
