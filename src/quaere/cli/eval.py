@@ -149,8 +149,6 @@ def _check(args: argparse.Namespace) -> None:
         raise BadInput("give --questions, a JSONL file", hint="quaere eval --questions FILE ...")
     if args.checkpoint is not None and args.run_name is None:
         raise BadInput("--checkpoint belongs to --run", hint="quaere eval --run RUN --checkpoint N ...")
-    if args.model is not None and (Path(args.model) / "adapter_config.json").is_file():
-        raise BadInput(f"{args.model} is an adapter without its model", hint="quaere export RUN --merge --out DIR")
     if args.index is None and not args.closed_book:
         raise BadInput("give --index, or --closed-book to answer without searching", hint="quaere eval --index DIR ...")
     check_positive(args, (*_LIMITS, "limit", "max_rows"))
