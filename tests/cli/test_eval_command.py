@@ -57,11 +57,11 @@ def tokens(found):
         return [(episode.id, episode.token_ids) for episode in run.episodes()]
 
 
-@pytest.mark.parametrize("name", ["lora", "full"])
-def test_a_run_and_its_export_are_asked_alike_and_say_the_same(place, tmp_path, capsys, name):
+@pytest.mark.parametrize(("name", "form"), [("lora", "--merge"), ("lora", "--adapter"), ("full", "--merge")])
+def test_a_run_and_its_export_are_asked_alike_and_say_the_same(place, tmp_path, capsys, name, form):
     # Guided turns hold words of ours and of the model; all of them must be the same.
     ours = in_json(place, capsys, "--run", name, "--guided")
-    assert main(["export", name, "--runs", str(place / "runs"), "--merge", "--out", str(tmp_path / "out")]) == 0
+    assert main(["export", name, "--runs", str(place / "runs"), form, "--out", str(tmp_path / "out")]) == 0
     capsys.readouterr()
     theirs = in_json(place, capsys, "--model", str(tmp_path / "out"), "--guided")
     assert ours["score"] == theirs["score"]
@@ -231,7 +231,7 @@ def test_refusals(place, tmp_path, capsys):
     assert "one JSON object, not JSON Lines" in refused(capsys, [*where, *index, *model, "--out", "scores.jsonl"])
     assert "is not an index" in refused(capsys, [*where, "--index", str(tmp_path), *model])
     adapter = str(place / "runs" / "lora" / "checkpoints" / "step-000002" / "solver")
-    assert "is an adapter without its model" in refused(capsys, [*where, *index, "--model", adapter])
+    assert "is an adapter, and it does not say on which model" in refused(capsys, [*where, *index, "--model", adapter])
     (tmp_path / "open.jsonl").write_text('{"question": "Who?"}\n')
     asked = ["eval", "--questions", str(tmp_path / "open.jsonl"), *index, *model]
     assert "question q1 cannot be scored" in refused(capsys, asked)
