@@ -48,11 +48,11 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=48)
     parser.add_argument("--repeat", type=int, default=3)
     args = parser.parse_args()
-    path = resolve_model(args.model).path
-    tokenizer = AutoTokenizer.from_pretrained(path)
+    model = resolve_model(args.model)
+    tokenizer = AutoTokenizer.from_pretrained(model.tokenizer)
     words = tokenizer.encode(TEXT)
     engines = {
-        name: Engine(load_model(path, "cpu", name), tokenizer.decode, max_rows=max(args.rows)) for name in PRECISIONS
+        name: Engine(load_model(model, "cpu", name), tokenizer.decode, max_rows=max(args.rows)) for name in PRECISIONS
     }
     print(say_scene(scene("cpu")) + "\n")
     lines = []

@@ -8,11 +8,18 @@ from test_export_command import make_base, make_run, write_adapters, write_model
 import tiny
 from quaere.cli.main import COMMANDS, main
 from quaere.evaluation.answering import read_evaluation
+from quaere.evaluation.items import read_items
 from quaere.runs import Run
 
 QUESTIONS = [
     {"id": "q1", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "hops": 1},
-    {"id": "q2", "question": "Where does the Oss rise?", "answers": ["Korrin hills", "Korrin"], "hops": 2},
+    {
+        "id": "q2",
+        "question": "Where does the Oss rise?",
+        "answers": ["Korrin hills", "Korrin"],
+        "hops": 2,
+        "set": "oss",
+    },
     {"id": "q3", "question": "When was it built?", "answers": ["1702"]},
 ]
 
@@ -50,11 +57,11 @@ def tokens(found):
         return [(episode.id, episode.token_ids) for episode in run.episodes()]
 
 
-@pytest.mark.parametrize("name", ["lora", "full"])
-def test_a_run_and_its_export_are_asked_alike_and_say_the_same(place, tmp_path, capsys, name):
+@pytest.mark.parametrize(("name", "form"), [("lora", "--merge"), ("lora", "--adapter"), ("full", "--merge")])
+def test_a_run_and_its_export_are_asked_alike_and_say_the_same(place, tmp_path, capsys, name, form):
     # Guided turns hold words of ours and of the model; all of them must be the same.
     ours = in_json(place, capsys, "--run", name, "--guided")
-    assert main(["export", name, "--runs", str(place / "runs"), "--merge", "--out", str(tmp_path / "out")]) == 0
+    assert main(["export", name, "--runs", str(place / "runs"), form, "--out", str(tmp_path / "out")]) == 0
     capsys.readouterr()
     theirs = in_json(place, capsys, "--model", str(tmp_path / "out"), "--guided")
     assert ours["score"] == theirs["score"]
@@ -146,6 +153,39 @@ def test_stored_results_are_compared_without_a_model(place, tmp_path, capsys):
     assert "--model or --run" in capsys.readouterr().err
 
 
+def test_results_of_every_question_go_beside_the_result_and_compare_like_it(place, tmp_path, capsys):
+    for name in ("lora", "full"):
+        assert evaluate(place, "--run", name, "--name", name, "--out", str(tmp_path / f"{name}.json")) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "full.items.jsonl.gz",
+        "full.json",
+        "lora.items.jsonl.gz",
+        "lora.json",
+    ]
+    items = read_items(tmp_path / "full.items.jsonl.gz")
+    assert [(item.id, item.set, item.hops) for item in items] == [("q1", "", 1), ("q2", "oss", 2), ("q3", "", 0)]
+    assert items == list(read_evaluation(tmp_path / "full.json").items)
+    capsys.readouterr()
+    told = []
+    for names in (
+        ("lora.json", "full.json"),
+        ("lora.items.jsonl.gz", "full.json"),
+        ("lora.json", "full.items.jsonl.gz"),
+    ):
+        assert main(["eval", "--json", "--compare", *(str(tmp_path / name) for name in names)]) == 0
+        found = json.loads(capsys.readouterr().out)
+        told.append((found["name"], found["score"], found["compare"]))
+    assert told[0] == told[1] == told[2]
+    assert main(["eval", "--compare", *(str(tmp_path / f"{name}.items.jsonl.gz") for name in ("lora", "full"))]) == 0
+    assert "full - lora, over 3 shared questions: EM" in capsys.readouterr().out
+
+
+def test_results_of_every_question_alone(place, tmp_path):
+    assert evaluate(place, "--run", "full", "--limit", "2", "--items", str(tmp_path / "ours.jsonl")) == 0
+    assert [item.id for item in read_items(tmp_path / "ours.jsonl")] == ["q1", "q2"]
+    assert [path.name for path in tmp_path.iterdir()] == ["ours.jsonl"]
+
+
 def test_closed_book_needs_no_index_and_takes_one_turn(place, capsys):
     where = ["--questions", str(place / "questions.jsonl"), "--runs", str(place / "runs")]
     argv = ["eval", *where, "--model", str(place / "base"), "--closed-book", "--guided", "--turn-tokens", "8", "--json"]
@@ -199,9 +239,12 @@ def test_refusals(place, tmp_path, capsys):
     assert "no checkpoint of step 7" in refused(capsys, [*where, *index, "--run", "full", "--checkpoint", "7"])
     assert "cannot be read" in refused(capsys, [*where, *index, *model, "--compare", str(tmp_path / "none.json")])
     assert "cannot be written" in refused(capsys, [*where, *index, *model, "--out", str(tmp_path / "a" / "b.json")])
+    assert "--items" in refused(capsys, [*where, *index, *model, "--items", str(tmp_path / "a" / "b.jsonl")])
+    assert "ends with .jsonl or .jsonl.gz" in refused(capsys, [*where, *index, *model, "--items", "items.csv"])
+    assert "one JSON object, not JSON Lines" in refused(capsys, [*where, *index, *model, "--out", "scores.jsonl"])
     assert "is not an index" in refused(capsys, [*where, "--index", str(tmp_path), *model])
     adapter = str(place / "runs" / "lora" / "checkpoints" / "step-000002" / "solver")
-    assert "is an adapter without its model" in refused(capsys, [*where, *index, "--model", adapter])
+    assert "is an adapter, and it does not say on which model" in refused(capsys, [*where, *index, "--model", adapter])
     (tmp_path / "open.jsonl").write_text('{"question": "Who?"}\n')
     asked = ["eval", "--questions", str(tmp_path / "open.jsonl"), *index, *model]
     assert "question q1 cannot be scored" in refused(capsys, asked)

@@ -8,6 +8,8 @@ import torch
 import tiny
 from quaere.cli.main import COMMANDS, main
 from quaere.errors import BadInput
+from quaere.policies.catalogue import resolve_model
+from quaere.policies.native.bridge import load_model
 from quaere.recipes.drzero.config import DrZeroConfig
 from quaere.runs import Run
 from quaere.training import exporting
@@ -15,7 +17,7 @@ from quaere.training.actors import open_actors
 from quaere.training.adapters import add_adapters, save_weights
 from quaere.training.checkpoints import discard_checkpoint, save_checkpoint
 from quaere.training.config import config_to_yaml
-from quaere.training.exporting import export_role, find_role, load_role, read_notes
+from quaere.training.exporting import export_role, find_notes, find_role, load_role, read_notes
 from quaere.training.settings import AdapterSettings
 
 CONFIG = """\
@@ -152,6 +154,66 @@ def test_an_export_says_where_it_comes_from(place, tmp_path):
     assert read_notes(place / "base").style == "brief"
 
 
+def test_an_adapter_in_half_the_bytes(place, tmp_path):
+    from safetensors.torch import load_file
+
+    assert export(place, "lora", tmp_path / "exact") == 0
+    assert export(place, "lora", tmp_path / "half", "--adapter", "--dtype", "bfloat16") == 0
+    exact, half = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("exact", "half"))
+    stored = load_file(find_role(place / "runs" / "lora", "solver").folder / "adapter_model.safetensors")
+    assert exact.keys() == half.keys() == stored.keys() and exact
+    for name, tensor in half.items():
+        assert torch.equal(exact[name], stored[name]) and exact[name].dtype == torch.float32
+        assert tensor.dtype == torch.bfloat16 and torch.equal(tensor, exact[name].bfloat16())
+
+
+def make_half_base(root):
+    """A base that is stored in bfloat16, as most are, and a warm-up's adapter on it."""
+    tiny.model().bfloat16().save_pretrained(root / "half")
+    tiny.tokenizer().save_pretrained(root / "half")
+    model = adapted_model(3)
+    model.peft_config["solver"].base_model_name_or_path = str(root / "half")
+    save_weights(model, root / "warm", "solver")
+    (root / "warm" / "warmup.json").write_text('{"style": "brief", "recipe": "drzero", "teacher": "oracle"}')
+    return root / "warm"
+
+
+def test_a_run_on_an_adapter_is_one_on_the_merged_model(tmp_path):
+    warm = make_half_base(tmp_path)
+    load_model(resolve_model(str(warm)), "cpu", "bfloat16").save_pretrained(tmp_path / "merged")
+    tiny.tokenizer().save_pretrained(tmp_path / "merged")
+    settings = AdapterSettings(rank=4, alpha=8)
+    ours, theirs = (open_actors(str(tmp_path / name), ("solver",), adapter=settings) for name in ("warm", "merged"))
+    for mine, other in zip(*(actors.models["solver"].parameters() for actors in (ours, theirs)), strict=True):
+        assert torch.equal(mine, other)
+
+
+def test_an_adapter_trained_on_an_adapter_is_exported_and_found_again(tmp_path, capsys):
+    warm = make_half_base(tmp_path)
+    (tmp_path / "base").symlink_to(warm)  # the model that the config of `make_run` names
+    run = make_run(tmp_path, "upon", write_adapters)
+    assert export(tmp_path, "upon", tmp_path / "out") == 0
+    assert f"--model {tmp_path / 'out'}" in capsys.readouterr().out
+    told = json.loads((tmp_path / "out" / "quaere.json").read_text())
+    assert told["warmup"]["teacher"] == "oracle"  # disclosed, though the base of the base was taught nothing
+    notes = find_notes(str(tmp_path / "out"))
+    assert (notes.style, notes.limits.max_turns) == ("brief", 3)
+    role, found = load_role(find_role(run, "solver")), resolve_model(str(tmp_path / "out"))
+    assert (found.path, found.adapters) == (str(tmp_path / "half"), (str(warm), str(tmp_path / "out")))
+    for ours, theirs in zip(load_model(found, "cpu", "float32").parameters(), role.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_an_adapter_without_notes_is_asked_as_its_base_was(tmp_path):
+    warm = make_half_base(tmp_path)
+    assert find_notes(str(warm)).dialects == ("drzero",)
+    (tmp_path / "half" / "warmup.json").write_text('{"style": "full", "recipe": "eve"}')
+    assert find_notes(str(warm)).style == "brief"
+    (warm / "warmup.json").unlink()
+    assert find_notes(str(warm)).style == "full"
+    assert find_notes(f"{warm}@{tmp_path / 'half'}").dialects == ("eve",)
+
+
 @pytest.mark.parametrize("rank", [0, 4])
 def test_what_a_recipe_saves_is_found_and_exported(place, tmp_path, rank):
     config = DrZeroConfig(model=str(place / "base"), index="i", prompts="brief", adapter=AdapterSettings(rank=rank))
@@ -217,7 +279,8 @@ def test_refusals(place, tmp_path, capsys):
     assert "no run nothing" in say("nothing")
     assert "no checkpoint of step 9; it has 1, 2" in say("lora", "--checkpoint", "9")
     assert "has no role proposer; its roles: solver" in say("full", "--role", "proposer")
-    assert "--dtype needs --merge" in say("lora", "--dtype", "bfloat16")
+    assert "--dtype needs --merge or --adapter" in say("lora", "--dtype", "bfloat16")
+    assert "full trained all weights: there is no adapter" in say("full", "--adapter")
     with Run.create(place / "runs" / "asked", "ask"):
         pass
     assert "has no config.yaml: it is of kind ask" in say("asked")

@@ -11,6 +11,9 @@ import tiny
 from quaere.cli import warmup
 from quaere.cli.main import main as quaere
 from quaere.errors import QuaereError
+from quaere.policies.catalogue import resolve_model
+from quaere.policies.native.bridge import load_model
+from quaere.training.exporting import Notes, find_notes
 
 LIMITS = ["--topk", "1", "--turn-tokens", "1024", "--tool-response-tokens", "600", "--style", "brief"]
 SMALL = ["--episodes", "12", "--hops", "1", "--epochs", "1", "--batch", "6", "--articles", "200", "--device", "cpu"]
@@ -106,6 +109,34 @@ def test_lora_is_merged_and_the_result_is_a_plain_model(base, tmp_path, capsys):
     assert changed and all("proj" in name for name in changed)
 
 
+def test_an_adapter_is_written_alone_and_means_the_merged_model(base, tmp_path):
+    pytest.importorskip("peft")
+    shared = ["--lora-rank", "4", "--learning-rate", "1e-2", "--roles", "solver", *SMALL, *LIMITS]
+    merged, adapter, small, upon = (tmp_path / name for name in ("merged", "adapter", "small", "upon"))
+    main("drzero", "--model", base, "--out", merged, *shared)
+    main("drzero", "--model", base, "--out", adapter, "--adapter", *shared)
+    assert sorted(path.name for path in adapter.iterdir()) == [
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "warmup.json",
+    ]
+    manifests = [json.loads((folder / "warmup.json").read_text()) for folder in (merged, adapter)]
+    assert manifests[0] == manifests[1] and manifests[1]["base_model"] == str(base)
+    found = resolve_model(str(adapter))
+    assert (found.path, found.adapters) == (str(base), (str(adapter),))
+    models = [load_model(resolve_model(str(folder)), "cpu", "float32") for folder in (merged, adapter)]
+    for ours, theirs in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.equal(ours, theirs)
+    assert find_notes(str(adapter)) == find_notes(str(merged)) != Notes()
+    # Once more, in half the bytes, and on top of the adapter.
+    main("drzero", "--model", base, "--out", small, "--adapter", "--dtype", "bfloat16", *shared)
+    sizes = [(folder / "adapter_model.safetensors").stat().st_size for folder in (small, adapter)]
+    assert sizes[0] < 0.6 * sizes[1]
+    main("drzero", "--model", adapter, "--out", upon, "--adapter", *shared)
+    assert resolve_model(str(upon)).adapters == (str(adapter), str(upon))
+    assert json.loads((upon / "warmup.json").read_text())["loss_before"] == pytest.approx(manifests[1]["loss_after"])
+
+
 def test_bad_input_is_said_before_any_work(base, tmp_path):
     out = ["--out", tmp_path / "warm"]
     full = tmp_path / "full"
@@ -126,6 +157,7 @@ def test_bad_input_is_said_before_any_work(base, tmp_path):
     bad("--batch must be at least 1", *out, "--batch", "0")
     bad("--learning-rate must be above 0", *out, "--learning-rate", "0")
     bad("--lora-rank must be 0 or more", *out, "--lora-rank", "-1")
+    bad("--adapter needs --lora-rank", *out, "--adapter")
     bad("unknown model no/such", *out, model="no/such")
     bad("needs 5 turns for 4 hops", *out, "--max-turns", "3")
     for words in (["--roles", "proposer"], ["--roles", "solver,proposer"]):

@@ -37,7 +37,7 @@ def test_a_run_gives_its_curriculum_over_all_iterations_as_people_left_it(source
 
 
 def test_a_run_that_was_given_questions_gives_them_on(tmp_path):
-    given = [Question("q", "Who?", ("Venn",), 2, (Evidence("Halm", 0, 4, "Venn"),))]
+    given = [Question("q", "Who?", ("Venn",), 2, (Evidence("Halm", 0, 4, "Venn"),), "popqa", ("Halm", "Oss"))]
     with Run.create(tmp_path / "run", "evolve", files={QUESTIONS: encode_questions(given)}):
         pass
     assert read_source(str(tmp_path / "run")) == given == read_questions(tmp_path / "run" / QUESTIONS)

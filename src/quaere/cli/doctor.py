@@ -159,7 +159,7 @@ def _template(model: str) -> Check:
     from quaere.chat.rendering import Renderer
     from quaere.policies.catalogue import resolve_model
 
-    renderer = Renderer(AutoTokenizer.from_pretrained(resolve_model(model, pull=False).path))
+    renderer = Renderer(AutoTokenizer.from_pretrained(resolve_model(model, pull=False).tokenizer))
     if not renderer.keeps_thoughts():
         return Check("template", "fail", f"the chat template of {model} cuts thoughts out of earlier turns")
     joint = renderer.joint("tool")

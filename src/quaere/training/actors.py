@@ -208,10 +208,10 @@ def open_actors(
 
     engine, adapter = engine or EngineSettings(), adapter or AdapterSettings()
     device = choose_device(engine.device, report)
-    path = resolve_model(model, report=report).path
-    renderer = Renderer(AutoTokenizer.from_pretrained(path))
+    found = resolve_model(model, report=report)
+    renderer = Renderer(AutoTokenizer.from_pretrained(found.tokenizer))
     sampler = NativeSampler.load(
-        path,
+        found,
         renderer.decode,
         name=model,
         device=device,
@@ -220,12 +220,12 @@ def open_actors(
         max_rows=engine.max_rows,
     )
     if adapter.rank:
-        base = load_model(path, device, choose_dtype(engine.base_dtype, device), packed=False)
+        base = load_model(found, device, choose_dtype(engine.base_dtype, device), packed=False, as_base=True)
         torch.manual_seed(seed)  # adapters begin with random numbers
         shared = add_adapters(base, roles, adapter)
         models = dict.fromkeys(roles, shared)
     else:
-        models = {role: load_model(path, device, "float32", packed=False) for role in roles}
+        models = {role: load_model(found, device, "float32", packed=False) for role in roles}
     return Actors(
         TokenPolicy(sampler, renderer),
         models,
@@ -233,5 +233,5 @@ def open_actors(
         sampling=sampling,
         search=search,
         concurrency=engine.max_rows,  # as many as have a slot of their own: none computes its context twice
-        load_reference=lambda: load_model(path, device, "float32", packed=False),
+        load_reference=lambda: load_model(found, device, "float32", packed=False),
     )

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 
 from quaere.errors import BadInput, ExtraMissing
+from quaere.policies.adapters import WEIGHTS
 from quaere.training.settings import AdapterSettings
-
-_ADAPTER_FILE = "adapter_model.safetensors"
 
 
 def add_adapters(model: Any, names: Sequence[str], settings: AdapterSettings) -> Any:
@@ -52,18 +51,25 @@ def trainable_weights(model: Any, adapter: str) -> list[torch.Tensor]:
     return [weight for name, weight in model.named_parameters() if f".{adapter}." in name]
 
 
-def save_weights(model: Any, folder: Path, adapter: str = "") -> None:
-    """Write a model, or one adapter of it, as Hugging Face lays it out."""
+def save_weights(model: Any, folder: Path, adapter: str = "", dtype: str = "float32") -> None:
+    """Write a model, or one adapter of it (its tensors in `dtype`), as Hugging Face lays it out."""
     if not adapter:
         model.save_pretrained(folder)
         return
     from peft import get_peft_model_state_dict
-    from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = get_peft_model_state_dict(model, adapter_name=adapter)
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / _ADAPTER_FILE)
+    # Embeddings are never adapted; to find that out by itself peft would look for the base, on the hub if need be.
+    tensors = get_peft_model_state_dict(model, adapter_name=adapter, save_embedding_layers=False)
+    save_tensors(tensors, folder / WEIGHTS, dtype)
     model.peft_config[adapter].save_pretrained(folder)
+
+
+def save_tensors(tensors: dict[str, torch.Tensor], path: Path, dtype: str) -> None:
+    """Write the tensors of an adapter in a dtype, to the nearest: they are no sums in which the small part is lost."""
+    from safetensors.torch import save_file
+
+    save_file({name: tensor.to(getattr(torch, dtype)).contiguous() for name, tensor in tensors.items()}, path)
 
 
 def load_weights(model: Any, folder: Path, adapter: str = "") -> None:
@@ -73,7 +79,7 @@ def load_weights(model: Any, folder: Path, adapter: str = "") -> None:
     if adapter:
         from peft import set_peft_model_state_dict
 
-        set_peft_model_state_dict(model, load_file(folder / _ADAPTER_FILE), adapter_name=adapter)
+        set_peft_model_state_dict(model, load_file(folder / WEIGHTS), adapter_name=adapter)
         return
     tensors: dict[str, torch.Tensor] = {}
     for file in sorted(folder.glob("model*.safetensors")):  # one, or several of a model saved in shards

@@ -19,8 +19,11 @@ import msgspec
 from msgspec import Struct, field
 
 from quaere.chat.prompts import PromptStyle
-from quaere.errors import BadInput, ExtraMissing
-from quaere.policies.catalogue import CATALOGUE, resolve_model
+from quaere.errors import BadInput
+from quaere.policies.adapters import CONFIG as _ADAPTER_CONFIG
+from quaere.policies.adapters import WEIGHTS as _ADAPTER_WEIGHTS
+from quaere.policies.adapters import is_adapter, split_base
+from quaere.policies.catalogue import CATALOGUE, ModelPath, lasting_name, resolve_model
 from quaere.policies.native.device import Precision
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
@@ -33,7 +36,6 @@ from quaere.training.settings import EvaluationSettings, SolverProtocol
 T = TypeVar("T")
 
 _NOTES, _WARMUP = "quaere.json", "warmup.json"
-_ADAPTER_CONFIG, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 # Copied rather than loaded and saved again, so that they stay as the base model's makers wrote them.
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -184,8 +186,22 @@ def notes_of(weights: RoleWeights) -> Notes:
 
 
 def find_notes(model: str) -> Notes:
-    """What there is to know about a model by what a person types after `--model`; a catalogue's has no notes."""
-    return Notes() if model in CATALOGUE else read_notes(Path(model).expanduser())
+    """What there is to know about a model by what a person types after `--model`; a catalogue's has no notes.
+
+    An adapter without notes of its own is asked as its base was.
+    """
+    if model in CATALOGUE:
+        return Notes()
+    folder = Path(split_base(model)[0]).expanduser()
+    if is_adapter(folder):
+        return read_notes(_noted_folder(resolve_model(model)) or folder)
+    return read_notes(folder)
+
+
+def _noted_folder(model: ModelPath) -> Path | None:
+    """The last trained part of a model that has notes."""
+    folders = map(Path, model.folders)
+    return next((one for one in folders if any((one / name).is_file() for name in (_NOTES, _WARMUP))), None)
 
 
 def _read_config(run: Run) -> _RunConfig:
@@ -242,22 +258,15 @@ def load_role(weights: RoleWeights, *, device: str = "cpu", dtype: str = "float3
     """
     from quaere.policies.native.bridge import load_model
 
-    if not weights.is_adapter:
-        return load_model(str(weights.folder), device, dtype)
-    try:
-        from peft import PeftModel
-    except ImportError:
-        raise ExtraMissing("a LoRA adapter needs peft", hint="pip install 'quaere[train]'") from None
-    from quaere.training.adapters import copy_weights
+    return load_model(_role_path(weights), device, dtype)
 
-    base = resolve_model(weights.base).path
-    merged = load_model(base, device, dtype)
-    try:
-        adapted = PeftModel.from_pretrained(load_model(base, "cpu", "float32"), str(weights.folder))
-    except (RuntimeError, ValueError) as error:
-        raise BadInput(f"the adapter in {weights.folder} does not fit {weights.base}, the run's model") from error
-    copy_weights(adapted, merged, "default")
-    return merged
+
+def _role_path(weights: RoleWeights) -> ModelPath:
+    """The role as a model that can be loaded: its folder, or its run's model with its adapter on top."""
+    if not weights.is_adapter:
+        return ModelPath(weights.name, str(weights.folder))
+    base = resolve_model(weights.base)
+    return ModelPath(weights.name, base.path, (*base.adapters, str(weights.folder)))
 
 
 def role_policy(
@@ -288,7 +297,7 @@ def _tokenizer_folder(weights: RoleWeights) -> Path:
     """The role's own tokenizer where it was saved with one; else its base model's, which training does not change."""
     if (weights.folder / "tokenizer_config.json").is_file():
         return weights.folder
-    return Path(resolve_model(weights.base).path)
+    return Path(resolve_model(weights.base).tokenizer)
 
 
 # ------------------------------------------------------------------------------------------------------- exporting
@@ -304,13 +313,13 @@ def export_role(
 ) -> Path:
     """Write the role to a folder of its own, which appears complete, in one rename.
 
-    An adapter stays one unless `merge` adds it to its base; a whole model is written as it is. With `force` an earlier
-    export is replaced, and nothing but an export.
+    An adapter stays one unless `merge` adds it to its base; a whole model is written as it is. `dtype` is that of the
+    weights that are written. With `force` an earlier export is replaced, and nothing but an export.
     """
     _refuse_taken(out, force)
     with new_folder(out) as folder, _reading(weights.folder):
         if weights.is_adapter and not merge:
-            _write_adapter(weights, folder)
+            _write_adapter(weights, folder, dtype)
         else:
             load_role(weights, dtype=dtype).save_pretrained(folder)
             _copy_tokenizer(_tokenizer_folder(weights), folder)
@@ -327,19 +336,16 @@ def _refuse_taken(out: Path, force: bool) -> None:
         raise BadInput(f"{out} is not an export of quaere, so --force does not replace it", hint="choose another --out")
 
 
-def _write_adapter(weights: RoleWeights, folder: Path) -> None:
-    """The adapter as it is, but for the name of its base: one that can be loaded from anywhere."""
-    shutil.copyfile(weights.folder / _ADAPTER_WEIGHTS, folder / _ADAPTER_WEIGHTS)
+def _write_adapter(weights: RoleWeights, folder: Path, dtype: str) -> None:
+    """The adapter with its base by a name that can be loaded from anywhere."""
+    from safetensors.torch import load_file
+
+    from quaere.training.adapters import save_tensors
+
+    save_tensors(load_file(weights.folder / _ADAPTER_WEIGHTS), folder / _ADAPTER_WEIGHTS, dtype)
     config = _read_json(weights.folder / _ADAPTER_CONFIG, dict[str, Any])
-    config["base_model_name_or_path"] = _loadable_name(weights.base)
+    config["base_model_name_or_path"] = lasting_name(weights.base)
     (folder / _ADAPTER_CONFIG).write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2))
-
-
-def _loadable_name(base: str) -> str:
-    """A hub id stays what it is; a directory, or a catalogue name, which only quaere knows, becomes a whole path."""
-    if base in CATALOGUE or Path(base).expanduser().is_dir():
-        return resolve_model(base).path
-    return base
 
 
 def _copy_tokenizer(source: Path, folder: Path) -> None:
@@ -363,7 +369,9 @@ def _describe(weights: RoleWeights) -> dict[str, Any]:
         "base": weights.base,
     }
     # Without its base here nobody could say whether it was warmed up, so a base that is not here is an error.
-    warmup = Path(resolve_model(weights.base, pull=False).path) / _WARMUP
-    if warmup.is_file():
-        described["warmup"] = _read_json(warmup, dict[str, Any])
+    for folder in resolve_model(weights.base, pull=False).folders:
+        warmup = Path(folder) / _WARMUP
+        if warmup.is_file():
+            described["warmup"] = _read_json(warmup, dict[str, Any])
+            break
     return described

@@ -215,6 +215,8 @@ def encode_questions(questions: Sequence[Question]) -> bytes:
             "answers": question.answers,
             "hops": question.hops,
             "evidence": question.evidence,
+            "set": question.set,
+            "gold_ids": question.gold_ids,
         }
         for question in questions
     ]

@@ -19,8 +19,10 @@ import torch
 from torch import Tensor
 
 from quaere.errors import BadInput, ModelMissing
+from quaere.policies.catalogue import ModelPath
 from quaere.policies.native.attention import Pass
 from quaere.policies.native.kinds import Kind
+from quaere.policies.native.lora import merge_adapters, round_weights
 from quaere.policies.native.merging import merge
 from quaere.policies.native.products import use_int8
 from quaere.policies.native.varlen import VARLEN, Packing, varlen_attention
@@ -39,11 +41,14 @@ def _packed_attention(
     return output, None
 
 
-def load_model(path: str, device: str, dtype: str, *, packed: bool = True) -> Any:
+def load_model(model: str | ModelPath, device: str, dtype: str, *, packed: bool = True, as_base: bool = False) -> Any:
     """A causal LM of transformers that attends through a `Pass`, ready for inference; or a plain one to train.
 
-    With dtype "int8" its weights are float32, and a CPU decodes with them as bytes (`products`).
+    With dtype "int8" its weights are float32, and a CPU decodes with them as bytes (`products`). Adapters are added in
+    float32, and only their sum is rounded; with `as_base` it is one to train an adapter on (`lora`).
     """
+    found = ModelPath(name=model, path=model) if isinstance(model, str) else model
+    path = found.path
     if dtype == "int8" and device != "cpu":
         raise BadInput("int8 is for sampling on a CPU; a GPU samples in bfloat16", hint="--dtype bfloat16")
     # OpenMP threads that spin while they wait slow down tenfold when something else needs the core.
@@ -53,17 +58,28 @@ def load_model(path: str, device: str, dtype: str, *, packed: bool = True) -> An
 
     AttentionInterface.register(ATTENTION, _packed_attention)
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        loaded = AutoModelForCausalLM.from_pretrained(
             path,
-            dtype=torch.float32 if dtype == "int8" else getattr(torch, dtype),
+            dtype=torch.float32 if dtype == "int8" or found.adapters else getattr(torch, dtype),
             attn_implementation=ATTENTION if packed else "sdpa",
             low_cpu_mem_usage=True,
         )
     except (OSError, ValueError) as error:
         raise ModelMissing(f"cannot load a causal language model from {path}: {_first_line(error)}") from error
+    if found.adapters:
+        loaded = merge_adapters(loaded, found.adapters, stored_dtype(path), as_base=as_base)
+        if dtype != "int8":
+            loaded = round_weights(loaded, getattr(torch, dtype))
     if dtype == "int8":
-        use_int8(model)
-    return model.to(device).eval()
+        use_int8(loaded)
+    return loaded.to(device).eval()
+
+
+def stored_dtype(path: str) -> torch.dtype:
+    """The dtype a model's config says its weights have; float32 where it says nothing."""
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(path).dtype or torch.float32
 
 
 def use_packed_attention(model: Any) -> Any:

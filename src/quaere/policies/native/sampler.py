@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from quaere.errors import SamplingFailed
+from quaere.policies.catalogue import ModelPath
 from quaere.policies.native.engine import Engine, Request
 from quaere.policies.sampler import Sampled, SamplingParams
 
@@ -82,7 +83,7 @@ class NativeSampler:
     @classmethod
     def load(
         cls,
-        path: str,
+        model: str | ModelPath,
         decode: Callable[[Sequence[int]], str],
         *,
         name: str = "",
@@ -94,7 +95,8 @@ class NativeSampler:
         """Load a model from a directory or hub id. `decode` is the tokenizer's, for stop strings."""
         from quaere.policies.native.bridge import load_model
 
-        return cls.over(load_model(path, device, dtype), decode, name=name or path, mode=mode, max_rows=max_rows)
+        name = name or (model if isinstance(model, str) else model.name)
+        return cls.over(load_model(model, device, dtype), decode, name=name, mode=mode, max_rows=max_rows)
 
     @classmethod
     def over(

@@ -1,4 +1,4 @@
-"""A warmed-up model as a plain Hugging Face folder, with `warmup.json` to say what it was taught by."""
+"""A warmed-up model, or the adapter it learned, as a Hugging Face folder with `warmup.json`: what it was taught by."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from quaere.errors import BadInput
+from quaere.policies.catalogue import lasting_name
+from quaere.training.adapters import save_weights
 from quaere.training.folders import new_folder
 
 MANIFEST = "warmup.json"
@@ -63,4 +65,19 @@ def save_folder(model: Any, tokenizer: Any, out: Path, manifest: WarmupManifest,
     with new_folder(out) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+        _write_manifest(manifest, folder)
+
+
+def save_adapter(
+    model: Any, adapter: str, out: Path, manifest: WarmupManifest, *, dtype: str = "float32", force: bool = False
+) -> None:
+    """The same for the adapter alone: its tensors, and the name of its base, whose tokenizer it shares."""
+    check_target(out, force)
+    model.peft_config[adapter].base_model_name_or_path = lasting_name(manifest.base_model)
+    with new_folder(out) as folder:
+        save_weights(model, folder, adapter, dtype)
+        _write_manifest(manifest, folder)
+
+
+def _write_manifest(manifest: WarmupManifest, folder: Path) -> None:
+    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")

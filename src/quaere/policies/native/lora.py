@@ -1,0 +1,56 @@
+"""Adding LoRA adapters to the model they were trained on, in float32."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from quaere.errors import BadInput, ExtraMissing
+from quaere.policies.adapters import WEIGHTS
+
+
+def merge_adapters(model: Any, folders: Sequence[str], stored: torch.dtype, *, as_base: bool = False) -> Any:
+    """The float32 model with the adapters added to its weights, one upon the other; no trace of peft is left.
+
+    An adapter was trained on weights in the dtype its base is stored in, so what lies under another adapter is rounded
+    to that first: the sum is then what training had, and what a merged folder would hold. With `as_base` another
+    adapter is to come on top of the last.
+    """
+    for number, folder in enumerate(folders, start=1):
+        model = _merge(model, folder)
+        if as_base or number < len(folders):
+            model = round_weights(round_weights(model, stored), torch.float32)
+    return model.requires_grad_(True).eval()  # as a model that was loaded is
+
+
+def round_weights(model: Any, dtype: torch.dtype) -> Any:
+    """The model with its weights in another dtype, changed in place: the one place where merged weights are rounded."""
+    for weight in model.parameters():
+        weight.data = weight.data.to(dtype)  # not `model.to`: rotary frequencies stay in float32
+    return model
+
+
+def _merge(model: Any, folder: str) -> Any:
+    try:
+        from peft import PeftModel, get_peft_model_state_dict
+    except ImportError:
+        raise ExtraMissing("a LoRA adapter needs peft", hint="pip install 'quaere[train]'") from None
+    from safetensors import SafetensorError, safe_open
+
+    misfit = f"the adapter in {folder} does not fit its base model {model.name_or_path}"
+    try:
+        with safe_open(Path(folder) / WEIGHTS, framework="pt") as file:
+            given = set(file.keys())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what does not fit, which is said below
+            adapted = PeftModel.from_pretrained(model, folder, torch_device="cpu")
+    except (RuntimeError, ValueError, KeyError, TypeError, OSError, SafetensorError) as error:
+        raise BadInput(misfit) from error
+    # peft leaves out what only one side has: an adapter of a model with other layers would be half merged.
+    if given != set(get_peft_model_state_dict(adapted, save_embedding_layers=False)):
+        raise BadInput(misfit)
+    return adapted.merge_and_unload()

@@ -1,0 +1,150 @@
+"""`benchmarks/results_table.py` on small files whose figures are computed by hand."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from quaere.evaluation.items import Item, hash_text, write_items
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def table(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import results_table
+
+    return results_table
+
+
+def item(name, right, **more):
+    more = dict(set="hotpot", answer="Venn", f1=right, end="answered", num_turns=2, num_searches=1, num_tokens=9) | more
+    return Item(name, hash_text(name), exact_match=right, **more)
+
+
+def write(folder, name, rights, **more):
+    """A file of questions q0, q1, ...: the first half are of hotpot, the others of nq."""
+    half = len(rights) // 2
+    found = [
+        item(f"q{number}", right, **({"set": "hotpot" if number < half else "nq"} | more))
+        for number, right in enumerate(rights)
+    ]
+    write_items(found, folder / f"{name}.items.jsonl.gz")
+    return str(folder / f"{name}.items.jsonl.gz")
+
+
+def cells(text):
+    """The rows of every Markdown table in a text, by their first cell; of several tables a list of them."""
+    tables, rows = [], None
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            rows = None
+            continue
+        found = [cell.strip() for cell in line.strip("|").split("|")]
+        if rows is None:
+            rows = {}
+            tables.append((found, rows))
+        elif not found[0].startswith("-"):
+            rows[found[0]] = dict(zip(tables[-1][0], found, strict=True))
+    return [rows for _, rows in tables]
+
+
+def run(table, capsys, *argv):
+    table.main(list(argv))
+    return capsys.readouterr().out
+
+
+def test_two_arms_by_hand(table, tmp_path, capsys):
+    base = write(tmp_path, "base", [1, 0, 0, 0])
+    ours = write(tmp_path, "ours", [1, 1, 1, 0], num_searches=3)
+    said = run(table, capsys, "--arm", "base", base, "--arm", "ours", ours)
+    assert "all: 4 questions\n" in said
+    (rows,) = cells(said)
+    assert list(rows) == ["base", "ours"]
+    assert rows["base"]["EM %"].startswith("25.0 [") and rows["ours"]["EM %"].startswith("75.0 [")
+    assert (rows["base"]["EM %, hotpot"], rows["base"]["EM %, nq"]) == ("50.0", "0.0")
+    assert (rows["ours"]["EM %, hotpot"], rows["ours"]["EM %, nq"]) == ("100.0", "50.0")
+    assert (rows["base"]["searches"], rows["ours"]["searches"]) == ("1.00", "3.00")
+    assert rows["base"]["EM - base"] == ""
+    # Differences 0, 1, 1, 0: mean 1/2, resampled from 0 to 1. With the imagined pairs the variance is
+    # (2 + 1) / 5 - (2 / 5) ** 2 = 0.44, and 2.80159 * sqrt(0.44 / 4) = 0.929.
+    assert rows["ours"]["EM - base"] == "+50.0 [+0.0, +100.0] (92.9)"
+
+
+def test_seeds_stand_alone_and_as_their_mean(table, tmp_path, capsys):
+    base = write(tmp_path, "base", [0, 0, 0, 0])
+    seeds = [write(tmp_path, f"s{number}", rights) for number, rights in enumerate(([1, 1, 0, 0], [1, 0, 0, 0]))]
+    (rows,) = cells(run(table, capsys, "--arm", "base", base, "--arm", "ours", *seeds))
+    assert list(rows) == ["base", "ours, seed 0", "ours, seed 1", "ours, mean of 2"]
+    assert rows["ours, seed 0"]["EM %"].startswith("50.0 [")
+    assert rows["ours, seed 1"]["EM %"].startswith("25.0 [")
+    mean = rows["ours, mean of 2"]
+    assert mean["EM %"].startswith("37.5 [") and mean["EM %, hotpot"] == "75.0"
+    # Means over seeds 1, 1/2, 0, 0: variance (1.25 + 1) / 5 - (1.5 / 5) ** 2 = 0.36, 2.80159 * sqrt(0.36 / 4) = 0.840.
+    assert mean["EM - base"].startswith("+37.5 [") and mean["EM - base"].endswith("] (84.0)")
+
+
+def test_a_baseline_of_several_seeds_is_its_mean(table, tmp_path, capsys):
+    ours = write(tmp_path, "ours", [1, 1])
+    seeds = [write(tmp_path, "s0", [1, 0]), write(tmp_path, "s1", [0, 1])]
+    (rows,) = cells(run(table, capsys, "--arm", "ours", ours, "--arm", "warm", *seeds, "--baseline", "warm"))
+    assert rows["ours"]["EM - warm"].startswith("+50.0 [+50.0, +50.0]")
+    assert rows["warm, seed 0"]["EM - warm"] == rows["warm, mean of 2"]["EM - warm"] == ""
+
+
+def test_unanswered_and_f1(table, tmp_path, capsys):
+    base = write(tmp_path, "base", [0, 0], f1=0.25)
+    ours = write(tmp_path, "ours", [0, 0], f1=0.75, end="turn_limit", answer=None)
+    (rows,) = cells(run(table, capsys, "--arm", "base", base, "--arm", "ours", ours))
+    assert (rows["base"]["unanswered %"], rows["ours"]["unanswered %"]) == ("0.0", "100.0")
+    assert rows["ours"]["F1 %"] == "75.0 [75.0, 75.0]"
+    assert rows["ours"]["F1 - base"].startswith("+50.0 [+50.0, +50.0]")
+
+
+def test_a_condition_adds_a_table_of_its_questions(table, tmp_path, capsys):
+    base, ours = write(tmp_path, "base", [0, 0, 0, 0]), write(tmp_path, "ours", [1, 1, 0, 0])
+    said = run(table, capsys, "--arm", "base", base, "--arm", "ours", ours, "--where", "set=hotpot,2wiki")
+    assert "set = hotpot, 2wiki: 2 questions" in said
+    whole, part = cells(said)
+    assert (whole["ours"]["EM %"][:4], part["ours"]["EM %"]) == ("50.0", "100.0 [100.0, 100.0]")
+    assert "EM %, nq" in whole["ours"] and "EM %, nq" not in part["ours"]
+
+
+def test_digits_of_the_hash_choose_questions(table, tmp_path, capsys):
+    path = write(tmp_path, "base", [1] * 64)
+    kept = [n for n in range(64) if hashlib.sha256(f"q{n}".encode()).hexdigest()[0] in "56789abcdef"]
+    assert 0 < len(kept) < 64
+    assert f"all: {len(kept)} questions, sha256(id) begins with 5-f" in run(
+        table, capsys, "--arm", "a", path, "--digits", "5-f"
+    )
+    assert table.parse_digits("0,5-7,F") == set("0567f")
+    # The digits of a range and of the rest share nothing, and are all there are.
+    low, high = table.parse_digits("0-4"), table.parse_digits("5-f")
+    assert low | high == set("0123456789abcdef") and not low & high
+
+
+def test_only_questions_of_every_file_count(table, tmp_path, capsys):
+    base, ours = write(tmp_path, "base", [0, 0, 0]), write(tmp_path, "ours", [1, 1])
+    said = run(table, capsys, "--arm", "base", base, "--arm", "ours", ours)
+    assert "all: 2 questions" in said and "1 questions that not every file has are left out" in said
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--digits", "5-g"], "hex digits and ranges"),
+        (["--digits", "9-5"], "hex digits and ranges"),
+        (["--where", "answer=Venn"], "--where takes set=A,B or hops=A,B"),
+        (["--where", "set=musique"], "no question is left"),
+        (["--baseline", "none"], "none of the arms: base"),
+        (["--arm", "empty"], "arm empty has no file"),
+        (["--arm", "base", "FILE"], "two arms have the same name"),
+    ],
+)
+def test_refusals(table, tmp_path, capsys, argv, said):
+    path = write(tmp_path, "base", [1, 0])
+    with pytest.raises(SystemExit) as stopped:
+        table.main(["--arm", "base", path, *(path if word == "FILE" else word for word in argv)])
+    assert stopped.value.code == 2
+    assert said in capsys.readouterr().err
