@@ -244,6 +244,7 @@ def _teach(args: argparse.Namespace, path: str, episodes: list[Episode], display
 
     from quaere.policies.native.bridge import load_model
     from quaere.policies.native.device import choose_device, choose_dtype
+    from quaere.policies.native.rounding import round_model
     from quaere.training.adapters import add_adapters
     from quaere.training.learner import Learner
     from quaere.training.settings import AdapterSettings
@@ -267,6 +268,8 @@ def _teach(args: argparse.Namespace, path: str, episodes: list[Episode], display
     if args.lora_rank:
         model = model.float().merge_and_unload()
     kept = AutoConfig.from_pretrained(path).dtype if args.dtype == "auto" else getattr(torch, args.dtype)
+    if kept == torch.bfloat16:  # to the nearest, most of a small change would be lost
+        return round_model(model, model.device), taught
     return model.to(kept or torch.float32), taught
 
 

@@ -55,13 +55,24 @@ class RolledBack(Exception):
 class Step:
     """One step in progress: where it stands, who learns, and what it leaves behind."""
 
-    def __init__(self, step: int, iteration: int, phase: str, number: int, seed: int, learner: Learner | None) -> None:
+    def __init__(
+        self,
+        step: int,
+        iteration: int,
+        phase: str,
+        number: int,
+        seed: int,
+        learner: Learner | None,
+        *,
+        measures_update: bool = False,
+    ) -> None:
         self.step = step
         self.iteration = iteration
         self.phase = phase
         self.number = number
         self.seed = seed
         self._learner = learner
+        self.measures_update = measures_update  # is `sampler/update_seen` due?
         self.metrics: dict[str, float] = {}
         self.candidates: list[Candidate] = []
         self.episodes: list[Episode] = []
@@ -156,7 +167,8 @@ class TrainingRun:
         for number in range(done, count):
             # From its place in the run, so that a resumed step draws what it would have drawn; a rollback draws anew.
             seed = derive_seed(self.seed, self._num_rollbacks, iteration, phase, number)
-            step = Step(first + number + 1, iteration, phase, number, seed, self._learner)
+            due = _is_due(self._health.update_every, number, count)
+            step = Step(first + number + 1, iteration, phase, number, seed, self._learner, measures_update=due)
             started = time.perf_counter()
             yield step
             step.metrics["step/seconds"] = time.perf_counter() - started
@@ -262,3 +274,8 @@ class TrainingRun:
         self._num_rollbacks = sum(event.kind == "rollback" for event in self.store.events())
         self._position = checkpoint.step
         self._restored = checkpoint.path if (checkpoint.path / OPTIMIZER_FILE).exists() else None
+
+
+def _is_due(every: int, number: int, count: int) -> bool:
+    """True at every so many steps of a phase and at its last; never if `every` is 0. A function of the place alone."""
+    return every > 0 and ((number + 1) % every == 0 or number + 1 == count)

@@ -23,6 +23,7 @@ from quaere.policies.native.attention import Pass
 from quaere.policies.native.kinds import Kind
 from quaere.policies.native.merging import merge
 from quaere.policies.native.products import use_int8
+from quaere.policies.native.rounding import round_model
 from quaere.policies.native.varlen import VARLEN, Packing, varlen_attention
 
 ATTENTION = "quaere_packed"
@@ -42,7 +43,8 @@ def _packed_attention(
 def load_model(path: str, device: str, dtype: str, *, packed: bool = True) -> Any:
     """A causal LM of transformers that attends through a `Pass`, ready for inference; or a plain one to train.
 
-    With dtype "int8" its weights are float32, and a CPU decodes with them as bytes (`products`).
+    With dtype "int8" its weights are float32, and a CPU decodes with them as bytes (`products`). To bfloat16, weights
+    that are stored in float32 are rounded as they are on their way from a learner to its sampler (`rounding`).
     """
     if dtype == "int8" and device != "cpu":
         raise BadInput("int8 is for sampling on a CPU; a GPU samples in bfloat16", hint="--dtype bfloat16")
@@ -52,10 +54,11 @@ def load_model(path: str, device: str, dtype: str, *, packed: bool = True) -> An
     from transformers.modeling_utils import AttentionInterface
 
     AttentionInterface.register(ATTENTION, _packed_attention)
+    loaded: Any = {"int8": torch.float32, "bfloat16": "auto"}.get(dtype) or getattr(torch, dtype)  # auto: as stored
     try:
         model = AutoModelForCausalLM.from_pretrained(
             path,
-            dtype=torch.float32 if dtype == "int8" else getattr(torch, dtype),
+            dtype=loaded,
             attn_implementation=ATTENTION if packed else "sdpa",
             low_cpu_mem_usage=True,
         )
@@ -63,6 +66,8 @@ def load_model(path: str, device: str, dtype: str, *, packed: bool = True) -> An
         raise ModelMissing(f"cannot load a causal language model from {path}: {_first_line(error)}") from error
     if dtype == "int8":
         use_int8(model)
+    if dtype == "bfloat16":
+        round_model(model, device)
     return model.to(device).eval()
 
 
