@@ -11,6 +11,7 @@ import tiny
 from quaere.cli import warmup
 from quaere.cli.main import main as quaere
 from quaere.errors import QuaereError
+from quaere.policies.native.rounding import round_model
 
 LIMITS = ["--topk", "1", "--turn-tokens", "1024", "--tool-response-tokens", "600", "--style", "brief"]
 SMALL = ["--episodes", "12", "--hops", "1", "--epochs", "1", "--batch", "6", "--articles", "200", "--device", "cpu"]
@@ -100,10 +101,14 @@ def test_lora_is_merged_and_the_result_is_a_plain_model(base, tmp_path, capsys):
     assert model.dtype == torch.bfloat16
     before, _ = load(base)
     assert set(model.state_dict()) == set(before.state_dict())
-    changed = {
-        name for name, weight in before.state_dict().items() if (model.state_dict()[name] != weight.bfloat16()).any()
-    }
+    unlearned = round_model(before, "cpu").state_dict()
+    changed = {name for name, weight in unlearned.items() if (model.state_dict()[name] != weight).any()}
     assert changed and all("proj" in name for name in changed)
+    # The same lessons, kept in float32, are the same model before it was rounded.
+    more[more.index("bfloat16")] = "float32"
+    main("drzero", "--model", base, "--out", tmp_path / "exact", *SMALL, *LIMITS, *more)
+    exact = round_model(load(tmp_path / "exact")[0], "cpu")
+    assert all(torch.equal(*pair) for pair in zip(model.parameters(), exact.parameters(), strict=True))
 
 
 def test_bad_input_is_said_before_any_work(base, tmp_path):
