@@ -13,6 +13,7 @@ from quaere.cli.main import main as quaere
 from quaere.errors import QuaereError
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.bridge import load_model
+from quaere.policies.native.rounding import round_weights
 from quaere.training.exporting import Notes, find_notes
 
 LIMITS = ["--topk", "1", "--turn-tokens", "1024", "--tool-response-tokens", "600", "--style", "brief"]
@@ -103,10 +104,14 @@ def test_lora_is_merged_and_the_result_is_a_plain_model(base, tmp_path, capsys):
     assert model.dtype == torch.bfloat16
     before, _ = load(base)
     assert set(model.state_dict()) == set(before.state_dict())
-    changed = {
-        name for name, weight in before.state_dict().items() if (model.state_dict()[name] != weight.bfloat16()).any()
-    }
+    unlearned = round_weights(before, torch.bfloat16).state_dict()
+    changed = {name for name, weight in unlearned.items() if (model.state_dict()[name] != weight).any()}
     assert changed and all("proj" in name for name in changed)
+    # The same lessons, kept in float32, are the same model before it was rounded.
+    more[more.index("bfloat16")] = "float32"
+    main("drzero", "--model", base, "--out", tmp_path / "exact", *SMALL, *LIMITS, *more)
+    exact = round_weights(load(tmp_path / "exact")[0], torch.bfloat16)
+    assert all(torch.equal(*pair) for pair in zip(model.parameters(), exact.parameters(), strict=True))
 
 
 def test_an_adapter_is_written_alone_and_means_the_merged_model(base, tmp_path):

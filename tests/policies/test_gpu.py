@@ -9,6 +9,7 @@ import torch
 import tiny
 from quaere.policies.native.bridge import merge_products, use_packed_attention
 from quaere.policies.native.engine import Engine, Request
+from quaere.policies.native.rounding import copy_rounded
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import SamplingParams
 from quaere.training.adapters import copy_weights
@@ -81,6 +82,20 @@ def test_new_weights_reach_steps_that_were_captured(family):
     expected = run(make_engine(family, seed=1), requests(24, temperature=0.7))
     assert [request.new_tokens for request in after] == [request.new_tokens for request in expected]
     assert [request.new_tokens for request in after] != [request.new_tokens for request in before]
+
+
+def test_weights_are_rounded_as_on_a_cpu():
+    torch.manual_seed(0)
+    source = torch.randn(3000, 777) * torch.exp(3 * torch.randn(3000, 777))
+    source[5, 7], source[9, 9] = float("nan"), float("inf")
+    here, there, from_here = (
+        torch.empty(source.shape, dtype=torch.bfloat16, device=d) for d in ("cpu", "cuda", "cuda")
+    )
+    copy_rounded(here, source, "some.weight")
+    copy_rounded(there, source.cuda(), "some.weight", chunk=1 << 16)
+    copy_rounded(from_here, source, "some.weight")
+    assert torch.equal(there.cpu().view(torch.int16), here.view(torch.int16))
+    assert torch.equal(from_here.cpu().view(torch.int16), here.view(torch.int16))
 
 
 def test_a_second_engine_over_a_model_moves_none_of_its_weights():

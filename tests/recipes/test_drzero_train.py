@@ -288,6 +288,11 @@ def test_adapters_on_a_shared_base(paths, tmp_path):
         "adapter_config.json",
     }
     assert all(report.metrics.get("mismatch/max", 0) < 1e-3 for report in told.steps)
+    # At the last step of the phases in which somebody learns; before, the first step has moved the weights.
+    seen = {report.step: report.metrics for report in told.steps if "sampler/update_seen" in report.metrics}
+    assert list(seen) == [2, 6]
+    assert all(metrics["sampler/update_size"] > 1e-3 for metrics in seen.values())
+    assert all(metrics["sampler/update_seen"] == pytest.approx(1, abs=0.01) for metrics in seen.values())
 
 
 # ----------------------------------------------------------------------------------------------------------- bad health

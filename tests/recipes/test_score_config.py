@@ -123,6 +123,7 @@ def test_what_a_cap_bounds():
         (["evaluator.alpha=0"], "evaluator.alpha must be above 0"),
         (["evaluator.beta=1.5"], "evaluator.beta must lie between 0 and 1"),
         (["evaluator.temperature=0"], "evaluator.temperature must be above 0"),
+        (["health.update_every=-1"], "health.update_every must be at least 0"),
         (["evaluator.tau=-1"], "evaluator.tau must be at least 0"),
         (["evaluator.tau=often"], "evaluator.tau must be"),
         (["harness.kind=llm"], "harness.kind=llm asks a model, and none is named"),

@@ -29,6 +29,7 @@ CONDITIONS = [
     ("validity", "solver", "solver/call_validity", 0.04, 0.05, {"min_valid": 0.0}),
     ("advantages", "solver", "advantage/nonzero", 0.0, 0.01, {"zero_advantages": False}),
     ("mismatch", "solver", "mismatch/mean", 0.21, 0.2, {"max_mismatch": 0.0}),
+    ("update", "solver", "sampler/update_seen", 0.94, 0.95, {"min_update_seen": 0.0}),
     ("length", "actor", "reports/model_tokens", 3.9, 4.0, {"min_tokens": 0.0}),
     ("validity", "actor", "reports/call_validity", 0.04, 0.05, {"min_valid": 0.0}),
     ("advantages", "actor", "advantage/nonzero", 0.0, 0.01, {"zero_advantages": False}),
@@ -86,6 +87,13 @@ def test_a_message_is_one_line_with_the_value_the_limit_and_a_setting(kind, role
     remedy = alarm.message.split("; ")[-1]
     whose = {"actor": ("solver.", "evaluator.", "harness.")}.get(role, (f"{role}.",))
     assert any(setting in remedy for setting in (*whose, "generation.", "engine."))
+
+
+def test_a_change_as_small_as_the_noise_is_not_judged_by_its_slope():
+    """A slope may lie below the limit by the noise, and by no more."""
+    for noise, kinds in ((0.46, []), (0.44, ["update"])):
+        metrics = {"sampler/update_seen": 0.5, "sampler/update_noise": noise}
+        assert [alarm.kind for alarm in Watch(HealthSettings(patience=1)).check(metrics, "solver")] == kinds
 
 
 def test_a_message_in_full():

@@ -43,6 +43,7 @@ _REPORT_FIGURES = (
     ("unlikeness of reports", "diversity/mean"),
     ("entropy, nats a token", "policy/entropy"),
     ("sampler against learner, nats", "mismatch/mean"),
+    ("share of the change that is sampled", "sampler/update_seen"),
     ("citation hack", "gauge/citation_hack"),
 )
 _NUM_EVENTS = 20

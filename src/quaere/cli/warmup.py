@@ -259,6 +259,7 @@ def _teach(
 
     from quaere.policies.native.bridge import load_model, stored_dtype
     from quaere.policies.native.device import choose_device, choose_dtype
+    from quaere.policies.native.rounding import round_weights
     from quaere.training.adapters import add_adapters
     from quaere.training.learner import Learner
     from quaere.training.settings import AdapterSettings
@@ -284,7 +285,7 @@ def _teach(
     if args.lora_rank:
         model = model.float().merge_and_unload()
     kept = stored_dtype(found.path) if args.dtype == "auto" else getattr(torch, args.dtype)
-    return model.to(kept), taught
+    return round_weights(model, kept), taught
 
 
 def _learning_rate(args: argparse.Namespace) -> float:

@@ -12,6 +12,7 @@ import torch
 
 from quaere.errors import BadInput, ExtraMissing
 from quaere.policies.adapters import WEIGHTS
+from quaere.policies.native.rounding import copy_rounded
 from quaere.training.settings import AdapterSettings
 
 
@@ -96,12 +97,12 @@ def load_weights(model: Any, folder: Path, adapter: str = "") -> None:
 def copy_weights(source: Any, target: Any, adapter: str = "") -> None:
     """Put a learner's weights into a sampling copy of the same architecture, in place and in the copy's own dtype.
 
-    An adapter is added to the weights it sits on, so the copy needs none. Nothing goes through a file, and the target's
-    tensors keep their addresses.
+    An adapter is added to the weights it sits on in float32, so the copy needs none; to bfloat16 the sum is rounded
+    without bias (`rounding`). Nothing goes through a file, and the target's tensors keep their addresses.
     """
     merged = merged_weights(source, adapter)
     for name, weight in target.named_parameters():
-        weight.copy_(merged[name]())
+        copy_rounded(weight, merged[name](), name)
 
 
 def merged_weights(model: Any, adapter: str = "") -> dict[str, Callable[[], torch.Tensor]]:

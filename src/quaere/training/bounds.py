@@ -13,7 +13,13 @@ from quaere.rollout.episode import Limits
 from quaere.training.learner import LearnerSettings
 from quaere.training.phases.solving import SolverConfig
 from quaere.training.protocols import check_turns
-from quaere.training.settings import AdapterSettings, CheckpointSettings, EngineSettings, SamplingSettings
+from quaere.training.settings import (
+    AdapterSettings,
+    CheckpointSettings,
+    EngineSettings,
+    HealthSettings,
+    SamplingSettings,
+)
 
 
 class BoundedRun(Protocol):
@@ -37,6 +43,11 @@ class BoundedRun(Protocol):
     @property
     def checkpoints(self) -> CheckpointSettings:
         """How often it saves."""
+        ...
+
+    @property
+    def health(self) -> HealthSettings:
+        """When it counts as collapsed."""
         ...
 
 
@@ -84,7 +95,12 @@ def check_run(config: BoundedRun) -> None:
         "checkpoints.keep": config.checkpoints.keep,
     }
     check_least(1, ones)
-    check_least(0, {"adapter.rank": config.adapter.rank, "sampling.top_k": config.sampling.top_k})
+    zeros = {
+        "adapter.rank": config.adapter.rank,
+        "sampling.top_k": config.sampling.top_k,
+        "health.update_every": config.health.update_every,
+    }
+    check_least(0, zeros)
     _check_rate("sampling.temperature", config.sampling.temperature)
     _check_rate("sampling.top_p", config.sampling.top_p)
 

@@ -254,7 +254,8 @@ def _read_json(path: Path, type: type[T]) -> T:
 def load_role(weights: RoleWeights, *, device: str = "cpu", dtype: str = "float32") -> Any:
     """The role as one model without an adapter, attending through the native engine.
 
-    An adapter is added to the weights in float32 and only the sum is rounded, as it is while training.
+    An adapter is added to the weights in float32 and only the sum is rounded, as it is while training: in bfloat16 the
+    role is the policy that the sampler had.
     """
     from quaere.policies.native.bridge import load_model
 

@@ -18,7 +18,9 @@ from msgspec import Struct
 
 from quaere.training.settings import HealthSettings
 
-Kind = Literal["entropy", "length", "validity", "advantages", "mismatch", "saturation", "spread", "citation hack"]
+Kind = Literal[
+    "entropy", "length", "validity", "advantages", "mismatch", "update", "saturation", "spread", "citation hack"
+]
 
 # An actor writes reports, and is known by these; both its roles learn by one setting.
 _EPISODES = {"actor": "reports"}
@@ -58,7 +60,7 @@ class Watch:
             value = metrics.get(condition.metric, math.nan)
             if math.isnan(value):
                 continue
-            count = self._counts.get(condition.kind, 0) + 1 if condition.holds(value) else 0
+            count = self._counts.get(condition.kind, 0) + 1 if condition.holds(value, metrics) else 0
             self._counts[condition.kind] = count
             if count == patience:
                 alarms.append(Alarm(condition.kind, condition.describe(value, patience)))
@@ -87,7 +89,10 @@ class Watch:
 
 
 class _Condition(Struct, frozen=True):
-    """A metric on the wrong side of its limit; `seen` says a value in words."""
+    """A metric on the wrong side of its limit; `seen` says a value in words.
+
+    `noise` names a metric that says how far below its limit the value may be by chance.
+    """
 
     kind: Kind
     metric: str
@@ -96,10 +101,11 @@ class _Condition(Struct, frozen=True):
     setting: str
     seen: str
     meaning: str
+    noise: str = ""
 
-    def holds(self, value: float) -> bool:
+    def holds(self, value: float, metrics: Mapping[str, float]) -> bool:
         if self.side == "below":
-            return value < self.limit
+            return value < self.limit - metrics.get(self.noise, 0.0)
         return value > self.limit if self.side == "above" else value == self.limit
 
     def describe(self, value: float, num_steps: int) -> str:
@@ -117,6 +123,7 @@ def _conditions(settings: HealthSettings, role: str) -> list[_Condition]:
         (settings.min_valid > 0, _validity(settings.min_valid, role)),
         (settings.zero_advantages, _advantages(role)),
         (settings.max_mismatch > 0, _mismatch(settings.max_mismatch)),
+        (settings.min_update_seen > 0, _update(settings.min_update_seen)),
         (settings.max_ceiling > 0, _ceiling(settings.max_ceiling)),
         (settings.min_spread > 0, _spread(settings.min_spread)),
         (settings.max_hack > 0, _hack(settings.max_hack)),
@@ -197,6 +204,19 @@ def _mismatch(limit: float) -> _Condition:
         seen="{:.3g} nats a token between sampler and learner",
         meaning="the policy that writes is not the one that is trained; set engine.dtype=float32 and "
         "sampling.temperature=1",
+    )
+
+
+def _update(limit: float) -> _Condition:
+    return _Condition(
+        kind="update",
+        metric="sampler/update_seen",
+        side="below",
+        limit=limit,
+        setting="health.min_update_seen",
+        seen="{:.1%} of the learner's change reaches the sampler",
+        meaning="the sampler's precision loses what is learned; set engine.dtype=bfloat16 or float32",
+        noise="sampler/update_noise",
     )
 
 

@@ -159,6 +159,11 @@ class Learner:
         del metrics["loss"]
         return metrics | {"learner/rate": rate, "batch/model_tokens": float(num_tokens)}
 
+    @property
+    def has_reference(self) -> bool:
+        """True if the model the run began with is at hand: under an adapter, or in a copy of its own."""
+        return bool(self.adapter) or self.reference is not None
+
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Log-prob of every token that carries loss, in order, per sample."""
         return self._score(samples, self._logprobs)

@@ -43,6 +43,7 @@ from quaere.training.settings import (
     SearchSettings,
 )
 from quaere.training.trainingrun import Memory, Step, TrainingRun
+from quaere.training.update_seen import measure_update
 
 ROLE = "actor"
 DIALECT = "score"  # in which a warm-up teaches reports, rubrics and assessments
@@ -310,12 +311,14 @@ def learn_in_parts(step: Step, groups: Sequence[Sequence[Sample]], minibatch: in
     parts = [
         [sample for group in groups[first : first + size] for sample in group] for first in range(0, len(groups), size)
     ]
+    everything = [sample for group in groups for sample in group]
+    measured = measure_update(step.learner, everything) if step.measures_update else {}
     told = [part for part in parts if any(any(sample.advantages) for sample in part)]
     settings = step.learner.settings
     updates = [
         step.learner.step(part, None if number + 1 == len(told) else settings) for number, part in enumerate(told)
     ]
-    return merge_updates(updates)
+    return measured | merge_updates(updates)
 
 
 def merge_updates(updates: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -72,13 +72,24 @@ class Step:
     `validated_before` and `validated_after` score the role's weights as they were before the step and are after it.
     """
 
-    def __init__(self, step: int, iteration: int, phase: str, number: int, seed: int, learner: Learner | None) -> None:
+    def __init__(
+        self,
+        step: int,
+        iteration: int,
+        phase: str,
+        number: int,
+        seed: int,
+        learner: Learner | None,
+        *,
+        measures_update: bool = False,
+    ) -> None:
         self.step = step
         self.iteration = iteration
         self.phase = phase
         self.number = number
         self.seed = seed
         self._learner = learner
+        self.measures_update = measures_update  # is `sampler/update_seen` due?
         self.metrics: dict[str, float] = {}
         self.candidates: list[Candidate] = []
         self.episodes: list[Episode] = []
@@ -177,7 +188,8 @@ class TrainingRun:
         for number in range(done, count):
             # From its place in the run, so that a resumed step draws what it would have drawn; a rollback draws anew.
             seed = derive_seed(self.seed, self._num_rollbacks, iteration, phase, number)
-            step = Step(first + number + 1, iteration, phase, number, seed, self._learner)
+            due = _is_due(self._health.update_every, number, count)
+            step = Step(first + number + 1, iteration, phase, number, seed, self._learner, measures_update=due)
             started = time.perf_counter()
             yield step
             step.metrics |= measure_pace(step.metrics, time.perf_counter() - started)
@@ -322,3 +334,8 @@ class TrainingRun:
         self._position = checkpoint.step
         self._best = checkpoint.best
         self._restored = checkpoint.path if (checkpoint.path / OPTIMIZER_FILE).exists() else None
+
+
+def _is_due(every: int, number: int, count: int) -> bool:
+    """True at every so many steps of a phase and at its last; never if `every` is 0. A function of the place alone."""
+    return every > 0 and ((number + 1) % every == 0 or number + 1 == count)

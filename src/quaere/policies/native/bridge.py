@@ -22,9 +22,10 @@ from quaere.errors import BadInput, ModelMissing
 from quaere.policies.catalogue import ModelPath
 from quaere.policies.native.attention import Pass
 from quaere.policies.native.kinds import Kind
-from quaere.policies.native.lora import merge_adapters, round_weights
+from quaere.policies.native.lora import merge_adapters
 from quaere.policies.native.merging import merge
 from quaere.policies.native.products import use_int8
+from quaere.policies.native.rounding import round_weights
 from quaere.policies.native.varlen import VARLEN, Packing, varlen_attention
 
 ATTENTION = "quaere_packed"
@@ -45,7 +46,8 @@ def load_model(model: str | ModelPath, device: str, dtype: str, *, packed: bool 
     """A causal LM of transformers that attends through a `Pass`, ready for inference; or a plain one to train.
 
     With dtype "int8" its weights are float32, and a CPU decodes with them as bytes (`products`). Adapters are added in
-    float32, and only their sum is rounded; with `as_base` it is one to train an adapter on (`lora`).
+    float32; with `as_base` it is one to train an adapter on (`lora`). To bfloat16, weights are rounded as they are on
+    their way from a learner to its sampler (`rounding`).
     """
     found = ModelPath(name=model, path=model) if isinstance(model, str) else model
     path = found.path
@@ -57,10 +59,11 @@ def load_model(model: str | ModelPath, device: str, dtype: str, *, packed: bool 
     from transformers.modeling_utils import AttentionInterface
 
     AttentionInterface.register(ATTENTION, _packed_attention)
+    kept: Any = {"int8": torch.float32, "bfloat16": "auto"}.get(dtype) or getattr(torch, dtype)  # auto: as stored
     try:
         loaded = AutoModelForCausalLM.from_pretrained(
             path,
-            dtype=torch.float32 if dtype == "int8" or found.adapters else getattr(torch, dtype),
+            dtype=torch.float32 if found.adapters else kept,
             attn_implementation=ATTENTION if packed else "sdpa",
             low_cpu_mem_usage=True,
         )
@@ -68,10 +71,10 @@ def load_model(model: str | ModelPath, device: str, dtype: str, *, packed: bool 
         raise ModelMissing(f"cannot load a causal language model from {path}: {_first_line(error)}") from error
     if found.adapters:
         loaded = merge_adapters(loaded, found.adapters, stored_dtype(path), as_base=as_base)
-        if dtype != "int8":
-            loaded = round_weights(loaded, getattr(torch, dtype))
     if dtype == "int8":
         use_int8(loaded)
+    else:
+        round_weights(loaded, getattr(torch, dtype), device)
     return loaded.to(device).eval()
 
 

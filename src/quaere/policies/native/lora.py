@@ -11,6 +11,7 @@ import torch
 
 from quaere.errors import BadInput, ExtraMissing
 from quaere.policies.adapters import WEIGHTS
+from quaere.policies.native.rounding import round_weights
 
 
 def merge_adapters(model: Any, folders: Sequence[str], stored: torch.dtype, *, as_base: bool = False) -> Any:
@@ -25,13 +26,6 @@ def merge_adapters(model: Any, folders: Sequence[str], stored: torch.dtype, *, a
         if as_base or number < len(folders):
             model = round_weights(round_weights(model, stored), torch.float32)
     return model.requires_grad_(True).eval()  # as a model that was loaded is
-
-
-def round_weights(model: Any, dtype: torch.dtype) -> Any:
-    """The model with its weights in another dtype, changed in place: the one place where merged weights are rounded."""
-    for weight in model.parameters():
-        weight.data = weight.data.to(dtype)  # not `model.to`: rotary frequencies stay in float32
-    return model
 
 
 def _merge(model: Any, folder: str) -> Any:

@@ -25,6 +25,7 @@ from quaere.training.measures import measure_episodes
 from quaere.training.phases.attempting import attempt_jobs, group_attempts, solver_reward
 from quaere.training.phases.proposing import Proposed, best_samples
 from quaere.training.trainingrun import Step
+from quaere.training.update_seen import measure_update
 
 
 class Stage:
@@ -109,6 +110,8 @@ def learn(
         make_sample(episode, value, weigh(episode) if weigh else None)
         for episode, value in zip(episodes, values, strict=True)
     ]
+    if step.measures_update:
+        step.metrics |= measure_update(step.learner, samples)
     if any(values):
         step.metrics |= step.learner.step(samples)
 

@@ -1,0 +1,80 @@
+"""How much of what a learner has changed since the run began its sampler has: 1 if the sampler is the learner's policy.
+
+    measure_update(learner, samples) -> {"sampler/update_seen": 0.99, "sampler/update_size": 0.21, ...}
+
+Of the same model tokens there are three log-probs: the learner's, those of the model the run began with (the start),
+and the sampler's, which come with the samples. `update_seen` is the slope, through the origin, of sampler - start on
+learner - start. A mismatch between two engines is noise around that line; a sampler that lost part of the change lies
+below it.
+
+Two things bend the slope a little. Learner and start are computed by the same engine, whose own noise s pulls the slope
+towards 1/2 where the change is not larger than s: by s**2 over the mean square of learner - start. `update_noise` is at
+least that, if the sampler's engine is about as noisy, and an alarm allows for it. And the tokens were drawn from the
+sampler, so they are those its own noise favours; that is of the order s**2, against a change of the order s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from quaere.rollout.samples import Sample
+
+if TYPE_CHECKING:  # it would load torch
+    from quaere.training.learner import Learner
+
+MIN_TOKENS = 2000
+
+
+def measure_update(learner: Learner, samples: Sequence[Sample]) -> dict[str, float]:
+    """The slope over the first samples with 2,000 model tokens, or over all; nothing where the start is not at hand.
+
+    To be called before the learner takes its step: samples come from a sampler with the weights before it.
+    """
+    chosen = _choose(samples)
+    if not (chosen and learner.has_reference):
+        return {}
+    sampler = [
+        logprob for sample in chosen for logprob, flag in zip(sample.logprobs, sample.loss_mask, strict=True) if flag
+    ]
+    return compare_update(_flat(learner.score_reference(chosen)), _flat(learner.score(chosen)), sampler)
+
+
+def compare_update(start: Sequence[float], learner: Sequence[float], sampler: Sequence[float]) -> dict[str, float]:
+    """Slope, size and noise of a change, from the log-probs of the same tokens.
+
+    `size` is the root mean square of learner - start. `noise` is the mean square of what the slope leaves unexplained,
+    over that of the change. Where the learner has changed nothing there is no slope, and what is not finite is not
+    measured.
+
+        compare_update([0.0, 0.0], [-1.0, 2.0], [-0.5, 1.0])
+        -> {"sampler/update_size": 1.58, "sampler/update_seen": 0.5, "sampler/update_noise": 0.0}
+    """
+    changes = [new - old for new, old in zip(learner, start, strict=True)]
+    seen = [new - old for new, old in zip(sampler, start, strict=True)]
+    if not all(map(math.isfinite, (*changes, *seen))):
+        return {}  # the step will stop, and say why
+    total = math.fsum(change * change for change in changes)
+    measured = {"sampler/update_size": math.sqrt(total / len(changes))}
+    if not total:
+        return measured
+    slope = math.fsum(a * b for a, b in zip(changes, seen, strict=True)) / total
+    unexplained = math.fsum((b - slope * a) ** 2 for a, b in zip(changes, seen, strict=True))
+    return measured | {"sampler/update_seen": slope, "sampler/update_noise": unexplained / total}
+
+
+def _choose(samples: Sequence[Sample]) -> list[Sample]:
+    chosen: list[Sample] = []
+    num_tokens = 0
+    for sample in samples:
+        if num_tokens >= MIN_TOKENS:
+            break
+        if any(sample.loss_mask):
+            chosen.append(sample)
+            num_tokens += sum(sample.loss_mask)
+    return chosen
+
+
+def _flat(rows: Sequence[Sequence[float]]) -> list[float]:
+    return [value for row in rows for value in row]
