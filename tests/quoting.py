@@ -8,6 +8,7 @@ something.
 """
 
 import functools
+import re
 
 import village
 from quaere.chat.closedbook import ClosedBook
@@ -67,23 +68,34 @@ def solver_lesson(draw, number):
     return ToolCallSolver(style="brief", evidence=True), task, [THINK + SEARCH.format(BRIDGES[number]), ending]
 
 
-def proposer_lesson(draw, number, passages):
+def strangers(number):
+    """Who had nothing to do with this bridge."""
+    return [name for name in PEOPLE if name not in (builder(number), payer(number))]
+
+
+def write_proposal(number, hops, asked, answer, span):
     """One hop: asks about the document's bridge. Two: about the one it leads to, after a search for it."""
+    about = number if hops == 1 else next_bridge(number)
+    quoted = f"<evidence>{span}</evidence>" if span else ""
+    ending = f"{THINK}<question>{ASKED.format(asked, BRIDGES[about])}</question>{quoted}<answer>{answer}</answer>"
+    return [ending] if hops == 1 else [THINK + SEARCH.format(BRIDGES[about]), ending]
+
+
+def proposer_lesson(draw, number, passages):
+    """Asks about a bridge, and quotes what it takes for the answer; some are tricks."""
     hops = draw.choice([1, 2])
     about = number if hops == 1 else next_bridge(number)
     asked, told, trick = draw.choice([*DEEDS]), draw.choice([*DEEDS]), draw.random()
     answer = doer(told, about)
     span = DEEDS[told].format(answer)
     if trick < 0.15:  # made up
-        answer = draw.choice([name for name in PEOPLE if name not in (builder(about), payer(about))])
+        answer = draw.choice(strangers(about))
         span = DEEDS[told].format(answer)
     elif trick < 0.25:
         span = ""
     elif trick < 0.4:  # gives itself away
         answer = "bridge"
-    quoted = f"<evidence>{span}</evidence>" if span else ""
-    ending = f"{THINK}<question>{ASKED.format(asked, BRIDGES[about])}</question>{quoted}<answer>{answer}</answer>"
-    turns = [ending] if hops == 1 else [THINK + SEARCH.format(BRIDGES[about]), ending]
+    turns = write_proposal(number, hops, asked, answer, span)
     kind = draw.choice(["", *QUESTION_TYPES])
     task = ProposeTask(f"p{number}", passages[BRIDGES[number]], hops, kind)
     return ToolCallProposer(style="brief", evidence=True), task, turns
@@ -111,3 +123,52 @@ def build(folder, num_rounds=20, num_times=8):
     index = village.write_index(folder, PASSAGE)
     model = village.save_taught(folder / "model", tokenizer(), index, draw_lessons, LIMITS, num_rounds, num_times)
     return index, model
+
+
+# ---------------------------------------------------------------------------------------------------------- dictation
+
+KINDS = ("sound", "made up", "given away", "unfinished", "its own")
+
+
+def kind_of(proposal_id):
+    """What is dictated of a proposal, by the number its id ends with: "i0p-000006" is made up, so is "i0g-000002.1"."""
+    return KINDS[int(re.search(r"\d+$", proposal_id)[0]) % len(KINDS)]
+
+
+def dictate(job):
+    """Of five proposals four, and everything that is asked about a sound one; the rest the model writes itself.
+
+    A sound question is answered right with its evidence and wrong without. Of three attempts one is right, one quotes
+    the wrong sentence and one none: so it is neither too easy nor too hard.
+    """
+    kind = kind_of(job.task.id if isinstance(job.task, SolveTask) else job.episode_id)
+    if isinstance(job.task, ProposeTask):
+        return dictate_proposal(job.task, kind)
+    if kind != "sound":
+        return None
+    (right,) = job.task.question.answers
+    wrong = next(name for name in PEOPLE if name != right)
+    if isinstance(job.protocol, ClosedBook):
+        return [f"<answer>{right if job.protocol.span else wrong}</answer>"]
+    bridge = next(name for name in BRIDGES if name in job.task.question.text)
+    told = [(right, DEEDS["built"]), (wrong, DEEDS["paid for"]), (wrong, "")][int(job.episode_id[-1])]
+    answer, span = told[0], told[1].format(told[0])
+    quoted = f"<evidence>{span}</evidence>" if span else ""
+    return [THINK + SEARCH.format(bridge), f"{THINK}{quoted}<answer>{answer}</answer>"]
+
+
+def dictate_proposal(task, kind):
+    """A proposal of this kind; what is made up asks what the sound one asks."""
+    number, hops = BRIDGES.index(task.document.doc_id), task.hops
+    about = number if hops == 1 else next_bridge(number)
+    span = DEEDS["built"].format(builder(about))
+    if kind == "sound":
+        return write_proposal(number, hops, "built", builder(about), span)
+    if kind == "made up":
+        stranger = strangers(about)[0]
+        return write_proposal(number, hops, "built", stranger, DEEDS["built"].format(stranger))
+    if kind == "given away":
+        return write_proposal(number, hops, "paid for", "bridge", span)
+    if kind == "unfinished":
+        return [THINK + SEARCH.format(BRIDGES[about])] * LIMITS["max_turns"]
+    return None
