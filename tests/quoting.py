@@ -127,48 +127,45 @@ def build(folder, num_rounds=20, num_times=8):
 
 # ---------------------------------------------------------------------------------------------------------- dictation
 
-KINDS = ("sound", "made up", "given away", "unfinished", "its own")
+KINDS = ("sound", "made up", "given away", "mistaken", "unfinished", "its own")
 
 
 def kind_of(proposal_id):
-    """What is dictated of a proposal, by the number its id ends with: "i0p-000006" is made up, so is "i0g-000002.1"."""
-    return KINDS[int(re.search(r"\d+$", proposal_id)[0]) % len(KINDS)]
+    """What is dictated of a proposal, by the numbers in its id: "i0p-000007" is made up, and so is "i0g-000002.5"."""
+    return KINDS[sum(map(int, re.findall(r"\d+", proposal_id.partition("-")[2]))) % len(KINDS)]
 
 
 def dictate(job):
-    """Of five proposals four, and everything that is asked about a sound one; the rest the model writes itself.
+    """Of six proposals five, and all that is asked about the sound one; the rest the model writes itself.
 
     A sound question is answered right with its evidence and wrong without. Of three attempts one is right, one quotes
     the wrong sentence and one none: so it is neither too easy nor too hard.
     """
-    kind = kind_of(job.task.id if isinstance(job.task, SolveTask) else job.episode_id)
     if isinstance(job.task, ProposeTask):
-        return dictate_proposal(job.task, kind)
-    if kind != "sound":
+        return dictate_proposal(job)
+    if kind_of(job.task.id) != "sound":
         return None
     (right,) = job.task.question.answers
     wrong = next(name for name in PEOPLE if name != right)
     if isinstance(job.protocol, ClosedBook):
         return [f"<answer>{right if job.protocol.span else wrong}</answer>"]
     bridge = next(name for name in BRIDGES if name in job.task.question.text)
-    told = [(right, DEEDS["built"]), (wrong, DEEDS["paid for"]), (wrong, "")][int(job.episode_id[-1])]
-    answer, span = told[0], told[1].format(told[0])
-    quoted = f"<evidence>{span}</evidence>" if span else ""
+    answer, sentence = [(right, DEEDS["built"]), (wrong, DEEDS["paid for"]), (wrong, "")][int(job.episode_id[-1])]
+    quoted = f"<evidence>{sentence.format(answer)}</evidence>" if sentence else ""
     return [THINK + SEARCH.format(bridge), f"{THINK}{quoted}<answer>{answer}</answer>"]
 
 
-def dictate_proposal(task, kind):
-    """A proposal of this kind; what is made up asks what the sound one asks."""
-    number, hops = BRIDGES.index(task.document.doc_id), task.hops
+def dictate_proposal(job):
+    """A proposal of the kind its id says; who answers it and who verifies it does so by itself."""
+    if not isinstance(job.task, ProposeTask):
+        return None
+    number, hops = BRIDGES.index(job.task.document.doc_id), job.task.hops
     about = number if hops == 1 else next_bridge(number)
-    span = DEEDS["built"].format(builder(about))
-    if kind == "sound":
-        return write_proposal(number, hops, "built", builder(about), span)
-    if kind == "made up":
-        stranger = strangers(about)[0]
-        return write_proposal(number, hops, "built", stranger, DEEDS["built"].format(stranger))
-    if kind == "given away":
-        return write_proposal(number, hops, "paid for", "bridge", span)
-    if kind == "unfinished":
-        return [THINK + SEARCH.format(BRIDGES[about])] * LIMITS["max_turns"]
-    return None
+    sentence, (stranger, *_) = DEEDS["built"], strangers(about)
+    return {
+        "sound": write_proposal(number, hops, "built", builder(about), sentence.format(builder(about))),
+        "made up": write_proposal(number, hops, "built", stranger, sentence.format(stranger)),
+        "given away": write_proposal(number, hops, "paid for", "bridge", sentence.format(builder(about))),
+        "mistaken": write_proposal(number, hops, "paid for", builder(about), sentence.format(builder(about))),
+        "unfinished": [THINK + SEARCH.format(BRIDGES[about])] * LIMITS["max_turns"],
+    }.get(kind_of(job.episode_id))
