@@ -8,6 +8,7 @@ something.
 """
 
 import functools
+import re
 
 import village
 from quaere.chat.closedbook import ClosedBook
@@ -69,23 +70,34 @@ def solver_lesson(draw, number):
     return ToolCallSolver(style="brief", evidence=True), task, [THINK + SEARCH.format(BRIDGES[number]), ending]
 
 
-def proposer_lesson(draw, number, passages):
+def strangers(number):
+    """Who had nothing to do with this bridge."""
+    return [name for name in PEOPLE if name not in (builder(number), payer(number))]
+
+
+def write_proposal(number, hops, asked, answer, span):
     """One hop: asks about the document's bridge. Two: about the one it leads to, after a search for it."""
+    about = number if hops == 1 else next_bridge(number)
+    quoted = f"<evidence>{span}</evidence>" if span else ""
+    ending = f"{THINK}<question>{ASKED.format(asked, BRIDGES[about])}</question>{quoted}<answer>{answer}</answer>"
+    return [ending] if hops == 1 else [THINK + SEARCH.format(BRIDGES[about]), ending]
+
+
+def proposer_lesson(draw, number, passages):
+    """Asks about a bridge, and quotes what it takes for the answer; some are tricks."""
     hops = draw.choice([1, 2])
     about = number if hops == 1 else next_bridge(number)
     asked, told, trick = draw.choice([*DEEDS]), draw.choice([*DEEDS]), draw.random()
     answer = doer(told, about)
     span = DEEDS[told].format(answer)
     if trick < 0.15:  # made up
-        answer = draw.choice([name for name in PEOPLE if name not in (builder(about), payer(about))])
+        answer = draw.choice(strangers(about))
         span = DEEDS[told].format(answer)
     elif trick < 0.25:
         span = ""
     elif trick < 0.4:  # gives itself away
         answer = "bridge"
-    quoted = f"<evidence>{span}</evidence>" if span else ""
-    ending = f"{THINK}<question>{ASKED.format(asked, BRIDGES[about])}</question>{quoted}<answer>{answer}</answer>"
-    turns = [ending] if hops == 1 else [THINK + SEARCH.format(BRIDGES[about]), ending]
+    turns = write_proposal(number, hops, asked, answer, span)
     kind = draw.choice(["", *QUESTION_TYPES])
     task = ProposeTask(f"p{number}", passages[BRIDGES[number]], hops, kind)
     return ToolCallProposer(style="brief", evidence=True), task, turns
@@ -113,3 +125,49 @@ def build(folder, num_rounds=20, num_times=8):
     index = village.write_index(folder, PASSAGE)
     model = village.save_taught(folder / "model", tokenizer(), index, draw_lessons, LIMITS, num_rounds, num_times)
     return index, model
+
+
+# ---------------------------------------------------------------------------------------------------------- dictation
+
+KINDS = ("sound", "made up", "given away", "mistaken", "unfinished", "its own")
+
+
+def kind_of(proposal_id):
+    """What is dictated of a proposal, by the numbers in its id: "i0p-000007" is made up, and so is "i0g-000002.5"."""
+    return KINDS[sum(map(int, re.findall(r"\d+", proposal_id.partition("-")[2]))) % len(KINDS)]
+
+
+def dictate(job):
+    """Of six proposals five, and all that is asked about the sound one; the rest the model writes itself.
+
+    A sound question is answered right with its evidence and wrong without. Of three attempts one is right, one quotes
+    the wrong sentence and one none: so it is neither too easy nor too hard.
+    """
+    if isinstance(job.task, ProposeTask):
+        return dictate_proposal(job)
+    if kind_of(job.task.id) != "sound":
+        return None
+    (right,) = job.task.question.answers
+    wrong = next(name for name in PEOPLE if name != right)
+    if isinstance(job.protocol, ClosedBook):
+        return [f"<answer>{right if job.protocol.span else wrong}</answer>"]
+    bridge = next(name for name in BRIDGES if name in job.task.question.text)
+    answer, sentence = [(right, DEEDS["built"]), (wrong, DEEDS["paid for"]), (wrong, "")][int(job.episode_id[-1])]
+    quoted = f"<evidence>{sentence.format(answer)}</evidence>" if sentence else ""
+    return [THINK + SEARCH.format(bridge), f"{THINK}{quoted}<answer>{answer}</answer>"]
+
+
+def dictate_proposal(job):
+    """A proposal of the kind its id says; who answers it and who verifies it does so by itself."""
+    if not isinstance(job.task, ProposeTask):
+        return None
+    number, hops = BRIDGES.index(job.task.document.doc_id), job.task.hops
+    about = number if hops == 1 else next_bridge(number)
+    sentence, (stranger, *_) = DEEDS["built"], strangers(about)
+    return {
+        "sound": write_proposal(number, hops, "built", builder(about), sentence.format(builder(about))),
+        "made up": write_proposal(number, hops, "built", stranger, sentence.format(stranger)),
+        "given away": write_proposal(number, hops, "paid for", "bridge", sentence.format(builder(about))),
+        "mistaken": write_proposal(number, hops, "paid for", builder(about), sentence.format(builder(about))),
+        "unfinished": [THINK + SEARCH.format(BRIDGES[about])] * LIMITS["max_turns"],
+    }.get(kind_of(job.episode_id))

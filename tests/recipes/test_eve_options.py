@@ -9,6 +9,8 @@ import pytest
 from msgspec import structs
 
 import evaluated
+import quoting
+from dictating import dictating
 from loopback import serve_chat
 from quaere.errors import SamplingFailed
 from quaere.recipes.eve.rewards import pay_cited_answer
@@ -23,8 +25,9 @@ TWO_STEPS = {"solver.steps": 0, "generation.candidates": 1, "generation.attempts
 
 @pytest.fixture(scope="module")
 def two_steps(quoting_paths, tmp_path_factory):
-    """Two proposer steps as the paper has them."""
-    return run_eve(tmp_path_factory.mktemp("plain") / "run", make_quoting(quoting_paths, **TWO_STEPS))[0]
+    """Two proposer steps as the paper has them, with proposals of every kind: see `quoting.dictate`."""
+    with dictating(quoting.dictate):
+        return run_eve(tmp_path_factory.mktemp("plain") / "run", make_quoting(quoting_paths, **TWO_STEPS))[0]
 
 
 @pytest.fixture
@@ -32,9 +35,10 @@ def ablate(quoting_paths, tmp_path):
     """The same with some values changed."""
     numbers = iter(range(9))
 
-    def run(*assignments, **changes):
+    def run(*assignments, script=quoting.dictate, **changes):
         config = make_quoting(quoting_paths, *assignments, **{**TWO_STEPS, **changes})
-        return run_eve(tmp_path / f"run-{next(numbers)}", config)[0]
+        with dictating(script):
+            return run_eve(tmp_path / f"run-{next(numbers)}", config)[0]
 
     return run
 
@@ -132,8 +136,9 @@ def given_away(run):
 
 
 def test_an_answer_inside_the_question(ablate):
-    many = {"proposer.steps": 1, "proposer.batch": 32}  # few questions are of this kind
-    refused, tried = ablate(**many), ablate("proposer.reward.invalid_rule=algorithm", **many)
+    refused, tried = (
+        ablate(f"proposer.reward.invalid_rule={rule}", "proposer.steps=1") for rule in ("text", "algorithm")
+    )
     assert same_episodes(refused, tried)
     assert set(given_away(refused)) == {0}
     assert set(given_away(tried)) == {3}
@@ -197,8 +202,11 @@ def count_different(run):
 
 
 def test_a_cold_verifier_says_the_same_every_time(ablate):
-    assert count_different(ablate("verifier.temperature=0")) == {1}
-    assert max(count_different(ablate("verifier.temperature=3"))) > 1
+    cold, hot = (
+        ablate(f"verifier.temperature={temperature}", script=quoting.dictate_proposal) for temperature in (0, 3)
+    )
+    assert count_different(cold) == {1}
+    assert max(count_different(hot)) > 1
 
 
 def test_a_teacher_forced_verifier(ablate, two_steps):
