@@ -5,6 +5,7 @@ quaere warmup eve --also drzero --model smollm2-135m --out warm
 quaere warmup evalact --also evalrar --also search-r1 --model smollm2-135m --out warm
 quaere warmup score --model smollm2-135m --out warm --lessons 5,2,3
 quaere warmup drzero --model smollm2-135m --lora-rank 16 --adapter --dtype bfloat16 --out warm
+quaere warmup drzero --model smollm2-135m --index docs-index --out warm
 quaere warmup drzero --model smollm2-135m --out warm --teacher openai:qwen3-32b@http://localhost:8001/v1
 """
 
@@ -15,6 +16,8 @@ import asyncio
 import json
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +79,22 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     shown.add_argument("--style", choices=["full", "brief"], default="full", help="of the prompts (default: full)")
     shown.add_argument("--world-seed", type=int, default=1, metavar="N", help="which world (default: 1)")
     shown.add_argument("--articles", type=int, default=500, metavar="N", help="size of the world (default: 500)")
+    own = parser.add_argument_group("lessons out of your own documents")
+    own.add_argument(
+        "--index",
+        type=Path,
+        metavar="DIR",
+        help="after the form, learn from the model's own right answers to questions about these documents",
+    )
+    own.add_argument(
+        "--questions",
+        type=Path,
+        metavar="FILE",
+        help="checked questions; written there first if there is no such file (default: OUT-questions.jsonl)",
+    )
+    own.add_argument("--drafts", type=int, default=6000, metavar="N", help="facts to ask about (default: 6000)")
+    own.add_argument("--attempts", type=int, default=4, metavar="N", help="at each question (default: 4)")
+    own.add_argument("--max-rows", type=int, default=32, metavar="N", help="episodes at once (default: 32)")
     limits = parser.add_argument_group("limits of an episode")
     turns = f"turns (default: {MAX_TURNS}, in evalact {EVALUATED_MAX_TURNS}, in score {REPORT_MAX_TURNS})"
     per_turn = f"per turn (default: {TURN_TOKENS}, in score {REPORT_TURN_TOKENS})"
@@ -104,7 +123,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="of the result (default: the model's; of an adapter's tensors float32)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, base_model="")
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -134,7 +153,7 @@ def run(args: argparse.Namespace) -> None:
     refuse_few_turns(plan, _limits(args), _turn_limits(args))
     check_target(args.out, args.force)
     with _open_display(args.json) as display:
-        manifest = _warm_up(args, display)
+        manifest = _warm_up_on_documents(args, display) if args.index else _warm_up(args, display)
     if args.json:
         print(json.dumps({"event": "done", **msgspec.to_builtins(manifest)}), flush=True)
         return
@@ -145,7 +164,9 @@ def run(args: argparse.Namespace) -> None:
 
 def _check_numbers(args: argparse.Namespace) -> None:
     positive = ("epochs", "batch", "max_turns", "topk", "turn_tokens", "sequence_tokens", "tool_response_tokens")
-    check_positive(args, (*positive, "micro_tokens"))
+    check_positive(args, (*positive, "micro_tokens", "drafts", "attempts", "max_rows"))
+    if args.questions is not None and args.index is None:
+        raise BadInput("--questions goes with --index: they are about its documents", hint="--index DIR")
     if args.lora_rank < 0:
         raise BadInput(f"--lora-rank must be 0 or more, not {args.lora_rank}")
     if args.adapter and not args.lora_rank:
@@ -183,7 +204,25 @@ def _turn_limits(args: argparse.Namespace) -> dict[Dialect, int]:
     return {} if args.max_turns is not None else {"evalact": EVALUATED_MAX_TURNS, "score": REPORT_MAX_TURNS}
 
 
-def _warm_up(args: argparse.Namespace, display: _Display) -> Any:
+def _warm_up_on_documents(args: argparse.Namespace, display: _Display) -> Any:
+    """Questions by the model as it is, then the form of an episode where it was not taught, then its own lessons."""
+    from quaere.cli.warmup_documents import obtain_questions, play_documents, refuse_others, teach_form
+    from quaere.training.warmup.oracle import allow_turns
+
+    refuse_others(args)
+    questions = obtain_questions(args, display.note)
+    limits = partial(allow_turns, _limits(args), _turn_limits(args))
+
+    def play(taught: argparse.Namespace, renderer: Renderer) -> Demonstrations:
+        return play_documents(taught, questions, renderer, limits=limits, note=display.note)
+
+    with teach_form(args, lambda form: _warm_up(form, display)) as taught:
+        return _warm_up(taught, display, partial(play, taught))
+
+
+def _warm_up(
+    args: argparse.Namespace, display: _Display, play: Callable[[Renderer], Demonstrations] | None = None
+) -> Any:
     from transformers import AutoTokenizer
 
     from quaere.chat.rendering import Renderer
@@ -192,7 +231,7 @@ def _warm_up(args: argparse.Namespace, display: _Display) -> Any:
 
     found = resolve_model(args.model, report=display.note)
     renderer = Renderer(AutoTokenizer.from_pretrained(found.tokenizer))
-    played = _play(args, renderer, display)
+    played = play(renderer) if play else _play(args, renderer, display)
     model, taught = _teach(args, found, played.episodes, display)
     manifest = _describe(args, played, taught)
     if args.adapter:
@@ -298,9 +337,9 @@ def _describe(args: argparse.Namespace, played: Demonstrations, taught: Taught) 
     dialects = (args.recipe, *args.also)
     return WarmupManifest(
         recipe=args.recipe,
-        data="teacher" if args.teacher else "oracle",
+        data="documents" if args.index else "teacher" if args.teacher else "oracle",
         teacher=args.teacher or "",
-        base_model=args.model,
+        base_model=args.base_model or args.model,
         roles=args.roles or tuple(role for role in ROLES if any(role in roles_of(name) for name in dialects)),
         style=args.style,
         hop_ratio=args.hops,

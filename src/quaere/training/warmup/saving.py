@@ -23,7 +23,7 @@ class WarmupManifest(Struct, frozen=True):
     """
 
     recipe: str
-    data: Literal["oracle", "teacher"]
+    data: Literal["oracle", "teacher", "documents"]
     teacher: str  # the endpoint's name, "" for the oracle
     base_model: str
     roles: tuple[str, ...]

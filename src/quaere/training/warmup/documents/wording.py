@@ -36,6 +36,7 @@ class OneLine:
     tools: tuple[ToolSchema, ...] = ()
     stop: tuple[str, ...] = ("\n",)
     marks: tuple[str, ...] = ()
+    turns_per_search = 1
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self.messages = list(messages)
@@ -54,7 +55,13 @@ class OneLine:
         return Answer(line) if line else Malformed("nothing was written")
 
     def reply(
-        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn] = ()
+        self,
+        action: Action,
+        results: Sequence[SearchResult],
+        failure: Failure | None,
+        earlier: Sequence[Turn] = (),
+        *,
+        final: bool = False,
     ) -> Message:
         """Ask again, where the limits leave a turn for it."""
         return Message("user", ("Write one line.",))
