@@ -160,7 +160,9 @@ def _resolve_adapter(name: str, above: tuple[Path, ...], *, pull: bool, report: 
             continue
         return ModelPath(name, found.path, (*found.adapters, str(folder)))
     which = f"its base model {names[0]} cannot be found" if names else "it does not say on which model"
-    raise ModelMissing(f"{folder} is an adapter, and {which}", hint=f"name its base: --model {folder}@BASE")
+    raise ModelMissing(
+        f"{folder} is an adapter, and {which}", hint=f"--model {folder}@BASE, with the folder or name of its base model"
+    )
 
 
 def lasting_name(name: str) -> str:
