@@ -14,6 +14,7 @@ from quaere.errors import SamplingFailed
 from quaere.recipes.eve.rewards import pay_cited_answer
 from quaere.records import Candidate, Proposal
 from quaere.rewards.formatting import contains
+from quaere.training.phases.proposing import read_proposal
 from quaere.training.solvers import open_solver
 from quoting import BRIDGES, count_tokens, doer
 from village_runs import about, make_quoting, proposals, run_eve
@@ -131,9 +132,18 @@ def given_away(run):
     ]
 
 
-def test_an_answer_inside_the_question(ablate):
-    many = {"proposer.steps": 1, "proposer.batch": 32}  # few questions are of this kind
-    refused, tried = ablate(**many), ablate("proposer.reward.invalid_rule=algorithm", **many)
+def test_an_answer_inside_the_question(ablate, monkeypatch):
+    """Whatever the proposer asks, its answer is put into the question: nothing depends on what it was taught."""
+
+    def leaking(episode, **rules):
+        if isinstance(episode.outcome, Proposal):
+            told = structs.replace(episode.outcome, question=f"Is it {episode.outcome.answer}?")
+            episode = structs.replace(episode, outcome=told)
+        return read_proposal(episode, **rules)
+
+    monkeypatch.setattr("quaere.recipes.drzero.config.read_proposal", leaking)
+    one = {"proposer.steps": 1}
+    refused, tried = ablate(**one), ablate("proposer.reward.invalid_rule=algorithm", **one)
     assert same_episodes(refused, tried)
     assert set(given_away(refused)) == {0}
     assert set(given_away(tried)) == {3}
