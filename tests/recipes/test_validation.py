@@ -100,7 +100,7 @@ def check_gone_on_with(told):
     assert solver[8] == solver[10] == solver[6]
     assert len({solver[step] for step in (3, 6, 7)}) == 3
     assert proposer[7] == proposer[1] != proposer[8]
-    assert any("goes on with its weights of step 6, the best by validation: exact match 0.500" in n for n in told.notes)
+    assert any("best weights by validation are those of step 6: exact match 0.500" in note for note in told.notes)
 
 
 def test_the_next_iteration_goes_on_with_the_best_weights(straight):
@@ -133,6 +133,12 @@ def test_what_a_person_sees_of_it(paths, tmp_path, monkeypatch, capsys):
         main(["export", str(folder), "--out", str(tmp_path / "none"), "--checkpoint", "first"])
     assert caught.value.code == 2
     assert "'first' is neither a step nor best nor last" in capsys.readouterr().err
+    # Deleted by hand, the best is missed, and does not stop the run.
+    shutil.rmtree(folder / "checkpoints" / "step-000006")
+    told = run_drzero(folder, make_config(paths, **{**LOOP, "iterations": 1}))[1]
+    assert "the best checkpoint, of step 6, is gone: the solver keeps its last weights" in told.notes
+    assert main(["export", str(folder), "--out", str(tmp_path / "gone")]) == 2
+    assert "--checkpoint last" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------- asked for real

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct, structs
 
-from quaere.errors import BadInput, TrainingStopped
+from quaere.errors import TrainingStopped
 from quaere.records import Candidate, Episode
 from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
@@ -209,12 +209,14 @@ class TrainingRun:
         if not is_end or best is None or best.role != role or best.step == self._position:
             return
         found = next((found for found in find_checkpoints(self._root) if found.step == best.step), None)
-        if found is None:
-            raise BadInput(f"the best checkpoint, of step {best.step}, is gone from {self._root}")
+        if found is None:  # only a person deletes it
+            self.reporter.note(f"the best checkpoint, of step {best.step}, is gone: the {role} keeps its last weights")
+            self._best = None
+            return
         verify_checkpoint(found)
         self.actors.load_role(found.path, role)
         self.reporter.note(
-            f"the {role} goes on with its weights of step {best.step}, the best by validation: exact match "
+            f"the {role}'s best weights by validation are those of step {best.step}: exact match "
             f"{best.exact_match:.3f} (standard error {best.standard_error:.3f}, {best.num_questions} questions)"
         )
 
