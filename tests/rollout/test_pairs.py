@@ -106,11 +106,11 @@ class Scoring(ToolCallSolver):
     def read(self, text, earlier=()):
         return Evaluate("so", 8.0) if '"evaluate"' in text else super().read(text, earlier)
 
-    def reply(self, action, results, failure, earlier=()):
+    def reply(self, action, results, failure, earlier=(), *, final=False):
         return (
             Message("user", ("Go on.",))
             if isinstance(action, Evaluate)
-            else super().reply(action, results, failure, earlier)
+            else super().reply(action, results, failure, earlier, final=final)
         )
 
 
