@@ -182,7 +182,7 @@ def test_a_file_with_anything_wrong_in_it_adds_nothing(quaere, folder, rows, sai
         ("two add docs.csv", "neither .jsonl nor .parquet"),
         ("two add broken.parquet", "broken.parquet is not Parquet"),
         ("asked add mine.jsonl", "run asked is of kind ask: it has no solver"),
-        ("two --kept add mine.jsonl", "filters are for the list and for export"),
+        ("two --kept add mine.jsonl", "filters are for the list, export and quality"),
     ],
 )
 def test_what_cannot_be_added_is_said_in_a_line(quaere, folder, line, said):

@@ -40,6 +40,8 @@ def test_it_tells_every_step_as_json(place, tmp_path, capsys):
 def test_a_run_can_be_seen_asked_and_exported(place, run_path, capsys, tmp_path):
     assert main(["runs", "show", str(run_path)]) == 0
     assert "candidates" in capsys.readouterr().out
+    assert main(["curriculum", str(run_path), "quality", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["num"] == len(Run.open(run_path).candidates(kept=True))
     out = tmp_path / "solver"
     assert main(["export", str(run_path), "--role", "solver", "--merge", "--out", str(out)]) == 0
     assert main(["ask", "Who built Halm?", "--model", str(out), "--index", place[1][1], "--runs", str(tmp_path)]) == 0
