@@ -6,6 +6,7 @@ quaere warmup evalact --also evalrar --also search-r1 --model smollm2-135m --out
 quaere warmup score --model smollm2-135m --out warm --lessons 5,2,3
 quaere warmup drzero --model smollm2-135m --lora-rank 16 --adapter --dtype bfloat16 --out warm
 quaere warmup drzero --model smollm2-135m --index docs-index --out warm
+quaere warmup eve --model warm --index docs-index --questions checked.jsonl --roles proposer --out warmer
 quaere warmup drzero --model smollm2-135m --out warm --teacher openai:qwen3-32b@http://localhost:8001/v1
 """
 
@@ -83,7 +84,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--index",
         type=Path,
         metavar="DIR",
-        help="after the form, learn from the model's own right answers to questions about these documents",
+        help="after the form, learn from questions about these documents: a solver from its own right answers, a "
+        "proposer from how they are arrived at",
     )
     own.add_argument(
         "--questions",
