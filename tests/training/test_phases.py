@@ -151,6 +151,16 @@ def test_each_reason_to_drop_a_question():
     assert judge_attempts(0, 0) == "unfinished"
 
 
+def test_the_year_of_a_date_is_accepted_where_it_is_asked_for():
+    for question, answers in (
+        ("In which year was it built?", ("4 May 1702", "1702")),
+        ("When was it built?", ("4 May 1702",)),
+    ):
+        proposed = read_proposal(episode(question, "4 May 1702"))
+        candidate = make_candidate(proposed, step=1, iteration=0, reason="")
+        assert proposed.question.answers == candidate.answers == as_questions([candidate])[0].answers == answers
+
+
 def test_a_question_is_kept_by_the_rules_it_was_scored_by():
     """`invalid_rule` and `containment` decide about a leaked answer, in the reward and in the curriculum alike."""
     leak = episode("Did Orsolya Venn build it?")

@@ -23,7 +23,7 @@ from quaere.training.phases.calibrating import judge_searches
 from quaere.training.solvers import open_solver
 from quaere.training.warmup.demonstration import demonstrate, judge, open_protocol
 from quaere.training.warmup.dialects import DIALECTS, needed_turns, roles_of
-from quaere.training.warmup.lessons import Lesson, Portion, build_world, plan_lessons
+from quaere.training.warmup.lessons import Portion, build_world, plan_lessons
 from quaere.training.warmup.oracle import allow_turns, play_oracle, refuse_few_turns
 from quaere.training.warmup.turns import write_answer, write_evaluation, write_search
 from quaere.training.warmup.verdicts import Verdict, weigh_search
@@ -113,10 +113,6 @@ def enact(dialect, texts):
     return asyncio.run(played)
 
 
-def lesson(dialect):
-    return Lesson("q1", "solver", 1, None, None, dialect)
-
-
 @pytest.mark.parametrize("dialect", BY_HAND)
 def test_an_episode_by_hand(dialect):
     note = "Passage 1: Venn."
@@ -129,7 +125,7 @@ def test_an_episode_by_hand(dialect):
     if dialect == "evalact":
         actions.insert(1, Evaluate(note, 9.0))
     assert [turn.action for turn in episode.turns] == actions
-    assert judge(episode, lesson(dialect)) == ""
+    assert judge(episode, "solver", dialect) == ""
 
 
 def test_a_note_opens_a_search_too():
@@ -139,7 +135,7 @@ def test_a_note_opens_a_search_too():
 
 def test_what_breaks_the_gate_is_dropped_with_its_reason():
     def fault(dialect, texts):
-        return judge(enact(dialect, texts), lesson(dialect))
+        return judge(enact(dialect, texts), "solver", dialect)
 
     search, evaluation, answer = BY_HAND["evalact"]
     assert fault("evalact", [search, evaluation, "Well. " + answer]) == (

@@ -47,6 +47,7 @@ def run_checked(args: argparse.Namespace) -> None:
         return
     for line in summarise(written, args.out):
         print(line)
+    print(f"quaere warmup drzero --questions {args.out} --index {args.index} --model MODEL --out WARM")
     print(f"quaere evolve search-r1 --questions {args.out} --index {args.index} --model MODEL")
 
 

@@ -79,7 +79,7 @@ def render_item(item: Item, paid: Mapping[str, float], document: str, said: str,
     parts: list[RenderableType] = [
         Text(printable(candidate.id), "bold") + Text(printable(f"  {place}"), "dim"),
         _line("question", candidate.question or "none", "bold"),
-        _line("answer", candidate.answer or "none", "bold green"),
+        _line("answer", " or ".join(candidate.answers) or "none", "bold green"),
         _line("document", candidate.document_id or "none", ""),
         *_evidence_lines(item, document),
     ]
@@ -95,7 +95,7 @@ def render_item(item: Item, paid: Mapping[str, float], document: str, said: str,
         if numbers:
             parts.append(_line(label, ", ".join(f"{key} {value:.4g}" for key, value in numbers.items()), ""))
     parts += _decision_lines(item)
-    if not candidate.added:
+    if candidate.episode_id:
         parts.append(Text(printable(f"  quaere runs show {name} {candidate.episode_id}"), "dim"))
     return Group(*parts)
 
@@ -106,7 +106,7 @@ def render_item(item: Item, paid: Mapping[str, float], document: str, said: str,
 def _evidence_lines(item: Item, document: str) -> list[RenderableType]:
     candidate, evidence = item.candidate, item.candidate.evidence
     if evidence is None:
-        if candidate.added and candidate.span:
+        if not candidate.episode_id and candidate.span:
             return [_line("evidence", f"as it was given, not checked: {candidate.span}", "yellow")]
         told = f"found in nothing it was shown: {candidate.span}" if candidate.span else "none"
         return [_line("evidence", told, "yellow" if candidate.span else "dim")]

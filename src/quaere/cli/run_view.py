@@ -126,7 +126,8 @@ def render_candidates(candidates: Sequence[Candidate]) -> Table:
     table = plain_table("episode", "question", "answer", "hops", "right", "dropped", right=("hops", "right"))
     for candidate in candidates:
         right = f"{candidate.num_right}/{candidate.num_attempts}" if candidate.num_attempts else ""
-        words = (candidate.episode_id, trim(candidate.question, 80), trim(candidate.answer, 40), str(candidate.hops))
+        name = candidate.episode_id or candidate.id
+        words = (name, trim(candidate.question, 80), trim(candidate.answer, 40), str(candidate.hops))
         table.add_row(*cells(*words, right, candidate.reason))
     return table
 

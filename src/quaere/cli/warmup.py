@@ -6,6 +6,7 @@ quaere warmup evalact --also evalrar --also search-r1 --model smollm2-135m --out
 quaere warmup score --model smollm2-135m --out warm --lessons 5,2,3
 quaere warmup drzero --model smollm2-135m --lora-rank 16 --adapter --dtype bfloat16 --out warm
 quaere warmup drzero --model smollm2-135m --index docs-index --out warm
+quaere warmup eve --model warm --index docs-index --questions checked.jsonl --roles proposer --out warmer
 quaere warmup drzero --model smollm2-135m --out warm --teacher openai:qwen3-32b@http://localhost:8001/v1
 """
 
@@ -14,7 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -22,18 +22,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quaere.cli.bounds import check_positive
+from quaere.cli.warmup_view import open_display
 from quaere.errors import BadInput
 from quaere.training.warmup.dialects import DIALECTS, ROLES, Dialect, cites, roles_of
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from quaere.chat.rendering import Renderer
+    from quaere.cli.warmup_view import Display
     from quaere.policies.catalogue import ModelPath
     from quaere.records import Episode
     from quaere.rollout.episode import Limits
     from quaere.training.warmup.demonstration import Demonstrations
-    from quaere.training.warmup.teaching import Taught, TeachingStep
+    from quaere.training.warmup.teaching import Taught
 
 FULL_RATE, LORA_RATE = 1e-4, 3e-4
 MAX_TURNS = 5
@@ -84,7 +84,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--index",
         type=Path,
         metavar="DIR",
-        help="after the form, learn from the model's own right answers to questions about these documents",
+        help="after the form, learn from questions about these documents: a solver from its own right answers, a "
+        "proposer from how they are arrived at",
     )
     own.add_argument(
         "--questions",
@@ -152,7 +153,7 @@ def run(args: argparse.Namespace) -> None:
     plan = plan_lessons(args.roles, args.episodes, args.hops, (args.recipe, *args.also), args.lessons)
     refuse_few_turns(plan, _limits(args), _turn_limits(args))
     check_target(args.out, args.force)
-    with _open_display(args.json) as display:
+    with open_display(args.json) as display:
         manifest = _warm_up_on_documents(args, display) if args.index else _warm_up(args, display)
     if args.json:
         print(json.dumps({"event": "done", **msgspec.to_builtins(manifest)}), flush=True)
@@ -204,7 +205,7 @@ def _turn_limits(args: argparse.Namespace) -> dict[Dialect, int]:
     return {} if args.max_turns is not None else {"evalact": EVALUATED_MAX_TURNS, "score": REPORT_MAX_TURNS}
 
 
-def _warm_up_on_documents(args: argparse.Namespace, display: _Display) -> Any:
+def _warm_up_on_documents(args: argparse.Namespace, display: Display) -> Any:
     """Questions by the model as it is, then the form of an episode where it was not taught, then its own lessons."""
     from quaere.cli.warmup_documents import obtain_questions, play_documents, refuse_others, teach_form
     from quaere.training.warmup.oracle import allow_turns
@@ -221,7 +222,7 @@ def _warm_up_on_documents(args: argparse.Namespace, display: _Display) -> Any:
 
 
 def _warm_up(
-    args: argparse.Namespace, display: _Display, play: Callable[[Renderer], Demonstrations] | None = None
+    args: argparse.Namespace, display: Display, play: Callable[[Renderer], Demonstrations] | None = None
 ) -> Any:
     from transformers import AutoTokenizer
 
@@ -242,7 +243,7 @@ def _warm_up(
     return manifest
 
 
-def _play(args: argparse.Namespace, renderer: Renderer, display: _Display) -> Demonstrations:
+def _play(args: argparse.Namespace, renderer: Renderer, display: Display) -> Demonstrations:
     """Play in a world that is made for this and gone afterwards."""
     from quaere.training.warmup.lessons import build_world
     from quaere.training.warmup.oracle import play_oracle
@@ -290,9 +291,7 @@ async def _play_teacher(teacher: str, world: Any, index: Any, renderer: Renderer
         await policy.stop()
 
 
-def _teach(
-    args: argparse.Namespace, found: ModelPath, episodes: list[Episode], display: _Display
-) -> tuple[Any, Taught]:
+def _teach(args: argparse.Namespace, found: ModelPath, episodes: list[Episode], display: Display) -> tuple[Any, Taught]:
     """The model after learning: with --adapter as it is, else as a plain one in the dtype it is to be saved in."""
     import torch
 
@@ -361,88 +360,3 @@ def _describe(args: argparse.Namespace, played: Demonstrations, taught: Taught) 
         evidence=any(cites(dialect) for dialect in dialects),
         lesson_ratio=args.lessons if "score" in dialects else (),
     )
-
-
-# ------------------------------------------------------------------------------------------------------------ display
-
-
-def _open_display(as_json: bool) -> _Display:
-    if as_json:
-        return _JsonDisplay()
-    return _LiveDisplay() if sys.stderr.isatty() else _Display()
-
-
-class _Display:
-    """How far it is, as plain lines on stderr."""
-
-    def __init__(self) -> None:
-        self._taken_s: list[float] = []
-
-    def __enter__(self) -> _Display:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """There will be nothing more to tell."""
-
-    def note(self, line: str) -> None:
-        """Something worth a line happened."""
-        print(line, file=sys.stderr, flush=True)
-
-    def played(self, num_all: int) -> None:
-        """One more episode is there; it takes seconds, so plain lines say nothing of it."""
-
-    def step(self, step: TeachingStep) -> None:
-        """A step was taken."""
-        from quaere.cli.progress import format_duration
-
-        self._taken_s.append(step.num_tokens / step.tokens_per_s)
-        left_s = sum(self._taken_s) / len(self._taken_s) * (step.num_steps - step.step)
-        left = f" · about {format_duration(left_s)} left" if left_s else ""
-        self.note(f"step {step.step}/{step.num_steps} · loss {step.loss:.3f} · {step.tokens_per_s:.0f} tok/s{left}")
-
-
-class _JsonDisplay(_Display):
-    """The same as lines of JSON on stdout: {"event": "step", "step": 3, "loss": 1.62, ...}."""
-
-    def note(self, line: str) -> None:
-        print(json.dumps({"event": "note", "line": line}), flush=True)
-
-    def step(self, step: TeachingStep) -> None:
-        from msgspec import structs
-
-        print(json.dumps({"event": "step", **structs.asdict(step)}), flush=True)
-
-
-class _LiveDisplay(_Display):
-    """Bars on a terminal; notes scroll by above them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._progress = Progress(*columns, console=Console(stderr=True, highlight=False))
-        self._bars: dict[str, Any] = {}
-
-    def __enter__(self) -> _Display:
-        self._progress.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._progress.stop()
-
-    def note(self, line: str) -> None:
-        self._progress.console.print(line, style="dim", markup=False)
-
-    def played(self, num_all: int) -> None:
-        self._advance("playing", num_all, "playing")
-
-    def step(self, step: TeachingStep) -> None:
-        figures = f"loss {step.loss:.3f}, {step.tokens_per_s:.0f} tok/s"
-        self._advance("teaching", step.num_steps, f"teaching ({figures})")
-
-    def _advance(self, name: str, total: int, description: str) -> None:
-        if name not in self._bars:
-            self._bars[name] = self._progress.add_task(name, total=total)
-        self._progress.update(self._bars[name], advance=1, description=description)

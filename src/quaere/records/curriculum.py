@@ -34,7 +34,8 @@ class Support(Struct, frozen=True):
 class Candidate(Struct, frozen=True):
     """A question a proposer wrote for the solver to learn from, and why it was kept (`reason=""`) or dropped.
 
-    One that a person added was written in no episode (`episode_id=""`) and is kept. `num_attempts` is 0 where the
+    One that a person added was written in no episode (`episode_id=""`) and is kept; nor was one that the run was given
+    to begin with, which has the score "given". `aliases` are accepted beside the answer. `num_attempts` is 0 where the
     solver was not asked to try it. An episode that a failed search kept from its end is "unfinished": nothing can be
     said of its question. Where a proposer gives evidence, `span` is what it wrote, `evidence` where that stands in a
     text it was shown (None if nowhere), `support` what the verifier found, and `refusals` are the guards it did not
@@ -63,6 +64,12 @@ class Candidate(Struct, frozen=True):
     refusals: tuple[str, ...] = ()
     cluster: int = -1
     question_type: str = ""
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """Every accepted answer; none where none was written."""
+        return (self.answer, *self.aliases) if self.answer else ()
 
     @property
     def gold_span(self) -> str:
@@ -77,4 +84,9 @@ class Candidate(Struct, frozen=True):
     @property
     def added(self) -> bool:
         """Did a person add it, rather than a proposer write it?"""
-        return not self.episode_id
+        return not self.episode_id and not self.given
+
+    @property
+    def given(self) -> bool:
+        """Was the run given it to begin with, rather than write it?"""
+        return bool(self.scores.get("given"))

@@ -132,7 +132,7 @@ def _item_row(item: Item, run_id: str, score_names: Sequence[str]) -> dict[str, 
     return {
         **{name: getattr(candidate, name) for name in COLUMNS if hasattr(candidate, name)},
         "run": run_id,
-        "answers": [candidate.answer] if candidate.answer else [],
+        "answers": list(candidate.answers),
         "evidence": [msgspec.structs.asdict(candidate.evidence)] if candidate.evidence else [],
         "evidence_state": item.evidence_state,
         "p_with": support.chance_with if support else None,
@@ -160,7 +160,7 @@ _VERL_COLUMNS = {
 
 
 def _verl_row(candidate: Candidate, protocol: Protocol, run_id: str, number: int) -> dict[str, Any]:
-    question = Question(candidate.id, candidate.question, (candidate.answer,), candidate.hops)
+    question = Question(candidate.id, candidate.question, candidate.answers, candidate.hops)
     return {
         "data_source": "quaere",
         "prompt": [as_chat(message) for message in protocol.opening(SolveTask(question))],
@@ -248,7 +248,7 @@ def read_question_rows(path: Path) -> list[QuestionRow]:
     return _read_rows(path, QuestionRow, QUESTION_SHAPE)
 
 
-QUESTION_SHAPE = 'each row needs a "question" and an "answer" (or "answers", of which the first is taken)'
+QUESTION_SHAPE = 'each row needs a "question" and an "answer" (or "answers")'
 
 
 def _read_rows(path: Path, kind: type[_Row], shape: str) -> list[_Row]:

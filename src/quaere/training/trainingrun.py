@@ -136,7 +136,7 @@ class TrainingRun:
         self.reporter = reporter
         self.num_steps = num_steps
         self.seed = seed
-        self._read_document = read_document  # evidence is checked against it before it is stored
+        self.read_document = read_document  # evidence is checked against it before it is stored
         self._settings = checkpoints
         self._health = health
         self._watch = Watch(health)
@@ -242,7 +242,7 @@ class TrainingRun:
         self.store.add_episodes(step.episodes, step.measured, step=step.step, phase=step.phase)
         played, scores = [episode for episode, _ in step.validation], [scores for _, scores in step.validation]
         self.store.add_episodes(played, scores, step=step.step, phase="validation")
-        self.store.add_candidates(step.candidates, read_document=self._read_document)
+        self.store.add_candidates(step.candidates, read_document=self.read_document)
         self.store.log_metrics(step.step, step.metrics)
         if role:
             self.actors.weights_changed(role)

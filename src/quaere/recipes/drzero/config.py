@@ -101,9 +101,9 @@ class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
     `questions` are written about each document, and each is the best by its format of `samples`. One of more than
     `max_words` words is dropped (0: none is). `candidates=0` writes as many as the proposer's phase did. With
     `proposer.steps=0` and some number of candidates, the untrained proposer writes them: the baseline a trained one has
-    to beat.
+    to beat. `given` is a file or run whose questions the first iteration's curriculum begins with.
 
-        GenerationConfig(candidates=512, batch=256, attempts=5)
+        GenerationConfig(candidates=512, batch=256, attempts=5, given="checked.jsonl")
     """
 
     candidates: int = 0
@@ -112,6 +112,7 @@ class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
     samples: int = 1
     max_words: int = 50
     attempts: int = 0
+    given: str = ""
 
 
 class DrZeroConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -245,4 +246,10 @@ def check_config(config: DrZeroConfig) -> None:
             "proposer.advantage=grpo compares questions about one document: set proposer.questions=2 or more"
         )
     if solver.steps and not proposer.steps and not generation.candidates:
-        raise BadInput("proposer.steps=0 leaves the solver no questions: set generation.candidates=256 or so")
+        if not generation.given:
+            raise BadInput("proposer.steps=0 leaves the solver no questions: set generation.candidates=256 or so")
+        if config.iterations > 1:
+            raise BadInput(
+                "generation.given is for the first iteration, and proposer.steps=0 leaves the others no questions: "
+                "set iterations=1, or generation.candidates=256 or so"
+            )

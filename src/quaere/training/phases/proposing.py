@@ -9,6 +9,7 @@ from msgspec import Struct
 from quaere.chat.protocol import Protocol
 from quaere.chat.tags import find_blocks
 from quaere.records import Episode, Proposal, ProposeTask, Question, Search
+from quaere.rewards.dates import year_aliases
 from quaere.rewards.formatting import Containment, FormatRule, FormatScore, InvalidRule, format_score
 from quaere.rollout.many import Job
 
@@ -102,7 +103,8 @@ def read_proposal(
     )
     # What was written after a search had failed is not held against anybody, nor is anybody asked to answer it.
     is_worth_trying = score.valid and not episode.search_failed
-    question = Question(episode.id, outcome.question, (outcome.answer,), task.hops) if is_worth_trying else None
+    accepted = (outcome.answer, *year_aliases(outcome.question, outcome.answer))
+    question = Question(episode.id, outcome.question, accepted, task.hops) if is_worth_trying else None
     return Proposed(episode, score, question)
 
 

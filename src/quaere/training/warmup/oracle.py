@@ -263,7 +263,7 @@ def _attempt(lesson: Lesson, world: World, style: PromptStyle, seed: int) -> Att
     protocol = open_protocol(lesson.role, style, lesson.dialect)
 
     def find_fault(episode: Episode) -> str:
-        return judge(episode, lesson) or _find_flaw(episode, lesson)
+        return find_flaw(episode, lesson.role, lesson.dialect)
 
     return Attempt(lesson.id, lesson.task, _script(lesson, world, seed), protocol, find_fault)
 
@@ -301,11 +301,17 @@ def _script(lesson: Lesson, world: World, seed: int) -> _Solver | _Proposer:
     return _Solver(lesson, world, dice) if lesson.role == "solver" else _Proposer(lesson, world, dice)
 
 
-def _find_flaw(episode: Episode, lesson: Lesson) -> str:
-    """A demonstration should earn full marks, not only pass."""
-    if lesson.role == "proposer":
+def find_flaw(episode: Episode, role: Role, dialect: Dialect) -> str:
+    """Why a demonstration should be dropped; "" if it checks out and earns full marks.
+
+    find_flaw(episode, "proposer", "drzero") == "the answer is long"
+    """
+    fault = judge(episode, role, dialect)
+    if fault:
+        return fault
+    if role == "proposer":
         return "" if read_proposal(episode).score.total == 1.0 else "the answer is long"
-    noted = not note_tag(lesson.dialect) or pay_noted(episode)["reward/note"] > 0
+    noted = not note_tag(dialect) or pay_noted(episode)["reward/note"] > 0
     return "" if noted else "no note holds the answer"
 
 

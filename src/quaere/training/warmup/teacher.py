@@ -102,7 +102,7 @@ async def replay(
         episode_id=episode.id,
         name=episode.model,
     )
-    fault = judge(played, lesson)
+    fault = judge(played, lesson.role, lesson.dialect)
     if not fault and [turn.action for turn in played.turns] != [turn.action for turn in episode.turns]:
         fault = "a turn means something else where a policy's would have ended"
     return played, fault
