@@ -29,7 +29,7 @@ from quaere.training.warmup.dialects import (
     roles_of,
 )
 from quaere.worlds import GoldQuestion, World, generate_world, write_world
-from quaere.worlds.questions import MAX_HOPS, says
+from quaere.worlds.questions import MAX_FACTS, says
 from quaere.worlds.writing import CORPUS
 
 LESSON_RATIO = (5, 2, 3)  # of score's reports, rubrics and assessments
@@ -177,8 +177,8 @@ def plan_lessons(
     if num_episodes < len(dialects):
         of_each = " of each dialect" if len(dialects) > 1 else ""
         raise BadInput(f"there must be at least 1 episode{of_each}, not {num_episodes}")
-    if not 1 <= len(hop_ratio) <= MAX_HOPS or min(hop_ratio) < 0 or not sum(hop_ratio):
-        raise BadInput(f"hops are weights for 1 to {MAX_HOPS} hops, such as 4,3,2,1, not {list(hop_ratio)}")
+    if not 1 <= len(hop_ratio) <= MAX_FACTS or min(hop_ratio) < 0 or not sum(hop_ratio):
+        raise BadInput(f"hops are weights for 1 to {MAX_FACTS} hops, such as 4,3,2,1, not {list(hop_ratio)}")
     if len(lesson_ratio) != len(LESSON_KINDS) or min(lesson_ratio) < 0:
         raise BadInput(f"lessons are weights of {', '.join(LESSON_KINDS)}, such as 5,2,3, not {list(lesson_ratio)}")
     plan: list[Portion] = []
