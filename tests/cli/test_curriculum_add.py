@@ -12,7 +12,7 @@ from quaere.search.index import IndexSettings, build_index
 TEXT = "The Halm bridge stands at Halmgate. Orsolya Venn built it in 1702."
 SPAN = "Orsolya Venn built it in 1702."
 PLACE = Evidence("halm", 36, 66, SPAN)
-WRITTEN = ("id", "question", "answer", "hops", "document_id", "span", "evidence")
+WRITTEN = ("id", "question", "answer", "facts", "searches", "document_id", "span", "evidence")
 
 
 def candidate(id, **changes):
@@ -111,12 +111,18 @@ def test_ones_own_questions_need_words_and_nothing_else(quaere, folder):
     assert (second["answer"], second["hops"], second["iteration"]) == ("1702", 3, 1)
     assert second["aliases"] == ["in 1702"] and "answer: 1702 or in 1702" in quaere(f"two show {second['id']}")
     lines = quaere("two").splitlines()
-    assert lines[1].split()[:4] == [first["id"], "1", "0", "added"]
+    assert lines[1].split()[:3] == [first["id"], "1", "added"]
+    assert lines[2].split()[:4] == [second["id"], "1", "3", "added"]  # three facts: three searches
     assert "2 candidates, the solver learns from 2" in lines
     shown = quaere(f"two show {first['id']}")
-    assert "for iteration 1, 0 hops" in shown and "from mine.jsonl, row 1" in shown and "quaere runs show" not in shown
+    assert (
+        "for iteration 1, searches needed unknown" in shown
+        and "from mine.jsonl, row 1" in shown
+        and "quaere runs show" not in shown
+    )
     assert f"evidence: as it was given, not checked: {SPAN}" in shown
-    assert "from mine.jsonl, q7" in quaere(f"two show {second['id']}")
+    other = quaere(f"two show {second['id']}")
+    assert "from mine.jsonl, q7" in other and "for iteration 1, needs 3 searches" in other
 
 
 def test_evidence_stays_where_the_documents_have_it_and_is_mere_text_elsewhere(quaere, folder):

@@ -90,18 +90,30 @@ def listed(quaere, line=""):
 
 def test_the_list_says_why_and_how_sure(quaere):
     lines = quaere("").splitlines()
-    assert lines[0].split() == ["id", "it", "hops", "state", "verdict", "votes", "V", "evidence", "question"]
-    assert lines[1].rstrip().split(maxsplit=7) == [
+    assert lines[0].split() == [
+        "id",
+        "it",
+        "hops",
+        "searches",
+        "state",
+        "verdict",
+        "votes",
+        "V",
+        "evidence",
+        "question",
+    ]
+    assert lines[1].rstrip().split(maxsplit=8) == [
         "a",
         "0",
         "2",
+        "1",
         "kept",
         "2/5",
         "+0.60",
         "verbatim",
         "Who built the bridge of a?",
     ]
-    assert lines[2].split()[3:7] == ["never", "solved", "0/5", "+0.00"]
+    assert lines[2].split()[4:8] == ["never", "solved", "0/5", "+0.00"]
     assert "5 candidates, the solver learns from 2" in lines
 
 
@@ -114,6 +126,8 @@ def test_the_list_says_why_and_how_sure(quaere):
         ("--learned", "ac"),
         ("--reason refused", "e"),
         ("--hops 1", "b"),
+        ("--searches 1", "abcde"),
+        ("--searches 2", ""),
         ("--iteration 1", "c"),
         ("--verdict none", "abcde"),
         ("--verdict flagged", ""),

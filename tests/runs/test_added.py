@@ -42,7 +42,7 @@ def questions(candidates: list[Candidate]) -> list[str]:
 
 
 def test_what_is_added_comes_back_as_it_was(run: Run) -> None:
-    given = [named("Oss", hops=2, document_id="oss.md", span="Venn built it", origin="mine.jsonl, row 1")]
+    given = [named("Oss", facts=2, document_id="oss.md", span="Venn built it", origin="mine.jsonl, row 1")]
     given.append(named("Halm", iteration=1, evidence=SPAN))
     add_questions(run.path, given[:1])
     add_questions(run.path, given[1:])
@@ -83,11 +83,11 @@ def test_questions_are_added_together_or_not_at_all(run: Run) -> None:
     add_questions(run.path, [named("Oss")])
     for wrong in (
         [named("Keld"), named("Oss", iteration=1)],
-        [named("Keld"), named("Keld", hops=3)],
+        [named("Keld"), named("Keld", facts=3)],
         [named("Keld"), make_added(" ", "Venn")],
         [named("Keld"), make_added("Who built it?", "")],
         [named("Keld"), named("Halm", origin="\ud800")],
-        [named("Keld"), named("Halm", hops=1 << 70)],
+        [named("Keld"), named("Halm", facts=1 << 70)],
     ):
         with pytest.raises(BadInput):
             add_questions(run.path, wrong)

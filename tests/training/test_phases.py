@@ -118,10 +118,12 @@ def test_a_proposal_is_scored_by_what_was_really_found():
     assert (proposed.score.think, proposed.score.tool, proposed.score.answer) == (0.5, 1.0, 1.0)
     assert proposed.score.total == (1 + 0.5 + 1 + 1) / 4
     assert proposed.question.answers == ("Orsolya Venn",) and proposed.question.hops == 2
+    assert (proposed.question.facts, proposed.question.searches) == (1, 1)
     unfounded = read_proposal(episode(answer="Marta Oleen"))
     assert unfounded.score.answer == 0.0 and unfounded.question is not None
     three = read_proposal(episode(hops=3))
     assert three.score.tool == pytest.approx(2 / 3)
+    assert (three.question.facts, three.question.searches) == (2, 2)
 
 
 def test_a_plan_stands_at_the_beginning_and_says_something():

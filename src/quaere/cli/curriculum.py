@@ -24,7 +24,20 @@ if TYPE_CHECKING:
     from quaere.search.index import Index
 
 _TABLE_ROWS = 40
-_FILTERS = ("kept", "dropped", "added", "learned", "reason", "verdict", "hops", "iteration", "min", "max", "text")
+_FILTERS = (
+    "kept",
+    "dropped",
+    "added",
+    "learned",
+    "reason",
+    "verdict",
+    "hops",
+    "searches",
+    "iteration",
+    "min",
+    "max",
+    "text",
+)
 _KINDS = {"accept": "accepted", "reject": "rejected", "flag": "flagged"}
 _HELP = {
     "accept": "let the solver learn from them, also if they were dropped",
@@ -101,7 +114,8 @@ def _add_filters(parser: argparse.ArgumentParser, default: Any = None) -> None:
     add("--reason", choices=reasons, default=default, metavar="R", help=f"dropped as: {', '.join(reasons)}")
     kinds = [*get_args(VerdictKind), "none"]
     add("--verdict", choices=kinds, default=default, metavar="V", help=f"judged as: {', '.join(kinds)}")
-    add("--hops", type=int, default=default, metavar="H")
+    add("--hops", type=int, default=default, metavar="H", help="hops that were asked for; of added questions, facts")
+    add("--searches", type=int, default=default, metavar="N", help="searches a question needs: n hops need n - 1")
     add("--iteration", type=int, default=default, metavar="I", help="counted from 0")
     bounds = "votes, rate, p+, p-, value, or a score's name"
     add("--min", action="append", type=_bound, default=default, metavar="NAME=VALUE", help=f"at least; {bounds}")
@@ -313,6 +327,7 @@ def _read_filter(args: argparse.Namespace) -> ItemFilter:
         reason=args.reason,
         verdict=args.verdict,
         hops=args.hops,
+        searches=args.searches,
         iteration=args.iteration,
         text=args.text or "",
         least=dict(args.min or ()),

@@ -91,13 +91,13 @@ def _answer(row: QuestionRow) -> str:
 
 
 def _make(row: QuestionRow, question: str, answer: str, iteration: int | None, origin: str) -> Added:
-    # Question files have a span a hop, and the answer stands in the last; an export has one or none.
+    # Question files have a span a fact, and the answer stands in the last; an export has one or none.
     evidence = row.evidence[-1] if row.evidence else None
     return make_added(
         question,
         answer,
         iteration=iteration,
-        hops=int(row.hops or 0),
+        facts=row.num_facts,
         document_id=row.document_id or (evidence.doc_id if evidence else ""),
         span=row.span or "",
         evidence=evidence,

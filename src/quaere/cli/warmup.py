@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quaere.cli.bounds import check_positive
+from quaere.cli.warmup_ratios import add_ratios, read_ratios
 from quaere.cli.warmup_view import open_display
 from quaere.errors import BadInput
 from quaere.training.warmup.dialects import DIALECTS, ROLES, Dialect, cites, roles_of
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 FULL_RATE, LORA_RATE = 1e-4, 3e-4
 MAX_TURNS = 5
-EVALUATED_MAX_TURNS = 12  # evaluations are turns too: four hops, one search more than that, and their answer
+EVALUATED_MAX_TURNS = 12  # evaluations are turns too: four facts, one search more than that, and their answer
 TURN_TOKENS, SEQUENCE_TOKENS = 512, 4096
 REPORT_MAX_TURNS, REPORT_TURN_TOKENS, REPORT_SEQUENCE_TOKENS = 8, 1536, 8192  # of score: eight reports and their scores
 _ADAPTER = "warmup"
@@ -72,10 +73,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     shown.add_argument("--roles", metavar="LIST", help="solver, proposer, evaluator (default: all a recipe has)")
     shown.add_argument("--episodes", type=int, default=400, metavar="N", help="in all roles and recipes (default: 400)")
-    shown.add_argument("--hops", default="4,3,2,1", metavar="LIST", help="ratio of 1, 2, ... hops (default: 4,3,2,1)")
-    shown.add_argument(
-        "--lessons", default="5,2,3", metavar="LIST", help="of score: reports, rubrics, assessments (default: 5,2,3)"
-    )
+    add_ratios(shown)
     shown.add_argument("--style", choices=["full", "brief"], default="full", help="of the prompts (default: full)")
     shown.add_argument("--world-seed", type=int, default=1, metavar="N", help="which world (default: 1)")
     shown.add_argument("--articles", type=int, default=500, metavar="N", help="size of the world (default: 500)")
@@ -131,13 +129,6 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _weights(option: str, example: str, text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(weight) for weight in text.split(","))
-    except ValueError:
-        raise BadInput(f"{option} is a list of whole numbers such as {example}, not {text}") from None
-
-
 def run(args: argparse.Namespace) -> None:
     """Play, teach, save."""
     import msgspec
@@ -146,14 +137,18 @@ def run(args: argparse.Namespace) -> None:
     from quaere.training.warmup.oracle import refuse_few_turns
     from quaere.training.warmup.saving import check_target
 
-    args.roles, args.hops = None if args.roles is None else _names(args.roles), _weights("--hops", "4,3,2,1", args.hops)
-    args.lessons = _weights("--lessons", "5,2,3", args.lessons)
+    args.roles = None if args.roles is None else _names(args.roles)
+    notice = read_ratios(args)
     # What cannot be done is said before a model is loaded.
     _check_numbers(args)
-    plan = plan_lessons(args.roles, args.episodes, args.hops, (args.recipe, *args.also), args.lessons)
+    plan = plan_lessons(
+        args.roles, args.episodes, args.facts, (args.recipe, *args.also), args.lessons, args.proposer_hops
+    )
     refuse_few_turns(plan, _limits(args), _turn_limits(args))
     check_target(args.out, args.force)
     with open_display(args.json) as display:
+        if notice:
+            display.note(notice)
         manifest = _warm_up_on_documents(args, display) if args.index else _warm_up(args, display)
     if args.json:
         print(json.dumps({"event": "done", **msgspec.to_builtins(manifest)}), flush=True)
@@ -251,7 +246,8 @@ def _play(args: argparse.Namespace, renderer: Renderer, display: Display) -> Dem
     shared: dict[str, Any] = {
         "roles": args.roles,
         "num_episodes": args.episodes,
-        "hop_ratio": args.hops,
+        "fact_ratio": args.facts,
+        "hop_ratio": args.proposer_hops,
         "style": args.style,
         "dialects": (args.recipe, *args.also),
         "limits": _limits(args),
@@ -341,7 +337,7 @@ def _describe(args: argparse.Namespace, played: Demonstrations, taught: Taught) 
         base_model=args.base_model or args.model,
         roles=args.roles or tuple(role for role in ROLES if any(role in roles_of(name) for name in dialects)),
         style=args.style,
-        hop_ratio=args.hops,
+        hop_ratio=args.proposer_hops,
         world_family="warmup",
         world_seed=args.world_seed,
         num_articles=args.articles,
@@ -358,5 +354,6 @@ def _describe(args: argparse.Namespace, played: Demonstrations, taught: Taught) 
         loss_after=taught.loss_after,
         also=tuple(args.also),
         evidence=any(cites(dialect) for dialect in dialects),
+        fact_ratio=args.facts,
         lesson_ratio=args.lessons if "score" in dialects else (),
     )

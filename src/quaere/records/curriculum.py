@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from quaere.records.facts import Evidence
+from quaere.records.facts import Evidence, Question, searches_needed
 
 DropReason = Literal[
     "", "invalid", "leaked answer", "refused", "duplicate", "never solved", "always solved", "unfinished"
@@ -33,6 +33,8 @@ class Support(Struct, frozen=True):
 
 class Candidate(Struct, frozen=True):
     """A question a proposer wrote for the solver to learn from, and why it was kept (`reason=""`) or dropped.
+
+    `hops` are those that were asked for, in Dr. Zero's count; of a question that was added or given, the facts.
 
     One that a person added was written in no episode (`episode_id=""`) and is kept; nor was one that the run was given
     to begin with, which has the score "given". `aliases` are accepted beside the answer. `num_attempts` is 0 where the
@@ -75,6 +77,15 @@ class Candidate(Struct, frozen=True):
     def gold_span(self) -> str:
         """The span a solver's is compared with: the document's own text where there is one, else what was written."""
         return self.evidence.text if self.evidence else self.span
+
+    @property
+    def facts(self) -> int:
+        """How many facts the question combines; 0 if unknown. It needs as many searches."""
+        return searches_needed(self.hops) if self.episode_id else self.hops
+
+    def to_question(self) -> Question:
+        """As it is put to a solver."""
+        return Question(self.id, self.question, self.answers, self.hops, facts=self.facts, searches=self.facts)
 
     @property
     def kept(self) -> bool:

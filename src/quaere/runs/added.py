@@ -46,7 +46,7 @@ def make_added(
     answer: str,
     *,
     iteration: int | None = None,
-    hops: int = 0,
+    facts: int = 0,
     document_id: str = "",
     span: str = "",
     evidence: Evidence | None = None,
@@ -64,7 +64,7 @@ def make_added(
         iteration=EVERY_ITERATION if iteration is None else iteration,
         episode_id="",  # none has written it
         document_id=document_id,
-        hops=hops,
+        hops=facts,
         question=question,
         answer=answer,
         span=span,

@@ -101,7 +101,7 @@ def _make(
         iteration=step.iteration,
         episode_id="",  # none has written it
         document_id=told.doc_id if told else "",
-        hops=question.hops,
+        hops=question.facts or question.hops,
         question=question.text,
         answer=answer,
         aliases=tuple(aliases),

@@ -195,6 +195,12 @@ class TrainingRun:
             step.metrics |= measure_pace(step.metrics, time.perf_counter() - started)
             self._finish(step, role, count)
 
+    def phase_values(self, step: Step, name: str) -> list[float]:
+        """The values of a metric in the steps of this phase up to this one. From the store, which outlives a resume."""
+        first = step.step - step.number
+        stored = [metric.value for metric in self.store.metrics(name) if first <= metric.step < step.step]
+        return [*stored, step.metrics[name]] if name in step.metrics else stored
+
     def skip(self, count: int) -> None:
         """Pass over steps that have nothing to do."""
         self._cursor += count

@@ -23,7 +23,7 @@ from msgspec import Struct, field
 from quaere.chat.prompts import PromptStyle
 from quaere.errors import BadInput
 from quaere.objectives.advantages import DELTA, LoneGroup
-from quaere.records import Episode
+from quaere.records import Episode, searches_needed
 from quaere.rewards.difficulty import FORMAT_WEIGHT, DifficultyShape
 from quaere.rewards.formatting import Containment, FormatRule, InvalidRule
 from quaere.rollout.episode import Limits
@@ -64,7 +64,7 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
         RewardConfig(needed_searches=True).min_searches(3) == 2
         """
-        return max(1, hops - 1) if self.needed_searches else 0
+        return searches_needed(hops) if self.needed_searches else 0
 
     def read(self, episode: Episode) -> Proposed:
         """An episode of the proposer, its form scored by these rules."""

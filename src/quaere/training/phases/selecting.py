@@ -97,7 +97,7 @@ def measure_verdicts(kept: Sequence[Candidate], curriculum: Sequence[Candidate])
 
 def as_questions(curriculum: Sequence[Candidate]) -> list[Question]:
     """A curriculum as questions to be answered."""
-    return [Question(item.id, item.question, item.answers, item.hops) for item in curriculum]
+    return [item.to_question() for item in curriculum]
 
 
 def count_steps_with_questions(num_steps: int, num_questions: int, batch: int, max_draws: int) -> int:

@@ -85,7 +85,15 @@ class CheckedQuestion(Struct, frozen=True):
 
     def to_question(self) -> Question:
         """As it is put to a solver."""
-        return Question(self.id, self.question, self.answers, self.facts, self.evidence)
+        return Question(
+            self.id,
+            self.question,
+            self.answers,
+            self.hops,
+            self.evidence,
+            facts=self.facts,
+            searches=self.searches,
+        )
 
 
 class Written(Struct, frozen=True):
