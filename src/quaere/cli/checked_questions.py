@@ -29,7 +29,6 @@ def run_checked(args: argparse.Namespace) -> None:
         tries=args.tries,
         min_right=args.min_right,
         topk=args.topk,
-        single_share=args.single_share,
         temperature=args.temperature,
         seed=args.seed,
         concurrency=args.max_rows,
