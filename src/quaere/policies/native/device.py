@@ -58,7 +58,7 @@ def _bfloat16_wins() -> bool:
     import torch
 
     with warnings.catch_warnings():
-        # A CPU without instructions for bfloat16 warns with a stack trace of torch's own: it is slow, which is measured.
+        # A CPU without instructions for bfloat16 warns with a stack trace; that it is slow is measured here anyway.
         warnings.simplefilter("ignore")
         return _seconds_of_product(torch.bfloat16) < 0.8 * _seconds_of_product(torch.float32)
 
