@@ -172,3 +172,17 @@ def build(folder, num_rounds=40, num_times=8):
     index = write_index(folder)
     model = village.save_taught(folder / "model", tokenizer(), index, draw_lessons, LIMITS, num_rounds, num_times)
     return index, model, write_questions(folder / "questions.jsonl")
+
+
+def dictate(job):
+    """Rubrics that keep the rules, and without one a report that cites the record beside one that cites nothing.
+
+    What to write without a rubric the model was never taught: all of its reports may be alike. The rest is its own.
+    """
+    if isinstance(job.task, RubricTask):
+        offered = job.task.harness.pool[1:]
+        return [RUBRIC.format(offered[BRIDGES.index(job.task.questions[0]) % len(offered)].name)]
+    texts = [REPORT.format(1, WORDS[0]), UNCITED]
+    if not isinstance(job.task, ReportTask) or job.task.rubric or job.task.number >= len(texts):
+        return None
+    return [f"<search>{job.task.question.text}</search>", texts[job.task.number]]
