@@ -13,7 +13,7 @@ TESTS := $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 # ------------------------------------------------------------------------------------------------------- what to type
 
 DEMO_LIMITS := --max-turns 3 --topk 1 --turn-tokens 80 --sequence-tokens 640 --tool-response-tokens 160
-DEMO_EVAL := $(BIN)/quaere eval --questions $(DEMO)/world/questions.jsonl --hops 1 --limit 10 --runs $(DEMO)/runs
+DEMO_EVAL := $(BIN)/quaere eval --questions $(DEMO)/world/questions.jsonl --facts 1 --limit 10 --runs $(DEMO)/runs
 
 demo: setup model  ## the whole story on two cores: ask, warm up, evolve, ask again, compare
 	@rm -rf $(DEMO)
@@ -22,7 +22,7 @@ demo: setup model  ## the whole story on two cores: ask, warm up, evolve, ask ag
 	$(DEMO_EVAL) --name base --model smollm2-135m --closed-book --turn-tokens 32 --out $(DEMO)/base.json
 	$(DEMO_EVAL) --name 'base + search' --model smollm2-135m --index $(DEMO)/index --max-turns 3 --topk 1 \
 		--turn-tokens 64 --tool-response-tokens 160 --out $(DEMO)/search.json
-	$(BIN)/quaere warmup drzero --model smollm2-135m --style brief --hops 1 --episodes 48 --epochs 1 --batch 4 \
+	$(BIN)/quaere warmup drzero --model smollm2-135m --style brief --facts 1 --proposer-hops 1 --episodes 48 --epochs 1 --batch 4 \
 		--lora-rank 16 --learning-rate 2e-3 --micro-tokens 1024 $(DEMO_LIMITS) --out $(DEMO)/warm
 	$(DEMO_EVAL) --name 'warm-up only' --model $(DEMO)/warm --index $(DEMO)/index $(DEMO_LIMITS) --out $(DEMO)/warm.json
 	$(BIN)/quaere evolve drzero --preset demo --model $(DEMO)/warm --index $(DEMO)/index --out $(DEMO)/run

@@ -12,7 +12,7 @@ are paired, question by question, against the mean over the baseline's seeds. Be
 smallest difference that so many questions would show with a chance of 80 %: 2.8 times the standard error of the paired
 difference (`quaere.evaluation.intervals.smallest_difference`).
 
-`--where set=A,B` (or `hops=2,3`) adds a table of those questions alone. `--digits 5-f` keeps only the questions whose
+`--where set=A,B` (or `facts=2,3`) adds a table of those questions alone. `--digits 5-f` keeps only the questions whose
 sha256(id) begins with such a hex digit: a split that needs no list, e.g. 0-4 to choose by and 5-f to report.
 """
 
@@ -33,7 +33,7 @@ from quaere.evaluation.intervals import bootstrap_interval, paired_difference, s
 from quaere.evaluation.items import Item, read_items
 
 HEX = "0123456789abcdef"
-FIELDS = ("set", "hops")
+FIELDS = ("set", "facts")
 MEASURES = {"exact_match": "EM", "f1": "F1"}
 Key = tuple[str, str]
 Seed = dict[Key, Item]  # the results of one file, by question

@@ -4,7 +4,7 @@
     python benchmarks/world.py --articles 2000 --seeds 1 2
 
 Two tables per family. The first says what one search finds when the question itself is the query: the page of the first
-hop, the page that bears the answer, and the pages of all hops, each within the first three results. The second says
+fact, the page that bears the answer, and the pages of all facts, each within the first three results. The second says
 how many answers scripts get exactly right. The scripts see only the question and the pages, and know nothing of the
 generator; a world whose questions they could answer would not need a model.
 """
@@ -287,20 +287,20 @@ def measure(family: str, num_articles: int, seeds: Sequence[int], num_questions:
         library = Library(list(world.articles()))
         for question in world.questions(num_questions):
             pages = {page.id for page in library.search(question.text)}
-            found["page of the first hop"][question.hops].append(question.gold_ids[0] in pages)
-            found["page with the answer"][question.hops].append(question.gold_ids[-1] in pages)
-            found["pages of all hops"][question.hops].append(pages.issuperset(question.gold_ids))
+            found["page of the first fact"][question.facts].append(question.gold_ids[0] in pages)
+            found["page with the answer"][question.facts].append(question.gold_ids[-1] in pages)
+            found["pages of all facts"][question.facts].append(pages.issuperset(question.gold_ids))
             for name, script in SCRIPTS.items():
-                right[name][question.hops].append(is_right(script(library, question.text), question))
+                right[name][question.facts].append(is_right(script(library, question.text), question))
     return found, right
 
 
 def print_table(title: str, rows: Table) -> None:
-    hops = sorted(next(iter(rows.values())))
-    print(f"| {title} | " + " | ".join(f"{hop} hop{'s' * (hop > 1)}" for hop in hops) + " | all |")
-    print("|---|" + "--:|" * (len(hops) + 1))
-    for name, by_hops in rows.items():
-        columns = [by_hops[hop] for hop in hops]
+    facts = sorted(next(iter(rows.values())))
+    print(f"| {title} | " + " | ".join(f"{number} fact{'s' * (number > 1)}" for number in facts) + " | all |")
+    print("|---|" + "--:|" * (len(facts) + 1))
+    for name, by_facts in rows.items():
+        columns = [by_facts[number] for number in facts]
         columns.append([flag for column in columns for flag in column])
         print(f"| {name} | " + " | ".join(f"{100 * sum(flags) / len(flags):.1f} %" for flags in columns) + " |")
     print()

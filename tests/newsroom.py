@@ -111,29 +111,27 @@ def tokenizer():
     return village.make_tokenizer(lines, 4000)
 
 
-def rubric_lesson(draw, number):
-    """Any dimension that is offered."""
+def rubric_lessons(draw, number):
+    """Both dimensions of an offer, so that neither is preferred."""
     offer = draw.choice(OFFERS)
     task = RubricTask(f"rubric-{number}", (BRIDGES[number],), offer)
-    name = draw.choice([item.name for item in offer.pool[1:]])
-    return RubricChooser(offer, style="brief"), task, [RUBRIC.format(name)]
+    return [(RubricChooser(offer, style="brief"), task, [RUBRIC.format(item.name)]) for item in offer.pool[1:]]
 
 
-def write_report(draw, name):
+def write_report(draw, name, cited):
     if name == PLAIN:
         return UNCITED
-    return REPORT.format(draw.choice([1, 2]), WORDS[0] if name == SAME else draw.choice(WORDS))
+    return REPORT.format(cited, WORDS[0] if name == SAME else draw.choice(WORDS))
 
 
-def writer_lesson(draw, number):
+def writer_lesson(draw, number, name, cited):
     """Searches for the bridge, and writes as the rubric has it."""
-    name = draw.choice(NAMES)
     task = ReportTask(Question(f"q{number}", BRIDGES[number]), rubric(name))
-    return ReportWriter(style="brief"), task, [f"<search>{BRIDGES[number]}</search>", write_report(draw, name)]
+    return ReportWriter(style="brief"), task, [f"<search>{BRIDGES[number]}</search>", write_report(draw, name, cited)]
 
 
 def make_report(draw, number, name, passages):
-    text = write_report(draw, name).removeprefix("<answer>").removesuffix("</answer>")
+    text = write_report(draw, name, draw.choice([1, 2])).removeprefix("<answer>").removesuffix("</answer>")
     statements = split_statements(text)
     cited = {cited for statement in statements for cited in statement.citations}
     sources = tuple(Source(one, passages[f"{BRIDGES[number]}-{KINDS[one - 1]}"]) for one in cited)
@@ -158,16 +156,35 @@ def assess_lesson(draw, number, passages):
 
 
 def draw_lessons(draw, passages):
-    """Lessons in every act on every bridge."""
+    """Lessons in every act on every bridge.
+
+    Of what is up to chance each round has every case equally often, and what a rubric changes stands side by side in
+    it: coins would leave a preference, and the rubric unheeded by some models, which of them depending on rounding.
+    """
     lessons = []
-    for number in range(len(BRIDGES)):
-        lessons += [writer_lesson(draw, number), writer_lesson(draw, number), rubric_lesson(draw, number)]
+    for number in draw.sample(range(len(BRIDGES)), len(BRIDGES) // 2):
+        lessons += [writer_lesson(draw, number, name, cited) for name in NAMES for cited in (1, 2)]
+        lessons += rubric_lessons(draw, number)
         lessons += [assess_lesson(draw, number, passages) for _ in range(3)]
     return lessons
 
 
-def build(folder, num_rounds=40, num_times=5):
+def build(folder, num_rounds=40, num_times=8):
     """The index, a model that knows the format of every act, and questions: returns their paths."""
     index = write_index(folder)
     model = village.save_taught(folder / "model", tokenizer(), index, draw_lessons, LIMITS, num_rounds, num_times)
     return index, model, write_questions(folder / "questions.jsonl")
+
+
+def dictate(job):
+    """Rubrics that keep the rules, and without one a report that cites the record beside one that cites nothing.
+
+    What to write without a rubric the model was never taught: all of its reports may be alike. The rest is its own.
+    """
+    if isinstance(job.task, RubricTask):
+        offered = job.task.harness.pool[1:]
+        return [RUBRIC.format(offered[BRIDGES.index(job.task.questions[0]) % len(offered)].name)]
+    texts = [REPORT.format(1, WORDS[0]), UNCITED]
+    if not isinstance(job.task, ReportTask) or job.task.rubric or job.task.number >= len(texts):
+        return None
+    return [f"<search>{job.task.question.text}</search>", texts[job.task.number]]

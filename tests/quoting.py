@@ -8,7 +8,6 @@ something.
 """
 
 import functools
-import re
 
 import village
 from quaere.chat.closedbook import ClosedBook
@@ -133,8 +132,8 @@ KINDS = ("sound", "made up", "given away", "mistaken", "unfinished", "its own")
 
 
 def kind_of(proposal_id):
-    """What is dictated of a proposal, by the numbers in its id: "i0p-000007" is made up, and so is "i0g-000002.5"."""
-    return KINDS[sum(map(int, re.findall(r"\d+", proposal_id.partition("-")[2]))) % len(KINDS)]
+    """What is dictated of a proposal: "i0p-000007" is made up, and so is "i0g-000002.5"."""
+    return village.kind_of(proposal_id, KINDS)
 
 
 def dictate(job):

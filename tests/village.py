@@ -8,6 +8,7 @@ time: just what a proposer is paid for.
 import asyncio
 import json
 import random
+import re
 from functools import lru_cache
 
 import tiny
@@ -119,9 +120,14 @@ def proposer_lesson(draw, number, passages):
     about = number if hops == 1 else next_bridge(number)
     what = draw.choice(["built", "paid for"])
     answer = draw.choice([builder(about), payer(about)])
-    ending = f"{THINK}<question>Who {what} {BRIDGES[about]}?</question><answer>{answer}</answer>"
-    turns = [ending] if hops == 1 else [THINK + SEARCH.format(BRIDGES[about]), ending]
+    turns = write_proposal(about, hops, what, answer)
     return ToolCallProposer(style="brief"), ProposeTask(f"p{number}", passages[BRIDGES[number]], hops), turns
+
+
+def write_proposal(about, hops, what, answer):
+    """A question about this bridge, after a search for it if it is more than a hop away."""
+    ending = f"{THINK}<question>Who {what} {BRIDGES[about]}?</question><answer>{answer}</answer>"
+    return [ending] if hops == 1 else [THINK + SEARCH.format(BRIDGES[about]), ending]
 
 
 def draw_lessons(draw, passages):
@@ -171,3 +177,34 @@ def build(folder, num_steps=120):
     """The index, and a model that knows the format: returns their paths."""
     index = write_index(folder)
     return index, save_taught(folder / "model", tokenizer(), index, draw_lessons, LIMITS, num_steps)
+
+
+# ---------------------------------------------------------------------------------------------------------- dictation
+
+KINDS = ("solved once", "never solved", "given away", "unfinished")
+
+
+def kind_of(proposal_id, kinds=KINDS):
+    """What is dictated of a proposal, by the numbers in its id: "i0p-000005" is never solved, nor is "i0g-000002.3"."""
+    return kinds[sum(map(int, re.findall(r"\d+", proposal_id.partition("-")[2]))) % len(kinds)]
+
+
+def dictate(job):
+    """Every proposal about a document, and every attempt at one: no two ask the same, and not all earn the same."""
+    if isinstance(job.task, ProposeTask):
+        return dictate_proposal(job.task, kind_of(job.episode_id)) if job.task.document else None
+    (right,) = job.task.question.answers
+    wrong = next(name for name in PEOPLE if name != right)
+    is_right = kind_of(job.task.id) == "solved once" and job.episode_id.endswith("a0")
+    bridge = next(name for name in BRIDGES if name in job.task.question.text)
+    return [THINK + SEARCH.format(bridge), f"{THINK}<answer>{right if is_right else wrong}</answer>"]
+
+
+def dictate_proposal(task, kind):
+    """A question of this kind; those of one hop are about builders, others about payers."""
+    number = BRIDGES.index(task.document.doc_id)
+    about = number if task.hops == 1 else next_bridge(number)
+    what, answer = ("built", builder(about)) if task.hops == 1 else ("paid for", payer(about))
+    if kind == "unfinished":
+        return [THINK + SEARCH.format(BRIDGES[about])] * LIMITS["max_turns"]
+    return write_proposal(about, task.hops, what, BRIDGES[about] if kind == "given away" else answer)

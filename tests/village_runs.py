@@ -10,6 +10,7 @@ from quaere.recipes.eve.config import EveConfig
 from quaere.recipes.eve.recipe import train as train_eve
 from quaere.runs import Run
 from quaere.training.config import config_to_yaml, load_config
+from quaere.training.given import copy_given
 from village import LIMITS
 
 SMALL = {
@@ -80,7 +81,8 @@ def run_drzero(folder, config, told=None, train=train_drzero):
     """Start or go on; returns the run, open for reading, and what was reported."""
     told = told or Told()
     exists = folder.exists()
-    store = Run.open(folder, write=True) if exists else Run.create(folder, "evolve", {}, config=config_to_yaml(config))
+    kept = {} if exists else {"config": config_to_yaml(config), "files": copy_given(config.generation.given)}
+    store = Run.open(folder, write=True) if exists else Run.create(folder, "evolve", {}, **kept)
     with store:
         asyncio.run(train(config, store, told))
     return Run.open(folder), told

@@ -12,7 +12,7 @@ from quaere.search.index import IndexSettings, build_index
 TEXT = "The Halm bridge stands at Halmgate. Orsolya Venn built it in 1702."
 SPAN = "Orsolya Venn built it in 1702."
 PLACE = Evidence("halm", 36, 66, SPAN)
-WRITTEN = ("id", "question", "answer", "hops", "document_id", "span", "evidence")
+WRITTEN = ("id", "question", "answer", "facts", "searches", "document_id", "span", "evidence")
 
 
 def candidate(id, **changes):
@@ -105,20 +105,24 @@ def test_ones_own_questions_need_words_and_nothing_else(quaere, folder):
         {"question": "Who built it?", "answer": "Orsolya Venn", "span": SPAN},
         {"id": "q7", "question": "When?", "answers": ["1702", "in 1702"], "hops": 3, "other": [1]},
     )
-    assert json.loads(quaere("two add mine.jsonl --iteration 1 --json")) == {
-        "added": 2,
-        "with the first of several answers": 1,
-    }
+    assert json.loads(quaere("two add mine.jsonl --iteration 1 --json")) == {"added": 2}
     first, second = listed(quaere)
     assert (first["answer"], first["span"], first["evidence"], first["hops"]) == ("Orsolya Venn", SPAN, None, 0)
     assert (second["answer"], second["hops"], second["iteration"]) == ("1702", 3, 1)
+    assert second["aliases"] == ["in 1702"] and "answer: 1702 or in 1702" in quaere(f"two show {second['id']}")
     lines = quaere("two").splitlines()
-    assert lines[1].split()[:4] == [first["id"], "1", "0", "added"]
+    assert lines[1].split()[:3] == [first["id"], "1", "added"]
+    assert lines[2].split()[:4] == [second["id"], "1", "3", "added"]  # three facts: three searches
     assert "2 candidates, the solver learns from 2" in lines
     shown = quaere(f"two show {first['id']}")
-    assert "for iteration 1, 0 hops" in shown and "from mine.jsonl, row 1" in shown and "quaere runs show" not in shown
+    assert (
+        "for iteration 1, searches needed unknown" in shown
+        and "from mine.jsonl, row 1" in shown
+        and "quaere runs show" not in shown
+    )
     assert f"evidence: as it was given, not checked: {SPAN}" in shown
-    assert "from mine.jsonl, q7" in quaere(f"two show {second['id']}")
+    other = quaere(f"two show {second['id']}")
+    assert "from mine.jsonl, q7" in other and "for iteration 1, needs 3 searches" in other
 
 
 def test_evidence_stays_where_the_documents_have_it_and_is_mere_text_elsewhere(quaere, folder):
@@ -184,7 +188,7 @@ def test_a_file_with_anything_wrong_in_it_adds_nothing(quaere, folder, rows, sai
         ("two add docs.csv", "neither .jsonl nor .parquet"),
         ("two add broken.parquet", "broken.parquet is not Parquet"),
         ("asked add mine.jsonl", "run asked is of kind ask: it has no solver"),
-        ("two --kept add mine.jsonl", "filters are for the list and for export"),
+        ("two --kept add mine.jsonl", "filters are for the list, export and quality"),
     ],
 )
 def test_what_cannot_be_added_is_said_in_a_line(quaere, folder, line, said):

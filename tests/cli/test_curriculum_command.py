@@ -90,18 +90,30 @@ def listed(quaere, line=""):
 
 def test_the_list_says_why_and_how_sure(quaere):
     lines = quaere("").splitlines()
-    assert lines[0].split() == ["id", "it", "hops", "state", "verdict", "votes", "V", "evidence", "question"]
-    assert lines[1].rstrip().split(maxsplit=7) == [
+    assert lines[0].split() == [
+        "id",
+        "it",
+        "hops",
+        "searches",
+        "state",
+        "verdict",
+        "votes",
+        "V",
+        "evidence",
+        "question",
+    ]
+    assert lines[1].rstrip().split(maxsplit=8) == [
         "a",
         "0",
         "2",
+        "1",
         "kept",
         "2/5",
         "+0.60",
         "verbatim",
         "Who built the bridge of a?",
     ]
-    assert lines[2].split()[3:7] == ["never", "solved", "0/5", "+0.00"]
+    assert lines[2].split()[4:8] == ["never", "solved", "0/5", "+0.00"]
     assert "5 candidates, the solver learns from 2" in lines
 
 
@@ -114,6 +126,8 @@ def test_the_list_says_why_and_how_sure(quaere):
         ("--learned", "ac"),
         ("--reason refused", "e"),
         ("--hops 1", "b"),
+        ("--searches 1", "abcde"),
+        ("--searches 2", ""),
         ("--iteration 1", "c"),
         ("--verdict none", "abcde"),
         ("--verdict flagged", ""),
@@ -148,7 +162,7 @@ def test_nothing_in_a_question_acts_on_the_terminal(quaere):
     [
         ("show x", "run r has no candidate x"),
         ("--min vale=1", "no candidate of run r has a measure vale"),
-        ("--kept show a", "filters are for the list and for export"),
+        ("--kept show a", "filters are for the list, export and quality"),
         ("--limit 3 export a.jsonl", "--limit and --offset are for the list"),
         ("accept a d", "d cannot be accepted: it has no question"),
         ("reject a x", "run r has no candidate x"),
@@ -327,3 +341,31 @@ def test_without_pyarrow_it_says_what_to_install(quaere, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert "pip install 'quaere[parquet]'" in quaere("export all.parquet", code=2)
     assert list(folder.glob("*.parquet")) == []
+
+
+# -------------------------------------------------------------------------------------------------------------- quality
+
+
+def test_quality_of_a_run_counts_what_the_solver_learns_from(quaere, folder):
+    said = quaere("quality").splitlines()
+    assert said[0].startswith("2 questions, 0 proven: 0.000 [0.000, ")
+    assert [line.strip() for line in said[1:]] == ["1  names nothing", "1  is not one question"]
+    quaere("reject a")
+    assert json.loads(quaere("quality --json"))["faults"] == {"is not one question": 1}
+    assert "no question to look at" in quaere("quality --hops 1", code=2)
+
+
+def test_quality_of_a_file_needs_its_documents(made, folder, capsys):
+    rows = [
+        {"question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "gold_ids": ["halm"]},
+        {"question": "Who paid for the Halm bridge?", "answers": ["Marta Oleen"], "gold_ids": ["halm"]},
+    ]
+    (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = ["curriculum", "mine.jsonl", "quality"]
+    assert main([*asked, "--index", str(made / "index"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["num"], told["num_proven"], told["share"]["mean"]) == (2, 1, 0.5)
+    assert told["faults"] == {"no sentence holds its answer": 1}
+    for more, said in (([], "--index DIR"), (["--kept", "--index", str(made / "index")], "filters are for runs")):
+        assert main([*asked, *more]) == 2
+        assert said in capsys.readouterr().err

@@ -131,7 +131,8 @@ def test_results_are_compared_pair_by_pair(place, tmp_path, capsys):
     assert evaluate(place, "--run", "full", "--name", "ours", "--compare", str(tmp_path / "earlier.json")) == 0
     lines = " ".join(capsys.readouterr().out.split())
     assert "ours - earlier, over 3 shared questions: EM -66.7 [-100.0, +0.0]" in lines
-    assert "EM %, 1 hop" in lines and "EM %, 2 hops" in lines and "EM %, hops unknown" in lines
+    assert "EM %, 1 fact" in lines and "EM %, 2 facts" in lines and "EM %, facts unknown" in lines
+    assert " of 1.50 needed" in lines
     for row in told["questions"]:
         row["question"] += " (another wording)"
     (tmp_path / "earlier.json").write_text(json.dumps(told))
@@ -163,7 +164,7 @@ def test_results_of_every_question_go_beside_the_result_and_compare_like_it(plac
         "lora.json",
     ]
     items = read_items(tmp_path / "full.items.jsonl.gz")
-    assert [(item.id, item.set, item.hops) for item in items] == [("q1", "", 1), ("q2", "oss", 2), ("q3", "", 0)]
+    assert [(item.id, item.set, item.facts) for item in items] == [("q1", "", 1), ("q2", "oss", 2), ("q3", "", 0)]
     assert items == list(read_evaluation(tmp_path / "full.json").items)
     capsys.readouterr()
     told = []

@@ -40,6 +40,8 @@ def test_it_tells_every_step_as_json(place, tmp_path, capsys):
 def test_a_run_can_be_seen_asked_and_exported(place, run_path, capsys, tmp_path):
     assert main(["runs", "show", str(run_path)]) == 0
     assert "candidates" in capsys.readouterr().out
+    assert main(["curriculum", str(run_path), "quality", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["num"] == len(Run.open(run_path).candidates(kept=True))
     out = tmp_path / "solver"
     assert main(["export", str(run_path), "--role", "solver", "--merge", "--out", str(out)]) == 0
     assert main(["ask", "Who built Halm?", "--model", str(out), "--index", place[1][1], "--runs", str(tmp_path)]) == 0
@@ -58,6 +60,28 @@ def test_a_changed_config_is_refused_unless_forced(run_path, capsys):
     assert evolve("--resume", run_path, "--set", "solver.steps=3", "--force") == 0
     assert "solver 3/3" in capsys.readouterr().err
     assert "steps: 3" in (run_path / "config.yaml").read_text(encoding="utf-8")
+
+
+def test_a_run_keeps_the_questions_it_was_given(place, tmp_path, capsys):
+    mine = tmp_path / "mine.jsonl"
+    mine.write_text('{"question": "Who built Halm?", "answers": ["Venn", "O. Venn"], "hops": 1}\n')
+    alone = [f"generation.given={mine}", "proposer.steps=0", "generation.attempts=0", "solver.steps=1"]
+    given = [word for value in alone for word in ("--set", value)]
+    assert evolve("drzero", *place[1], *given, "--dry-run") == 0
+    assert "1 join the first iteration's curriculum" in capsys.readouterr().out
+    assert evolve("drzero", *place[1], *given, "--out", tmp_path / "run") == 0
+    mine.unlink()
+    assert evolve("--resume", tmp_path / "run") == 0
+    capsys.readouterr()
+    assert main(["curriculum", str(tmp_path / "run"), "show", "given-q1"]) == 0
+    shown = capsys.readouterr().out
+    assert "answer: Venn or O. Venn" in shown and "the run: kept it" in shown and "quaere runs show" not in shown
+    assert main(["curriculum", str(tmp_path / "run"), "--min", "given=1"]) == 0
+    assert "Who built Halm?" in capsys.readouterr().out
+    assert evolve("--resume", tmp_path / "run", "--set", "generation.given=other.jsonl", "--force") == 2
+    assert "a run keeps the questions it was given" in capsys.readouterr().err
+    assert evolve("drzero", *place[1], "--questions", "x.jsonl", "--out", tmp_path / "new") == 2
+    assert "generation.given=FILE" in capsys.readouterr().err
 
 
 def test_print_config_gives_a_file_that_can_be_used(place, tmp_path, capsys):

@@ -17,7 +17,8 @@ from quaere.policies.native.rounding import round_weights
 from quaere.training.exporting import Notes, find_notes
 
 LIMITS = ["--topk", "1", "--turn-tokens", "1024", "--tool-response-tokens", "600", "--style", "brief"]
-SMALL = ["--episodes", "12", "--hops", "1", "--epochs", "1", "--batch", "6", "--articles", "200", "--device", "cpu"]
+ONE = ["--facts", "1", "--proposer-hops", "1"]
+SMALL = ["--episodes", "12", *ONE, "--epochs", "1", "--batch", "6", "--articles", "200", "--device", "cpu"]
 
 
 def main(*words):
@@ -54,6 +55,7 @@ def test_from_a_model_to_a_model_that_asks(base, tmp_path, capsys):
     assert (manifest["num_episodes"], manifest["num_held_out"], manifest["num_steps"]) == (12, 1, 2)
     assert manifest["roles"] == ["solver", "proposer"] and manifest["style"] == "brief"
     assert manifest["also"] == [] and manifest["evidence"] is False
+    assert manifest["fact_ratio"] == manifest["hop_ratio"] == [1] and "--hops" not in streams.err
     assert manifest["loss_after"] < manifest["loss_before"]
     assert [path.name for path in tmp_path.iterdir()] == ["warm"]  # neither world nor index is left behind
     model, tokenizer = load(out)
@@ -142,6 +144,18 @@ def test_an_adapter_is_written_alone_and_means_the_merged_model(base, tmp_path):
     assert json.loads((upon / "warmup.json").read_text())["loss_before"] == pytest.approx(manifests[1]["loss_after"])
 
 
+def test_hops_are_still_read_as_the_ratios_of_both_roles(monkeypatch, tmp_path, capsys):
+    seen = []
+    monkeypatch.setattr(warmup, "_warm_up", lambda args, display: seen.append(args) or sys.exit(0))
+    for words in (["--hops", "4,3"], ["--facts", "1", "--proposer-hops", "0,0,1"], []):
+        with pytest.raises(SystemExit):
+            main("drzero", "--model", "m", "--out", tmp_path / "warm", *words)
+    ratios = [(args.facts, args.proposer_hops) for args in seen]
+    assert ratios == [((4, 3), (4, 3)), ((1,), (0, 0, 1)), ((4, 3, 2, 1), (4, 3, 2, 1))]
+    (notice,) = capsys.readouterr().err.splitlines()
+    assert notice.startswith("--hops 4,3 is read as --facts 4,3 for a solver and --proposer-hops 4,3 for a proposer")
+
+
 def test_bad_input_is_said_before_any_work(base, tmp_path):
     out = ["--out", tmp_path / "warm"]
     full = tmp_path / "full"
@@ -155,7 +169,11 @@ def test_bad_input_is_said_before_any_work(base, tmp_path):
     bad("left alone", "--out", full, "--force")
     bad("roles are", *out, "--roles", "judge")
     bad("--hops is a list", *out, "--hops", "4:3")
-    bad("weights for 1 to 4 hops", *out, "--hops", "1,1,1,1,1")
+    bad("weights for 1 to 4 facts", *out, "--hops", "1,1,1,1,1")
+    bad("--facts is a list", *out, "--facts", "")
+    bad("--proposer-hops is a list", *out, "--proposer-hops", "4,x")
+    bad("weights for 1 to 5 hops", *out, "--proposer-hops", "1,1,1,1,1,1")
+    bad("--hops sets the ratios of both roles", *out, "--hops", "1", "--facts", "1")
     bad("at least 1 episode", *out, "--episodes", "0")
     bad("each once, not drzero, drzero", *out, "--also", "drzero")
     bad("at least 1 episode of each dialect", *out, "--also", "eve", "--episodes", "1")
@@ -164,13 +182,13 @@ def test_bad_input_is_said_before_any_work(base, tmp_path):
     bad("--lora-rank must be 0 or more", *out, "--lora-rank", "-1")
     bad("--adapter needs --lora-rank", *out, "--adapter")
     bad("unknown model no/such", *out, model="no/such")
-    bad("needs 5 turns for 4 hops", *out, "--max-turns", "3")
+    bad("needs 5 turns for 4 facts", *out, "--max-turns", "3")
     for words in (["--roles", "proposer"], ["--roles", "solver,proposer"]):
         bad("evalact has no proposer to teach", *out, *words, recipe="evalact")
     bad("search-r1 has no proposer to teach", *out, "--also", "search-r1", "--roles", "proposer")
-    bad("a solver of evalact needs 9 turns for 4 hops", *out, "--max-turns", "8", recipe="evalact")
+    bad("a solver of evalact needs 9 turns for 4 facts", *out, "--max-turns", "8", recipe="evalact")
     bad("--max-turns must be at least 1", *out, "--max-turns", "0")
-    bad("unknown model no/such", *out, recipe="evalact", model="no/such")  # twelve turns are enough for four hops
+    bad("unknown model no/such", *out, recipe="evalact", model="no/such")  # twelve turns are enough for four facts
     bad("200 to 100000 articles", *out, "--articles", "5")
     bad("a teacher is an endpoint", *out, "--teacher", "smollm2-135m")
     bad("127.0.0.1:9", *out, "--teacher", "openai:m@http://127.0.0.1:9/v1", "--episodes", "2", "--hops", "1")

@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quaere.evaluation.intervals import Interval, bootstrap_interval, paired_difference, smallest_difference
+from quaere.evaluation.intervals import (
+    Interval,
+    bootstrap_interval,
+    paired_difference,
+    smallest_difference,
+    wilson_interval,
+)
 
 values = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40)
 
@@ -143,3 +149,34 @@ def test_a_smallest_difference_of_nothing_is_refused():
             smallest_difference(ours, theirs)
     with pytest.raises(ValueError, match="level and power"):
         smallest_difference([1], [0], power=1.0)
+
+
+# ------------------------------------------------------------------------------------------------------------- Wilson
+
+
+def test_wilson_by_hand():
+    """z^2 = 3.8415. 8 of 10: (.8 + .1921 -+ 1.96 sqrt(.016 + .0096)) / 1.3841. 0 of 10: high = 3.8415 / 13.8415."""
+    found = wilson_interval(8, 10)
+    assert (found.mean, found.num) == (0.8, 10)
+    assert (found.low, found.high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+    assert wilson_interval(0, 10).low == 0.0
+    assert wilson_interval(0, 10).high == pytest.approx(3.8415 / 13.8415, abs=1e-4)
+
+
+@given(num=st.integers(1, 5000), data=st.data())
+def test_wilson_ends_are_where_the_score_test_just_rejects(num, data):
+    hits = data.draw(st.integers(0, num))
+    found = wilson_interval(hits, num)
+    assert 0 <= found.low <= found.mean <= found.high <= 1
+    mirrored = wilson_interval(num - hits, num)
+    assert (1 - mirrored.high, 1 - mirrored.low) == pytest.approx((found.low, found.high), abs=1e-9)
+    for end in (found.low, found.high):
+        if 1e-6 < end < 1 - 1e-6:
+            z = abs(hits / num - end) / np.sqrt(end * (1 - end) / num)
+            assert z == pytest.approx(1.959964, abs=1e-4)
+
+
+@pytest.mark.parametrize(("hits", "num"), [(1, 0), (-1, 3), (4, 3)])
+def test_wilson_refuses_what_is_no_share(hits, num):
+    with pytest.raises(ValueError, match="a share needs"):
+        wilson_interval(hits, num)

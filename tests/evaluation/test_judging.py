@@ -58,8 +58,8 @@ def test_probes_are_what_they_are_called(probes):
     assert probes == make_probes.__wrapped__(40)
     gold = {probe.question: probe.citation for probe in probes if probe.supports}
     assert sorted(gold) == list(range(40))
-    assert {probe.kind for probe in probes if probe.supports} == {"gold, 1 hop"} | {
-        f"gold, {hops} hops" for hops in (2, 3, 4)
+    assert {probe.kind for probe in probes if probe.supports} == {"gold, 1 fact"} | {
+        f"gold, {facts} facts" for facts in (2, 3, 4)
     }
     for kind in CORRUPTIONS:
         spans = {probe.question: probe.citation.span for probe in probes if probe.kind == kind}
@@ -82,7 +82,7 @@ async def test_the_string_check_is_better_than_chance_and_blind_to_what_a_senten
     assert validation.sensitivity.mean > 0.95
     assert validation.balanced.mean > 0.8
     right = {agreement.kind: agreement.right.mean for agreement in validation.by_kind}
-    assert list(right) == ["gold, 1 hop", "gold, 2 hops", "gold, 3 hops", "gold, 4 hops", *CORRUPTIONS]
+    assert list(right) == ["gold, 1 fact", "gold, 2 facts", "gold, 3 facts", "gold, 4 facts", *CORRUPTIONS]
     assert right["answer alone"] == right["answer swapped for another of its kind"] == 1.0
     # The one that keeps the answer in a whole sentence is what it cannot see: hence its name.
     assert right["answer in a statement about something else"] < 0.2
@@ -100,14 +100,14 @@ def test_a_judge_that_always_says_the_same_is_worth_nothing(probes):
 
 
 def test_agreement_by_hand():
-    kinds = [("gold, 1 hop", True), (CORRUPTIONS[0], False), (CORRUPTIONS[3], False)]
+    kinds = [("gold, 1 fact", True), (CORRUPTIONS[0], False), (CORRUPTIONS[3], False)]
     probes = [Probe(number, kind, ASKED, supports) for number in range(2) for kind, supports in kinds]
     found = score_verdicts(probes, [True, False, True, None, False, False])
     assert found.sensitivity.mean == 0.5  # the second gold span's verdict could not be read
     assert found.specificity.mean == 0.75  # 1 of 2, then 2 of 2
     assert found.balanced.mean == 0.625  # ((1 + 0.5) + (0 + 1)) / 4
     assert [(one.kind, one.right.mean) for one in found.by_kind] == [
-        ("gold, 1 hop", 0.5),
+        ("gold, 1 fact", 0.5),
         (CORRUPTIONS[0], 1.0),
         (CORRUPTIONS[3], 0.5),
     ]

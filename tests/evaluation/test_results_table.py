@@ -135,7 +135,7 @@ def test_only_questions_of_every_file_count(table, tmp_path, capsys):
     [
         (["--digits", "5-g"], "hex digits and ranges"),
         (["--digits", "9-5"], "hex digits and ranges"),
-        (["--where", "answer=Venn"], "--where takes set=A,B or hops=A,B"),
+        (["--where", "answer=Venn"], "--where takes set=A,B or facts=A,B"),
         (["--where", "set=musique"], "no question is left"),
         (["--baseline", "none"], "none of the arms: base"),
         (["--arm", "empty"], "arm empty has no file"),

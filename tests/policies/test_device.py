@@ -1,3 +1,5 @@
+import warnings
+
 import pytest
 import torch
 
@@ -27,3 +29,13 @@ def test_what_is_asked_for_is_what_comes():
 
 def test_products_are_really_timed():
     assert device._seconds_of_product(torch.float32) > 0
+
+
+def test_trying_bfloat16_warns_nobody(monkeypatch, recwarn):
+    def warn(dtype):
+        warnings.warn("no instructions for bfloat16", UserWarning, stacklevel=1)
+        return 1.0
+
+    monkeypatch.setattr(device, "_seconds_of_product", warn)
+    assert choose_dtype("auto", "cpu", "fast") == "float32"
+    assert not recwarn.list

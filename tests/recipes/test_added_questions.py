@@ -2,6 +2,8 @@
 
 import pytest
 
+import quoting
+from dictating import dictating
 from quaere.records import Answer, Evidence
 from quaere.rewards.answers import f1_score
 from quaere.runs import Run, add_questions, give_verdicts, judge, make_added
@@ -64,7 +66,9 @@ def test_a_solver_with_evidence_is_paid_by_the_span_that_was_added(quoting_paths
     mine = [make_added(f"Who built {name}?", "Venn", **given) for name, given in spans.items()]
     Run.create(folder, "evolve", {}, config=config_to_yaml(config)).close()
     add_questions(folder, mine)  # before the run has begun
-    run, _ = run_eve(folder, config)
+    quotes = [f"{quoting.THINK}<evidence>Brod built the bridge.</evidence><answer>Venn</answer>"]
+    with dictating(lambda job: quotes if job.task.id in {item.candidate.id for item in mine} else None):
+        run, _ = run_eve(folder, config)
     with run:
         gold = {item.candidate.id: item.candidate.gold_span for item in mine}
         rows = [row for row in run.index(phase="solver", protocol="eve-solver") if row.task_id in gold]

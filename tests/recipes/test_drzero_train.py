@@ -5,6 +5,8 @@ from collections import Counter
 
 import pytest
 
+import village
+from dictating import dictating
 from quaere.errors import TrainingStopped
 from quaere.records import ProposeTask, SolveTask
 from quaere.rewards.difficulty import difficulty_reward, parabola_reward
@@ -17,13 +19,13 @@ TWO_STEPS = {"solver.steps": 0, "generation.candidates": 1, "generation.attempts
 
 @pytest.fixture(scope="module")
 def two_steps(paths, tmp_path_factory):
-    """Two proposer steps as the paper has them: (run, told)."""
-    config = make_config(paths, **TWO_STEPS)
-    return run_drzero(tmp_path_factory.mktemp("plain") / "run", config)
+    """Two proposer steps as the paper has them: (run, told). See `village.dictate` for what is proposed."""
+    return ablate(paths, tmp_path_factory.mktemp("plain"))
 
 
 def ablate(paths, tmp_path, *assignments):
-    return run_drzero(tmp_path / "run", make_config(paths, *assignments, **TWO_STEPS))
+    with dictating(village.dictate):
+        return run_drzero(tmp_path / "run", make_config(paths, *assignments, **TWO_STEPS))
 
 
 def proposals(run, step=None):
@@ -249,9 +251,7 @@ def test_biased_deviation_and_lone_groups(paths, tmp_path, two_steps):
     plain = {episode.id: measured["advantage"] for episode, measured in proposals(two_steps[0], 1)}
     for episode, measured in proposals(biased, 1):
         assert measured["advantage"] == pytest.approx(plain[episode.id] * math.sqrt(4 / 3), abs=1e-3)
-    raw, told = run_drzero(
-        tmp_path / "raw", make_config(paths, "proposer.lone_group=raw", "proposer.batch=2", **TWO_STEPS)
-    )
+    raw, told = ablate(paths, tmp_path / "raw", "proposer.lone_group=raw", "proposer.batch=2")
     for _, measured in proposals(raw, 1):
         assert measured["advantage"] == pytest.approx(measured["reward/total"], abs=1e-4)
     assert told.steps[0].metrics["advantage/lone"] == 1.0
@@ -336,7 +336,7 @@ def test_an_alarm_stops_or_rolls_back(paths, tmp_path):
         )
     assert [report.step for report in told.steps] == [1, 2, 1, 2]
     # What is drawn after a rollback is drawn anew.
-    assert told.steps[0].metrics["reward/mean"] != told.steps[2].metrics["reward/mean"]
+    assert told.steps[0].metrics["policy/entropy"] != told.steps[2].metrics["policy/entropy"]
     assert any("went back from step 2 to step 0" in note for note in told.notes)
     _, told = ablate(paths, tmp_path / "warn", *sick)
     assert sum(bool(report.alarms) for report in told.steps) == 1

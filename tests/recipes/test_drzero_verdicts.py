@@ -2,8 +2,17 @@
 
 import pytest
 
+import village
+from dictating import dictating
 from quaere.runs import Run, give_verdicts, judge
 from village_runs import Told, make_config, run_drzero
+
+
+@pytest.fixture(autouse=True)
+def _dictated():
+    """Among the questions are some that are kept and some that are never solved."""
+    with dictating(village.dictate):
+        yield
 
 
 class Paused(Exception):

@@ -31,13 +31,13 @@ def source(tmp_path):
 
 def test_a_run_gives_its_curriculum_over_all_iterations_as_people_left_it(source, tmp_path):
     assert [question.id for question in read_source(str(source))] == ["a", "b", "d"]
-    assert read_source("first", tmp_path)[0] == Question("a", "Who built a?", ("Venn",), 1)
+    assert read_source("first", tmp_path)[0] == Question("a", "Who built a?", ("Venn",), 1, facts=1, searches=1)
     judge(source, {"b": "rejected", "c": "accepted"})
     assert [question.id for question in read_source(str(source))] == ["a", "c", "d"]
 
 
 def test_a_run_that_was_given_questions_gives_them_on(tmp_path):
-    given = [Question("q", "Who?", ("Venn",), 2, (Evidence("Halm", 0, 4, "Venn"),), "popqa", ("Halm", "Oss"))]
+    given = [Question("q", "Who?", ("Venn",), 2, (Evidence("Halm", 0, 4, "Venn"),), "popqa", ("Halm", "Oss"), 2, 1)]
     with Run.create(tmp_path / "run", "evolve", files={QUESTIONS: encode_questions(given)}):
         pass
     assert read_source(str(tmp_path / "run")) == given == read_questions(tmp_path / "run" / QUESTIONS)

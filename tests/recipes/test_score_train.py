@@ -6,6 +6,7 @@ import pytest
 from test_drzero_resume import TIMES, contents, digest
 
 import newsroom
+from dictating import dictating
 from quaere.cli.main import main
 from quaere.recipes.score.versions import Versions
 from quaere.records import Assessment, Rubric
@@ -43,7 +44,8 @@ def smoke(newsroom_paths, tmp_path_factory):
     (root / "small.yaml").write_text("\n".join(f"{key}: {json.dumps(value)}" for key, value in values.items()))
     index, model, questions = map(str, newsroom_paths)
     where = ["--index", index, "--model", model, "--questions", questions, "--config", str(root / "small.yaml")]
-    assert main(["evolve", "score", "--preset", "demo", *where, "--out", str(root / "run")]) == 0
+    with dictating(newsroom.dictate):
+        assert main(["evolve", "score", "--preset", "demo", *where, "--out", str(root / "run")]) == 0
     return root / "run"
 
 
@@ -301,16 +303,17 @@ def test_a_fixed_rubric_is_never_asked_for(play):
 
 
 def test_a_rubric_a_step_is_everybodys_and_a_rubric_a_question_its_own(play):
-    run = play("score", "rubric_scope=step", "evaluator.shown_questions=1", folder="step")
+    with dictating(newsroom.dictate):
+        run = play("score", "rubric_scope=step", "evaluator.shown_questions=1", folder="step")
+        by_query = play("score", folder="query")
     asked = rows(run, "rubric-chooser")
     assert len(asked) == 2 and len(asked[0][0].task.questions) == 1
     for number, (episode, _) in enumerate(asked):
         told = {e.task.rubric for e, row in rows(run, "report-writer") if row.step == number + 1}
         assert told == {episode.outcome} and isinstance(episode.outcome, Rubric)
-    run = play("score", folder="query")
-    asked = {episode.id.removesuffix("-rubric"): episode.outcome for episode, _ in rows(run, "rubric-chooser")}
+    asked = {episode.id.removesuffix("-rubric"): episode.outcome for episode, _ in rows(by_query, "rubric-chooser")}
     assert len(asked) == 8
-    for episode, _ in rows(run, "report-writer"):
+    for episode, _ in rows(by_query, "report-writer"):
         assert asked[episode.id.rpartition("-")[0]] == episode.task.rubric
 
 
@@ -350,7 +353,8 @@ def test_an_alarm_stops_the_run(newsroom_paths, tmp_path):
 
 @pytest.mark.parametrize("name", ["report-grpo", "report-dpo"])
 def test_reports_under_checks(play, name):
-    run = play(name)
+    with dictating(newsroom.dictate):
+        run = play(name)
     metrics = run.metrics_at(1)
     assert {row.protocol for row in run.index()} == {"report-writer"} and len(run.index()) == 2 * 4 * 4
     assert {episode.task.rubric for episode, _ in rows(run, "report-writer")} == {None}
@@ -364,7 +368,8 @@ def test_reports_under_checks(play, name):
 
 
 def test_pairs_are_the_best_and_the_worst_of_a_question(play):
-    run = play("report-dpo")
+    with dictating(newsroom.dictate):
+        run = play("report-dpo")
     groups = {}
     for episode, row in rows(run, "report-writer"):
         groups.setdefault((row.step, episode.task.question.id), []).append(row.metrics)

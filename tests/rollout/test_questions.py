@@ -4,9 +4,11 @@ import json
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from quaere.errors import BadInput
-from quaere.records import Question, SolveTask
+from quaere.records import Question, SolveTask, searches_needed
 from quaere.rollout.questions import read_questions
 
 
@@ -35,5 +37,38 @@ def test_numbers_and_null_are_taken_as_other_people_write_them(tmp_path):
 def test_a_question_stored_before_there_were_sets_still_reads():
     task = SolveTask(Question("q", "Who?", ("Venn",), 1))
     stored = msgspec.to_builtins(task)
-    del stored["question"]["set"], stored["question"]["gold_ids"]
+    for later in ("set", "gold_ids", "facts", "searches"):
+        del stored["question"][later]
     assert msgspec.convert(stored, SolveTask) == task
+
+
+@pytest.mark.parametrize(
+    ("row", "facts", "searches"),
+    [
+        ({"facts": 2, "searches": 1, "hops": 3}, 2, 1),
+        ({"facts": 3}, 3, 3),
+        ({"hops": 2}, 2, 2),
+        ({"hops": 3, "facts": 2}, 2, 2),
+        ({}, 0, 0),
+        ({"facts": [{"fact": "The Oss rises at Korrin."}], "searches": None}, 0, 0),
+    ],
+)
+def test_facts_and_searches_are_read_and_hops_where_a_file_has_nothing_else(row, facts, searches, tmp_path):
+    (question,) = read(tmp_path, {"question": "Who?", **row})
+    assert (question.facts, question.searches) == (facts, searches)
+    assert question.hops == row.get("hops", facts)
+
+
+def test_questions_are_chosen_by_their_facts(tmp_path):
+    read(tmp_path, {"question": "Who?", "hops": 3, "facts": 2}, {"question": "Why?", "hops": 2}, {"question": "How?"})
+    path = tmp_path / "questions.jsonl"
+    assert [question.text for question in read_questions(path, facts=(2,))] == ["Who?", "Why?"]
+    with pytest.raises(BadInput, match="no question of 3 or 4 facts"):
+        read_questions(path, facts=(3, 4))
+
+
+@given(st.integers(1, 50))
+def test_hops_of_a_proposer_count_the_starting_point_that_its_question_names(hops):
+    assert [searches_needed(number) for number in range(5)] == [0, 1, 1, 2, 3]
+    assert searches_needed(hops + 1) == hops  # one link more than facts
+    assert 1 <= searches_needed(hops) <= hops

@@ -42,7 +42,7 @@ def questions(candidates: list[Candidate]) -> list[str]:
 
 
 def test_what_is_added_comes_back_as_it_was(run: Run) -> None:
-    given = [named("Oss", hops=2, document_id="oss.md", span="Venn built it", origin="mine.jsonl, row 1")]
+    given = [named("Oss", facts=2, document_id="oss.md", span="Venn built it", origin="mine.jsonl, row 1")]
     given.append(named("Halm", iteration=1, evidence=SPAN))
     add_questions(run.path, given[:1])
     add_questions(run.path, given[1:])
@@ -83,11 +83,11 @@ def test_questions_are_added_together_or_not_at_all(run: Run) -> None:
     add_questions(run.path, [named("Oss")])
     for wrong in (
         [named("Keld"), named("Oss", iteration=1)],
-        [named("Keld"), named("Keld", hops=3)],
+        [named("Keld"), named("Keld", facts=3)],
         [named("Keld"), make_added(" ", "Venn")],
         [named("Keld"), make_added("Who built it?", "")],
         [named("Keld"), named("Halm", origin="\ud800")],
-        [named("Keld"), named("Halm", hops=1 << 70)],
+        [named("Keld"), named("Halm", facts=1 << 70)],
     ):
         with pytest.raises(BadInput):
             add_questions(run.path, wrong)
@@ -128,9 +128,22 @@ def test_questions_are_added_beside_the_writer(run: Run) -> None:
 def test_a_run_of_the_schema_with_verdicts_alone_has_none_until_some_are_added(run: Run) -> None:
     with closing(sqlite3.connect(run.path / "run.db")) as database, database:
         database.execute("DROP TABLE added")
+        database.execute("ALTER TABLE candidates DROP COLUMN aliases")
         database.execute("PRAGMA user_version = 3")
     with Run.open(run.path) as opened:
         assert opened.added() == []
         assert questions(opened.curriculum(0)) == ["a"]
         add_questions(run.path, [named("Oss")])  # brings it up to date under the reader
         assert questions(opened.curriculum(0)) == ["a", "Who built Oss?"]
+
+
+def test_a_run_from_before_there_were_several_answers_accepts_one_each(run: Run) -> None:
+    add_questions(run.path, [named("Oss")])
+    with closing(sqlite3.connect(run.path / "run.db")) as database, database:
+        for table in ("candidates", "added"):
+            database.execute(f"ALTER TABLE {table} DROP COLUMN aliases")
+        database.execute("PRAGMA user_version = 4")
+    with Run.open(run.path) as opened:
+        assert [item.aliases for item in opened.curriculum(0)] == [(), ()]
+        add_questions(run.path, [make_added("When?", "4 May 1702", aliases=("1702",))])
+        assert [item.answers for item in opened.curriculum(0)][-1] == ("4 May 1702", "1702")

@@ -17,7 +17,7 @@ from quaere.errors import BadInput
 from quaere.records import DropReason, Evidence, Support
 from quaere.rollout.questions import read_questions
 from quaere.runs.curriculum import Item, ItemFilter, check_item, measures
-from quaere.runs.itemfiles import COLUMNS, SCORE, VerdictRow, read_verdict_rows, write_items, write_verl
+from quaere.runs.itemfiles import COLUMNS, SCORE, QuestionRow, VerdictRow, read_verdict_rows, write_items, write_verl
 from quaere.runs.verdicts import VerdictKind, judge
 
 DOCUMENT = "The Halm bridge was built by Orsolya Venn in 1702."
@@ -68,6 +68,7 @@ wishes: dict[str, st.SearchStrategy[Any]] = {
     "reason": st.sampled_from(get_args(DropReason)),
     "verdict": st.sampled_from([*get_args(VerdictKind), "none"]),
     "hops": numbers,
+    "searches": numbers,
     "iteration": numbers,
     "text": st.sampled_from(["who", "STRASSE", "venn", "nowhere"]),
     "least": bounds,
@@ -89,6 +90,8 @@ def breaks(item: Item, wanted: ItemFilter) -> list[str]:
     for name in ("reason", "hops", "iteration"):
         if getattr(wanted, name) is not None and getattr(candidate, name) != getattr(wanted, name):
             wrong.append(name)
+    if wanted.searches is not None and wanted.searches != (1 if candidate.hops == 1 else max(candidate.hops - 1, 0)):
+        wrong.append("searches")
     if wanted.verdict == "none" and item.verdict is not None:
         wrong.append("verdict")
     if wanted.verdict not in (None, "none") and (item.verdict is None or item.verdict.kind != wanted.verdict):
@@ -219,6 +222,14 @@ def test_what_is_learned_is_a_question_file_too(tmp_path: Path) -> None:
     write_items(tmp_path / "q.jsonl", [item for item in LISTED if item.learned], "evolve-1")
     (question,) = read_questions(tmp_path / "q.jsonl")
     assert (question.id, question.answers, question.hops) == ("c", ("Orsolya Venn",), 2)
+    assert (question.facts, question.searches) == (1, 1)  # in Dr. Zero two hops are one fact
+
+
+def test_rows_are_counted_in_facts_whatever_they_count_in() -> None:
+    assert QuestionRow(question="Who?", hops=3).num_facts == 3  # a question file
+    assert QuestionRow(question="Who?", hops=3, learned=True).num_facts == 2  # an export, which has Dr. Zero's hops
+    assert QuestionRow(question="Who?", hops=3, facts=1, learned=True).num_facts == 1
+    assert QuestionRow(question="Who?").num_facts == 0
 
 
 def test_no_items_are_a_file_without_rows(file: Path) -> None:

@@ -111,16 +111,18 @@ def test_show_a_training_run(run: Run, capsys: pytest.CaptureFixture[str]) -> No
 def test_show_what_a_solver_had_to_learn_from(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     with Run.open(run.path, write=True) as opened:
         figures = {"informative": 12.0, "informative_share": 0.375, "per_minute": 60.0}
-        asked = {"distinct": 32.0, "epochs": 0.5}
+        asked = {"distinct": 32.0, "epochs": 0.5, "searches_needed": 2.0}
         opened.log_metrics(4, {f"groups/{name}": value for name, value in figures.items()})
         opened.log_metrics(5, {f"groups/{name}": 2 * value for name, value in figures.items()})
         opened.log_metrics(5, {f"questions/{name}": value for name, value in asked.items()})
+        opened.log_metrics(4, {"solver/searches": 1.75})
+        opened.log_metrics(5, {"solver/searches": 1.0})
         opened.log_metrics(8, {"groups/informative": 0.0})
     call("show", "evolve-1")
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert (
         "0 solver: informative groups 12.000→24.000 a step, 0.375→0.750 of all, 60.000→120.000 a minute; "
-        "32 different questions, 0.50 epochs" in lines
+        "32 different questions, 0.50 epochs; searches 1.750→1.000 of 2.000→2.000 needed" in lines
     )
     assert "1 solver: informative groups 0.000 a step" in lines
 
@@ -210,8 +212,8 @@ def test_candidates(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert not set(text) & set("\x1b\u202e")
     lines = [line.rstrip() for line in text.splitlines()]
-    assert lines[0].split() == ["episode", "question", "answer", "hops", "right", "dropped"]
-    assert lines[2].startswith("c1") and lines[2].endswith("2    2/5  never solved")
+    assert lines[0].split() == ["episode", "question", "answer", "hops", "searches", "right", "dropped"]
+    assert lines[2].startswith("c1") and lines[2].endswith("2         1    2/5  never solved")
     assert lines[6].startswith("c9       ␛[2J[bold]x[/bold]")
     assert lines[-1] == "6 candidates, 3 kept"
     call("show", "evolve-1", "--candidates", "--json")

@@ -51,7 +51,7 @@ def give(run: Run, **kinds: str) -> None:
 def downgrade(path: Path) -> None:
     """Make the database what the earlier schema had."""
     with closing(sqlite3.connect(path / "run.db")) as database, database:
-        for column in ("span", "evidence", "support", "refusals", "cluster", "question_type"):
+        for column in ("span", "evidence", "support", "refusals", "cluster", "question_type", "aliases"):
             database.execute(f"ALTER TABLE candidates DROP COLUMN {column}")
         database.execute("DROP TABLE verdicts")
         database.execute("DROP TABLE added")

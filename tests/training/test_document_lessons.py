@@ -27,7 +27,9 @@ async def play(scripts, questions, attempts=2):
     }
     policy = TokenPolicy(ScriptedSampler(tokenizer, named), Renderer(tokenizer))
     limits = Limits(max_turns=4, sequence_tokens=4096)
-    return await play_own(policy, tiny.ListSearcher(), questions, TagSolver("search-r1"), limits, attempts=attempts)
+    return await play_own(
+        policy, tiny.ListSearcher(), questions, "search-r1", TagSolver("search-r1"), limits, attempts=attempts
+    )
 
 
 async def test_one_right_episode_of_each_question_is_kept_the_shortest():

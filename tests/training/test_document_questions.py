@@ -21,6 +21,7 @@ PAGES = {
     "Halm Bridge": "Halm Bridge crosses the River Oss near the old mill. It was built by Orsolya Venn for the town.",
     "Orsolya Venn": "Orsolya Venn (4 May 1671 – 1740) was a mason of the coast. She was born in Korrin Vale.",
     "Marta Oleen": "Marta Oleen (12 June 1690 – 1755) was a painter of great ceilings. She was born in Korrin Vale.",
+    "Ada Brandt": "Ada Brandt (3 March 1702 – 1771) was a pilot of small boats. She was born in Sall Haven.",
     "Ferrin Hall": "Ferrin Hall was finished after many years. Its ceiling was painted by Marta Oleen for nothing.",
 }
 
@@ -133,22 +134,22 @@ WORDINGS = {
     ("Marta Oleen", "1755"): "When did Marta Oleen die?",
     ("Marta Oleen", "painter"): "What was the trade of Marta Oleen?",
     ("Marta Oleen", "Korrin Vale"): "Where was Marta Oleen born?",
+    ("Ada Brandt", "3 March 1702"): "When was Ada Brandt born?",
+    ("Ada Brandt", "1771"): "When did Ada Brandt die?",
+    ("Ada Brandt", "pilot"): "What was the trade of Ada Brandt?",
+    ("Ada Brandt", "Sall Haven"): "Where was Ada Brandt born?",
     ("Ferrin Hall", "Marta Oleen"): "Who painted the ceiling of Ferrin Hall?",
 }
-CHAINS = {
-    ("Halm Bridge", "Where was Orsolya Venn born?"): "Where was the builder of Halm Bridge born?",
-    ("Ferrin Hall", "Where was Marta Oleen born?"): "Where was Marta Oleen, who painted Ferrin Hall, born?",  # named
+DESCRIPTIONS = {
+    "Who built Halm Bridge?": "The builder of Halm Bridge.",
+    "Who painted the ceiling of Ferrin Hall?": "the painter Marta Oleen of Ferrin Hall",  # names what it describes
 }
 ANSWERS = {question: answer for (_, answer), question in WORDINGS.items()} | {
     "Where was the builder of Halm Bridge born?": "Korrin Vale",
     "What does Halm Bridge cross?": "the mill",  # a question the page does not answer as it should
-    "Who was born earlier, Orsolya Venn or Marta Oleen?": "Orsolya Venn",
-    "Who was born earlier, Marta Oleen or Orsolya Venn?": "Orsolya Venn",
-    "Who was born later, Orsolya Venn or Marta Oleen?": "Marta Oleen",
-    "Who was born later, Marta Oleen or Orsolya Venn?": "Marta Oleen",
-    "Were Orsolya Venn and Marta Oleen born in the same place?": "yes",
-    "Were Marta Oleen and Orsolya Venn born in the same place?": "yes",
+    "Who or what is the builder of Halm Bridge?": "Orsolya Venn",
 }
+BORN = {"Orsolya Venn": (1671, "Korrin Vale"), "Marta Oleen": (1690, "Korrin Vale"), "Ada Brandt": (1702, "Sall Haven")}
 KNOWN = {"What was the trade of Marta Oleen?"}  # the model knows it by heart
 
 
@@ -167,18 +168,23 @@ class Reader:
 
     def answer(self, asked):
         shown, _, question = asked.rpartition("Question: ")
+        people = [name for name in BORN if name in question]
+        if shown and (form := re.match(r"Who was (?:born|the first) (earlier|later)", question)):
+            return (min if form[1] == "earlier" else max)(people, key=lambda name: BORN[name][0])
+        if shown and question.startswith("Were "):
+            return "yes" if len({BORN[name][1] for name in people}) == 1 else "no"
         return ANSWERS.get(question, "?") if shown or question in KNOWN else "I do not know"
 
     def word(self, asked):
-        if asked.startswith("Clue"):
-            question = re.search(r"Question: (.*)", asked)[1]
-            name = re.search(r'with the name "(.*?)"', asked)[1]
-            return CHAINS.get((name, question), "No?")
-        if both := re.match(r"The same was asked about (.*) and about (.*): ", asked):
-            when = re.search(r"date is (\w+)", asked)
+        if asked.startswith("Question: "):
+            return DESCRIPTIONS.get(re.match(r"Question: (.*)", asked)[1], "No?")
+        if both := re.match(r"Asked of (.*) and of (.*): (.*)", asked):
+            when = re.search(
+                r"date (earlier|later)", asked.replace("the date is", "date").replace("is the date", "date")
+            )
             if when:
                 return f"Who was born {when[1]}, {both[1]} or {both[2]}?"
-            return f"Were {both[1]} and {both[2]} born in the same place?"
+            return f"Were {both[1]} and {both[2]} born in the same place?" if "born" in both[3] else "Are they?"
         answer, name = re.search(r'the answer is "(.*?)"\.', asked)[1], re.search(r'Name "(.*?)"\.', asked)[1]
         return WORDINGS.get((name, answer), "Is there more to say about it?")
 
@@ -213,15 +219,19 @@ async def test_only_proven_questions_are_kept_and_facts_are_put_together(pages_i
         "single: gives its answer away",
         "single: not answered with the page",
         "single: answered without the page",
-        "chain: names what it should describe",
+        "description: gives its answer away",
     } <= dropped
     chain = kept["Where was the builder of Halm Bridge born?"]
     assert (chain.kind, chain.facts, chain.answers) == ("chain", 2, ("Korrin Vale",))
     assert [span.doc_id for span in chain.evidence] == ["Halm Bridge", "Orsolya Venn"]
     assert "Korrin Vale" in chain.evidence[1].text
-    earlier = [question for text, question in kept.items() if "earlier" in text or "later" in text]
-    assert earlier and all(question.answers[0] == ANSWERS[question.question] for question in earlier)
-    assert any(question.kind == "agreement" and question.answers == ("yes",) for question in kept.values())
+    compared = [question for question in kept.values() if question.kind == "comparison"]
+    assert compared
+    for question in compared:
+        names = sorted((name for name in BORN if name in question.question), key=lambda name: BORN[name][0])
+        assert question.answers == ((names[0] if "earlier" in question.question else names[1]),)
+    agreed = [question.answers for question in kept.values() if question.kind == "agreement"]
+    assert set(agreed) == {("yes",), ("no",)}  # as many of each, or a template would tell the answer
 
 
 async def test_searches_needed_are_counted_by_what_one_search_finds(pages_index):

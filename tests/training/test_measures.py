@@ -178,6 +178,7 @@ async def test_proposals():
         {
             "proposer/valid": 3 / 4,
             "proposer/duplicates": 1 / 3,
+            "proposer/searches_needed": 1.0,
             "proposer/searches_h1": 0.0,
             "proposer/searches_h2": 1.5,
             "proposer/searches_h3": 0.0,
@@ -185,6 +186,8 @@ async def test_proposals():
         }
     )
     assert "proposer/duplicates" not in measure_proposals(episodes[3:], [3], [False], [""])
+    assert "proposer/searches_needed" not in measure_proposals(episodes[3:], [3], [False], [""])
+    assert measure_proposals(episodes[2:], [2, 3], [True, True], ["Where?", "Who?"])["proposer/searches_needed"] == 1.5
     assert measure_proposals([], [], [], []) == {}
     with pytest.raises(ValueError, match="zip"):
         measure_proposals(episodes, [1], [True], ["Who?"])

@@ -118,10 +118,12 @@ def test_a_proposal_is_scored_by_what_was_really_found():
     assert (proposed.score.think, proposed.score.tool, proposed.score.answer) == (0.5, 1.0, 1.0)
     assert proposed.score.total == (1 + 0.5 + 1 + 1) / 4
     assert proposed.question.answers == ("Orsolya Venn",) and proposed.question.hops == 2
+    assert (proposed.question.facts, proposed.question.searches) == (1, 1)
     unfounded = read_proposal(episode(answer="Marta Oleen"))
     assert unfounded.score.answer == 0.0 and unfounded.question is not None
     three = read_proposal(episode(hops=3))
     assert three.score.tool == pytest.approx(2 / 3)
+    assert (three.question.facts, three.question.searches) == (2, 2)
 
 
 def test_a_plan_stands_at_the_beginning_and_says_something():
@@ -149,6 +151,16 @@ def test_each_reason_to_drop_a_question():
     assert judge_form(comparison, seen) == ""
     assert [judge_attempts(right, 3) for right in (0, 1, 2, 3)] == ["never solved", "", "", "always solved"]
     assert judge_attempts(0, 0) == "unfinished"
+
+
+def test_the_year_of_a_date_is_accepted_where_it_is_asked_for():
+    for question, answers in (
+        ("In which year was it built?", ("4 May 1702", "1702")),
+        ("When was it built?", ("4 May 1702",)),
+    ):
+        proposed = read_proposal(episode(question, "4 May 1702"))
+        candidate = make_candidate(proposed, step=1, iteration=0, reason="")
+        assert proposed.question.answers == candidate.answers == as_questions([candidate])[0].answers == answers
 
 
 def test_a_question_is_kept_by_the_rules_it_was_scored_by():

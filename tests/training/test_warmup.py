@@ -20,7 +20,7 @@ from quaere.rollout.episode import Limits
 from quaere.search.index import build_index
 from quaere.training.phases.proposing import opens_with_plan, read_proposal
 from quaere.training.warmup.demonstration import find_fault
-from quaere.training.warmup.lessons import Lessons, build_world, plan_lessons, share_out
+from quaere.training.warmup.lessons import Lessons, Portion, build_world, plan_lessons, share_out
 from quaere.training.warmup.oracle import play_oracle
 from quaere.worlds import generate_world, write_world
 
@@ -151,19 +151,21 @@ def test_words_are_short_and_varied(place):
 
 
 def test_who_makes_the_last_search_is_told_so_and_answers(place):
-    """Three hops in four turns: every search is needed, and only the third is answered with the note."""
+    """Three facts in four turns: every search is needed, and only the third is answered with the note."""
     limits = Limits(max_turns=4, turn_tokens=1024, sequence_tokens=40_000, tool_response_tokens=6000)
-    played = play(place, roles=("solver",), num_episodes=4, hop_ratio=(0, 0, 1), limits=limits, style="brief")
+    played = play(place, roles=("solver",), num_episodes=4, fact_ratio=(0, 0, 1), limits=limits, style="brief")
     for episode in played.episodes:
         assert [LAST_SEARCH in turn.reply for turn in episode.turns] == [False, False, True, False]
         assert episode.end == "answered"
 
 
 def test_the_seed_decides(place):
+    ratios = {"fact_ratio": (1, 1), "hop_ratio": (1, 1)}
+
     def texts(seed):
         return [
             turn.text
-            for episode in play(place, seed=seed, num_episodes=8, hop_ratio=(1, 1), style="brief").episodes
+            for episode in play(place, seed=seed, num_episodes=8, style="brief", **ratios).episodes
             for turn in episode.turns
         ]
 
@@ -171,7 +173,7 @@ def test_the_seed_decides(place):
 
 
 def test_a_solver_searches_again_with_other_words(place):
-    episodes = play(place, roles=("solver",), num_episodes=40, hop_ratio=(1, 1), style="brief").episodes
+    episodes = play(place, roles=("solver",), num_episodes=40, fact_ratio=(1, 1), style="brief").episodes
     again = [episode for episode in episodes if episode.num_searches > episode.task.question.hops]
     assert again
     for episode in again:
@@ -183,7 +185,7 @@ def test_what_is_cut_off_is_not_found(place):
     """With so little room only part of a passage can be read; those episodes that are kept still show every fact."""
     _, _, renderer = place
     limits = Limits(turn_tokens=1024, sequence_tokens=40_000, tool_response_tokens=250)
-    played = play(place, roles=("solver",), num_episodes=6, hop_ratio=(1,), limits=limits)
+    played = play(place, roles=("solver",), num_episodes=6, fact_ratio=(1,), limits=limits)
     assert played.dropped["a fact was not found"] > 0
     for episode in played.episodes:
         seen = renderer.decode(episode.token_ids)
@@ -202,14 +204,14 @@ def test_the_evaluation_family_is_refused(place, tmp_path):
 
 
 def test_limits_without_room_are_refused(place):
-    with pytest.raises(BadInput, match="needs 3 turns for 2 hops"):
-        play(place, hop_ratio=(1, 1), limits=Limits(max_turns=2))
+    with pytest.raises(BadInput, match="needs 3 turns for 2 facts"):
+        play(place, fact_ratio=(1, 1), hop_ratio=(1, 1), limits=Limits(max_turns=2))
     with pytest.raises(BadInput, match="needs 3 turns for 3 hops"):
         play(place, roles=("proposer",), hop_ratio=(1, 1, 1), limits=Limits(max_turns=2))
-    with pytest.raises(BadInput, match="only 0 of 2 solver episodes of 1 hops"):
-        play(place, roles=("solver",), num_episodes=2, hop_ratio=(1,), limits=Limits(tool_response_tokens=4))
-    with pytest.raises(BadInput, match="needs a search for each of 3 hops, and 2 searches are allowed"):
-        play(place, roles=("solver",), hop_ratio=(0, 0, 1), limits=Limits(max_searches=2))
+    with pytest.raises(BadInput, match="only 0 of 2 solver episodes of 1 fact "):
+        play(place, roles=("solver",), num_episodes=2, fact_ratio=(1,), limits=Limits(tool_response_tokens=4))
+    with pytest.raises(BadInput, match="needs 3 searches for 3 facts, and 2 are allowed"):
+        play(place, roles=("solver",), fact_ratio=(0, 0, 1), limits=Limits(max_searches=2))
 
 
 @pytest.mark.parametrize(
@@ -220,6 +222,24 @@ def test_limits_without_room_are_refused(place):
 def test_plans_that_make_no_sense_are_refused(roles, num, ratio):
     with pytest.raises(BadInput):
         plan_lessons(roles, num, ratio)
+
+
+def test_each_role_has_a_ratio_of_its_own(place):
+    plan = plan_lessons(None, 10, (0, 1, 1), hop_ratio=(1, 0, 0, 0, 4))
+    assert plan == [
+        Portion("drzero", "solver", 2, 3),
+        Portion("drzero", "solver", 3, 2),
+        Portion("drzero", "proposer", 1, 1, hops=1),
+        Portion("drzero", "proposer", 4, 4, hops=5),
+    ]
+    assert [part.searches for part in plan] == [2, 3, 0, 4]
+    assert plan[0].name == "solver episodes of 2 facts" and plan[2].name == "proposer episodes of 1 hop"
+    with pytest.raises(BadInput, match="weights for 1 to 5 hops"):
+        plan_lessons(None, 10, (1,), hop_ratio=(0, 0, 0, 0, 0, 1))
+    played = play(place, num_episodes=6, fact_ratio=(1,), hop_ratio=(0, 0, 0, 1, 1), style="brief")
+    solved, proposed = by_role(played, Answer), by_role(played, Proposal)
+    assert [episode.task.question.facts for episode in solved] == [1, 1, 1]
+    assert [(episode.task.hops, episode.num_searches) for episode in proposed] == [(4, 3), (4, 3), (5, 4)]
 
 
 @given(st.integers(0, 500), st.lists(st.integers(0, 9), min_size=1, max_size=4).filter(any))

@@ -23,7 +23,7 @@ from quaere.training.phases.calibrating import judge_searches
 from quaere.training.solvers import open_solver
 from quaere.training.warmup.demonstration import demonstrate, judge, open_protocol
 from quaere.training.warmup.dialects import DIALECTS, needed_turns, roles_of
-from quaere.training.warmup.lessons import Lesson, Portion, build_world, plan_lessons
+from quaere.training.warmup.lessons import Portion, build_world, plan_lessons
 from quaere.training.warmup.oracle import allow_turns, play_oracle, refuse_few_turns
 from quaere.training.warmup.turns import write_answer, write_evaluation, write_search
 from quaere.training.warmup.verdicts import Verdict, weigh_search
@@ -113,10 +113,6 @@ def enact(dialect, texts):
     return asyncio.run(played)
 
 
-def lesson(dialect):
-    return Lesson("q1", "solver", 1, None, None, dialect)
-
-
 @pytest.mark.parametrize("dialect", BY_HAND)
 def test_an_episode_by_hand(dialect):
     note = "Passage 1: Venn."
@@ -129,7 +125,7 @@ def test_an_episode_by_hand(dialect):
     if dialect == "evalact":
         actions.insert(1, Evaluate(note, 9.0))
     assert [turn.action for turn in episode.turns] == actions
-    assert judge(episode, lesson(dialect)) == ""
+    assert judge(episode, "solver", dialect) == ""
 
 
 def test_a_note_opens_a_search_too():
@@ -139,7 +135,7 @@ def test_a_note_opens_a_search_too():
 
 def test_what_breaks_the_gate_is_dropped_with_its_reason():
     def fault(dialect, texts):
-        return judge(enact(dialect, texts), lesson(dialect))
+        return judge(enact(dialect, texts), "solver", dialect)
 
     search, evaluation, answer = BY_HAND["evalact"]
     assert fault("evalact", [search, evaluation, "Well. " + answer]) == (
@@ -345,10 +341,10 @@ def test_roles_are_those_a_dialect_has():
     mixed = [
         Portion("evalact", "solver", 1, 4),
         Portion("drzero", "solver", 1, 2),
-        Portion("drzero", "proposer", 1, 2),
+        Portion("drzero", "proposer", 1, 2, hops=1),
     ]
-    assert plan_lessons(None, 8, (1,), ("evalact", "drzero")) == mixed
-    assert plan_lessons(("solver", "proposer"), 8, (1,), ("evalact", "drzero")) == mixed
+    assert plan_lessons(None, 8, (1,), ("evalact", "drzero"), hop_ratio=(1,)) == mixed
+    assert plan_lessons(("solver", "proposer"), 8, (1,), ("evalact", "drzero"), hop_ratio=(1,)) == mixed
     for dialect in DIALECTS[2:]:
         with pytest.raises(BadInput, match=f"{dialect} has no proposer to teach"):
             plan_lessons(("proposer",), 8, (1,), ("drzero", dialect))
@@ -359,20 +355,21 @@ def test_roles_are_those_a_dialect_has():
 
 
 def test_turns_are_counted_by_dialect():
-    assert [needed_turns(dialect, "solver", 2) for dialect in DIALECTS] == [3, 3, 5, 3, 3, 3, 3]
-    assert [needed_turns("drzero", "proposer", hops) for hops in (1, 2, 3)] == [1, 2, 3]
+    assert [needed_turns(dialect, 2) for dialect in DIALECTS] == [3, 3, 5, 3, 3, 3, 3]
+    assert [needed_turns("drzero", searches) for searches in (0, 1, 2)] == [1, 2, 3]
     plan = plan_lessons(("solver",), 4, (1, 1), ("search-r1", "evalact"))
-    with pytest.raises(BadInput, match="a solver of evalact needs 5 turns for 2 hops, and 4 are allowed"):
+    with pytest.raises(BadInput, match="a solver of evalact needs 5 turns for 2 facts, and 4 are allowed"):
         refuse_few_turns(plan, Limits(max_turns=4))
     refuse_few_turns(plan, Limits(max_turns=4), {"evalact": 5})
-    with pytest.raises(BadInput, match="a solver of search-r1 needs 3 turns for 2 hops"):
+    with pytest.raises(BadInput, match="a solver of search-r1 needs 3 turns for 2 facts"):
         refuse_few_turns(plan, Limits(max_turns=2), {"evalact": 5})
     assert allow_turns(Limits(max_turns=4), {"evalact": 5}, "evalact").max_turns == 5
     assert allow_turns(Limits(max_turns=4), {"evalact": 5}, "drzero").max_turns == 4
 
 
 def test_one_start_for_many_dialects(place):
-    episodes = play(place, num_episodes=12, dialects=("evalact", "evalrar", "search-r1", "drzero"), hop_ratio=(1,))
+    ratios = {"fact_ratio": (1,), "hop_ratio": (1,)}
+    episodes = play(place, num_episodes=12, dialects=("evalact", "evalrar", "search-r1", "drzero"), **ratios)
     counts = Counter(episode.protocol for episode in episodes)
     solvers = {f"{name}-solver": 3 for name in ("evalact", "evalrar", "search-r1")}
     assert counts == solvers | {"drzero-solver": 2, "drzero-proposer": 1}

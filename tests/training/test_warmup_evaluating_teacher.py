@@ -61,7 +61,7 @@ class Teacher:
 
 
 def learn(place, dialect, spoil=lambda text: text, **changes):
-    settings = {"num_episodes": 6, "hop_ratio": (1,), "limits": LIMITS, "turn_limits": {"evalact": 3}}
+    settings = {"num_episodes": 6, "fact_ratio": (1,), "limits": LIMITS, "turn_limits": {"evalact": 3}}
     settings |= {"dialects": (dialect,)} | changes
     return asyncio.run(play_teacher(ChatPolicy(Teacher(place[0], spoil)), *place, **settings))
 

@@ -135,10 +135,10 @@ def test_a_sentence_that_does_not_name_the_answer_is_not_demonstrated(place):
     """Against the arrow the proof stands in the answer's own article, which calls it "it": 1 question in 40."""
     world, index, _ = place
     lessons = Lessons(world, index)
-    golds = [lessons.draw("solver", 1).gold for _ in range(120)]
+    golds = [lessons.draw("solver", facts=1).gold for _ in range(120)]
     unnamed = [gold.id for gold in golds if gold.chain[-1].inverse]
     assert unnamed
-    played = play(place, roles=("solver",), num_episodes=100, hop_ratio=(1,), style="brief")
+    played = play(place, roles=("solver",), num_episodes=100, fact_ratio=(1,), style="brief")
     kept = {episode.task.question.id for episode in played.episodes}
     assert not kept & set(unnamed)
     assert set(played.dropped) <= {"a fact was not found", "limit: turns", "the evidence does not hold the answer"}
@@ -147,7 +147,7 @@ def test_a_sentence_that_does_not_name_the_answer_is_not_demonstrated(place):
 
 def test_what_was_cut_off_is_not_quoted(place):
     limits = structs.replace(LIMITS, tool_response_tokens=250)
-    played = play(place, roles=("solver",), num_episodes=6, hop_ratio=(1,), limits=limits)
+    played = play(place, roles=("solver",), num_episodes=6, fact_ratio=(1,), limits=limits)
     assert played.dropped["a fact was not found"] > 0
     for episode in played.episodes:
         replies = [RENDERER.decode(part.token_ids) for part in episode.segments if part.origin == "environment"]
@@ -158,7 +158,8 @@ def test_what_was_cut_off_is_not_quoted(place):
 
 
 def test_two_dialects_share_the_episodes_and_no_question(place):
-    played = play(place, num_episodes=24, dialects=("eve", "drzero"), hop_ratio=(1, 1), style="brief")
+    ratios = {"fact_ratio": (1, 1), "hop_ratio": (1, 1)}
+    played = play(place, num_episodes=24, dialects=("eve", "drzero"), style="brief", **ratios)
     counts = Counter(episode.protocol for episode in played.episodes)
     assert counts == {"eve-solver": 6, "eve-proposer": 6, "drzero-solver": 6, "drzero-proposer": 6}
     for episode in played.episodes:
@@ -172,16 +173,16 @@ def test_two_dialects_share_the_episodes_and_no_question(place):
 
 
 def test_shares_by_hand():
-    both = plan_lessons(("solver", "proposer"), 9, (1, 1), ("eve", "drzero"))
+    both = plan_lessons(("solver", "proposer"), 9, (1, 1), ("eve", "drzero"), hop_ratio=(1, 1))
     assert both == [
         Portion("eve", "solver", 1, 2),
         Portion("eve", "solver", 2, 1),
-        Portion("eve", "proposer", 1, 1),
-        Portion("eve", "proposer", 2, 1),
+        Portion("eve", "proposer", 1, 1, hops=1),
+        Portion("eve", "proposer", 1, 1, hops=2),
         Portion("drzero", "solver", 1, 1),
         Portion("drzero", "solver", 2, 1),
-        Portion("drzero", "proposer", 1, 1),
-        Portion("drzero", "proposer", 2, 1),
+        Portion("drzero", "proposer", 1, 1, hops=1),
+        Portion("drzero", "proposer", 1, 1, hops=2),
     ]
     assert sum(portion.num for portion in both) == 9
     for dialects in ((), ("eve", "eve"), ("evil",)):
@@ -329,7 +330,8 @@ class Teacher:
 
 
 def learn(place, spoil=lambda span: span, **changes):
-    settings = {"num_episodes": 12, "hop_ratio": (1,), "limits": LIMITS, "seed": 3, "dialects": ("eve",)} | changes
+    ratios = {"fact_ratio": (1,), "hop_ratio": (1,)}
+    settings = {"num_episodes": 12, **ratios, "limits": LIMITS, "seed": 3, "dialects": ("eve",)} | changes
     return asyncio.run(play_teacher(ChatPolicy(Teacher(place[0], spoil)), *place, **settings))
 
 
@@ -394,7 +396,7 @@ def test_notes_say_what_was_taught_and_old_ones_still_read(tmp_path):
 def test_an_old_manifest_still_reads():
     from quaere.training.warmup.saving import WarmupManifest
 
-    later = ("also", "evidence", "lesson_ratio")
+    later = ("also", "evidence", "fact_ratio", "lesson_ratio")
     old = {name: 0 for name in WarmupManifest.__struct_fields__ if name not in later}
     old |= {"recipe": "drzero", "data": "oracle", "teacher": "", "base_model": "m", "style": "full"}
     old |= {"roles": ["solver"], "hop_ratio": [1], "world_family": "warmup", "num_dropped": {}}
@@ -405,7 +407,7 @@ def test_an_old_manifest_still_reads():
 def test_results_of_a_search_are_those_the_index_gives(place):
     """The quotations above are worth something only because the searches were really made."""
     _, index, _ = place
-    for episode in play(place, num_episodes=8, roles=("solver",), hop_ratio=(1, 1), style="brief").episodes:
+    for episode in play(place, num_episodes=8, roles=("solver",), fact_ratio=(1, 1), style="brief").episodes:
         for turn in episode.turns[:-1]:
             again = index.search(list(turn.action.queries), LIMITS.topk)
             assert turn.results == tuple(

@@ -276,7 +276,7 @@ def test_shares_are_as_asked_for():
         Portion("score", "evaluator", 0, 2, "rubric"),
         Portion("score", "evaluator", 0, 2, "assessment"),
     ]
-    mixed = plan_lessons(None, 12, (1,), ("drzero", "score"), (1, 0, 1))
+    mixed = plan_lessons(None, 12, (1,), ("drzero", "score"), (1, 0, 1), hop_ratio=(1,))
     assert [(part.dialect, part.num) for part in mixed] == [("drzero", 3), ("drzero", 3), ("score", 3), ("score", 3)]
 
 

@@ -73,14 +73,14 @@ class Teacher:
 
 def play(place, spoil=lambda text, number: text, **changes):
     teacher = Teacher(place[0], spoil)
-    settings = {"num_episodes": 12, "hop_ratio": (1,), "limits": LIMITS} | changes
+    settings = {"num_episodes": 12, "fact_ratio": (1,), "hop_ratio": (1,), "limits": LIMITS} | changes
     return teacher, asyncio.run(play_teacher(ChatPolicy(teacher), *place, **settings))
 
 
 @pytest.mark.parametrize("style", ["full", "brief"])
 def test_good_episodes_become_tokens(place, style):
     _, index, renderer = place
-    teacher, played = play(place, style=style, hop_ratio=(1,))
+    teacher, played = play(place, style=style)
     assert not played.dropped
     assert [type(episode.outcome) for episode in played.episodes] == [Answer] * 6 + [Proposal] * 6
     # The teacher is told everything whatever its pupil will be told.
@@ -176,7 +176,7 @@ def test_an_endpoint_that_never_answers_is_said(place):
             raise SamplingFailed("the endpoint cannot be reached")
 
     with pytest.raises(SamplingFailed, match="cannot be reached"):
-        asyncio.run(play_teacher(ChatPolicy(Down(place[0])), *place, num_episodes=4, hop_ratio=(1,)))
+        asyncio.run(play_teacher(ChatPolicy(Down(place[0])), *place, num_episodes=4, fact_ratio=(1,), hop_ratio=(1,)))
 
 
 def test_turns_end_at_the_first_stop_string():

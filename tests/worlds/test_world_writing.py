@@ -27,9 +27,9 @@ for family in ("evaluation", "warmup"):
 # What seed 7 gives, on every machine and Python version. If it has to change, raise GENERATOR_VERSION.
 EXPECTED_HASHES = """
 d6c8a3db993228a6c10a08f61de65fe0971803b24bfb6e1da402886ae7d1d30d
-f35751e29a8d6534aa525a07bf1983d7bd1c70922e054ea4861a6137be6c79d8
+719a7959993e84cb4771f8d9254bc26e5e2ec0898e4b0f0199f2d1d9bb112fac
 0981cc4cc41bcaaf32263a9391f4fb74b20ec8583fba4b7e694a7e0c04ccbc6b
-1fd111686298593300a0f26d089f125979f813e7062e35fd352529107e0857b8
+8c401c0d7e8fca45c55ed8bc052833cafd4131bdd7fc490dfa6072e5e6a3ce85
 """
 
 
@@ -63,12 +63,12 @@ def test_files_hold_what_the_world_holds(tmp_path: Path) -> None:
     assert corpus == [{"id": a.id, "title": a.title, "text": a.text} for a in world.articles()]
     texts = {line["id"]: line["text"] for line in corpus}
     questions = lines(out / "questions.jsonl")
-    keys = {"id", "question", "answers", "hops", "gold_ids", "evidence", "chain", "set"}
+    keys = {"id", "question", "answers", "facts", "searches", "hops", "gold_ids", "evidence", "chain", "set"}
     for line, question in zip(questions, world.questions(40), strict=True):
         assert set(line) == keys
         assert line["question"] == question.text
         assert line["gold_ids"] == [span["doc_id"] for span in line["evidence"]]
-        assert line["hops"] == len(line["chain"]) == len(line["evidence"])
+        assert line["facts"] == line["searches"] == line["hops"] == len(line["chain"]) == len(line["evidence"])
         assert line["set"] == "evaluation"
         for span in line["evidence"]:
             assert texts[span["doc_id"]][span["start"] : span["end"]] == span["text"]
@@ -76,7 +76,11 @@ def test_files_hold_what_the_world_holds(tmp_path: Path) -> None:
     assert described["seed"] == 9
     assert described["num_articles"] == len(corpus) == sum(described["num_entities"].values())
     assert described["num_facts"] == sum(1 for _ in world.facts())
-    assert described["num_questions_by_hops"] == {"1": 10, "2": 10, "3": 10, "4": 10}
+    assert (
+        described["num_questions_by_hops"]
+        == described["num_questions_by_facts"]
+        == {"1": 10, "2": 10, "3": 10, "4": 10}
+    )
     for name in ("corpus", "questions"):
         digest = hashlib.sha256((out / f"{name}.jsonl").read_bytes()).hexdigest()
         assert digest == described[f"{name}_sha256"] == getattr(manifest, f"{name}_sha256")

@@ -310,7 +310,7 @@ def _print_table(episodes: list[Episode], stored: Run, *, show_first: bool, evid
     if show_first:
         console.print(render_episode(episodes[0]))
         console.print()
-    table = Table("hops", "question", "answer", "expected", "right", "searches", box=None, pad_edge=False)
+    table = Table("facts", "question", "answer", "expected", "right", "searches", box=None, pad_edge=False)
     if evidence:
         table.add_column("evidence")
     scores = [_scores(episode) for episode in episodes]
@@ -320,7 +320,7 @@ def _print_table(episodes: list[Episode], stored: Run, *, show_first: bool, evid
         answer = episode.outcome.text if isinstance(episode.outcome, Answer) else f"({episode.end})"
         right = "" if not score else ("yes" if score["answer/exact_match"] else "no")
         cells = (
-            str(question.hops or ""),
+            str(question.facts or ""),
             trim(question.text, 70),
             trim(answer, 30),
             trim(question.answers[0], 30) if question.answers else "",

@@ -29,7 +29,6 @@ def run_checked(args: argparse.Namespace) -> None:
         tries=args.tries,
         min_right=args.min_right,
         topk=args.topk,
-        single_share=args.single_share,
         temperature=args.temperature,
         seed=args.seed,
         concurrency=args.max_rows,
@@ -47,6 +46,7 @@ def run_checked(args: argparse.Namespace) -> None:
         return
     for line in summarise(written, args.out):
         print(line)
+    print(f"quaere warmup drzero --questions {args.out} --index {args.index} --model MODEL --out WARM")
     print(f"quaere evolve search-r1 --questions {args.out} --index {args.index} --model MODEL")
 
 

@@ -5,6 +5,7 @@ quaere curriculum evolve-1 show i0g-0003
 quaere curriculum evolve-1 reject i0g-0003 --note "two bridges fit"
 quaere curriculum evolve-1 export questions.parquet --learned
 quaere curriculum evolve-2 add questions.parquet
+quaere curriculum evolve-1 quality
 """
 
 from __future__ import annotations
@@ -23,7 +24,20 @@ if TYPE_CHECKING:
     from quaere.search.index import Index
 
 _TABLE_ROWS = 40
-_FILTERS = ("kept", "dropped", "added", "learned", "reason", "verdict", "hops", "iteration", "min", "max", "text")
+_FILTERS = (
+    "kept",
+    "dropped",
+    "added",
+    "learned",
+    "reason",
+    "verdict",
+    "hops",
+    "searches",
+    "iteration",
+    "min",
+    "max",
+    "text",
+)
 _KINDS = {"accept": "accepted", "reject": "rejected", "flag": "flagged"}
 _HELP = {
     "accept": "let the solver learn from them, also if they were dropped",
@@ -39,7 +53,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="look at the questions a run wrote, and judge them",
         description="Without an action: the candidates of a run as a list. Filters narrow it.",
     )
-    parser.add_argument("name", metavar="RUN", help="a run's name or directory")
+    parser.add_argument("name", metavar="RUN", help="a run's name or directory; for quality also a file of questions")
     parser.set_defaults(run=run_list)
     _add_filters(parser)
     parser.add_argument(
@@ -75,6 +89,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     adding.add_argument("--all", action="store_true", help="of an export: also what no solver learned from")
     adding.set_defaults(run=run_add)
+    quality = actions.add_parser("quality", help="the share of questions whose answer the documents prove")
+    _add_filters(quality, default=argparse.SUPPRESS)
+    quality.set_defaults(run=run_quality)
     for action_parser in actions.choices.values():
         _add_places(action_parser, default=argparse.SUPPRESS)
 
@@ -97,7 +114,8 @@ def _add_filters(parser: argparse.ArgumentParser, default: Any = None) -> None:
     add("--reason", choices=reasons, default=default, metavar="R", help=f"dropped as: {', '.join(reasons)}")
     kinds = [*get_args(VerdictKind), "none"]
     add("--verdict", choices=kinds, default=default, metavar="V", help=f"judged as: {', '.join(kinds)}")
-    add("--hops", type=int, default=default, metavar="H")
+    add("--hops", type=int, default=default, metavar="H", help="hops that were asked for; of added questions, facts")
+    add("--searches", type=int, default=default, metavar="N", help="searches a question needs: n hops need n - 1")
     add("--iteration", type=int, default=default, metavar="I", help="counted from 0")
     bounds = "votes, rate, p+, p-, value, or a score's name"
     add("--min", action="append", type=_bound, default=default, metavar="NAME=VALUE", help=f"at least; {bounds}")
@@ -263,6 +281,21 @@ def run_add(args: argparse.Namespace) -> None:
     _tell({**plan.counts, **reduced}, args, said)
 
 
+def run_quality(args: argparse.Namespace) -> None:
+    """Print how many of the questions a solver learns from are proven by rules."""
+    from quaere.cli.curriculum_quality import ask_of_file, ask_of_run, tell_quality
+    from quaere.runs.curriculum import read_items
+
+    if Path(args.name).is_file():
+        if any(getattr(args, name) is not None for name in _FILTERS):
+            raise BadInput("filters are for runs: a file of questions is taken whole")
+        tell_quality(ask_of_file(Path(args.name), args.index), json=bool(args.json))
+        return
+    with _open(args) as run:
+        asked = ask_of_run(run, _select(read_items(run), args, run), args.index or _index_of(run))
+    tell_quality(asked, json=bool(args.json))
+
+
 # ------------------------------------------------------------------------------------------------------------- details
 
 
@@ -271,8 +304,10 @@ def _open(args: argparse.Namespace) -> Run:
 
     if args.action and (args.limit is not None or args.offset):
         raise BadInput("--limit and --offset are for the list: leave them out")
-    if args.action not in (None, "export") and any(getattr(args, name) is not None for name in _FILTERS):
-        raise BadInput(f"filters are for the list and for export: {args.action} takes what it is to do by ID or FILE")
+    if args.action not in (None, "export", "quality") and any(getattr(args, name) is not None for name in _FILTERS):
+        raise BadInput(
+            f"filters are for the list, export and quality: {args.action} takes what it is to do by ID or FILE"
+        )
     return Run.open(find_run(runs_root(args.runs), args.name))
 
 
@@ -292,6 +327,7 @@ def _read_filter(args: argparse.Namespace) -> ItemFilter:
         reason=args.reason,
         verdict=args.verdict,
         hops=args.hops,
+        searches=args.searches,
         iteration=args.iteration,
         text=args.text or "",
         least=dict(args.min or ()),

@@ -32,7 +32,8 @@ def item_values(item: Item) -> dict[str, Any]:
     values: dict[str, Any] = msgspec.to_builtins(item)
     measured = measures(item.candidate)
     states = {"kept": item.candidate.kept, "added": item.candidate.added, "learned": item.learned}
-    return {**values, **states, "measures": measured}
+    needs = {"facts": item.candidate.facts, "searches": item.candidate.facts}
+    return {**values, **states, **needs, "measures": measured}
 
 
 def render_items(
@@ -42,13 +43,17 @@ def render_items(
     with_value = any(item.candidate.support for item in page)
     with_evidence = any(item.candidate.evidence for item in page)
     extra = ("V",) * with_value + ("evidence",) * with_evidence
-    table = plain_table("id", "it", "hops", "state", "verdict", "votes", *extra, "question", right=("it", "hops", "V"))
+    heads = ("id", "it", "hops", "searches", "state", "verdict", "votes", *extra, "question")
+    table = plain_table(*heads, right=("it", "hops", "searches", "V"))
     for item in page:
         candidate, support = item.candidate, item.candidate.support
         value = (f"{support.value:+.2f}" if support else "",) * with_value
         evidence = (item.evidence_state,) * with_evidence
-        words = (candidate.id, _iteration(candidate), str(candidate.hops), item.state, _verdict_word(item))
-        table.add_row(*cells(*words, _votes(candidate), *value, *evidence, trim(candidate.question, 100)))
+        hops = "" if candidate.added else str(candidate.hops)
+        words = (candidate.id, _iteration(candidate), hops, str(candidate.facts or ""), item.state)
+        table.add_row(
+            *cells(*words, _verdict_word(item), _votes(candidate), *value, *evidence, trim(candidate.question, 100))
+        )
     lines = [Text(_count_line(page, found, offset), "dim")]
     num_wrong = sum(item.evidence_state == "mismatch" for item in page)
     num_outdated = sum(item.outdated is not None for item in found) + num_lost
@@ -69,9 +74,11 @@ def render_item(item: Item, paid: Mapping[str, float], document: str, said: str,
     """Everything about a candidate. `paid` was measured on its episode; `document` is the text its evidence is in."""
     candidate = item.candidate
     place = f"iteration {candidate.iteration}, step {candidate.step}, {count(candidate.hops, 'hop')}"
+    needed = f"needs {count(candidate.facts, 'search')}" if candidate.facts else "searches needed unknown"
     if candidate.added:
         wanted = "every iteration" if candidate.iteration == EVERY_ITERATION else f"iteration {candidate.iteration}"
-        place = f"for {wanted}, {count(candidate.hops, 'hop')}"
+        place = f"for {wanted}"
+    place += f", {needed}"
     if candidate.question_type:
         place += f", {candidate.question_type}"
     if candidate.cluster >= 0:
@@ -79,7 +86,7 @@ def render_item(item: Item, paid: Mapping[str, float], document: str, said: str,
     parts: list[RenderableType] = [
         Text(printable(candidate.id), "bold") + Text(printable(f"  {place}"), "dim"),
         _line("question", candidate.question or "none", "bold"),
-        _line("answer", candidate.answer or "none", "bold green"),
+        _line("answer", " or ".join(candidate.answers) or "none", "bold green"),
         _line("document", candidate.document_id or "none", ""),
         *_evidence_lines(item, document),
     ]
@@ -95,7 +102,7 @@ def render_item(item: Item, paid: Mapping[str, float], document: str, said: str,
         if numbers:
             parts.append(_line(label, ", ".join(f"{key} {value:.4g}" for key, value in numbers.items()), ""))
     parts += _decision_lines(item)
-    if not candidate.added:
+    if candidate.episode_id:
         parts.append(Text(printable(f"  quaere runs show {name} {candidate.episode_id}"), "dim"))
     return Group(*parts)
 
@@ -106,7 +113,7 @@ def render_item(item: Item, paid: Mapping[str, float], document: str, said: str,
 def _evidence_lines(item: Item, document: str) -> list[RenderableType]:
     candidate, evidence = item.candidate, item.candidate.evidence
     if evidence is None:
-        if candidate.added and candidate.span:
+        if not candidate.episode_id and candidate.span:
             return [_line("evidence", f"as it was given, not checked: {candidate.span}", "yellow")]
         told = f"found in nothing it was shown: {candidate.span}" if candidate.span else "none"
         return [_line("evidence", told, "yellow" if candidate.span else "dim")]

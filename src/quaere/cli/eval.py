@@ -64,7 +64,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     parser.add_argument("--questions", type=Path, metavar="FILE", help="JSONL file of questions")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions of the file")
-    parser.add_argument("--hops", type=int, nargs="+", default=[], metavar="N", help="only questions of so many hops")
+    only = "only questions that combine so many facts (--hops is the same, by its earlier name)"
+    parser.add_argument("--facts", "--hops", dest="facts", type=int, nargs="+", default=[], metavar="N", help=only)
     parser.add_argument("--index", metavar="DIR|URL", help="index directory, or URL of a search server")
     parser.add_argument("--closed-book", action="store_true", help="one turn, no search: what the model knows")
     parser.add_argument(
@@ -145,7 +146,7 @@ def run(args: argparse.Namespace) -> None:
         _show(args, others[-1], others[:-1])
         return
     _check(args)
-    questions = read_questions(args.questions, args.limit, args.hops)
+    questions = read_questions(args.questions, args.limit, args.facts)
     refuse_unanswerable(questions)
     weights = _find_weights(args)
     searcher = _open_searcher(args)
@@ -326,7 +327,7 @@ def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: 
         "model": model,
         "questions": str(args.questions),
         "limit": args.limit,
-        "hops": args.hops,
+        "facts": args.facts,
         "index": None if args.closed_book else args.index,
         "protocol": protocol.name,
         "style": getattr(protocol, "style", None),

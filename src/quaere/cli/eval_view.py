@@ -39,8 +39,8 @@ def print_results(evaluation: Scored, others: list[Scored], stored: Run | None) 
     # Where nobody has set a width (a file, a pipe), the tables get the room they need.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     console.print(_table([*others, evaluation]))
-    if len(evaluation.score.by_hops) > 1:
-        console.print(_hop_table([*others, evaluation]))
+    if len(evaluation.score.by_facts) > 1:
+        console.print(_fact_table([*others, evaluation]))
     _print_evidence(console, [*others, evaluation])
     for other, difference in zip(others, differences, strict=True):
         console.print(Text(printable(_difference_line(evaluation, other, difference))))
@@ -68,23 +68,26 @@ def _table(evaluations: list[Scored]) -> Table:
     for evaluation in evaluations:
         score = evaluation.score
         numbers = (str(score.exact_match.num), _between(score.exact_match), _between(score.f1))
-        table.add_row(*_cells(evaluation.name, *numbers, f"{score.mean_searches:.2f}", f"{score.answered:.1%}"))
+        searches = f"{score.mean_searches:.2f}"
+        if score.mean_searches_needed is not None:
+            searches += f" of {score.mean_searches_needed:.2f} needed"
+        table.add_row(*_cells(evaluation.name, *numbers, searches, f"{score.answered:.1%}"))
     return table
 
 
-def _hop_table(evaluations: list[Scored]) -> Table:
-    """Exact match per number of hops."""
-    hops = sorted({group.hops for evaluation in evaluations for group in evaluation.score.by_hops})
+def _fact_table(evaluations: list[Scored]) -> Table:
+    """Exact match per number of facts a question combines."""
+    facts = sorted({group.facts for evaluation in evaluations for group in evaluation.score.by_facts})
     headings = [
-        f"EM %, {number} hop{'' if number == 1 else 's'}" if number else "EM %, hops unknown" for number in hops
+        f"EM %, {number} fact{'' if number == 1 else 's'}" if number else "EM %, facts unknown" for number in facts
     ]
     table = _plain_table(*headings)
     for evaluation in evaluations:
         found = {
-            group.hops: f"{_between(group.exact_match)} of {group.exact_match.num}"
-            for group in evaluation.score.by_hops
+            group.facts: f"{_between(group.exact_match)} of {group.exact_match.num}"
+            for group in evaluation.score.by_facts
         }
-        table.add_row(*_cells(evaluation.name, *(found.get(number, "") for number in hops)))
+        table.add_row(*_cells(evaluation.name, *(found.get(number, "") for number in facts)))
     return table
 
 

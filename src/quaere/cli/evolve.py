@@ -80,11 +80,12 @@ def run(args: argparse.Namespace) -> None:
         return
     from quaere.runs import Run, runs_root
     from quaere.training.config import config_to_yaml
+    from quaere.training.given import copy_given
     from quaere.training.writers import check_writers
 
     check_writers(args.writer)
     settings = {"recipe": recipe.name, "model": config.model, "index": config.index, **_fingerprint(config)}
-    kept: dict[str, Any] = {"config": config_to_yaml(config)}
+    kept: dict[str, Any] = {"config": config_to_yaml(config), "files": copy_given(recipe.given(config))}
     if recipe.takes_questions:
         from quaere.training.practice import QUESTIONS, encode_questions, read_source
 
@@ -123,7 +124,10 @@ def _find_questions(recipe: Recipe, args: argparse.Namespace) -> str:
     from quaere.training.practice import find_source
 
     if not recipe.takes_questions:
-        raise BadInput(f"{recipe.name} writes its own questions: --questions is for recipes that do not")
+        raise BadInput(
+            f"{recipe.name} writes its own questions: --questions is for recipes that do not",
+            hint="--set generation.given=FILE|RUN adds some to the first iteration's",
+        )
     return str(find_source(args.questions, runs_root(args.runs)))
 
 
@@ -149,6 +153,8 @@ def _resume(args: argparse.Namespace) -> None:
     config = _config(recipe, args, file=path / "config.yaml")
     if recipe.takes_questions and config.questions != before.questions:
         raise BadInput("a run keeps the questions it began with", hint="begin another run with --questions")
+    if recipe.given(config) != recipe.given(before):
+        raise BadInput("a run keeps the questions it was given", hint="begin another run with generation.given")
     changes = diff_configs(before, config)
     recipe.check(config)
     if _fingerprint(config)["index_fingerprint"] != fingerprint:

@@ -20,8 +20,6 @@ from quaere.runs.added import Added, make_added
 from quaere.runs.curriculum import Item
 from quaere.runs.itemfiles import QUESTION_SHAPE, QuestionRow
 
-_SEVERAL = "with the first of several answers"
-
 
 class AddPlan(Struct, frozen=True):
     """What is added, and how many rows became what.
@@ -46,7 +44,7 @@ def plan_add(
         raise BadInput(f"{file} holds no question", hint=QUESTION_SHAPE)
     known = _known_words(items, iteration)
     added: list[Added] = []
-    counts = Counter(dict.fromkeys(("added", "not learned from", "there already", _SEVERAL), 0))
+    counts = Counter(dict.fromkeys(("added", "not learned from", "there already"), 0))
     for number, row in enumerate(rows, start=1):
         is_exported = row.learned is not None
         question, answer = row.question or "", _answer(row)
@@ -66,8 +64,6 @@ def plan_add(
         known[question, answer] = f"row {number}"
         added.append(_make(row, question, answer, iteration, _origin(row, file, number)))
         counts["added"] += 1
-        if row.answer is None and len(row.answers or ()) > 1:
-            counts[_SEVERAL] += 1
     return AddPlan(added, {what: number for what, number in counts.items() if number or what == "added"})
 
 
@@ -90,21 +86,22 @@ def _known_words(items: Sequence[Item], iteration: int | None) -> dict[tuple[str
 
 
 def _answer(row: QuestionRow) -> str:
-    """A candidate has one answer: the one it says or, in a question file, the first."""
+    """The one the row says or, in a question file, the first; others are accepted beside it."""
     return row.answer if row.answer is not None else next(iter(row.answers or ()), "")
 
 
 def _make(row: QuestionRow, question: str, answer: str, iteration: int | None, origin: str) -> Added:
-    # Question files have a span a hop, and the answer stands in the last; an export has one or none.
+    # Question files have a span a fact, and the answer stands in the last; an export has one or none.
     evidence = row.evidence[-1] if row.evidence else None
     return make_added(
         question,
         answer,
         iteration=iteration,
-        hops=int(row.hops or 0),
+        facts=row.num_facts,
         document_id=row.document_id or (evidence.doc_id if evidence else ""),
         span=row.span or "",
         evidence=evidence,
+        aliases=tuple(dict.fromkeys(text for text in row.answers or () if text.strip() and text != answer)),
         origin=origin,
     )
 

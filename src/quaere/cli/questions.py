@@ -59,9 +59,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     checked.add_argument("--drafts", type=int, default=6000, metavar="N", help="facts to try (default: 6000)")
     checked.add_argument("--tries", type=int, default=5, metavar="N", help="answers per check (default: 5)")
     checked.add_argument("--min-right", type=int, default=3, metavar="N", help="of them with the page (default: 3)")
-    checked.add_argument(
-        "--single-share", type=float, default=1.0, metavar="X", help="most of one fact, of all kept (default: 1)"
-    )
     checked.add_argument("--max-rows", type=int, default=32, metavar="N", help="questions at once (default: 32)")
     parser.add_argument("--json", action="store_true", help="print counts as JSON instead of a summary")
 

@@ -123,11 +123,13 @@ def render_training(summary: TrainingSummary, name: str) -> Group:
 
 def render_candidates(candidates: Sequence[Candidate]) -> Table:
     """What the proposer wrote, how the solver fared, and why it was dropped, if it was."""
-    table = plain_table("episode", "question", "answer", "hops", "right", "dropped", right=("hops", "right"))
+    heads = ("episode", "question", "answer", "hops", "searches", "right", "dropped")
+    table = plain_table(*heads, right=("hops", "searches", "right"))
     for candidate in candidates:
         right = f"{candidate.num_right}/{candidate.num_attempts}" if candidate.num_attempts else ""
-        words = (candidate.episode_id, trim(candidate.question, 80), trim(candidate.answer, 40), str(candidate.hops))
-        table.add_row(*cells(*words, right, candidate.reason))
+        name = candidate.episode_id or candidate.id
+        words = (name, trim(candidate.question, 80), trim(candidate.answer, 40), str(candidate.hops))
+        table.add_row(*cells(*words, str(candidate.facts), right, candidate.reason))
     return table
 
 
@@ -180,7 +182,7 @@ def _practice_line(phase: PhaseSummary) -> str:
     """How much there was to learn from in a solver's phase; "" for any other.
 
     "0 solver: informative groups 23.0→31.0 a step, 0.359→0.484 of all, 138.0→191.0 a minute; 64 different questions,
-    1.050 epochs"
+    1.050 epochs; searches 1.700→1.600 of 1.500→1.500 needed"
     """
     informative = phase.metrics.get("groups/informative")
     if informative is None:
@@ -195,6 +197,10 @@ def _practice_line(phase: PhaseSummary) -> str:
     ]
     asked, epochs = (phase.metrics.get(f"questions/{name}") for name in ("distinct", "epochs"))
     drawn = f"; {asked.last:.0f} different questions, {epochs.last:.2f} epochs" if asked and epochs else ""
+    searches, needed = (phase.metrics.get(name) for name in ("solver/searches", "questions/searches_needed"))
+    if searches and needed:
+        made, wanted = (_change(change, single=is_single) for change in (searches, needed))
+        drawn += f"; searches {made} of {wanted} needed"
     title = phase.phase if phase.iteration is None else f"{phase.iteration} {phase.phase}"
     return f"{title}: {', '.join(said)}{drawn}"
 

@@ -6,6 +6,7 @@ quaere warmup evalact --also evalrar --also search-r1 --model smollm2-135m --out
 quaere warmup score --model smollm2-135m --out warm --lessons 5,2,3
 quaere warmup drzero --model smollm2-135m --lora-rank 16 --adapter --dtype bfloat16 --out warm
 quaere warmup drzero --model smollm2-135m --index docs-index --out warm
+quaere warmup eve --model warm --index docs-index --questions checked.jsonl --roles proposer --out warmer
 quaere warmup drzero --model smollm2-135m --out warm --teacher openai:qwen3-32b@http://localhost:8001/v1
 """
 
@@ -14,7 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -22,22 +22,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quaere.cli.bounds import check_positive
+from quaere.cli.warmup_ratios import add_ratios, read_ratios
+from quaere.cli.warmup_view import open_display
 from quaere.errors import BadInput
 from quaere.training.warmup.dialects import DIALECTS, ROLES, Dialect, cites, roles_of
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from quaere.chat.rendering import Renderer
+    from quaere.cli.warmup_view import Display
     from quaere.policies.catalogue import ModelPath
     from quaere.records import Episode
     from quaere.rollout.episode import Limits
     from quaere.training.warmup.demonstration import Demonstrations
-    from quaere.training.warmup.teaching import Taught, TeachingStep
+    from quaere.training.warmup.teaching import Taught
 
 FULL_RATE, LORA_RATE = 1e-4, 3e-4
 MAX_TURNS = 5
-EVALUATED_MAX_TURNS = 12  # evaluations are turns too: four hops, one search more than that, and their answer
+EVALUATED_MAX_TURNS = 12  # evaluations are turns too: four facts, one search more than that, and their answer
 TURN_TOKENS, SEQUENCE_TOKENS = 512, 4096
 REPORT_MAX_TURNS, REPORT_TURN_TOKENS, REPORT_SEQUENCE_TOKENS = 8, 1536, 8192  # of score: eight reports and their scores
 _ADAPTER = "warmup"
@@ -72,10 +73,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     shown.add_argument("--roles", metavar="LIST", help="solver, proposer, evaluator (default: all a recipe has)")
     shown.add_argument("--episodes", type=int, default=400, metavar="N", help="in all roles and recipes (default: 400)")
-    shown.add_argument("--hops", default="4,3,2,1", metavar="LIST", help="ratio of 1, 2, ... hops (default: 4,3,2,1)")
-    shown.add_argument(
-        "--lessons", default="5,2,3", metavar="LIST", help="of score: reports, rubrics, assessments (default: 5,2,3)"
-    )
+    add_ratios(shown)
     shown.add_argument("--style", choices=["full", "brief"], default="full", help="of the prompts (default: full)")
     shown.add_argument("--world-seed", type=int, default=1, metavar="N", help="which world (default: 1)")
     shown.add_argument("--articles", type=int, default=500, metavar="N", help="size of the world (default: 500)")
@@ -84,7 +82,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--index",
         type=Path,
         metavar="DIR",
-        help="after the form, learn from the model's own right answers to questions about these documents",
+        help="after the form, learn from questions about these documents: a solver from its own right answers, a "
+        "proposer from how they are arrived at",
     )
     own.add_argument(
         "--questions",
@@ -130,13 +129,6 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _weights(option: str, example: str, text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(weight) for weight in text.split(","))
-    except ValueError:
-        raise BadInput(f"{option} is a list of whole numbers such as {example}, not {text}") from None
-
-
 def run(args: argparse.Namespace) -> None:
     """Play, teach, save."""
     import msgspec
@@ -145,14 +137,18 @@ def run(args: argparse.Namespace) -> None:
     from quaere.training.warmup.oracle import refuse_few_turns
     from quaere.training.warmup.saving import check_target
 
-    args.roles, args.hops = None if args.roles is None else _names(args.roles), _weights("--hops", "4,3,2,1", args.hops)
-    args.lessons = _weights("--lessons", "5,2,3", args.lessons)
+    args.roles = None if args.roles is None else _names(args.roles)
+    notice = read_ratios(args)
     # What cannot be done is said before a model is loaded.
     _check_numbers(args)
-    plan = plan_lessons(args.roles, args.episodes, args.hops, (args.recipe, *args.also), args.lessons)
+    plan = plan_lessons(
+        args.roles, args.episodes, args.facts, (args.recipe, *args.also), args.lessons, args.proposer_hops
+    )
     refuse_few_turns(plan, _limits(args), _turn_limits(args))
     check_target(args.out, args.force)
-    with _open_display(args.json) as display:
+    with open_display(args.json) as display:
+        if notice:
+            display.note(notice)
         manifest = _warm_up_on_documents(args, display) if args.index else _warm_up(args, display)
     if args.json:
         print(json.dumps({"event": "done", **msgspec.to_builtins(manifest)}), flush=True)
@@ -204,7 +200,7 @@ def _turn_limits(args: argparse.Namespace) -> dict[Dialect, int]:
     return {} if args.max_turns is not None else {"evalact": EVALUATED_MAX_TURNS, "score": REPORT_MAX_TURNS}
 
 
-def _warm_up_on_documents(args: argparse.Namespace, display: _Display) -> Any:
+def _warm_up_on_documents(args: argparse.Namespace, display: Display) -> Any:
     """Questions by the model as it is, then the form of an episode where it was not taught, then its own lessons."""
     from quaere.cli.warmup_documents import obtain_questions, play_documents, refuse_others, teach_form
     from quaere.training.warmup.oracle import allow_turns
@@ -221,7 +217,7 @@ def _warm_up_on_documents(args: argparse.Namespace, display: _Display) -> Any:
 
 
 def _warm_up(
-    args: argparse.Namespace, display: _Display, play: Callable[[Renderer], Demonstrations] | None = None
+    args: argparse.Namespace, display: Display, play: Callable[[Renderer], Demonstrations] | None = None
 ) -> Any:
     from transformers import AutoTokenizer
 
@@ -242,7 +238,7 @@ def _warm_up(
     return manifest
 
 
-def _play(args: argparse.Namespace, renderer: Renderer, display: _Display) -> Demonstrations:
+def _play(args: argparse.Namespace, renderer: Renderer, display: Display) -> Demonstrations:
     """Play in a world that is made for this and gone afterwards."""
     from quaere.training.warmup.lessons import build_world
     from quaere.training.warmup.oracle import play_oracle
@@ -250,7 +246,8 @@ def _play(args: argparse.Namespace, renderer: Renderer, display: _Display) -> De
     shared: dict[str, Any] = {
         "roles": args.roles,
         "num_episodes": args.episodes,
-        "hop_ratio": args.hops,
+        "fact_ratio": args.facts,
+        "hop_ratio": args.proposer_hops,
         "style": args.style,
         "dialects": (args.recipe, *args.also),
         "limits": _limits(args),
@@ -290,9 +287,7 @@ async def _play_teacher(teacher: str, world: Any, index: Any, renderer: Renderer
         await policy.stop()
 
 
-def _teach(
-    args: argparse.Namespace, found: ModelPath, episodes: list[Episode], display: _Display
-) -> tuple[Any, Taught]:
+def _teach(args: argparse.Namespace, found: ModelPath, episodes: list[Episode], display: Display) -> tuple[Any, Taught]:
     """The model after learning: with --adapter as it is, else as a plain one in the dtype it is to be saved in."""
     import torch
 
@@ -342,7 +337,7 @@ def _describe(args: argparse.Namespace, played: Demonstrations, taught: Taught) 
         base_model=args.base_model or args.model,
         roles=args.roles or tuple(role for role in ROLES if any(role in roles_of(name) for name in dialects)),
         style=args.style,
-        hop_ratio=args.hops,
+        hop_ratio=args.proposer_hops,
         world_family="warmup",
         world_seed=args.world_seed,
         num_articles=args.articles,
@@ -359,90 +354,6 @@ def _describe(args: argparse.Namespace, played: Demonstrations, taught: Taught) 
         loss_after=taught.loss_after,
         also=tuple(args.also),
         evidence=any(cites(dialect) for dialect in dialects),
+        fact_ratio=args.facts,
         lesson_ratio=args.lessons if "score" in dialects else (),
     )
-
-
-# ------------------------------------------------------------------------------------------------------------ display
-
-
-def _open_display(as_json: bool) -> _Display:
-    if as_json:
-        return _JsonDisplay()
-    return _LiveDisplay() if sys.stderr.isatty() else _Display()
-
-
-class _Display:
-    """How far it is, as plain lines on stderr."""
-
-    def __init__(self) -> None:
-        self._taken_s: list[float] = []
-
-    def __enter__(self) -> _Display:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """There will be nothing more to tell."""
-
-    def note(self, line: str) -> None:
-        """Something worth a line happened."""
-        print(line, file=sys.stderr, flush=True)
-
-    def played(self, num_all: int) -> None:
-        """One more episode is there; it takes seconds, so plain lines say nothing of it."""
-
-    def step(self, step: TeachingStep) -> None:
-        """A step was taken."""
-        from quaere.cli.progress import format_duration
-
-        self._taken_s.append(step.num_tokens / step.tokens_per_s)
-        left_s = sum(self._taken_s) / len(self._taken_s) * (step.num_steps - step.step)
-        left = f" · about {format_duration(left_s)} left" if left_s else ""
-        self.note(f"step {step.step}/{step.num_steps} · loss {step.loss:.3f} · {step.tokens_per_s:.0f} tok/s{left}")
-
-
-class _JsonDisplay(_Display):
-    """The same as lines of JSON on stdout: {"event": "step", "step": 3, "loss": 1.62, ...}."""
-
-    def note(self, line: str) -> None:
-        print(json.dumps({"event": "note", "line": line}), flush=True)
-
-    def step(self, step: TeachingStep) -> None:
-        from msgspec import structs
-
-        print(json.dumps({"event": "step", **structs.asdict(step)}), flush=True)
-
-
-class _LiveDisplay(_Display):
-    """Bars on a terminal; notes scroll by above them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._progress = Progress(*columns, console=Console(stderr=True, highlight=False))
-        self._bars: dict[str, Any] = {}
-
-    def __enter__(self) -> _Display:
-        self._progress.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._progress.stop()
-
-    def note(self, line: str) -> None:
-        self._progress.console.print(line, style="dim", markup=False)
-
-    def played(self, num_all: int) -> None:
-        self._advance("playing", num_all, "playing")
-
-    def step(self, step: TeachingStep) -> None:
-        figures = f"loss {step.loss:.3f}, {step.tokens_per_s:.0f} tok/s"
-        self._advance("teaching", step.num_steps, f"teaching ({figures})")
-
-    def _advance(self, name: str, total: int, description: str) -> None:
-        if name not in self._bars:
-            self._bars[name] = self._progress.add_task(name, total=total)
-        self._progress.update(self._bars[name], advance=1, description=description)

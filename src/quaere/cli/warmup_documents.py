@@ -1,7 +1,7 @@
 """`quaere warmup RECIPE --index DIR`: lessons out of a person's own documents, in place of a fictional world's.
 
 The untaught model writes questions about the documents and checks them. Taught the form of an episode, it attempts
-them, and learns from the attempts that were right.
+them as a solver and learns from the attempts that were right; as a proposer it is shown how a question is arrived at.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from quaere.chat.rendering import Renderer
     from quaere.rollout.episode import Limits
     from quaere.training.warmup.demonstration import Demonstrations
-    from quaere.training.warmup.dialects import Dialect
+    from quaere.training.warmup.dialects import Dialect, Role
     from quaere.training.warmup.documents.writer import CheckedQuestion
 
-QUESTIONS = "questions.jsonl"
+Note = Callable[[str], None]
+GetLimits = Callable[["Dialect"], "Limits"]
 
 
 def read_checked(path: Path) -> list[CheckedQuestion]:
@@ -47,18 +48,13 @@ def read_checked(path: Path) -> list[CheckedQuestion]:
 
 def refuse_others(args: argparse.Namespace) -> None:
     """Refuse what cannot be taught out of documents, before a model is loaded."""
-    from quaere.training.warmup.dialects import roles_of
-
     if "score" in (args.recipe, *args.also):
         raise BadInput("reports are not taught out of documents", hint="leave --index out")
     if args.teacher:
         raise BadInput("lessons come from documents or from a teacher, not from both", hint="leave --teacher out")
-    if args.roles and "solver" not in args.roles:
-        raise BadInput(f"out of documents a solver is taught, not {' and '.join(args.roles)}", hint="--roles solver")
-    assert all("solver" in roles_of(dialect) for dialect in (args.recipe, *args.also))
 
 
-def obtain_questions(args: argparse.Namespace, note: Callable[[str], None]) -> list[CheckedQuestion]:
+def obtain_questions(args: argparse.Namespace, note: Note) -> list[CheckedQuestion]:
     """The questions of the file, which the model writes first, as it is, if there is none."""
     from quaere.cli.checked_questions import summarise, write_checked
     from quaere.cli.questions import write_lines
@@ -102,50 +98,104 @@ def play_documents(
     questions: list[CheckedQuestion],
     renderer: Renderer,
     *,
-    limits: Callable[[Dialect], Limits],
-    note: Callable[[str], None],
+    limits: GetLimits,
+    note: Note,
 ) -> Demonstrations:
-    """The model's own right episodes on the questions, in every dialect that is taught, an equal share each."""
-    played = asyncio.run(_play(args, questions, limits, note))
+    """Episodes on the questions in every dialect that is taught, an equal share each, and in each of its roles."""
+    from quaere.training.warmup.demonstration import Demonstrations
+
+    played = Demonstrations()
+    shares = _share(args, questions)
+    taught = {dialect: _roles(args, dialect) for dialect in shares}
+    own: dict[Dialect, Demonstrations] = {}
+    if any("solver" in roles for roles in taught.values()):
+        asked = {dialect: share for dialect, share in shares.items() if "solver" in taught[dialect]}
+        own = asyncio.run(_play_solver(args, asked, limits, note))
+    # Of both roles there are about as many: a proposer's episodes are to be had in any number.
+    wanted = {
+        dialect: (share, len(own[dialect].episodes) if dialect in own else None)
+        for dialect, share in shares.items()
+        if "proposer" in taught[dialect]
+    }
+    shown = asyncio.run(_play_proposer(args, wanted, renderer, limits, note)) if wanted else {}
+    for found in (*own.values(), *shown.values()):
+        played.episodes.extend(found.episodes)
+        played.dropped.update(found.dropped)
     if len(played.episodes) < 2:
         raise BadInput(
-            f"of {len(questions)} questions the model answered {len(played.episodes)} well: too few to learn from",
+            f"of {len(questions)} questions {len(played.episodes)} became good episodes: too few to learn from",
             hint="a larger --model, more --drafts, or a longer warm-up of the form",
         )
     return played
 
 
-async def _play(
-    args: argparse.Namespace,
-    questions: list[CheckedQuestion],
-    limits: Callable[[Dialect], Limits],
-    note: Callable[[str], None],
-) -> Demonstrations:
+def _share(args: argparse.Namespace, questions: list[CheckedQuestion]) -> dict[Dialect, list[CheckedQuestion]]:
+    """The questions of each dialect."""
+    dialects = (args.recipe, *args.also)
+    return {dialect: questions[number :: len(dialects)] for number, dialect in enumerate(dialects)}
+
+
+def _roles(args: argparse.Namespace, dialect: Dialect) -> tuple[Role, ...]:
+    from quaere.training.warmup.dialects import roles_of
+
+    return tuple(role for role in roles_of(dialect) if args.roles is None or role in args.roles)
+
+
+async def _play_solver(
+    args: argparse.Namespace, shares: dict[Dialect, list[CheckedQuestion]], limits: GetLimits, note: Note
+) -> dict[Dialect, Demonstrations]:
+    """The model's own right episodes."""
     from quaere.rollout.policy import open_policy
     from quaere.search.searcher import open_searcher
-    from quaere.training.warmup.demonstration import Demonstrations, open_protocol
+    from quaere.training.warmup.demonstration import open_protocol
     from quaere.training.warmup.documents.lessons import play_own
 
-    played = Demonstrations()
-    dialects = (args.recipe, *args.also)
+    played = {}
     policy = open_policy(args.model, device=args.device, max_rows=args.max_rows)
     searcher = open_searcher(str(args.index))
     try:
-        for number, dialect in enumerate(dialects):
-            own = await play_own(
+        for dialect, questions in shares.items():
+            played[dialect] = await play_own(
                 policy,
                 searcher,
-                questions[number :: len(dialects)],
+                questions,
+                dialect,
                 open_protocol("solver", args.style, dialect),
                 limits(dialect),
                 attempts=args.attempts,
                 seed=args.seed,
                 concurrency=args.max_rows,
             )
-            note(f"{dialect}: {len(own.episodes)} of {len(questions[number :: len(dialects)])} questions answered well")
-            played.episodes.extend(own.episodes)
-            played.dropped.update(own.dropped)
+            note(f"{dialect}: {len(played[dialect].episodes)} of {len(questions)} questions answered well")
     finally:
         await policy.stop()
+        await searcher.close()
+    return played
+
+
+async def _play_proposer(
+    args: argparse.Namespace,
+    shares: dict[Dialect, tuple[list[CheckedQuestion], int | None]],
+    renderer: Renderer,
+    limits: GetLimits,
+    note: Note,
+) -> dict[Dialect, Demonstrations]:
+    """How questions are arrived at, at most so many of each dialect."""
+    from quaere.search.index import open_index
+    from quaere.search.searcher import LocalSearcher
+    from quaere.training.warmup.documents.links import Pages
+    from quaere.training.warmup.documents.proposals import plan_proposals, play_proposals
+
+    played = {}
+    index = open_index(args.index)
+    pages, searcher = Pages(index), LocalSearcher(index)
+    try:
+        for dialect, (questions, num) in shares.items():
+            planned = plan_proposals(pages, questions, args.hops, args.seed)
+            played[dialect] = await play_proposals(
+                planned, searcher, renderer, dialect, limits(dialect), style=args.style, num=num, seed=args.seed
+            )
+            note(f"{dialect}: {len(played[dialect].episodes)} questions shown as a proposer arrives at them")
+    finally:
         await searcher.close()
     return played

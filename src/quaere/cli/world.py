@@ -48,11 +48,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(msgspec.json.format(msgspec.json.encode(manifest)).decode())
         return 0
-    hops = ", ".join(
-        f"{num} of {hops} hop{'s' * (hops != '1')}" for hops, num in manifest.num_questions_by_hops.items()
+    by_facts = ", ".join(
+        f"{num} of {facts} fact{'s' * (facts != '1')}" for facts, num in manifest.num_questions_by_facts.items()
     )
     print(f"{args.out}: {manifest.num_articles} articles, {manifest.num_facts} facts (seed {manifest.seed})")
-    print(f"{manifest.num_questions} questions" + (f": {hops}" if hops else ""))
+    print(f"{manifest.num_questions} questions" + (f": {by_facts}" if by_facts else ""))
     return 0
 
 

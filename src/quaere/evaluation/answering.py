@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from quaere.chat.protocol import Protocol
 from quaere.chat.spans import find_evidence, shown_passages
@@ -47,15 +47,16 @@ class QuestionScore(Struct, frozen=True):
 
     `span` is the evidence as it was written: "" where none was given, None where none was asked for. `evidence` is the
     place where it stands in a passage that was returned in that episode, and `supported` a judge's word, None where
-    none was asked.
+    none was asked. `facts` is how many facts the question combines (in JSON still under the name `hops`), and
+    `searches_needed` how many searches it needs; 0 is unknown.
 
-        QuestionScore(id="q1", question="Who built the Halm bridge?", hops=1, answer="Venn", exact_match=0.0, f1=0.67,
+        QuestionScore(id="q1", question="Who built the Halm bridge?", facts=1, answer="Venn", exact_match=0.0, f1=0.67,
                       end="answered", num_turns=2, num_malformed=0, num_searches=1, num_tokens=57, search_failed=False)
     """
 
     id: str
     question: str
-    hops: int
+    facts: int = field(name="hops")
     answer: str | None
     exact_match: float
     f1: float
@@ -69,6 +70,7 @@ class QuestionScore(Struct, frozen=True):
     evidence: Evidence | None = None
     supported: bool | None = None
     set: str = ""
+    searches_needed: int = 0
 
     @property
     def item(self) -> Item:
@@ -87,7 +89,8 @@ class QuestionScore(Struct, frozen=True):
             num_malformed=self.num_malformed,
             search_failed=self.search_failed,
             set=self.set,
-            hops=self.hops,
+            facts=self.facts,
+            searches_needed=self.searches_needed,
             present=self.present if was_asked else None,
             verbatim=self.verbatim if was_asked else None,
             supported=self.supported,
@@ -109,13 +112,13 @@ class QuestionScore(Struct, frozen=True):
         return self.item.joint
 
 
-class HopScore(Struct, frozen=True):
-    """The questions of one number of hops; 0 are those for which it is not known.
+class FactScore(Struct, frozen=True):
+    """The questions that combine one number of facts; 0 are those for which it is not known.
 
-    HopScore(hops=2, exact_match=Interval(...), f1=Interval(...))
+    FactScore(facts=2, exact_match=Interval(...), f1=Interval(...))
     """
 
-    hops: int
+    facts: int = field(name="hops")
     exact_match: Interval
     f1: Interval
 
@@ -135,14 +138,14 @@ class EvidenceScore(Struct, frozen=True):
 class AnsweringScore(Struct, frozen=True):
     """A whole question set in numbers. Means are per episode, tokens are those the policy wrote.
 
-    AnsweringScore(exact_match=Interval(...), f1=Interval(...), by_hops=(HopScore(...),), answered=0.98,
+    AnsweringScore(exact_match=Interval(...), f1=Interval(...), by_facts=(FactScore(...),), answered=0.98,
                    mean_searches=1.4, mean_turns=2.5, mean_tokens=81.0, num_malformed=12, num_search_failed=0,
                    num_failed=0)
     """
 
     exact_match: Interval
     f1: Interval
-    by_hops: tuple[HopScore, ...]
+    by_facts: tuple[FactScore, ...] = field(name="by_hops")  # results of earlier versions are read by that name
     answered: float  # share of the episodes that ended with an answer
     mean_searches: float
     mean_turns: float
@@ -151,6 +154,7 @@ class AnsweringScore(Struct, frozen=True):
     num_search_failed: int  # episodes in which a search could not be carried out
     num_failed: int  # episodes in which the policy itself failed
     evidence: EvidenceScore | None = None  # None where no evidence was asked for
+    mean_searches_needed: float | None = None  # of the questions for which it is known
     unanswered: float | None = None  # share that a limit ended without an answer; None where it was not measured
 
 
@@ -267,7 +271,7 @@ def score_episode(episode: Episode, *, evidence: bool = False) -> QuestionScore:
     return QuestionScore(
         id=question.id,
         question=question.text,
-        hops=question.hops,
+        facts=question.facts or question.hops,
         answer=answer,
         exact_match=exact_match_score(answer or "", question.answers) if counts else 0.0,
         f1=f1_score(answer or "", question.answers) if counts else 0.0,
@@ -280,6 +284,7 @@ def score_episode(episode: Episode, *, evidence: bool = False) -> QuestionScore:
         span=span if evidence else None,
         evidence=find_evidence(span, shown_passages(episode)) if evidence else None,
         set=question.set,
+        searches_needed=question.searches,
     )
 
 
@@ -302,20 +307,21 @@ async def judge_spans(
 
 
 def score_answering(found: Sequence[QuestionScore] | Sequence[Item]) -> AnsweringScore:
-    """Put the scores of all questions together, in all and per number of hops."""
+    """Put the scores of all questions together, in all and per number of facts."""
     scores = [score.item if isinstance(score, QuestionScore) else score for score in found]
     num = len(scores)
-    groups = {hops: [score for score in scores if score.hops == hops] for hops in {score.hops for score in scores}}
+    groups = {facts: [score for score in scores if score.facts == facts] for facts in {score.facts for score in scores}}
+    needed = [score.searches_needed for score in scores if score.searches_needed]
     return AnsweringScore(
         exact_match=bootstrap_interval([score.exact_match for score in scores]),
         f1=bootstrap_interval([score.f1 for score in scores]),
-        by_hops=tuple(
-            HopScore(
-                hops,
+        by_facts=tuple(
+            FactScore(
+                facts,
                 bootstrap_interval([score.exact_match for score in group]),
                 bootstrap_interval([score.f1 for score in group]),
             )
-            for hops, group in sorted(groups.items())
+            for facts, group in sorted(groups.items())
         ),
         answered=sum(score.end == "answered" for score in scores) / num,
         mean_searches=sum(score.num_searches for score in scores) / num,
@@ -325,6 +331,7 @@ def score_answering(found: Sequence[QuestionScore] | Sequence[Item]) -> Answerin
         num_search_failed=sum(score.search_failed for score in scores),
         num_failed=sum(score.end == "failed" for score in scores),
         evidence=_score_evidence(scores),
+        mean_searches_needed=sum(needed) / len(needed) if needed else None,
         unanswered=sum(score.end in LIMIT_ENDS for score in scores) / num,
     )
 

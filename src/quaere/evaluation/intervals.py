@@ -4,6 +4,7 @@
     paired_difference([1, 1, 0], [0, 1, 0])  # the same three questions answered by two systems
     ratio_interval([3, 1], [4, 4])  # four of eight citations, in two reports
     smallest_difference([1, 1, 0], [0, 1, 0])  # how large a difference had to be for three questions to show it
+    wilson_interval(8, 10) -> Interval(mean=0.8, low=0.490, high=0.943, num=10)  # a share of counted things
 
 The questions are drawn anew, with replacement, thousands of times; the interval is where the middle of those means
 lies. Values that are all equal give an interval of no width: the bootstrap cannot imagine what it has not seen.
@@ -11,6 +12,7 @@ lies. Values that are all equal give an interval of no width: the bootstrap cann
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
@@ -111,6 +113,25 @@ def smallest_difference(
     variance = (np.square(gains).sum() + 1) / (num + 1) - mean**2
     z = NormalDist().inv_cdf((1 + level) / 2) + NormalDist().inv_cdf(power)
     return float(z * np.sqrt(variance / num))
+
+
+def wilson_interval(num_hits: int, num: int, *, level: float = 0.95) -> Interval:
+    """A share with its Wilson score interval, which has a width even where all or none are hits.
+
+        (p + z^2 / 2n -+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)
+
+    wilson_interval(0, 10) -> Interval(mean=0.0, low=0.0, high=0.278, num=10)
+    """
+    if not 0 <= num_hits <= num or num < 1:
+        raise ValueError(f"a share needs at least one thing and no more hits than things: {num_hits} of {num}")
+    if not 0 < level < 1:
+        raise ValueError(f"a level lies between 0 and 1, not {level}")
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    share, scale = num_hits / num, 1 + z * z / num
+    middle = (share + z * z / (2 * num)) / scale
+    half = z * math.sqrt(share * (1 - share) / num + (z / (2 * num)) ** 2) / scale
+    # Rounding may carry an end past the share where that is 0 or 1.
+    return Interval(share, max(0.0, min(middle - half, share)), min(1.0, max(middle + half, share)), num)
 
 
 def _resampled_means(sample: np.ndarray, seed: int, num_resamples: int) -> np.ndarray:

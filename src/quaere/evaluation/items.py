@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from quaere.errors import BadInput
 from quaere.records import EndReason
@@ -33,6 +33,7 @@ class Item(Struct, frozen=True, omit_defaults=True):
 
     `text_hash` tells questions of the same id apart. `present`, `verbatim` and `supported` are about the quoted span:
     None where none was asked for, and `supported` also where nobody judged it.
+    `facts` is how many facts the question combines, written under the name `hops`.
 
         Item(id="q1", text_hash="3f0c9a51", set="popqa", answer="Venn", exact_match=1.0, f1=1.0, end="answered",
              num_turns=2, num_searches=1, num_tokens=57)
@@ -50,7 +51,8 @@ class Item(Struct, frozen=True, omit_defaults=True):
     num_malformed: int = 0
     search_failed: bool = False
     set: str = ""
-    hops: int = 0
+    facts: int = field(default=0, name="hops")
+    searches_needed: int = 0
     present: bool | None = None
     verbatim: bool | None = None
     supported: bool | None = None

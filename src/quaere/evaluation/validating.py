@@ -4,7 +4,7 @@
     validation.balanced -> Interval(mean=0.92, low=0.91, high=0.93, num=100)
 
 The spans come from a generated world of the evaluation family, made in memory with a fixed seed. Every question is put
-with its gold span (the sentence that states the last hop) and with corrupted ones, each of which fails in its own way.
+with its gold span (the sentence that states the last fact) and with corrupted ones, each of which fails in its own way.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CORRUPTIONS = (
 
 
 class Probe(Struct, frozen=True):
-    """A span put to a judge, and what a judge should say. `kind` is "gold, 2 hops" or one of `CORRUPTIONS`.
+    """A span put to a judge, and what a judge should say. `kind` is "gold, 2 facts" or one of `CORRUPTIONS`.
 
     Probe(question=3, kind="answer alone", citation=Citation(...), supports=False)
     """
@@ -118,9 +118,9 @@ def _mean(values: Sequence[float]) -> float:
 
 @cache
 def make_probes(num_questions: int) -> tuple[Probe, ...]:
-    """Gold and corrupted spans of so many questions of one to four hops; the same every time.
+    """Gold and corrupted spans of so many questions of one to four facts; the same every time.
 
-    A question whose gold sentence does not name the answer (the last hop leads against the arrow, into the answer's
+    A question whose gold sentence does not name the answer (the last step leads against the arrow, into the answer's
     own article) is left out: there no single sentence is enough.
     """
     world = generate_world(SEED, NUM_ARTICLES)
@@ -130,8 +130,8 @@ def make_probes(num_questions: int) -> tuple[Probe, ...]:
     probes: list[Probe] = []
     for number, question in enumerate(asked):
         gold = Citation(question.text, question.answers, question.chain[-1].evidence.text)
-        plural = "" if question.hops == 1 else "s"
-        probes.append(Probe(number, f"gold, {question.hops} hop{plural}", gold, True))
+        plural = "" if question.facts == 1 else "s"
+        probes.append(Probe(number, f"gold, {question.facts} fact{plural}", gold, True))
         for kind, span in zip(CORRUPTIONS, corrupter.corrupt(number), strict=True):
             if span is not None:
                 probes.append(Probe(number, kind, Citation(question.text, question.answers, span), False))

@@ -25,7 +25,8 @@ class Recipe(Struct, frozen=True):
     `check` refuses a config that makes no sense; `plan` says in words what a run would do and cost; `train` does it,
     from wherever the run stands; `solver_protocol` is how a run of this config speaks to its solver. A recipe that
     `takes_questions` makes none of its own: its config has `questions`, and its runs keep a copy of them; without
-    `needs_answers`, they may be open ones that nobody has answered.
+    `needs_answers`, they may be open ones that nobody has answered. `given` is the file or run whose questions join the
+    first curriculum of a recipe that writes its own, "" if there is none; runs keep a copy of these too.
 
         Recipe(name="drzero", summary="...", schema=DrZeroConfig, presets=PRESETS, check=..., plan=..., train=...,
                solver_protocol=...)
@@ -41,6 +42,7 @@ class Recipe(Struct, frozen=True):
     solver_protocol: Callable[[Any], Protocol]
     takes_questions: bool = False
     needs_answers: bool = True
+    given: Callable[[Any], str] = lambda config: ""
 
 
 def find_recipe(name: str) -> Recipe:

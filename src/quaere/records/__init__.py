@@ -40,6 +40,7 @@ from quaere.records.facts import (
     Passage,
     Question,
     SearchResult,
+    searches_needed,
 )
 from quaere.records.research import (
     Assessment,
@@ -102,4 +103,5 @@ __all__ = [
     "Task",
     "Turn",
     "Weight",
+    "searches_needed",
 ]

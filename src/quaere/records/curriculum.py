@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from quaere.records.facts import Evidence
+from quaere.records.facts import Evidence, Question, searches_needed
 
 DropReason = Literal[
     "", "invalid", "leaked answer", "refused", "duplicate", "never solved", "always solved", "unfinished"
@@ -34,7 +34,10 @@ class Support(Struct, frozen=True):
 class Candidate(Struct, frozen=True):
     """A question a proposer wrote for the solver to learn from, and why it was kept (`reason=""`) or dropped.
 
-    One that a person added was written in no episode (`episode_id=""`) and is kept. `num_attempts` is 0 where the
+    `hops` are those that were asked for, in Dr. Zero's count; of a question that was added or given, the facts.
+
+    One that a person added was written in no episode (`episode_id=""`) and is kept; nor was one that the run was given
+    to begin with, which has the score "given". `aliases` are accepted beside the answer. `num_attempts` is 0 where the
     solver was not asked to try it. An episode that a failed search kept from its end is "unfinished": nothing can be
     said of its question. Where a proposer gives evidence, `span` is what it wrote, `evidence` where that stands in a
     text it was shown (None if nowhere), `support` what the verifier found, and `refusals` are the guards it did not
@@ -63,11 +66,26 @@ class Candidate(Struct, frozen=True):
     refusals: tuple[str, ...] = ()
     cluster: int = -1
     question_type: str = ""
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """Every accepted answer; none where none was written."""
+        return (self.answer, *self.aliases) if self.answer else ()
 
     @property
     def gold_span(self) -> str:
         """The span a solver's is compared with: the document's own text where there is one, else what was written."""
         return self.evidence.text if self.evidence else self.span
+
+    @property
+    def facts(self) -> int:
+        """How many facts the question combines; 0 if unknown. It needs as many searches."""
+        return searches_needed(self.hops) if self.episode_id else self.hops
+
+    def to_question(self) -> Question:
+        """As it is put to a solver."""
+        return Question(self.id, self.question, self.answers, self.hops, facts=self.facts, searches=self.facts)
 
     @property
     def kept(self) -> bool:
@@ -77,4 +95,9 @@ class Candidate(Struct, frozen=True):
     @property
     def added(self) -> bool:
         """Did a person add it, rather than a proposer write it?"""
-        return not self.episode_id
+        return not self.episode_id and not self.given
+
+    @property
+    def given(self) -> bool:
+        """Was the run given it to begin with, rather than write it?"""
+        return bool(self.scores.get("given"))

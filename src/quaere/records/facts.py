@@ -58,12 +58,25 @@ class Evidence(Struct, frozen=True):
     text: str
 
 
+def searches_needed(hops: int) -> int:
+    """Searches a solver needs for a question of so many hops in Dr. Zero's count, and the facts the question combines.
+
+    Dr. Zero counts the links of the proposer's chain, and the first link is the starting point that the question names.
+    So h hops are h - 1 facts, each found by a search; a question of one hop still asks for one fact. 0 is unknown.
+
+        [searches_needed(hops) for hops in range(5)] == [0, 1, 1, 2, 3]
+    """
+    return min(max(1, hops - 1), hops)
+
+
 class Question(Struct, frozen=True):
-    """A question with every accepted answer; `evidence` holds one span per hop where it is known.
+    """A question with every accepted answer; `evidence` holds one span per fact where it is known.
 
-    `set` is the benchmark it belongs to and `gold_ids` the documents that prove its answer, where its file says so.
+    `facts` is how many facts it combines and `searches` how many searches it needs; 0 is unknown. `hops` is the count
+    of its source: Dr. Zero's for a proposer's question (see `searches_needed`), the facts for any other. `set` is the
+    benchmark it belongs to and `gold_ids` the documents that prove its answer, where its file says so.
 
-        Question(id="w7-q3", text="In which valley does ... rise?", answers=("Korrin", "Korrin Vale"), hops=2)
+        Question(id="w7-q3", text="In which valley ...?", answers=("Korrin", "Korrin Vale"), facts=2, searches=2)
     """
 
     id: str
@@ -73,3 +86,5 @@ class Question(Struct, frozen=True):
     evidence: tuple[Evidence, ...] = ()
     set: str = ""
     gold_ids: tuple[str, ...] = ()
+    facts: int = 0
+    searches: int = 0

@@ -1,12 +1,16 @@
 """Reading question files: one JSON object a line; only `question` must be there.
 
-{"id": "q1", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "hops": 1, "set": "bridges"}
+{"id": "q1", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "facts": 1, "set": "bridges"}
+
+`facts` is how many facts a question combines, `searches` how many searches it needs: one a fact unless it is said.
+Where there is no `facts`, `hops` is read for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -23,20 +27,41 @@ class _Row(msgspec.Struct):
     answers: tuple[str, ...] = ()
     hops: int = 0
     evidence: tuple[Evidence, ...] = ()
-    # Read leniently: files by other people name their sets and documents by numbers, or by null.
+    # Read leniently: files by other people name their sets and documents by numbers, or by null, and `facts` may be
+    # the facts themselves, as in files of open-ended questions.
+    facts: Any = None
+    searches: Any = None
     set: str | int | None = None
     gold_ids: tuple[str | int, ...] | None = None
 
     def to_question(self, name: str) -> Question:
         gold_ids = tuple(str(doc_id) for doc_id in self.gold_ids or ())
         question_set = "" if self.set is None else str(self.set)
-        return Question(name, self.question, self.answers, self.hops, self.evidence, question_set, gold_ids)
+        return Question(
+            name,
+            self.question,
+            self.answers,
+            self.hops or self.num_facts,
+            self.evidence,
+            question_set,
+            gold_ids,
+            facts=self.num_facts,
+            searches=_count(self.searches, self.num_facts),
+        )
+
+    @property
+    def num_facts(self) -> int:
+        return _count(self.facts, self.hops)
 
 
-def read_questions(path: Path, limit: int | None = None, hops: Collection[int] = ()) -> list[Question]:
+def _count(value: object, otherwise: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else otherwise
+
+
+def read_questions(path: Path, limit: int | None = None, facts: Collection[int] = ()) -> list[Question]:
     """The questions of a JSONL file (plain or compressed); a broken line is named by its number.
 
-    With `hops`, only those of so many hops; `limit` counts what is left.
+    With `facts`, only those that combine so many; `limit` counts what is left.
     """
     questions: list[Question] = []
     seen: set[str] = set()
@@ -55,11 +80,11 @@ def read_questions(path: Path, limit: int | None = None, hops: Collection[int] =
         if name in seen:
             raise BadInput(f"{path}, line {number}: the id {name} occurs twice")
         seen.add(name)
-        if hops and row.hops not in hops:
+        if facts and row.num_facts not in facts:
             continue
         questions.append(row.to_question(name))
     if not questions and seen:
-        raise BadInput(f"{path} holds no question of {' or '.join(map(str, hops))} hops")
+        raise BadInput(f"{path} holds no question of {' or '.join(map(str, facts))} facts")
     if not questions:
         raise BadInput(f"{path} holds no question", hint='each line needs {"question": "...", "answers": ["..."]}')
     return questions

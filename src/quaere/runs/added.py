@@ -27,7 +27,7 @@ from quaere.runs.rows import candidate_row, read_candidate
 from quaere.runs.verdicts import can_be_learned
 
 EVERY_ITERATION = -1  # what a question for no iteration in particular has as its iteration
-_COLUMNS = ("id", "iteration", "document_id", "hops", "question", "answer", "span", "evidence")
+_COLUMNS = ("id", "iteration", "document_id", "hops", "question", "answer", "span", "evidence", "aliases")
 
 
 class Added(Struct, frozen=True):
@@ -46,10 +46,11 @@ def make_added(
     answer: str,
     *,
     iteration: int | None = None,
-    hops: int = 0,
+    facts: int = 0,
     document_id: str = "",
     span: str = "",
     evidence: Evidence | None = None,
+    aliases: tuple[str, ...] = (),
     origin: str = "",
 ) -> Added:
     """A question given now, for one iteration or, by default, for every one. Its id follows from its words.
@@ -63,11 +64,12 @@ def make_added(
         iteration=EVERY_ITERATION if iteration is None else iteration,
         episode_id="",  # none has written it
         document_id=document_id,
-        hops=hops,
+        hops=facts,
         question=question,
         answer=answer,
         span=span,
         evidence=evidence,
+        aliases=aliases,
     )
     return Added(candidate, origin, datetime.now(UTC).isoformat(timespec="seconds"))
 

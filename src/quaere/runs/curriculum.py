@@ -115,7 +115,8 @@ def measures(candidate: Candidate) -> dict[str, float]:
 class ItemFilter(Struct, frozen=True):
     """Which items to show; each thing said narrows the list.
 
-    `least` and `most` are bounds on `measures`, both ends included: an item that lacks the measure is not shown.
+    `hops` are those that were asked for, `searches` those the question needs. `least` and `most` are bounds on
+    `measures`, both ends included: an item that lacks the measure is not shown.
     `kept` is what the run decided: neither value of it admits what was added. What was added for every iteration is
     admitted by any. `verdict="none"` means those nobody has judged. `text` is looked for in question, answer and span,
     in any case.
@@ -129,6 +130,7 @@ class ItemFilter(Struct, frozen=True):
     reason: DropReason | None = None
     verdict: VerdictKind | Literal["none"] | None = None
     hops: int | None = None
+    searches: int | None = None
     iteration: int | None = None
     text: str = ""
     least: dict[str, float] = {}
@@ -145,6 +147,7 @@ class ItemFilter(Struct, frozen=True):
             (self.reason, candidate.reason),
             (self.verdict, item.verdict.kind if item.verdict else "none"),
             (self.hops, candidate.hops),
+            (self.searches, candidate.facts),
             (self.iteration, self.iteration if is_always else candidate.iteration),
         )
         return (

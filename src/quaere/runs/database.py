@@ -14,7 +14,7 @@ from typing import Any
 
 from quaere.errors import BadInput
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 OLDEST_VERSION = 2  # read as it is; brought up to date as soon as somebody writes
 _BUSY_S = 30.0  # how long a writer waits for another: a run in training, or a person judging or adding beside it
 
@@ -33,6 +33,7 @@ CREATE TABLE added (
     origin TEXT NOT NULL, time TEXT NOT NULL
 ) STRICT
 """
+_ADDED_ALIASES = "ALTER TABLE added ADD COLUMN aliases TEXT NOT NULL DEFAULT '[]'"
 _SCHEMA = f"""
 CREATE TABLE runs (
     id TEXT PRIMARY KEY, kind TEXT NOT NULL, created TEXT NOT NULL, version TEXT NOT NULL,
@@ -57,10 +58,11 @@ CREATE TABLE candidates (
     question TEXT NOT NULL, answer TEXT NOT NULL, num_right INTEGER NOT NULL, num_attempts INTEGER NOT NULL,
     reason TEXT NOT NULL, scores TEXT NOT NULL,
     span TEXT NOT NULL DEFAULT '', evidence TEXT, support TEXT, refusals TEXT NOT NULL DEFAULT '[]',
-    cluster INTEGER NOT NULL DEFAULT -1, question_type TEXT NOT NULL DEFAULT ''
+    cluster INTEGER NOT NULL DEFAULT -1, question_type TEXT NOT NULL DEFAULT '', aliases TEXT NOT NULL DEFAULT '[]'
 ) STRICT;
 {_VERDICTS};
 {_ADDED};
+{_ADDED_ALIASES};
 CREATE TABLE events (
     number INTEGER PRIMARY KEY, step INTEGER NOT NULL, kind TEXT NOT NULL, message TEXT NOT NULL
 ) STRICT;
@@ -77,6 +79,7 @@ _MIGRATIONS = {
         _VERDICTS,
     ),
     3: (_ADDED,),
+    4: ("ALTER TABLE candidates ADD COLUMN aliases TEXT NOT NULL DEFAULT '[]'", _ADDED_ALIASES),
 }
 
 

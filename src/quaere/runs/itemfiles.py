@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 from quaere.chat.messages import as_chat
 from quaere.chat.protocol import Protocol
 from quaere.errors import BadInput, ExtraMissing
-from quaere.records import Candidate, Evidence, Question, SolveTask
+from quaere.records import Candidate, Evidence, SolveTask, searches_needed
 from quaere.runs.curriculum import Item
 
 SCORE = "score/"  # before the name of every score a recipe gave
@@ -35,6 +35,8 @@ COLUMNS = {
     "episode_id": "string",
     "document_id": "string",
     "hops": "int64",
+    "facts": "int64",
+    "searches": "int64",
     "question_type": "string",
     "cluster": "int64",
     "question": "string",
@@ -75,24 +77,36 @@ class VerdictRow(Struct, frozen=True):
     answer: str | None = None
 
 
+_Count = Annotated[float, Meta(ge=0, lt=1000, multiple_of=1)]  # data frames have 2.0 for 2
+
+
 class QuestionRow(Struct, frozen=True):
     """A question in a file: one somebody wrote, a line of a question file, or a row of an export.
 
     Only an export says whether a solver `learned` from it; where the others have nothing to say, it is None.
 
-        QuestionRow(question="Who built the Halm bridge?", answers=["Orsolya Venn", "Venn"], hops=1)
+        QuestionRow(question="Who built the Halm bridge?", answers=["Orsolya Venn", "Venn"], facts=1)
     """
 
     question: str | None = None
     answer: str | None = None
     answers: list[str] | None = None
-    hops: Annotated[float, Meta(ge=0, lt=1000, multiple_of=1)] | None = None  # data frames have 2.0 for 2
+    hops: _Count | None = None
+    facts: _Count | None = None
     document_id: str | None = None
     span: str | None = None
     evidence: list[Evidence] | None = None
     id: str | None = None
     run: str | None = None
     learned: bool | None = None
+
+    @property
+    def num_facts(self) -> int:
+        """How many facts the question combines; 0 if the row does not say. An export's `hops` are Dr. Zero's."""
+        if self.facts is not None:
+            return int(self.facts)
+        hops = int(self.hops or 0)
+        return hops if self.learned is None else searches_needed(hops)
 
 
 _Row = TypeVar("_Row", VerdictRow, QuestionRow)
@@ -132,7 +146,8 @@ def _item_row(item: Item, run_id: str, score_names: Sequence[str]) -> dict[str, 
     return {
         **{name: getattr(candidate, name) for name in COLUMNS if hasattr(candidate, name)},
         "run": run_id,
-        "answers": [candidate.answer] if candidate.answer else [],
+        "searches": candidate.facts,
+        "answers": list(candidate.answers),
         "evidence": [msgspec.structs.asdict(candidate.evidence)] if candidate.evidence else [],
         "evidence_state": item.evidence_state,
         "p_with": support.chance_with if support else None,
@@ -160,7 +175,7 @@ _VERL_COLUMNS = {
 
 
 def _verl_row(candidate: Candidate, protocol: Protocol, run_id: str, number: int) -> dict[str, Any]:
-    question = Question(candidate.id, candidate.question, (candidate.answer,), candidate.hops)
+    question = candidate.to_question()
     return {
         "data_source": "quaere",
         "prompt": [as_chat(message) for message in protocol.opening(SolveTask(question))],
@@ -176,6 +191,8 @@ def _verl_row(candidate: Candidate, protocol: Protocol, run_id: str, number: int
             "span": candidate.gold_span,
             "document_id": candidate.document_id,
             "hops": candidate.hops,
+            "facts": question.facts,
+            "searches": question.searches,
             "protocol": protocol.name,
         },
     }
@@ -197,6 +214,7 @@ def _write_parquet(path: Path, rows: Sequence[dict[str, Any]], columns: dict[str
 def _arrow_types(arrow: Any) -> dict[str, Any]:
     text, whole = arrow.string(), arrow.int64()
     texts = arrow.list_(text)
+    counts = ("index", "hops", "facts", "searches")
     info = ("id", "run", "question", "answer", "span", "document_id", "protocol", "split")
     return {
         "string": text,
@@ -207,7 +225,7 @@ def _arrow_types(arrow: Any) -> dict[str, Any]:
         "evidence": arrow.list_(arrow.struct([("doc_id", text), ("start", whole), ("end", whole), ("text", text)])),
         "messages": arrow.list_(arrow.struct([("role", text), ("content", text)])),
         "reward_model": arrow.struct([("style", text), ("ground_truth", arrow.struct([("target", texts)]))]),
-        "extra_info": arrow.struct([("index", whole), ("hops", whole), *((name, text) for name in info)]),
+        "extra_info": arrow.struct([*((name, whole) for name in counts), *((name, text) for name in info)]),
     }
 
 
@@ -248,7 +266,7 @@ def read_question_rows(path: Path) -> list[QuestionRow]:
     return _read_rows(path, QuestionRow, QUESTION_SHAPE)
 
 
-QUESTION_SHAPE = 'each row needs a "question" and an "answer" (or "answers", of which the first is taken)'
+QUESTION_SHAPE = 'each row needs a "question" and an "answer" (or "answers")'
 
 
 def _read_rows(path: Path, kind: type[_Row], shape: str) -> list[_Row]:

@@ -128,13 +128,14 @@ def candidate_row(candidate: Candidate) -> dict[str, str | int | None]:
         "evidence": _encode_record(candidate.evidence),
         "support": _encode_record(candidate.support),
         "refusals": json.dumps(candidate.refusals),
+        "aliases": json.dumps(candidate.aliases),
     }
 
 
 def read_candidate(row: sqlite3.Row | Mapping[str, Any]) -> Candidate:
     """The candidate of a row of `candidates`; what an earlier schema does not know is as `Candidate` says."""
     values = dict(row)
-    for name in ("scores", "evidence", "support", "refusals"):
+    for name in ("scores", "evidence", "support", "refusals", "aliases"):
         if values.get(name) is not None:
             values[name] = json.loads(values[name])
     return msgspec.convert(values, Candidate)

@@ -19,7 +19,16 @@ from msgspec import Struct
 from quaere.training.settings import HealthSettings
 
 Kind = Literal[
-    "entropy", "length", "validity", "advantages", "mismatch", "update", "saturation", "spread", "citation hack"
+    "entropy",
+    "length",
+    "validity",
+    "advantages",
+    "mismatch",
+    "update",
+    "searches",
+    "saturation",
+    "spread",
+    "citation hack",
 ]
 
 # An actor writes reports, and is known by these; both its roles learn by one setting.
@@ -124,6 +133,7 @@ def _conditions(settings: HealthSettings, role: str) -> list[_Condition]:
         (settings.zero_advantages, _advantages(role)),
         (settings.max_mismatch > 0, _mismatch(settings.max_mismatch)),
         (settings.min_update_seen > 0, _update(settings.min_update_seen)),
+        (settings.min_searches_kept > 0, _searches(settings.min_searches_kept)),
         (settings.max_ceiling > 0, _ceiling(settings.max_ceiling)),
         (settings.min_spread > 0, _spread(settings.min_spread)),
         (settings.max_hack > 0, _hack(settings.max_hack)),
@@ -217,6 +227,20 @@ def _update(limit: float) -> _Condition:
         seen="{:.1%} of the learner's change reaches the sampler",
         meaning="the sampler's precision loses what is learned; set engine.dtype=bfloat16 or float32",
         noise="sampler/update_noise",
+    )
+
+
+def _searches(limit: float) -> _Condition:
+    return _Condition(
+        kind="searches",
+        metric="solver/searches_kept",
+        side="below",
+        limit=limit,
+        setting="health.min_searches_kept",
+        seen="{:.0%} of the solver's searches in the phase's first steps are left for questions that need as many",
+        meaning="it stops searching too early, and unlearns questions that need more; compare solver/searches_n2 with "
+        "answer/exact_match_n2, train on more questions that need several searches, or lower "
+        "solver.learner.learning_rate",
     )
 
 

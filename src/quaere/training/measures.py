@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from quaere.records import LIMIT_ENDS, Episode, Malformed
+from quaere.records import LIMIT_ENDS, Episode, Malformed, searches_needed
 from quaere.rewards.answers import normalise_answer
 
 if TYPE_CHECKING:  # it would load torch
@@ -117,10 +117,11 @@ def measure_proposals(
     """How good the proposer's questions are; entry i of each is about episode i, "" where no question was written.
 
     A question of h hops that starts from a document takes h - 1 searches: `search_gap` is how far off that is.
+    `searches_needed` is what a solver needs for the valid ones, by the hops they were asked to have.
 
         measure_proposals(episodes, hops=[1, 2], valid=[True, False], questions=["Who?", ""])
-        -> {"proposer/valid": 0.5, "proposer/duplicates": 0.0, "proposer/searches_h1": 0.0, "proposer/searches_h2": 2.0,
-            "proposer/search_gap": 0.5}
+        -> {"proposer/valid": 0.5, "proposer/duplicates": 0.0, "proposer/searches_needed": 1.0,
+            "proposer/searches_h1": 0.0, "proposer/searches_h2": 2.0, "proposer/search_gap": 0.5}
     """
     if not episodes:
         return {}
@@ -130,6 +131,8 @@ def measure_proposals(
     measured = {"proposer/valid": _mean(valid)}
     if texts := [text for text in map(normalise_answer, questions) if text]:
         measured["proposer/duplicates"] = 1 - len(set(texts)) / len(texts)
+    if needs := [searches_needed(wanted) for wanted, is_valid in zip(hops, valid, strict=True) if is_valid]:
+        measured["proposer/searches_needed"] = _mean(needs)
     for wanted in sorted(searches):
         measured[f"proposer/searches_h{wanted}"] = _mean(searches[wanted])
     gaps = [abs(number - (wanted - 1)) for wanted, numbers in searches.items() for number in numbers]

@@ -213,6 +213,8 @@ def encode_questions(questions: Sequence[Question]) -> bytes:
             "id": question.id,
             "question": question.text,
             "answers": question.answers,
+            "facts": question.facts,
+            "searches": question.searches,
             "hops": question.hops,
             "evidence": question.evidence,
             "set": question.set,

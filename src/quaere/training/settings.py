@@ -120,9 +120,11 @@ class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):
     token, `min_tokens` in model tokens an episode, `min_valid` a share of the questions (or of the turns, for a
     solver), `max_mismatch` the mean distance between the sampler's log-probs and the learner's. `min_update_seen` is
     the share of the learner's change that must reach the sampler, measured every `update_every` steps and at a phase's
-    last one (`update_every=0`: never; see `update_seen.py`). Three are for those who judge reports: `max_ceiling` is
-    the share of reports at the top of the scale, `min_spread` how far the scores of one question's reports lie apart,
-    `max_hack` by how much citations may fall while rewards or agreement rise.
+    last one (`update_every=0`: never; see `update_seen.py`). `min_searches_kept` is the share of a solver's searches in
+    the first steps of its phase that must be left while its questions need as many (see `needs.py`). Three are for
+    those who judge reports: `max_ceiling` is the share of reports at the top of the scale, `min_spread` how far the
+    scores of one question's reports lie apart, `max_hack` by how much citations may fall while rewards or agreement
+    rise.
 
         HealthSettings(policy="stop", min_entropy=0.02)
     """
@@ -137,6 +139,7 @@ class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):
     min_update_seen: float = 0.95
     update_every: int = 10
     zero_advantages: bool = True
+    min_searches_kept: float = 0.75
     max_ceiling: float = 0.9
     min_spread: float = 0.005
     max_hack: float = 0.05

@@ -136,7 +136,7 @@ class TrainingRun:
         self.reporter = reporter
         self.num_steps = num_steps
         self.seed = seed
-        self._read_document = read_document  # evidence is checked against it before it is stored
+        self.read_document = read_document  # evidence is checked against it before it is stored
         self._settings = checkpoints
         self._health = health
         self._watch = Watch(health)
@@ -195,6 +195,12 @@ class TrainingRun:
             step.metrics |= measure_pace(step.metrics, time.perf_counter() - started)
             self._finish(step, role, count)
 
+    def phase_values(self, step: Step, name: str) -> list[float]:
+        """The values of a metric in the steps of this phase up to this one. From the store, which outlives a resume."""
+        first = step.step - step.number
+        stored = [metric.value for metric in self.store.metrics(name) if first <= metric.step < step.step]
+        return [*stored, step.metrics[name]] if name in step.metrics else stored
+
     def skip(self, count: int) -> None:
         """Pass over steps that have nothing to do."""
         self._cursor += count
@@ -242,7 +248,7 @@ class TrainingRun:
         self.store.add_episodes(step.episodes, step.measured, step=step.step, phase=step.phase)
         played, scores = [episode for episode, _ in step.validation], [scores for _, scores in step.validation]
         self.store.add_episodes(played, scores, step=step.step, phase="validation")
-        self.store.add_candidates(step.candidates, read_document=self._read_document)
+        self.store.add_candidates(step.candidates, read_document=self.read_document)
         self.store.log_metrics(step.step, step.metrics)
         if role:
             self.actors.weights_changed(role)

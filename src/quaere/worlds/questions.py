@@ -20,7 +20,7 @@ from quaere.worlds.names import capitalise, strip_article
 from quaere.worlds.prose import Article, write_article
 from quaere.worlds.schema import Relation, ends_in_slot
 
-MAX_HOPS = 4
+MAX_FACTS = 4
 
 _MAX_TRIES = 4000
 _ALIAS_PERCENT = 20
@@ -61,9 +61,14 @@ class GoldQuestion(Struct, frozen=True):
     family: str
 
     @property
-    def hops(self) -> int:
-        """How many facts the answer takes."""
+    def facts(self) -> int:
+        """How many facts it combines. Each is stated in another article, so it needs as many searches."""
         return len(self.chain)
+
+    @property
+    def hops(self) -> int:
+        """The same, by the name that older question files have for it."""
+        return self.facts
 
     @property
     def gold_ids(self) -> tuple[str, ...]:
@@ -73,7 +78,7 @@ class GoldQuestion(Struct, frozen=True):
     def to_question(self) -> Question:
         """The record the rest of Quaere speaks in."""
         evidence = tuple(hop.evidence for hop in self.chain)
-        return Question(self.id, self.text, self.answers, self.hops, evidence)
+        return Question(self.id, self.text, self.answers, self.hops, evidence, facts=self.facts, searches=self.facts)
 
 
 class _Step(Struct):
@@ -90,17 +95,17 @@ class _Step(Struct):
         return self.target if self.inverse and self.target is not None else self.origin
 
 
-def ask_questions(graph: Graph, seed: int, num: int, hops: Sequence[int]) -> Iterator[GoldQuestion]:
-    """`num` different questions whose numbers of hops go round `hops`.
+def ask_questions(graph: Graph, seed: int, num: int, facts: Sequence[int]) -> Iterator[GoldQuestion]:
+    """`num` different questions whose numbers of facts go round `facts`.
 
-    list(ask_questions(graph, 7, 8, (1, 2, 3, 4)))[3].hops == 4
+    list(ask_questions(graph, 7, 8, (1, 2, 3, 4)))[3].facts == 4
     """
     dice = Dice(seed, graph.family.name, "questions")
     asked: set[tuple[int | str, ...]] = set()
     for number in range(num):
         name = f"{graph.family.name[0]}{seed}-q{number:05d}"
         for _ in range(_MAX_TRIES):
-            walk = _walk(graph, hops[number % len(hops)], dice)
+            walk = _walk(graph, facts[number % len(facts)], dice)
             if walk is None or (path := _path(walk)) in asked:
                 continue
             asked.add(path)  # also when nothing comes of it, so as not to try it again
@@ -139,18 +144,18 @@ def _try_question(graph: Graph, seed: int, name: str, walk: Sequence[_Step], dic
 # ---------------------------------------------------------------------------------------------------------- walking
 
 
-def _walk(graph: Graph, num_hops: int, dice: Dice) -> list[_Step] | None:
+def _walk(graph: Graph, num_facts: int, dice: Dice) -> list[_Step] | None:
     """A random walk that ends with a relation picked beforehand, so that none is asked about much more than others."""
     last = dice.pick(graph.family.relations)
     inverse = bool(last.inverse_questions) and dice.chance(_INVERSE_PERCENT)
-    if num_hops == 1:  # nothing leads there: start on the spot
+    if num_facts == 1:  # nothing leads there: start on the spot
         kind = dice.pick(last.subjects)
         here = dice.pick(graph.members[dice.pick(last.object_kinds(kind)) if inverse else kind])
     else:
         here = dice.below(len(graph.entities))
     steps: list[_Step] = []
     seen = {here}
-    for _ in range(num_hops - 1):
+    for _ in range(num_facts - 1):
         onward = [relation for relation in graph.relations_of[graph.kind(here).name] if not relation.is_literal]
         relation = dice.pick(onward)
         target = graph.object_of(here, relation.name)

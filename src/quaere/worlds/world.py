@@ -2,7 +2,7 @@
 
 world = generate_world(seed=7, num_articles=500)
 for article in world.articles(): ...            # streamed: no text is kept
-for question in world.questions(100): ...       # one to four hops, each with its proof
+for question in world.questions(100): ...       # one to four facts, each with its proof
 world.facts_of(world.entities[12])              # the graph behind them
 """
 
@@ -14,7 +14,7 @@ from quaere.errors import BadInput
 from quaere.worlds.evaluation import EVALUATION
 from quaere.worlds.graph import Entity, Fact, Graph
 from quaere.worlds.prose import Article, write_article
-from quaere.worlds.questions import MAX_HOPS, GoldQuestion, ask_questions
+from quaere.worlds.questions import MAX_FACTS, GoldQuestion, ask_questions
 from quaere.worlds.schema import Family
 from quaere.worlds.warmup import WARMUP
 
@@ -60,15 +60,15 @@ class World:
         """All articles, written one at a time."""
         return map(self.article, self.graph.entities)
 
-    def questions(self, num: int | None = None, hops: Sequence[int] = (1, 2, 3, 4)) -> Iterator[GoldQuestion]:
-        """Gold questions, their numbers of hops going round `hops`; by default one per article, up to a thousand."""
+    def questions(self, num: int | None = None, facts: Sequence[int] = (1, 2, 3, 4)) -> Iterator[GoldQuestion]:
+        """Gold questions, their numbers of facts going round `facts`; by default one per article, up to a thousand."""
         if num is None:
             num = min(len(self.entities), MAX_DEFAULT_QUESTIONS)
         if num < 0:
             raise BadInput(f"the number of questions must be 0 or more, not {num}")
-        if not hops or not all(1 <= hop <= MAX_HOPS for hop in hops):
-            raise BadInput(f"hops must lie between 1 and {MAX_HOPS}, not {list(hops)}")
-        return ask_questions(self.graph, self.seed, num, hops)
+        if not facts or not all(1 <= number <= MAX_FACTS for number in facts):
+            raise BadInput(f"facts must lie between 1 and {MAX_FACTS}, not {list(facts)}")
+        return ask_questions(self.graph, self.seed, num, facts)
 
 
 def generate_world(seed: int, num_articles: int, family: str = "evaluation") -> World:

@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from quaere.worlds.openquestions import KnownFact, OpenGold
 from quaere.worlds.questions import GoldQuestion
 from quaere.worlds.world import World, generate_world
 
-GENERATOR_VERSION = 1  # raise it whenever the same seed gives other bytes
+GENERATOR_VERSION = 2  # raise it whenever the same seed gives other bytes
+OLDEST_VERSION = 1  # since which a seed gives the same articles; 2 added `facts` and `searches` to question lines
 CORPUS, QUESTIONS, MANIFEST = "corpus.jsonl", "questions.jsonl", "world.json"
 
 Progress = Callable[[str, int], None]
@@ -40,7 +42,7 @@ class CorpusLine(Struct, frozen=True):
 
 
 class ChainLine(Struct, frozen=True):
-    """One hop of a line of `questions.jsonl`; its evidence is at the same place of the line's `evidence`.
+    """One fact of a line of `questions.jsonl`; its evidence is at the same place of the line's `evidence`.
 
     {"entity": "e7-000012", "mention": "the Oss", "relation": "source", "inverse": false, "answer": "Korrin Vale", ...}
     """
@@ -57,13 +59,15 @@ class ChainLine(Struct, frozen=True):
 class QuestionLine(Struct, frozen=True):
     """A line of `questions.jsonl`.
 
-    {"id": "e7-q00003", "question": "In which valley ...?", "answers": ["Korrin Vale"], "hops": 1, "set": "evaluation"}
+    {"id": "e7-q00003", "question": "In which valley ...?", "answers": ["Korrin Vale"], "facts": 1, "set": "evaluation"}
     """
 
     id: str
     question: str
     answers: tuple[str, ...]
-    hops: int
+    facts: int
+    searches: int
+    hops: int  # the same as `facts`, for readers of older files
     gold_ids: tuple[str, ...]
     evidence: tuple[Evidence, ...]
     chain: tuple[ChainLine, ...]
@@ -88,7 +92,7 @@ class ReportLine(Struct, frozen=True):
 class Manifest(Struct, frozen=True):
     """What `world.json` says.
 
-    {"seed": 7, "family": "evaluation", "generator_version": 1, "num_articles": 500, "num_questions": 500, ...}
+    {"seed": 7, "family": "evaluation", "generator_version": 2, "num_articles": 500, "num_questions": 500, ...}
     """
 
     seed: int
@@ -101,6 +105,7 @@ class Manifest(Struct, frozen=True):
     num_questions_by_hops: dict[str, int]
     corpus_sha256: str
     questions_sha256: str
+    num_questions_by_facts: dict[str, int] = {}  # `num_questions_by_hops` is the same, by its earlier name
 
 
 def write_world(
@@ -140,7 +145,7 @@ def open_world(folder: Path) -> World:
         raise BadInput(f"{folder} holds no world: {MANIFEST} cannot be read", hint="quaere world --out DIR") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: {error}") from error
-    if manifest.generator_version != GENERATOR_VERSION:
+    if not OLDEST_VERSION <= manifest.generator_version <= GENERATOR_VERSION:
         raise BadInput(
             f"{folder} is of generator version {manifest.generator_version}, and this is {GENERATOR_VERSION}",
             hint="write the world again: quaere world --force",
@@ -167,6 +172,8 @@ def question_line(question: GoldQuestion) -> QuestionLine:
         id=question.id,
         question=question.text,
         answers=question.answers,
+        facts=question.facts,
+        searches=question.facts,
         hops=question.hops,
         gold_ids=question.gold_ids,
         evidence=tuple(hop.evidence for hop in question.chain),
@@ -205,7 +212,8 @@ def _write_bytes(path: Path, content: bytes) -> None:
 
 
 def _describe(world: World, questions: list[GoldQuestion], corpus_sha256: str, questions_sha256: str) -> Manifest:
-    by_hops = sorted({question.hops for question in questions})
+    counts = Counter(question.facts for question in questions)
+    by_facts = {str(facts): num for facts, num in sorted(counts.items())}
     return Manifest(
         seed=world.seed,
         family=world.family.name,
@@ -214,9 +222,10 @@ def _describe(world: World, questions: list[GoldQuestion], corpus_sha256: str, q
         num_entities={kind: len(members) for kind, members in world.graph.members.items()},
         num_facts=sum(1 for _ in world.facts()),
         num_questions=len(questions),
-        num_questions_by_hops={str(hops): sum(q.hops == hops for q in questions) for hops in by_hops},
+        num_questions_by_hops=by_facts,
         corpus_sha256=corpus_sha256,
         questions_sha256=questions_sha256,
+        num_questions_by_facts=by_facts,
     )
 
 

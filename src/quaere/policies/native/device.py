@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
@@ -56,7 +57,10 @@ def _bfloat16_wins() -> bool:
     """Is a matrix product of a decoding step clearly faster in bfloat16 here?"""
     import torch
 
-    return _seconds_of_product(torch.bfloat16) < 0.8 * _seconds_of_product(torch.float32)
+    with warnings.catch_warnings():
+        # A CPU without instructions for bfloat16 warns with a stack trace; that it is slow is measured here anyway.
+        warnings.simplefilter("ignore")
+        return _seconds_of_product(torch.bfloat16) < 0.8 * _seconds_of_product(torch.float32)
 
 
 def _seconds_of_product(dtype: torch.dtype) -> float:

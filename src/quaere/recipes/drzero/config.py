@@ -23,7 +23,7 @@ from msgspec import Struct, field
 from quaere.chat.prompts import PromptStyle
 from quaere.errors import BadInput
 from quaere.objectives.advantages import DELTA, LoneGroup
-from quaere.records import Episode
+from quaere.records import Episode, searches_needed
 from quaere.rewards.difficulty import FORMAT_WEIGHT, DifficultyShape
 from quaere.rewards.formatting import Containment, FormatRule, InvalidRule
 from quaere.rollout.episode import Limits
@@ -64,7 +64,7 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
         RewardConfig(needed_searches=True).min_searches(3) == 2
         """
-        return max(1, hops - 1) if self.needed_searches else 0
+        return searches_needed(hops) if self.needed_searches else 0
 
     def read(self, episode: Episode) -> Proposed:
         """An episode of the proposer, its form scored by these rules."""
@@ -101,9 +101,9 @@ class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
     `questions` are written about each document, and each is the best by its format of `samples`. One of more than
     `max_words` words is dropped (0: none is). `candidates=0` writes as many as the proposer's phase did. With
     `proposer.steps=0` and some number of candidates, the untrained proposer writes them: the baseline a trained one has
-    to beat.
+    to beat. `given` is a file or run whose questions the first iteration's curriculum begins with.
 
-        GenerationConfig(candidates=512, batch=256, attempts=5)
+        GenerationConfig(candidates=512, batch=256, attempts=5, given="checked.jsonl")
     """
 
     candidates: int = 0
@@ -112,6 +112,7 @@ class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
     samples: int = 1
     max_words: int = 50
     attempts: int = 0
+    given: str = ""
 
 
 class DrZeroConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -245,4 +246,10 @@ def check_config(config: DrZeroConfig) -> None:
             "proposer.advantage=grpo compares questions about one document: set proposer.questions=2 or more"
         )
     if solver.steps and not proposer.steps and not generation.candidates:
-        raise BadInput("proposer.steps=0 leaves the solver no questions: set generation.candidates=256 or so")
+        if not generation.given:
+            raise BadInput("proposer.steps=0 leaves the solver no questions: set generation.candidates=256 or so")
+        if config.iterations > 1:
+            raise BadInput(
+                "generation.given is for the first iteration, and proposer.steps=0 leaves the others no questions: "
+                "set iterations=1, or generation.candidates=256 or so"
+            )

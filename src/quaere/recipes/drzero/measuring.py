@@ -66,10 +66,12 @@ def measure_proposer(
 
 
 def measure_generation(step: Step) -> None:
-    """How many candidates were kept, and why the others were not."""
+    """How many candidates were kept, how many searches those need, and why the others were not kept."""
     count = len(step.candidates)
     step.metrics["curriculum/candidates"] = float(count)
     step.metrics["curriculum/kept"] = float(sum(candidate.kept for candidate in step.candidates))
+    if needs := [candidate.facts for candidate in step.candidates if candidate.kept]:
+        step.metrics["curriculum/searches_needed"] = sum(needs) / len(needs)
     for reason in {candidate.reason for candidate in step.candidates if candidate.reason}:
         dropped = sum(candidate.reason == reason for candidate in step.candidates)
         step.metrics[f"curriculum/{reason.replace(' ', '_')}"] = float(dropped)

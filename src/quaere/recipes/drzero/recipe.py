@@ -9,6 +9,7 @@ from quaere.recipes.drzero.train import ROLES, count_batches, count_candidates, 
 from quaere.recipes.registry import Recipe
 from quaere.runs import Run
 from quaere.training.estimate import estimate_rollouts
+from quaere.training.given import plan_given
 from quaere.training.opening import check_openable, open_run, open_training, plan_memory
 from quaere.training.phases.validating import plan_validation
 from quaere.training.protocols import solver_dialect
@@ -57,6 +58,7 @@ def plan(config: DrZeroConfig) -> list[tuple[str, str]]:
             f"{rollouts.num_episodes // proposer.batch}, where GRPO with 4 x 4 takes {GRPO_ROLLOUTS}",
         ),
         ("generation", f"{candidates} candidates in {count_batches(generation, proposer)} steps{tries}"),
+        *plan_given(generation.given),
         (
             "solver phase",
             f"{solver.steps} steps of {solver.batch} questions; a step plays {solver.batch * solver.attempts} "
@@ -76,4 +78,5 @@ DRZERO = Recipe(
     plan=plan,
     train=train,
     solver_protocol=solver_protocol,
+    given=lambda config: config.generation.given,
 )

@@ -19,6 +19,7 @@ from quaere.recipes.drzero.rewards import judge_proposal, proposer_advantages
 from quaere.records import ProposeTask
 from quaere.rollout.seeds import derive_seed
 from quaere.search.searcher import Searcher
+from quaere.training.given import count_given_steps, take_given
 from quaere.training.phases.attempting import rights
 from quaere.training.phases.drawing import Passages, draw_tasks
 from quaere.training.phases.playing import Stage, can_be_judged, keep_best, learn
@@ -46,11 +47,12 @@ async def evolve(config: DrZeroConfig, training: TrainingRun, passages: Passages
 def count_steps(config: DrZeroConfig) -> int:
     """How many steps a run has, over all phases."""
     num_batches = count_batches(config.generation, config.proposer)
-    return config.iterations * (config.proposer.steps + num_batches + config.solver.steps)
+    num_given = count_given_steps(config.generation.given, 0)
+    return num_given + config.iterations * (config.proposer.steps + num_batches + config.solver.steps)
 
 
 def count_batches(generation: GenerationConfig, proposer: ProposerConfig) -> int:
-    """How many steps the generation of an iteration has."""
+    """How many steps of an iteration's generation the proposer writes in."""
     return -(-count_documents(generation, proposer) // documents_a_batch(generation))
 
 
@@ -106,9 +108,15 @@ class _DrZero:
         config, proposer = self.config.generation, self.config.proposer
         total, size = count_documents(config, proposer), documents_a_batch(config)
         seen = remember_questions(self.training.store.candidates(iteration=iteration))
-        for step in self.training.steps(iteration, "generation", count_batches(config, proposer)):
-            numbers = range(step.number * size, min(total, (step.number + 1) * size))
-            tasks = self.draw(iteration, numbers, step)
+        num_given = count_given_steps(config.given, iteration)
+        for step in self.training.steps(iteration, "generation", num_given + count_batches(config, proposer)):
+            if step.number < num_given:
+                tries = {"attempts": config.attempts, "max_words": config.max_words}
+                await take_given(step, self.training, self.stage, self.asking, self.limits, seen, **tries)
+                measure_generation(step)
+                continue
+            first = (step.number - num_given) * size
+            tasks = self.draw(iteration, range(first, min(total, first + size)), step)
             written = await self.propose(step, tasks, config.questions * config.samples)
             proposals = keep_best(step, written, config.samples, config.max_words)
             reasons = [judge_form(proposed, seen, config.max_words) for proposed in proposals]

@@ -135,4 +135,5 @@ EVE = Recipe(
     plan=plan,
     train=train,
     solver_protocol=solver_protocol,
+    given=lambda config: config.generation.given,
 )

@@ -32,6 +32,7 @@ from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
 from quaere.runs.phases import PHASES
 from quaere.search.searcher import Searcher
+from quaere.training.given import count_given_steps, take_given
 from quaere.training.phases.attempting import rights
 from quaere.training.phases.playing import Stage, can_be_judged, keep_best, learn
 from quaere.training.phases.proposing import Proposed, propose_jobs
@@ -107,9 +108,15 @@ class Eve:
         config, proposer = self.config.generation, self.config.proposer
         total, size = count_documents(config, proposer), documents_a_batch(config)
         seen = remember_questions(self.training.store.candidates(iteration=iteration))
-        for step in self.training.steps(iteration, "generation", count_batches(config, proposer)):
-            numbers = range(step.number * size, min(total, (step.number + 1) * size))
-            tasks = self.draw(self.second, iteration, numbers, step)
+        num_given = count_given_steps(config.given, iteration)
+        for step in self.training.steps(iteration, "generation", num_given + count_batches(config, proposer)):
+            if step.number < num_given:
+                tries = {"attempts": config.attempts, "max_words": config.max_words}
+                await take_given(step, self.training, self.stage, self.asking, self.limits, seen, **tries)
+                measure_generation(step)
+                continue
+            first = (step.number - num_given) * size
+            tasks = self.draw(self.second, iteration, range(first, min(total, first + size)), step)
             written = await self.propose(step, tasks, config.questions * config.samples)
             proposals = keep_best(step, written, config.samples, config.max_words)
             triples = self.trace(proposals)

@@ -14,7 +14,7 @@ from quaere.chat.protocol import Protocol
 from quaere.errors import TrainingStopped
 from quaere.objectives.advantages import Advantages
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Episode
+from quaere.records import Episode, Question
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job
 from quaere.rollout.samples import make_sample
@@ -69,13 +69,21 @@ class Stage:
         if not num_attempts:
             return [[] for _ in proposals]
         questions = [item.question for item in proposals if item.question is not None]
+        groups = iter(await self.attempt_questions(step, protocol, questions, num_attempts, limits))
+        return [next(groups) if item.question is not None else [] for item in proposals]
+
+    async def attempt_questions(
+        self, step: Step, protocol: Protocol, questions: Sequence[Question], num_attempts: int, limits: Limits
+    ) -> list[list[Episode]]:
+        """The same for questions; one list of attempts each, empty if there are to be none."""
+        if not num_attempts:
+            return [[] for _ in questions]
         jobs = attempt_jobs(protocol, questions, num_attempts, step.name)
         played = await self.play(step, "solver", jobs, limits)
         for episode in played.episodes:
             if not episode.search_failed:
                 step.keep(episode, {"answer/exact_match": solver_reward(episode)})
-        groups = iter(group_attempts(played.episodes, num_attempts))
-        return [next(groups) if item.question is not None else [] for item in proposals]
+        return group_attempts(played.episodes, num_attempts)
 
 
 def keep_best(step: Step, proposals: Sequence[Proposed], num_samples: int, max_words: int) -> list[Proposed]:

@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from quaere.chat.protocol import Protocol
 from quaere.chat.tags import find_blocks
-from quaere.records import Episode, Proposal, ProposeTask, Question, Search
+from quaere.records import Episode, Proposal, ProposeTask, Question, Search, searches_needed
+from quaere.rewards.dates import year_aliases
 from quaere.rewards.formatting import Containment, FormatRule, FormatScore, InvalidRule, format_score
 from quaere.rollout.many import Job
 
@@ -102,7 +103,11 @@ def read_proposal(
     )
     # What was written after a search had failed is not held against anybody, nor is anybody asked to answer it.
     is_worth_trying = score.valid and not episode.search_failed
-    question = Question(episode.id, outcome.question, (outcome.answer,), task.hops) if is_worth_trying else None
+    if not is_worth_trying:
+        return Proposed(episode, score, None)
+    facts = searches_needed(task.hops)
+    accepted = (outcome.answer, *year_aliases(outcome.question, outcome.answer))
+    question = Question(episode.id, outcome.question, accepted, task.hops, facts=facts, searches=facts)
     return Proposed(episode, score, question)
 
 

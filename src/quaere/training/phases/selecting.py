@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from quaere.records import Candidate, DropReason, Proposal, ProposeTask, Question
 from quaere.rewards.answers import normalise_answer
+from quaere.rewards.dates import year_aliases
 from quaere.rollout.seeds import derive_seed
 from quaere.training.phases.proposing import Proposed, is_too_long, leaks_answer
 
@@ -73,6 +74,7 @@ def make_candidate(
         num_attempts=num_attempts,
         reason=reason,
         scores={"format": score.total, "think": score.think, "tool": score.tool, "answer": score.answer},
+        aliases=year_aliases(written.question, written.answer),
     )
 
 
@@ -95,7 +97,7 @@ def measure_verdicts(kept: Sequence[Candidate], curriculum: Sequence[Candidate])
 
 def as_questions(curriculum: Sequence[Candidate]) -> list[Question]:
     """A curriculum as questions to be answered."""
-    return [Question(item.id, item.question, (item.answer,), item.hops) for item in curriculum]
+    return [item.to_question() for item in curriculum]
 
 
 def count_steps_with_questions(num_steps: int, num_questions: int, batch: int, max_draws: int) -> int:

@@ -13,6 +13,7 @@ from quaere.rollout.episode import Limits
 from quaere.rollout.seeds import derive_seed
 from quaere.training.learner import LearnerSettings
 from quaere.training.measures import mean_parts, measure_advantages, measure_draws, measure_groups, pass_histogram
+from quaere.training.needs import measure_asked, measure_attempts, measure_searches_kept
 from quaere.training.phases.attempting import attempt_jobs, solver_reward
 from quaere.training.phases.playing import Stage, check_finite, learn, shuffled
 from quaere.training.phases.selecting import (
@@ -152,6 +153,9 @@ async def practise(
             step.keep(episode, {**parts, "advantage": advantage})
         step.metrics |= measure_solver(episodes, paid, advantages, config.attempts)
         step.metrics |= measure_draws(step.number + 1, config.batch, len(questions))
+        step.metrics |= measure_asked(asked) | measure_attempts(episodes, paid)
+        levels = (training.phase_values(step, name) for name in ("solver/searches", "questions/searches_needed"))
+        step.metrics |= measure_searches_kept(*levels)
         step.metrics |= solver.measure(episodes) if solver.measure else {}
         step.metrics |= also or {}
         await validator.after(step)

@@ -27,7 +27,6 @@ from quaere.training.phases.attempting import solver_reward
 from quaere.training.phases.proposing import read_proposal
 from quaere.training.solvers import notes_searches
 from quaere.training.warmup.dialects import Dialect, Role, cites, note_tag, roles_of
-from quaere.training.warmup.lessons import Lesson
 from quaere.training.warmup.quoting import find_misquote
 
 Script = Callable[[Sequence[Turn], str], str]
@@ -142,19 +141,19 @@ def open_protocol(role: Role, style: PromptStyle, dialect: Dialect = "drzero") -
     return ToolCallProposer(style=style, evidence=cites(dialect))
 
 
-def judge(episode: Episode, lesson: Lesson) -> str:
-    """Why a demonstration should be dropped, in a few words; "" if all of it checks out, as its dialect has it.
+def judge(episode: Episode, role: Role, dialect: Dialect) -> str:
+    """Why an episode should not be learnt from, in a few words; "" if all of it checks out, as its dialect has it.
 
-    judge(episode, lesson) == "the evidence was not shown"
+    judge(episode, "proposer", "eve") == "the evidence was not shown"
     """
-    fault = find_fault(episode, lesson.role)
+    fault = find_fault(episode, role)
     if fault:
         return fault
-    if cites(lesson.dialect):
+    if cites(dialect):
         return find_misquote(episode)
-    if lesson.dialect == "evalact":
+    if dialect == "evalact":
         return format_fault(episode.turns, episode.end)
-    noted = not note_tag(lesson.dialect) or notes_searches(episode.turns)
+    noted = not note_tag(dialect) or notes_searches(episode.turns)
     return "" if noted else "what a search found was not noted"
 
 

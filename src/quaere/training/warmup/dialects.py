@@ -60,16 +60,13 @@ def note_tag(dialect: Dialect) -> str:
     return {"evalrar": "evaluate", "autorefine": "refine"}.get(dialect, "")
 
 
-def needed_turns(dialect: Dialect, role: Role, hops: int) -> int:
-    """The turns it takes if every search finds what it is for.
+def needed_turns(dialect: Dialect, num_searches: int) -> int:
+    """The turns that so many searches and the answer take if every search finds what it is for.
 
-    A proposer's first hop is in its document, a solver needs a search for each, and evaluations are turns too.
+    Evaluations are turns too. A report takes two searches at least, and so does an assessment of reports on two things.
 
-    A report takes two searches at least, and so does an assessment of reports on two things.
-
-        needed_turns("drzero", "solver", 2) == 3; needed_turns("evalact", "solver", 2) == 5
+        needed_turns("drzero", 2) == 3; needed_turns("evalact", 2) == 5
     """
     if dialect == "score":
         return 3
-    num_searches = hops if role == "solver" else hops - 1
     return num_searches * (2 if dialect == "evalact" else 1) + 1

@@ -1,7 +1,7 @@
 """What there is to practise on a world of the warm-up family: tasks whose gold chain is known.
 
     lessons = Lessons(world, index)
-    lessons.draw("solver", hops=2)      # Lesson(id="solver-2-w1-q00000", task=SolveTask(...), ...)
+    lessons.draw("solver", facts=2)     # Lesson(id="solver-2-w1-q00000", task=SolveTask(...), ...)
 
 No question comes twice, whoever it is for. Worlds of the evaluation family are refused: what is measured on is never
 trained on.
@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from quaere.errors import BadInput
-from quaere.records import Passage, ProposeTask, SolveTask, Task
+from quaere.records import Passage, ProposeTask, SolveTask, Task, searches_needed
 from quaere.rewards.formatting import contains
 from quaere.search.index import Index, build_index
 from quaere.training.warmup.dialects import (
@@ -29,9 +29,11 @@ from quaere.training.warmup.dialects import (
     roles_of,
 )
 from quaere.worlds import GoldQuestion, World, generate_world, write_world
-from quaere.worlds.questions import MAX_HOPS, says
+from quaere.worlds.questions import MAX_FACTS, says
 from quaere.worlds.writing import CORPUS
 
+FACT_RATIO = (4, 3, 2, 1)  # of a solver's questions that combine 1, 2, ... facts
+HOP_RATIO = (4, 3, 2, 1)  # of a proposer's questions of 1, 2, ... hops in Dr. Zero's count
 LESSON_RATIO = (5, 2, 3)  # of score's reports, rubrics and assessments
 _FAMILY = "warmup"
 
@@ -49,8 +51,8 @@ def build_world(seed: int, num_articles: int, folder: Path) -> tuple[World, Inde
 class Lesson(Struct, frozen=True):
     """A task and the chain of facts behind it. A proposer's `gold` is the question it is led to.
 
-    Of a proposer's `hops`, the first is a thing its document names; only the others are facts of the chain, unless it
-    has one hop alone.
+    `hops` is what a proposer is asked for, in Dr. Zero's count (`searches_needed` says how many facts that is); 0 for a
+    solver.
 
         Lesson(id="proposer-2-w1-q00007", role="proposer", hops=2, task=ProposeTask(...), gold=GoldQuestion(...),
                dialect="eve")
@@ -65,21 +67,36 @@ class Lesson(Struct, frozen=True):
 
 
 class Portion(Struct, frozen=True):
-    """So many episodes of one dialect, role and number of hops; of score, of one kind of lesson instead of hops.
+    """So many episodes of one dialect, role and number of facts; of score, of one kind of lesson instead of facts.
 
-    Portion("eve", "solver", hops=2, num=60); Portion("score", "evaluator", hops=0, num=20, kind="rubric")
+    A proposer's `hops` are what it is asked for, in Dr. Zero's count; 0 for a solver.
+
+        Portion("eve", "solver", facts=2, num=60); Portion("eve", "proposer", facts=1, num=20, hops=2)
+        Portion("score", "evaluator", facts=0, num=20, kind="rubric")
     """
 
     dialect: Dialect
     role: Role
-    hops: int
+    facts: int
     num: int
     kind: LessonKind | None = None
+    hops: int = 0
 
     @property
     def name(self) -> str:
-        """In words: "solver episodes of 2 hops", "rubric episodes"."""
-        return f"{self.kind} episodes" if self.kind else f"{self.role} episodes of {self.hops} hops"
+        """In words: "solver episodes of 2 facts", "rubric episodes"."""
+        return f"{self.kind} episodes" if self.kind else f"{self.role} episodes of {self.size}"
+
+    @property
+    def size(self) -> str:
+        """What the role's questions are counted by: "2 facts", "3 hops"."""
+        number, noun = (self.hops, "hop") if self.hops else (self.facts, "fact")
+        return f"{number} {noun}{'' if number == 1 else 's'}"
+
+    @property
+    def searches(self) -> int:
+        """How often the role itself searches: a solver once a fact, a proposer once a hop after the first."""
+        return self.hops - 1 if self.hops else self.facts
 
 
 class Lessons:
@@ -102,29 +119,32 @@ class Lessons:
                 target = world.entities[fact.object].id
                 self._sources.setdefault(target, []).append(world.entities[fact.subject].id)
 
-    def draw(self, role: Role, hops: int, dialect: Dialect = "drzero") -> Lesson:
-        """The next lesson for this role; raises BadInput when the world has no more."""
+    def draw(self, role: Role, *, facts: int = 0, hops: int = 0, dialect: Dialect = "drzero") -> Lesson:
+        """The next lesson: of so many `facts` for a solver, of so many `hops` for a proposer.
+
+        Raises BadInput when the world has no more.
+        """
         while True:
-            gold = self._next_question(hops if role == "solver" else max(1, hops - 1))
-            name = f"{role}-{hops}-{gold.id}"
+            gold = self._next_question(facts if role == "solver" else searches_needed(hops))
             if role == "solver":
-                return Lesson(name, role, hops, SolveTask(gold.to_question()), gold, dialect)
+                return Lesson(f"{role}-{facts}-{gold.id}", role, 0, SolveTask(gold.to_question()), gold, dialect)
+            name = f"{role}-{hops}-{gold.id}"
             document = self._own_document(gold) if hops == 1 else self._other_document(gold)
             if document is not None:
                 return Lesson(name, role, hops, ProposeTask(name, document, hops), gold, dialect)
 
-    def _next_question(self, hops: int) -> GoldQuestion:
-        stream = self._questions.setdefault(hops, self.world.questions(1 << 30, (hops,)))
+    def _next_question(self, facts: int) -> GoldQuestion:
+        stream = self._questions.setdefault(facts, self.world.questions(1 << 30, (facts,)))
         try:
             return next(stream)
         except BadInput as error:
             num = len(self.world.entities)
             raise BadInput(
-                f"a world of {num} articles has too few questions of {hops} hops for this", hint="--articles 2000"
+                f"a world of {num} articles has too few questions of {facts} facts for this", hint="--articles 2000"
             ) from error
 
     def _own_document(self, gold: GoldQuestion) -> Passage | None:
-        """The passage that states the fact of a one-hop question and calls the thing as the question does."""
+        """The passage that states the fact of a question of one fact and calls the thing as the question does."""
         hop = gold.chain[0]
         for passage in self._passages.get(hop.evidence.doc_id, ()):
             if passage.start <= hop.evidence.start and hop.evidence.end <= passage.end:
@@ -160,13 +180,15 @@ def share_out(num: int, ratio: Sequence[int]) -> list[int]:
 def plan_lessons(
     roles: Sequence[Role] | None,
     num_episodes: int,
-    hop_ratio: Sequence[int],
+    fact_ratio: Sequence[int],
     dialects: Sequence[Dialect] = ("drzero",),
     lesson_ratio: Sequence[int] = LESSON_RATIO,
+    hop_ratio: Sequence[int] = HOP_RATIO,
 ) -> list[Portion]:
-    """How many episodes of each dialect, role and number of hops; dialects get equal shares, and so do their roles.
+    """How many episodes of each dialect, role and number of facts; dialects get equal shares, and so do their roles.
 
-    Of the roles each dialect takes those it has; None asks for all of them. The share of score is split by
+    Of the roles each dialect takes those it has; None asks for all of them. A solver's share is split by `fact_ratio`
+    (1, 2, ... facts), a proposer's by `hop_ratio` (1, 2, ... hops in Dr. Zero's count), and that of score by
     `lesson_ratio` into reports, rubrics and assessments.
 
         plan_lessons(("solver",), 3, (2, 1)) == [Portion("drzero", "solver", 1, 2), Portion("drzero", "solver", 2, 1)]
@@ -177,23 +199,32 @@ def plan_lessons(
     if num_episodes < len(dialects):
         of_each = " of each dialect" if len(dialects) > 1 else ""
         raise BadInput(f"there must be at least 1 episode{of_each}, not {num_episodes}")
-    if not 1 <= len(hop_ratio) <= MAX_HOPS or min(hop_ratio) < 0 or not sum(hop_ratio):
-        raise BadInput(f"hops are weights for 1 to {MAX_HOPS} hops, such as 4,3,2,1, not {list(hop_ratio)}")
+    _check_ratio("facts", fact_ratio, MAX_FACTS)
+    _check_ratio("hops", hop_ratio, MAX_FACTS + 1)  # one of them is the starting point
     if len(lesson_ratio) != len(LESSON_KINDS) or min(lesson_ratio) < 0:
         raise BadInput(f"lessons are weights of {', '.join(LESSON_KINDS)}, such as 5,2,3, not {list(lesson_ratio)}")
     plan: list[Portion] = []
     for (dialect, cast), num in zip(casts.items(), share_out(num_episodes, [1] * len(dialects)), strict=True):
-        plan += (
-            _plan_kinds(cast, num, lesson_ratio) if dialect == "score" else _plan_hops(dialect, cast, num, hop_ratio)
-        )
+        if dialect == "score":
+            plan += _plan_kinds(cast, num, lesson_ratio)
+            continue
+        for role, num_of_role in zip(cast, share_out(num, [1] * len(cast)), strict=True):
+            plan += _plan_role(dialect, role, num_of_role, hop_ratio if role == "proposer" else fact_ratio)
     return plan
 
 
-def _plan_hops(dialect: Dialect, cast: Sequence[Role], num: int, hop_ratio: Sequence[int]) -> list[Portion]:
+def _check_ratio(unit: str, ratio: Sequence[int], most: int) -> None:
+    if not 1 <= len(ratio) <= most or min(ratio) < 0 or not sum(ratio):
+        raise BadInput(f"{unit} are weights for 1 to {most} {unit}, such as 4,3,2,1, not {list(ratio)}")
+
+
+def _plan_role(dialect: Dialect, role: Role, num: int, ratio: Sequence[int]) -> list[Portion]:
+    """A role's share by its ratio, in its own count: hops for a proposer, facts for a solver."""
     return [
-        Portion(dialect, role, hops, count)
-        for role, num_of_role in zip(cast, share_out(num, [1] * len(cast)), strict=True)
-        for hops, count in enumerate(share_out(num_of_role, hop_ratio), start=1)
+        Portion(dialect, role, searches_needed(number), count, hops=number)
+        if role == "proposer"
+        else Portion(dialect, role, number, count)
+        for number, count in enumerate(share_out(num, ratio), start=1)
         if count
     ]
 

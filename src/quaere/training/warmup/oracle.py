@@ -27,7 +27,7 @@ from quaere.training.solvers import pay_noted
 from quaere.training.warmup import words, words_evaluating
 from quaere.training.warmup.demonstration import Attempt, Demonstrations, demonstrate, judge, open_protocol
 from quaere.training.warmup.dialects import Dialect, Role, cites, needed_turns, note_tag
-from quaere.training.warmup.lessons import LESSON_RATIO, Lesson, Lessons, Portion, plan_lessons
+from quaere.training.warmup.lessons import FACT_RATIO, HOP_RATIO, LESSON_RATIO, Lesson, Lessons, Portion, plan_lessons
 from quaere.training.warmup.research import Research
 from quaere.training.warmup.turns import write_answer, write_evaluation, write_proposal, write_search
 from quaere.training.warmup.verdicts import Verdict, weigh_search
@@ -200,7 +200,8 @@ async def play_oracle(
     *,
     roles: Sequence[Role] | None = None,
     num_episodes: int = 400,
-    hop_ratio: Sequence[int] = (4, 3, 2, 1),
+    fact_ratio: Sequence[int] = FACT_RATIO,
+    hop_ratio: Sequence[int] = HOP_RATIO,
     style: PromptStyle = "full",
     dialects: Sequence[Dialect] = ("drzero",),
     limits: Limits | None = None,
@@ -210,16 +211,17 @@ async def play_oracle(
     seed: int = 0,
     on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> Demonstrations:
-    """Play until there are `num_episodes` good episodes, equal shares for dialects and their roles, hops in the ratio.
+    """Play until there are `num_episodes` good episodes, equal shares for dialects and their roles.
 
-    `index` must hold the world's articles. `roles` are all that a dialect has unless told otherwise, and `turn_limits`
+    `index` must hold the world's articles. `fact_ratio` splits a solver's lessons by facts, `hop_ratio` a
+    proposer's by hops in Dr. Zero's count. `roles` are all that a dialect has unless told otherwise, and `turn_limits`
     say for which dialects the limit of turns is another; `report_limits` are score's, which take more room. Raises
     BadInput where there is no room for such episodes.
 
         played = await play_oracle(world, index, Renderer(tokenizer), roles=("solver",), num_episodes=100)
     """
     limits, report_limits = limits or Limits(), report_limits or REPORT_LIMITS
-    plan = plan_lessons(roles, num_episodes, hop_ratio, dialects, lesson_ratio)
+    plan = plan_lessons(roles, num_episodes, fact_ratio, dialects, lesson_ratio, hop_ratio)
     refuse_few_turns(plan, limits, {"score": report_limits.max_turns, **(turn_limits or {})})
     lessons, searcher, played = Lessons(world, index), LocalSearcher(index), Demonstrations()
     research = Research(world, index, report_limits, style=style, seed=seed)
@@ -233,7 +235,9 @@ async def play_oracle(
                 if portion.kind:
                     attempt = research.draw(portion.kind)
                 else:
-                    attempt = _attempt(lessons.draw(portion.role, portion.hops, portion.dialect), world, style, seed)
+                    size = {"facts": portion.facts, "hops": portion.hops}
+                    lesson = lessons.draw(portion.role, **size, dialect=portion.dialect)
+                    attempt = _attempt(lesson, world, style, seed)
                 episode = await demonstrate(
                     attempt.task,
                     attempt.script,
@@ -263,7 +267,7 @@ def _attempt(lesson: Lesson, world: World, style: PromptStyle, seed: int) -> Att
     protocol = open_protocol(lesson.role, style, lesson.dialect)
 
     def find_fault(episode: Episode) -> str:
-        return judge(episode, lesson) or _find_flaw(episode, lesson)
+        return find_flaw(episode, lesson.role, lesson.dialect)
 
     return Attempt(lesson.id, lesson.task, _script(lesson, world, seed), protocol, find_fault)
 
@@ -277,23 +281,27 @@ def allow_turns(limits: Limits, turn_limits: Mapping[Dialect, int] | None, diale
 
 
 def refuse_few_turns(plan: Sequence[Portion], limits: Limits, turn_limits: Mapping[Dialect, int] | None = None) -> None:
-    """Refuse hops that cannot be walked in so many turns or searches, even if every search finds what it is for."""
-    for part in sorted(plan, key=lambda part: (part.hops, part.role), reverse=True):
-        needed = needed_turns(part.dialect, part.role, part.hops)
+    """Refuse chains that cannot be walked in so many turns or searches, even if every search finds what it is for."""
+    for part in sorted(plan, key=lambda part: (part.searches, part.role), reverse=True):
+        needed = needed_turns(part.dialect, part.searches)
         allowed = allow_turns(limits, turn_limits, part.dialect).max_turns
         if needed > allowed:
-            what = f"for {part.hops} hops" if part.hops else "at least"
-            fewer = ", or fewer hops such as --hops 1,1" if part.hops else ""
+            what, fewer = ("at least", "") if part.kind else (f"for {part.size}", f", or {_fewer(part)}")
             raise BadInput(
                 f"a {part.role} of {part.dialect} needs {needed} turns {what}, and {allowed} are allowed",
                 hint=f"--max-turns {needed}{fewer}",
             )
-        if part.hops - (part.role == "proposer") > limits.max_searches:
+        if part.searches > limits.max_searches:
             raise BadInput(
-                f"a {part.role} of {part.dialect} needs a search for each of {part.hops} hops, and "
-                f"{limits.max_searches} searches are allowed",
-                hint="fewer hops such as --hops 1,1",
+                f"a {part.role} of {part.dialect} needs {part.searches} searches for {part.size}, and "
+                f"{limits.max_searches} are allowed",
+                hint=_fewer(part),
             )
+
+
+def _fewer(part: Portion) -> str:
+    option = "hops such as --proposer-hops" if part.role == "proposer" else "facts such as --facts"
+    return f"fewer {option} 1,1"
 
 
 def _script(lesson: Lesson, world: World, seed: int) -> _Solver | _Proposer:
@@ -301,11 +309,17 @@ def _script(lesson: Lesson, world: World, seed: int) -> _Solver | _Proposer:
     return _Solver(lesson, world, dice) if lesson.role == "solver" else _Proposer(lesson, world, dice)
 
 
-def _find_flaw(episode: Episode, lesson: Lesson) -> str:
-    """A demonstration should earn full marks, not only pass."""
-    if lesson.role == "proposer":
+def find_flaw(episode: Episode, role: Role, dialect: Dialect) -> str:
+    """Why a demonstration should be dropped; "" if it checks out and earns full marks.
+
+    find_flaw(episode, "proposer", "drzero") == "the answer is long"
+    """
+    fault = judge(episode, role, dialect)
+    if fault:
+        return fault
+    if role == "proposer":
         return "" if read_proposal(episode).score.total == 1.0 else "the answer is long"
-    noted = not note_tag(lesson.dialect) or pay_noted(episode)["reward/note"] > 0
+    noted = not note_tag(dialect) or pay_noted(episode)["reward/note"] > 0
     return "" if noted else "no note holds the answer"
 
 
@@ -313,5 +327,5 @@ def _too_few(portion: Portion, num_kept: int, played: Demonstrations) -> BadInpu
     reason = played.dropped.most_common(1)[0][0] if played.dropped else "unknown"
     return BadInput(
         f"only {num_kept} of {portion.num} {portion.name} came to a good end (most often: {reason})",
-        hint="more --max-turns, --tool-response-tokens or --sequence-tokens, or fewer hops such as --hops 1,1",
+        hint=f"more --max-turns, --tool-response-tokens or --sequence-tokens, or {_fewer(portion)}",
     )

@@ -28,7 +28,7 @@ class WarmupManifest(Struct, frozen=True):
     base_model: str
     roles: tuple[str, ...]
     style: str
-    hop_ratio: tuple[int, ...]
+    hop_ratio: tuple[int, ...]  # of a proposer's lessons, in Dr. Zero's count
     world_family: str
     world_seed: int
     num_articles: int
@@ -46,6 +46,7 @@ class WarmupManifest(Struct, frozen=True):
     # Models taught before there were other dialects say nothing of these.
     also: tuple[str, ...] = ()  # further recipes whose dialect had an equal share of the episodes
     evidence: bool = False  # was it taught to quote the sentence it relies on?
+    fact_ratio: tuple[int, ...] = ()  # of a solver's lessons; without it `hop_ratio` was its ratio of facts too
     lesson_ratio: tuple[int, ...] = ()  # of score's reports, rubrics and assessments, where it was taught them
 
 

@@ -22,7 +22,7 @@ from quaere.search.index import Index
 from quaere.search.searcher import LocalSearcher
 from quaere.training.warmup.demonstration import Demonstrations, demonstrate, find_fault, judge, open_protocol
 from quaere.training.warmup.dialects import Dialect, Role
-from quaere.training.warmup.lessons import Lesson, Lessons, plan_lessons
+from quaere.training.warmup.lessons import FACT_RATIO, HOP_RATIO, Lesson, Lessons, plan_lessons
 from quaere.training.warmup.oracle import allow_turns, refuse_few_turns
 from quaere.worlds import World
 
@@ -35,7 +35,8 @@ async def play_teacher(
     *,
     roles: Sequence[Role] | None = None,
     num_episodes: int = 400,
-    hop_ratio: Sequence[int] = (4, 3, 2, 1),
+    fact_ratio: Sequence[int] = FACT_RATIO,
+    hop_ratio: Sequence[int] = HOP_RATIO,
     style: PromptStyle = "full",
     dialects: Sequence[Dialect] = ("drzero",),
     limits: Limits | None = None,
@@ -52,10 +53,14 @@ async def play_teacher(
     if "score" in dialects:
         raise BadInput("no teacher can demonstrate score: what its reports deserve is known to the oracle alone")
     limits = limits or Limits()
-    plan = plan_lessons(roles, num_episodes, hop_ratio, dialects)
+    plan = plan_lessons(roles, num_episodes, fact_ratio, dialects, hop_ratio=hop_ratio)
     refuse_few_turns(plan, limits, turn_limits)
     lessons, searcher, played = Lessons(world, index), LocalSearcher(index), Demonstrations()
-    drawn = [lessons.draw(part.role, part.hops, part.dialect) for part in plan for _ in range(part.num)]
+    drawn = [
+        lessons.draw(part.role, facts=part.facts, hops=part.hops, dialect=part.dialect)
+        for part in plan
+        for _ in range(part.num)
+    ]
     jobs = [
         Job(
             open_protocol(lesson.role, "full", lesson.dialect),
@@ -102,7 +107,7 @@ async def replay(
         episode_id=episode.id,
         name=episode.model,
     )
-    fault = judge(played, lesson)
+    fault = judge(played, lesson.role, lesson.dialect)
     if not fault and [turn.action for turn in played.turns] != [turn.action for turn in episode.turns]:
         fault = "a turn means something else where a policy's would have ended"
     return played, fault

@@ -4,7 +4,9 @@ facts.py         a sentence and a short span in it, picked by rules: the answer 
 links.py         which pages name which others
 wording.py       what the model is asked, one short turn each
 checks.py        what a question must pass: rules, then tries with its page and without it
-compositions.py  two checked facts in one question: a chain, or a comparison
+drafts.py        facts as questions to be worded
+compositions.py  checked facts put together: chains and comparisons
 writer.py        from an index to a list of checked questions
-lessons.py       checked questions as episodes to learn from
+lessons.py       the solver's own right episodes on checked questions
+proposals.py     checked questions as a proposer's episodes
 """

@@ -1,41 +1,32 @@
-"""What is to be asked: facts and the request that words them, before any model has written.
+"""What is to be asked: facts, and what a question about them must name and hide, before any model has written.
 
-    single_drafts(pages, num=6000, seed=7)      # one fact each; first those whose pages are linked by a name
-    chain_drafts(kept, dice)                    # two kept questions: the answer of one is what the other is about
-    comparison_drafts(kept, dice)               # two kept questions that ask the same of two pages
-
-Every draft becomes at most one question, and says by itself what that question must name and what it must hide.
+single_drafts(pages, num=6000, seed=7)      # one fact each; most are of pages that are linked by a name
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Literal
 
 from msgspec import Struct
 
-from quaere.chat.messages import Message
 from quaere.records import Passage
 from quaere.rewards.answers import normalise_answer
 from quaere.training.warmup.documents.facts import Fact, draw_facts, find_facts
 from quaere.training.warmup.documents.links import Pages
-from quaere.training.warmup.documents.wording import word_agreement, word_chain, word_comparison, word_question
 from quaere.worlds.dice import Dice
 
-QuestionKind = Literal["single", "chain", "comparison", "agreement"]
+QuestionKind = Literal["single", "description", "chain", "comparison", "agreement"]
+"""A description is no question that is kept: it takes the place of a name in others."""
 
 _LINKED_SHARE = 0.7  # of the drafts are about pages that name each other: chains are made of these alone
 _FACTS_OF_LINKED = 3  # asked of a page that another page names
-_MAX_PAIRS = 2  # chains through one fact
-_CHAIN_WORDINGS = 2  # tries to word a chain, of which one is kept: most of what can go wrong is the wording
 
 
 class Draft(Struct, frozen=True):
     """A question to be worded: its facts, its answers, the names it must hold, and a name it must not.
 
-    Draft(id="halm#0:16", kind="single", facts=(Fact(...),), answers=("Orsolya Venn",), names=("Halm bridge",),
-          messages=[Message(...)])
+    Draft(id="halm#0:16", kind="single", facts=(Fact(...),), answers=("Orsolya Venn",), names=("Halm bridge",))
     """
 
     id: str
@@ -43,13 +34,17 @@ class Draft(Struct, frozen=True):
     facts: tuple[Fact, ...]
     answers: tuple[str, ...]
     names: tuple[str, ...]
-    messages: list[Message]
     hidden: str = ""
 
     @property
     def texts(self) -> tuple[str, ...]:
         """The passages that answer it."""
         return tuple(fact.passage.titled_text for fact in self.facts)
+
+    @property
+    def told_by(self) -> tuple[Fact, ...]:
+        """The facts that must be read to answer: of a chain the last, which states the answer; else all of them."""
+        return self.facts[-1:] if self.kind == "chain" else self.facts
 
     @property
     def is_choice(self) -> bool:
@@ -101,7 +96,7 @@ def single_drafts(pages: Pages, num: int, seed: int) -> list[Draft]:
 
 
 def _single(fact: Fact) -> Draft:
-    return Draft(fact.id, "single", (fact,), fact.accept(), (fact.name,), word_question(fact))
+    return Draft(fact.id, "single", (fact,), fact.accept(), (fact.name,))
 
 
 def _linked_facts(pages: Pages, order: Sequence[Passage], dice: Dice) -> Iterator[Fact]:
@@ -118,97 +113,3 @@ def _linked_facts(pages: Pages, order: Sequence[Passage], dice: Dice) -> Iterato
         if page not in asked:
             asked.add(page)
             yield from draw_facts(pages.of(page)[0], dice, _FACTS_OF_LINKED)
-
-
-# ---------------------------------------------------------------------------------------------------------- two facts
-
-
-def chain_drafts(kept: Sequence[Worded], dice: Dice) -> list[Draft]:
-    """Pairs in which the first question's answer is the page of the second, whose answer the first page does not tell.
-
-    Each link has been checked by itself: the first question leads to the name, the second from the name to the answer.
-    """
-    by_page: dict[str, list[Worded]] = {}
-    for worded in kept:
-        by_page.setdefault(normalise_answer(worded.draft.facts[0].name), []).append(worded)
-    drafts = []
-    for first in kept:
-        seconds = list(by_page.get(normalise_answer(first.draft.facts[0].answer), ()))
-        dice.shuffle(seconds)
-        drafts += [_chain(first, second) for second in seconds[:_MAX_PAIRS] if _can_be_chained(first, second)]
-    return drafts * _CHAIN_WORDINGS
-
-
-def _can_be_chained(first: Worded, second: Worded) -> bool:
-    start, end = first.draft.facts[0], second.draft.facts[0]
-    told = normalise_answer(start.passage.titled_text).split()
-    words = normalise_answer(end.answer).split()
-    return end.name != start.name and not set(words) <= set(told)
-
-
-def _chain(first: Worded, second: Worded) -> Draft:
-    start, end = first.draft.facts[0], second.draft.facts[0]
-    return Draft(
-        id=f"{start.id}>{end.id}",
-        kind="chain",
-        facts=(start, end),
-        answers=second.answers,
-        names=(start.name,),
-        messages=word_chain(start, first.question, second.question),
-        hidden=end.name,
-    )
-
-
-def comparison_drafts(kept: Sequence[Worded], dice: Dice) -> list[Draft]:
-    """Pairs of questions of one template: which of two dates is earlier or later, or are two answers the same?"""
-    by_template: dict[str, list[Worded]] = {}
-    for worded in kept:
-        by_template.setdefault(worded.template, []).append(worded)
-    drafts: list[Draft] = []
-    for group in by_template.values():
-        dice.shuffle(group)
-        for one, other in _pairs(group):
-            drafts.append(_comparison(one, other, dice) if one.draft.facts[0].year else _agreement(one, other))
-    return drafts
-
-
-def _pairs(group: Sequence[Worded]) -> Iterator[tuple[Worded, Worded]]:
-    """Neighbours of a group about different pages: dates of different years; of others, equal ones before unequal."""
-    dated = [worded for worded in group if worded.draft.facts[0].year]
-    for one, other in pairwise(dated):
-        if one.draft.facts[0].year != other.draft.facts[0].year and one.draft.names != other.draft.names:
-            yield one, other
-    named = [worded for worded in group if not worded.draft.facts[0].year]
-    by_answer: dict[str, list[Worded]] = {}
-    for worded in named:
-        by_answer.setdefault(normalise_answer(worded.draft.facts[0].answer), []).append(worded)
-    equal = [pair for same in by_answer.values() for pair in zip(same[::2], same[1::2], strict=False)]
-    unequal = [pair for pair in zip(named[::2], named[1::2], strict=False) if not _agree(*pair)]
-    for one, other in [*equal, *unequal[: len(equal) or 1]]:
-        if one.draft.names != other.draft.names:
-            yield one, other
-
-
-def _agree(one: Worded, other: Worded) -> bool:
-    return normalise_answer(one.draft.facts[0].answer) == normalise_answer(other.draft.facts[0].answer)
-
-
-def _comparison(one: Worded, other: Worded, dice: Dice) -> Draft:
-    first = dice.chance(70)  # people ask for the earlier more often
-    facts = (one.draft.facts[0], other.draft.facts[0])
-    chosen = sorted(facts, key=lambda fact: fact.year or 0)[0 if first else -1]
-    names = (facts[0].name, facts[1].name)
-    asked = word_comparison(_without_name(one), names, first=first)
-    return Draft(f"{facts[0].id}|{facts[1].id}", "comparison", facts, (chosen.name,), names, asked)
-
-
-def _agreement(one: Worded, other: Worded) -> Draft:
-    facts = (one.draft.facts[0], other.draft.facts[0])
-    names = (facts[0].name, facts[1].name)
-    answer = "yes" if _agree(one, other) else "no"
-    asked = word_agreement(_without_name(one), names)
-    return Draft(f"{facts[0].id}={facts[1].id}", "agreement", facts, (answer,), names, asked)
-
-
-def _without_name(worded: Worded) -> str:
-    return worded.question.replace(worded.draft.facts[0].name, "...")

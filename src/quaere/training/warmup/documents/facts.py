@@ -19,6 +19,7 @@ from msgspec import Struct
 from quaere.chat.statements import split_statements
 from quaere.records import Evidence, Passage
 from quaere.rewards.answers import normalise_answer
+from quaere.rewards.dates import DATE, year_aliases, year_of
 from quaere.rollout.topics import find_phrases, is_title
 from quaere.worlds.dice import Dice
 
@@ -26,10 +27,6 @@ Kind = Literal["name", "date", "number", "description"]
 
 _MIN_WORDS, _MAX_WORDS = 6, 60  # of a sentence
 _MAX_SPAN_WORDS = 6
-_MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
-_DATE = re.compile(
-    rf"\b(?:\d{{1,2}} (?:{_MONTHS}) \d{{4}}|(?:{_MONTHS})(?: \d{{1,2}},)? \d{{4}}|1[0-9]{{3}}|20[0-9]{{2}})\b"
-)
 _NUMBER = re.compile(r"(?<![\w.,$€£/-])\d{1,3}(?:,\d{3})+\b|(?<![\w.,$€£/-])\d+(?:\.\d+)?(?= [a-z])")
 # What a thing is said to be: up to four words behind "is a", as far as a word that begins something else.
 _DESCRIPTION = re.compile(
@@ -42,7 +39,6 @@ _NOT_NAMES = frozenset(
     "on of to with although though however there then also but and or".split()
 )
 _WHOLE = re.compile(r"[\"'“(]?[A-ZÀ-Þ0-9].*[.!?][\"'”)]*$", re.DOTALL)  # a passage may begin or end inside a sentence
-_YEAR = re.compile(r"\d{4}")
 _DISAMBIGUATION = re.compile(r" \([^()]*\)$")
 
 
@@ -80,15 +76,12 @@ class Fact(Struct, frozen=True):
 
         Fact(..., "4 May 1702").accept("In which year was Venn born?") == ("1702", "4 May 1702")
         """
-        if self.year and "year" in question.lower().split() and self.answer != str(self.year):
-            return (str(self.year), self.answer)
-        return (self.answer,)
+        return (*year_aliases(question, self.answer), self.answer)
 
     @property
     def year(self) -> int | None:
         """The year of a date."""
-        found = _YEAR.search(self.answer) if self.kind == "date" else None
-        return int(found[0]) if found else None
+        return year_of(self.answer) if self.kind == "date" else None
 
 
 def page_name(title: str) -> str:
@@ -142,7 +135,7 @@ def find_facts(passage: Passage) -> Iterator[Fact]:
 def _find_spans(sentence: str) -> Iterator[tuple[Kind, int, int]]:
     """Spans by kind; a place that one of them has taken is not given to the next."""
     taken: list[tuple[int, int]] = []
-    found: list[tuple[Kind, int, int]] = [("date", *match.span()) for match in _DATE.finditer(sentence)]
+    found: list[tuple[Kind, int, int]] = [("date", *match.span()) for match in DATE.finditer(sentence)]
     found += [("name", *span) for span in find_phrases(sentence)]
     found += [("number", *match.span()) for match in _NUMBER.finditer(sentence)]
     found += [("description", *match.span(1)) for match in _DESCRIPTION.finditer(sentence)]

@@ -1,7 +1,7 @@
 """A solver's own right episodes on checked questions, to learn from (rejection sampling).
 
-    played = await play_own(policy, searcher, questions, TagSolver("search-r1"), Limits(), attempts=4)
-    played.episodes        # at most one for each question: kept to the protocol, right, and searched as often as needed
+    played = await play_own(policy, searcher, questions, "eve", ToolCallSolver(evidence=True), Limits())
+    played.episodes     # at most one for each question: right, by its dialect's rules, and searched as often as needed
 
 Nothing in them is written by an oracle or a teacher, and nothing is labelled: what is right was checked against the
 person's own documents.
@@ -19,7 +19,8 @@ from quaere.rollout.many import run_many
 from quaere.rollout.policy import Policy
 from quaere.search.searcher import Searcher
 from quaere.training.phases.attempting import attempt_jobs, group_attempts
-from quaere.training.warmup.demonstration import Demonstrations, find_fault
+from quaere.training.warmup.demonstration import Demonstrations, judge
+from quaere.training.warmup.dialects import Dialect
 from quaere.training.warmup.documents.writer import CheckedQuestion
 
 
@@ -27,6 +28,7 @@ async def play_own(
     policy: Policy,
     searcher: Searcher,
     questions: Sequence[CheckedQuestion],
+    dialect: Dialect,
     protocol: Protocol,
     limits: Limits,
     *,
@@ -45,7 +47,7 @@ async def play_own(
         on_episode(episode)
     played = Demonstrations()
     for question, group in zip(questions, group_attempts(episodes, attempts), strict=True):
-        good = [episode for episode in group if not _note_fault(episode, question, played)]
+        good = [episode for episode in group if not _note_fault(episode, question, dialect, played)]
         if good:
             played.episodes.append(min(good, key=lambda episode: len(episode.turns)))
     return played
@@ -56,8 +58,8 @@ def count_searches(episode: Episode) -> int:
     return sum(len(turn.results) for turn in episode.turns if isinstance(turn.action, Search))
 
 
-def _note_fault(episode: Episode, question: CheckedQuestion, played: Demonstrations) -> str:
-    fault = find_fault(episode, "solver")
+def _note_fault(episode: Episode, question: CheckedQuestion, dialect: Dialect, played: Demonstrations) -> str:
+    fault = judge(episode, "solver", dialect)
     if not fault and count_searches(episode) < question.searches:
         fault = "fewer searches than needed"
     if fault:

@@ -7,13 +7,18 @@ The model was taught nothing, so everything it has to know stands in the prompt.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Literal
 
 from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.tools import ToolSchema
 from quaere.records import Action, Answer, Failure, Malformed, SearchResult, Task, Turn
 from quaere.training.warmup.documents.facts import Fact, Kind, page_name
 
+Form = Literal["earlier", "later", "same"]
+
+_LABEL = re.compile(r"^(?:Question|Answer|Description|Text|Title): ")
 _BEGINNINGS: dict[Kind, str] = {
     "name": "Who, What, Which, Where or In which",
     "date": "When or In which year",
@@ -21,6 +26,15 @@ _BEGINNINGS: dict[Kind, str] = {
     "description": "What",
 }
 _ASKING = "You write quiz questions. Each has one short answer. You write the question alone, in one line."
+_DESCRIBING = (
+    "You describe the answer of a question without naming it, so that the description can stand in a sentence. Begin "
+    'with "the". You write the description alone, in one line.'
+)
+_REQUESTS = {
+    "earlier": "for which of the two is the date earlier?",
+    "later": "for which of the two is the date later?",
+    "same": "is the answer the same for both, yes or no?",
+}
 _ANSWERING = (
     "You answer quiz questions. Write the answer alone, in as few words as possible: a name, a date, a number, yes, no."
 )
@@ -50,8 +64,8 @@ class OneLine:
         return ""
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
-        """The line without quotation marks around it."""
-        line = text.strip().partition("\n")[0].strip().strip('"“”').strip()
+        """The line without a label before it or quotation marks around it."""
+        line = _LABEL.sub("", text.strip().partition("\n")[0]).strip().strip('"“”').strip()
         return Answer(line) if line else Malformed("nothing was written")
 
     def reply(
@@ -79,54 +93,23 @@ def answer_question(question: str, texts: Sequence[str] = ()) -> list[Message]:
     return [Message("system", (_ANSWERING,)), Message("user", (*shown, "Question: ", Quoted(question)))]
 
 
-def word_chain(first: Fact, first_question: str, second_question: str) -> list[Message]:
-    """Ask for the second question with the first one's answer described instead of named."""
-    return [
-        Message("system", (_ASKING,)),
-        Message(
-            "user",
-            (
-                "Clue: ",
-                Quoted(first_question),
-                " ",
-                Quoted(first.answer),
-                ".\nQuestion: ",
-                Quoted(second_question),
-                "\n\nRewrite the question so that it does not name ",
-                Quoted(f'"{first.answer}"'),
-                ". Describe it by the clue instead, with the name ",
-                Quoted(f'"{first.name}"'),
-                '. For example, the clue "Who painted Marsh Light? Ada Brandt." and the question "Where was Ada Brandt '
-                'born?" become "Where was the painter of Marsh Light born?"',
-            ),
-        ),
-    ]
+def describe_answer(question: str, answer: str) -> list[Message]:
+    """Ask for a description of the answer that does not name it, out of the question."""
+    return [Message("system", (_DESCRIBING,)), *_DESCRIBED, Message("user", _ask_description(question, answer))]
 
 
-def word_comparison(question: str, names: tuple[str, str], *, first: bool) -> list[Message]:
-    """Ask for a question that puts two things side by side, by which of them comes first or last in time."""
-    which = "earlier" if first else "later"
-    return _compare(
-        question,
-        names,
-        f'Write one question that asks in which case the date is {which}. Name both, with "or" between them. For '
-        'example: "Which city was founded ' + which + ', Sall or Ferrin?"',
-    )
+def word_pair(question: str, names: tuple[str, str], form: Form) -> list[Message]:
+    """Ask for one question that puts two pages side by side: which date is earlier or later, or are both the same?"""
+    return [Message("system", (_ASKING,)), *_COMPARED, Message("user", _ask_comparison(question, names, form))]
 
 
-def word_agreement(question: str, names: tuple[str, str]) -> list[Message]:
-    """Ask for a yes-or-no question: is the answer the same for both things?"""
-    return _compare(
-        question,
-        names,
-        "Write one question, to be answered by yes or no, that asks whether the answer is the same for both. Name "
-        'both. For example: "Do Sall and Ferrin lie in the same country?"',
-    )
+def _ask_description(question: str, answer: str) -> tuple[Part, ...]:
+    return ("Question: ", Quoted(question), "\nAnswer: ", Quoted(answer))
 
 
-def _compare(question: str, names: tuple[str, str], request: str) -> list[Message]:
-    asked = ("The same was asked about ", Quoted(names[0]), " and about ", Quoted(names[1]), ": ", Quoted(question))
-    return [Message("system", (_ASKING,)), Message("user", (*asked, "\n\n", request))]
+def _ask_comparison(question: str, names: tuple[str, str], form: Form) -> tuple[Part, ...]:
+    asked = ("Asked of ", Quoted(names[0]), " and of ", Quoted(names[1]), ": ", Quoted(question))
+    return (*asked, f"\nWrite one question: {_REQUESTS[form]} Name both.")
 
 
 def _show_fact(title: str, sentence: str) -> tuple[Part, ...]:
@@ -174,4 +157,49 @@ _EXAMPLES = [
         Message("user", (*_show_fact(title, text), *_want_question(page_name(title), answer, kind))),
         Message("assistant", (question,)),
     )
+]
+_DESCRIBED = [
+    message
+    for question, answer, description in (
+        (
+            "Who painted the ceiling of Ferrin Town Hall?",
+            "Marta Oleen",
+            "the painter of the ceiling of Ferrin Town Hall",
+        ),
+        ("In which port is the novel Tidewater set?", "Sall", "the port in which the novel Tidewater is set"),
+        ("Which river does Halm Bridge cross?", "Oss", "the river that Halm Bridge crosses"),
+        ("What band did Ada Brandt play in?", "Grey Coast", "the band that Ada Brandt played in"),
+    )
+    for message in (Message("user", _ask_description(question, answer)), Message("assistant", (description,)))
+]
+_COMPARISONS: tuple[tuple[str, tuple[str, str], Form, str], ...] = (
+    (
+        "When was Ada Brandt born?",
+        ("Ada Brandt", "Marta Oleen"),
+        "earlier",
+        "Who was born earlier, Ada Brandt or Marta Oleen?",
+    ),
+    (
+        "In which country does Sall lie?",
+        ("Sall", "Ferrin"),
+        "same",
+        "Do Sall and Ferrin lie in the same country?",
+    ),
+    (
+        "When was the novel Tidewater published?",
+        ("Tidewater", "Marsh Light"),
+        "later",
+        "Which novel was published later, Tidewater or Marsh Light?",
+    ),
+    (
+        "Who directed Grey Coast?",
+        ("Grey Coast", "Low Water"),
+        "same",
+        "Were Grey Coast and Low Water directed by the same person?",
+    ),
+)
+_COMPARED = [
+    message
+    for question, names, form, wording in _COMPARISONS
+    for message in (Message("user", _ask_comparison(question, names, form)), Message("assistant", (wording,)))
 ]

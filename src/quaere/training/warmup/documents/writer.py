@@ -9,7 +9,7 @@ The model is used as it is, before any warm-up: what it is taught later comes fr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct, structs
 
@@ -19,26 +19,31 @@ from quaere.rewards.answers import normalise_answer
 from quaere.rollout.policy import Policy
 from quaere.search.index import Index
 from quaere.training.warmup.documents.checks import Lines, Tried, count_right, find_fault
-from quaere.training.warmup.documents.drafts import (
-    Draft,
-    QuestionKind,
-    Worded,
-    chain_drafts,
-    comparison_drafts,
-    single_drafts,
+from quaere.training.warmup.documents.compositions import (
+    Pair,
+    chain_questions,
+    chained_comparisons,
+    clean_description,
+    comparable_pairs,
+    comparison_questions,
+    find_description_fault,
+    linked_pairs,
+    read_wording,
 )
+from quaere.training.warmup.documents.drafts import Draft, QuestionKind, Worded, single_drafts
 from quaere.training.warmup.documents.links import Pages
+from quaere.training.warmup.documents.wording import Form, describe_answer, word_pair, word_question
 from quaere.worlds.dice import Dice
 
 _QUERIES_AT_ONCE = 256
+_WORDINGS = 3  # of a comparison, for each template
 
 
 class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How many facts are drafted, and what a question must pass.
 
     Of `tries` answers with the page at least `min_right` must be right, of `tries` without it none. A page counts as
-    found if a search for the question, or for the page's name, returns it among the first `topk`. Of the questions that
-    are kept at most `single_share` are about one fact.
+    found if a search for the question, or for the page's name, returns it among the first `topk`.
 
         WriterSettings(drafts=6000, tries=5, min_right=3, topk=3)
     """
@@ -47,7 +52,6 @@ class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
     tries: int = 5
     min_right: int = 3
     topk: int = 3
-    single_share: float = 1.0
     temperature: float = 0.7
     seed: int = 0
     concurrency: int = 32
@@ -57,8 +61,6 @@ class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
         for name in ("drafts", "tries", "min_right", "topk", "concurrency"):
             if getattr(self, name) < 1:
                 raise BadInput(f"{name} must be at least 1, not {getattr(self, name)}")
-        if not 0 < self.single_share <= 1:
-            raise BadInput(f"single_share must be above 0 and at most 1, not {self.single_share:g}")
         if self.min_right > self.tries:
             raise BadInput(f"min_right ({self.min_right}) cannot be more than tries ({self.tries})")
 
@@ -85,7 +87,15 @@ class CheckedQuestion(Struct, frozen=True):
 
     def to_question(self) -> Question:
         """As it is put to a solver."""
-        return Question(self.id, self.question, self.answers, self.facts, self.evidence)
+        return Question(
+            self.id,
+            self.question,
+            self.answers,
+            self.hops,
+            self.evidence,
+            facts=self.facts,
+            searches=self.searches,
+        )
 
 
 class Written(Struct, frozen=True):
@@ -109,15 +119,15 @@ async def write_questions(
     singles = single_drafts(Pages(index), settings.drafts, settings.seed)
     if not singles:
         raise BadInput("no document has a title and a sentence to ask about", hint="index documents that have titles")
-    kept = await writer.write("single", singles)
+    kept = await writer.check("single", await writer.word(singles))
     dice = Dice(settings.seed, "compositions")
-    chains = await writer.write("chain", chain_drafts(kept, dice))
-    choices = await writer.write("comparison", comparison_drafts(kept, dice))
-    composed = [*chains, *choices]
-    if composed and settings.single_share < 1:
-        dice.shuffle(kept)
-        kept = kept[: round(len(composed) * settings.single_share / (1 - settings.single_share))]
-    questions = [writer.finish(worded) for worded in (*kept, *composed)]
+    links, pairs = linked_pairs(kept, dice), comparable_pairs(kept, dice)
+    descriptions = await writer.describe([first for first, _ in links])
+    wordings = await writer.word_comparisons(pairs)
+    chains = await writer.check("chain", chain_questions(links, descriptions))
+    choices = comparison_questions(pairs, wordings) + chained_comparisons(links, descriptions, wordings, dice)
+    compared = await writer.check("comparison", choices)
+    questions = [writer.finish(worded) for worded in (*kept, *chains, *compared)]
     return Written(questions, writer.dropped, writer.num_drafts)
 
 
@@ -131,19 +141,54 @@ class _Writer:
         self.dropped: Counter[str] = Counter()
         self.num_drafts = 0
         self._asked: set[str] = set()
-        self._ranks: dict[str, int] = {}  # by question: where a search with it finds the last page; 0 nowhere
+        self._reached: dict[str, bool] = {}  # by question: does one search with it return what answers it?
 
-    async def write(self, name: str, drafts: Sequence[Draft]) -> list[Worded]:
-        """The drafts that became good questions."""
-        self.num_drafts += len(drafts)
-        prompts = [draft.messages for draft in drafts]
-        written = await self.lines.write(f"{name}: wording", prompts, self.settings.temperature)
-        worded = [Worded(draft, question) for draft, question in zip(drafts, written, strict=True)]
+    async def word(self, drafts: Sequence[Draft]) -> list[Worded]:
+        """Each draft with the question that the model writes for it."""
+        prompts = [word_question(draft.facts[0]) for draft in drafts]
+        written = await self.lines.write("single: wording", prompts, self.settings.temperature)
+        return [Worded(draft, question) for draft, question in zip(drafts, written, strict=True)]
+
+    async def check(self, name: str, worded: Sequence[Worded]) -> list[Worded]:
+        """The questions that pass every check."""
+        self.num_drafts += len(worded)
         worded = self._keep(worded, [self._find_fault(item) for item in worded])
         worded = self._keep(worded, self._find_pages(worded))
         worded = await self._try_with_page(f"{name}: with the page", worded)
-        worded = await self._try_from_memory(f"{name}: from memory", worded)
-        return list({item.draft.id: item for item in reversed(worded)}.values())[::-1]  # one wording of each draft
+        return await self._try_from_memory(f"{name}: from memory", worded)
+
+    async def describe(self, worded: Iterable[Worded]) -> dict[str, str]:
+        """By draft, a description of the answer that names the page and leads to the answer, shown the page."""
+        asked = list({item.draft.id: item for item in worded}.values())
+        prompts = [describe_answer(item.question, item.draft.facts[0].answer) for item in asked]
+        lines = await self.lines.write("description: wording", prompts, 0.0)
+        descriptions = {item.draft.id: clean_description(line) for item, line in zip(asked, lines, strict=True)}
+        tried = [
+            Worded(structs.replace(item.draft, kind="description"), f"Who or what is {descriptions[item.draft.id]}?")
+            for item in asked
+        ]
+        tried = self._keep(tried, [find_description_fault(descriptions[item.draft.id]) for item in tried])
+        tried = self._keep(tried, [self._find_fault(item) for item in tried])
+        led = await self._try_with_page("description: with the page", tried)
+        return {item.draft.id: descriptions[item.draft.id] for item in led}
+
+    async def word_comparisons(self, pairs: Sequence[Pair]) -> dict[tuple[str, Form], list[str]]:
+        """By template and form, different wordings with slots for two names, each made for one pair."""
+        by_key: dict[tuple[str, Form], list[Pair]] = {}
+        for pair in pairs:
+            by_key.setdefault(pair.key, []).append(pair)
+        asked = [pair for group in by_key.values() for pair in group[:_WORDINGS]]
+        prompts = [
+            word_pair(pair.one.question, (pair.one.draft.names[0], pair.other.draft.names[0]), pair.form)
+            for pair in asked
+        ]
+        lines = await self.lines.write("comparison: wording", prompts, 0.0)
+        wordings: dict[tuple[str, Form], list[str]] = {}
+        for pair, line in zip(asked, lines, strict=True):
+            form = read_wording(line, pair)
+            if form and form not in wordings.setdefault(pair.key, []):
+                wordings[pair.key].append(form)
+        return wordings
 
     def finish(self, worded: Worded) -> CheckedQuestion:
         """The question as it is kept, with the number of searches it needs."""
@@ -155,7 +200,7 @@ class _Writer:
             answers=worded.answers,
             kind=draft.kind,
             facts=num_facts,
-            searches=1 if num_facts == 1 or self._ranks[worded.question] else num_facts,
+            searches=1 if num_facts == 1 or self._reached[worded.question] else num_facts,
             hops=num_facts,
             evidence=tuple(fact.evidence for fact in draft.facts),
             scores=worded.scores,
@@ -183,11 +228,8 @@ class _Writer:
         by_name = self._search([fact.name for item in worded for fact in item.draft.facts])
         faults, names = [], iter(by_name)
         for item, found in zip(worded, by_question, strict=True):
-            self._ranks[item.question] = _rank(found, [item.draft.facts[-1].passage.id])
-            reached = [
-                _rank(found, [fact.passage.id]) or _rank(next_found, [fact.passage.id])
-                for fact, next_found in zip(item.draft.facts, names, strict=False)
-            ]
+            self._reached[item.question] = all(fact.passage.id in found for fact in item.draft.told_by)
+            reached = [fact.passage.id in (*found, *next(names)) for fact in item.draft.facts]
             faults.append("" if all(reached) else "its page is not found")
         return faults
 
@@ -229,8 +271,3 @@ def _score(worded: Sequence[Worded], name: str, values: Sequence[float]) -> list
     return [
         structs.replace(item, scores=item.scores | {name: value}) for item, value in zip(worded, values, strict=True)
     ]
-
-
-def _rank(found: Sequence[str], wanted: Sequence[str]) -> int:
-    """The place of the first wanted passage among those found, from 1; 0 if none is there."""
-    return next((place for place, passage in enumerate(found, start=1) if passage in wanted), 0)

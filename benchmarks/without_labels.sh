@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Does a model get better without labels? From a model, documents and questions to one table, on one large GPU.
+#
+#   MODEL=Qwen/Qwen2.5-1.5B-Instruct DEV=data/dev TRAIN=data/train OUT=runs/labels SEED=0 bash benchmarks/without_labels.sh
+#
+# DEV and TRAIN are folders with corpus.jsonl.gz ({id, title, text}) and questions.jsonl.gz ({id, question, answers, set}).
+# Questions of DEV are split by the first hex digit of sha256(id): 0 to 4 are for choosing settings, 5 to f for the table.
+# Nothing of DEV's questions is trained on; without labels the model sees DEV's documents alone.
+#
+#   form       taught the form of an episode in a fictional world
+#   own        and then by its own right answers to questions it wrote about DEV's documents
+#   free       and then by reinforcement on those questions (no label)
+#   labelled   form, then reinforcement on TRAIN's labelled questions
+#   shuffled   labelled, with advantages given to the wrong episodes: must not learn
+#
+# ARMS chooses among them; MINUTES is how long each arm of reinforcement may take. Arms run one after another: to run two
+# at once, start `nvidia-cuda-mps-control -d`, and the script twice with other ARMS and the same OUT.
+set -euo pipefail
+: "${MODEL:?}" "${DEV:?}" "${OUT:?}"
+SEED=${SEED:-0} ARMS=${ARMS:-form own free labelled} MINUTES=${MINUTES:-15} DRAFTS=${DRAFTS:-13000}
+HERE=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$OUT"
+
+LIMITS=(--max-turns 7 --topk 3 --turn-tokens 160 --sequence-tokens 4864 --tool-response-tokens 560)
+TEACH=(--style brief --lora-rank 32 --learning-rate 2e-4 --batch 16 --micro-tokens 16384 --seed "$SEED")
+wants() { [[ " $ARMS " == *" $1 "* ]]; }
+
+index() { [[ -f $2/manifest.json ]] || quaere index "$1" --out "$2"; }
+
+evaluate() {  # name, then what to evaluate
+    quaere eval "${@:2}" --questions "$OUT/report.jsonl" --index "$OUT/dev-index" "${LIMITS[@]}" --max-searches 6 \
+        --max-rows 256 --name "$1" --out "$OUT/$1-$SEED.json"
+}
+
+evolve() {  # name, start, questions, index, further settings
+    timeout --signal=INT "$((MINUTES * 60))" quaere evolve search-r1 --preset large-gpu --model "$2" --questions "$3" \
+        --index "$4" --out "$OUT/$1-$SEED" --set seed="$SEED" --set checkpoints.every=5 "${@:5}" || [[ $? == 124 ]]
+    evaluate "$1" --run "$OUT/$1-$SEED"
+}
+
+python "$HERE/split_questions.py" "$DEV/questions.jsonl.gz" --digits 5-f --out "$OUT/report.jsonl"
+index "$DEV/corpus.jsonl.gz" "$OUT/dev-index"
+
+FORM=$OUT/form-$SEED OWN=$OUT/own-$SEED QUESTIONS=$OUT/questions-$SEED.jsonl
+[[ -d $FORM ]] || quaere warmup search-r1 --model "$MODEL" "${TEACH[@]}" "${LIMITS[@]}" --articles 2000 --facts 3,3,3,2 \
+    --episodes 500 --epochs 2 --out "$FORM"
+if wants form; then evaluate form --model "$FORM"; fi
+
+if wants own || wants free; then
+    [[ -f $QUESTIONS ]] || quaere questions --checked --index "$OUT/dev-index" --model "$MODEL" --drafts "$DRAFTS" --topk 3 \
+        --max-rows 512 --seed "$SEED" --out "$QUESTIONS"
+    [[ -d $OWN ]] || quaere warmup search-r1 --model "$FORM" --index "$OUT/dev-index" --questions "$QUESTIONS" --attempts 3 \
+        --max-rows 128 "${TEACH[@]}" "${LIMITS[@]}" --epochs 1 --out "$OWN"
+fi
+if wants own; then evaluate own --model "$OWN"; fi
+if wants free; then evolve free "$OWN" "$QUESTIONS" "$OUT/dev-index"; fi
+
+if wants labelled || wants shuffled; then
+    : "${TRAIN:?}"
+    index "$TRAIN/corpus.jsonl.gz" "$OUT/train-index"
+fi
+if wants labelled; then evolve labelled "$FORM" "$TRAIN/questions.jsonl.gz" "$OUT/train-index"; fi
+if wants shuffled; then
+    evolve shuffled "$FORM" "$TRAIN/questions.jsonl.gz" "$OUT/train-index" --set solver.shuffle_advantages=true
+fi
+
+ROWS=()
+for arm in form own free labelled shuffled; do
+    files=("$OUT/$arm"-*.items.jsonl.gz)
+    [[ -f ${files[0]} ]] && ROWS+=(--arm "$arm" "${files[@]}")
+done
+python "$HERE/results_table.py" "${ROWS[@]}" --baseline form
+python "$HERE/results_table.py" "${ROWS[@]}" --baseline form --where set=2wiki,hotpot

@@ -1,0 +1,99 @@
+"""How far a warm-up is: as plain lines, as JSON, or as bars on a terminal.
+
+with open_display(as_json=False) as display:
+    display.note("teaching smollm2-135m on cpu")
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from quaere.training.warmup.teaching import TeachingStep
+
+
+def open_display(as_json: bool) -> Display:
+    """Bars if stderr is a terminal, else lines."""
+    if as_json:
+        return _JsonDisplay()
+    return _LiveDisplay() if sys.stderr.isatty() else Display()
+
+
+class Display:
+    """How far it is, as plain lines on stderr."""
+
+    def __init__(self) -> None:
+        self._taken_s: list[float] = []
+
+    def __enter__(self) -> Display:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """There will be nothing more to tell."""
+
+    def note(self, line: str) -> None:
+        """Something worth a line happened."""
+        print(line, file=sys.stderr, flush=True)
+
+    def played(self, num_all: int) -> None:
+        """One more episode is there; it takes seconds, so plain lines say nothing of it."""
+
+    def step(self, step: TeachingStep) -> None:
+        """A step was taken."""
+        from quaere.cli.progress import format_duration
+
+        self._taken_s.append(step.num_tokens / step.tokens_per_s)
+        left_s = sum(self._taken_s) / len(self._taken_s) * (step.num_steps - step.step)
+        left = f" · about {format_duration(left_s)} left" if left_s else ""
+        self.note(f"step {step.step}/{step.num_steps} · loss {step.loss:.3f} · {step.tokens_per_s:.0f} tok/s{left}")
+
+
+class _JsonDisplay(Display):
+    """The same as lines of JSON on stdout: {"event": "step", "step": 3, "loss": 1.62, ...}."""
+
+    def note(self, line: str) -> None:
+        print(json.dumps({"event": "note", "line": line}), flush=True)
+
+    def step(self, step: TeachingStep) -> None:
+        from msgspec import structs
+
+        print(json.dumps({"event": "step", **structs.asdict(step)}), flush=True)
+
+
+class _LiveDisplay(Display):
+    """Bars on a terminal; notes scroll by above them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._progress = Progress(*columns, console=Console(stderr=True, highlight=False))
+        self._bars: dict[str, Any] = {}
+
+    def __enter__(self) -> Display:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def note(self, line: str) -> None:
+        self._progress.console.print(line, style="dim", markup=False)
+
+    def played(self, num_all: int) -> None:
+        self._advance("playing", num_all, "playing")
+
+    def step(self, step: TeachingStep) -> None:
+        figures = f"loss {step.loss:.3f}, {step.tokens_per_s:.0f} tok/s"
+        self._advance("teaching", step.num_steps, f"teaching ({figures})")
+
+    def _advance(self, name: str, total: int, description: str) -> None:
+        if name not in self._bars:
+            self._bars[name] = self._progress.add_task(name, total=total)
+        self._progress.update(self._bars[name], advance=1, description=description)

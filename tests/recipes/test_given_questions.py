@@ -1,0 +1,216 @@
+"""A run that is given questions: its first curriculum begins with them, held to what its own are held to."""
+
+import json
+from hashlib import sha256
+
+import pytest
+
+from quaere.errors import BadInput
+from quaere.recipes.drzero.config import check_config
+from quaere.recipes.drzero.recipe import plan
+from quaere.recipes.drzero.train import count_steps
+from quaere.training.checkpoints import find_checkpoints
+from quaere.training.given import GIVEN, copy_given
+from village import BRIDGES, builder, payer
+from village_runs import Told, make_config, make_quoting, run_drzero, run_eve
+
+ALONE = {"proposer.steps": 0, "generation.candidates": 0}  # nothing but what was given
+
+
+def write(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {"generation.given": str(path)}
+
+
+def row(number, **more):
+    name, sentence = BRIDGES[number], f"{builder(number)} built it."
+    evidence = {"doc_id": name, "start": 0, "end": len(sentence), "text": sentence}
+    made = {"id": f"{name}#0:0", "question": f"Who built {name}?", "answers": [builder(number)], "hops": 1}
+    return {**made, "evidence": [evidence], **more}
+
+
+def given(run):
+    return {item.id.removeprefix("given-"): item for item in run.candidates() if item.given}
+
+
+def weights(folder):
+    """The hash of every file of weights in the last checkpoint."""
+    last = find_checkpoints(folder / "checkpoints")[-1].path
+    return {str(path.relative_to(last)): sha256(path.read_bytes()).hexdigest() for path in last.rglob("*.safetensors")}
+
+
+class Paused(Exception):
+    pass
+
+
+class Pausing(Told):
+    """Stops the run after so many steps."""
+
+    def __init__(self, num_steps):
+        super().__init__()
+        self.num_steps = num_steps
+
+    def step(self, report):
+        super().step(report)
+        if report.step == self.num_steps:
+            raise Paused
+
+
+# ------------------------------------------------------------------------------------------------------ the curriculum
+
+
+def test_given_questions_are_attempted_filtered_and_learned_from(paths, tmp_path):
+    rows = [row(number) for number in range(6)]
+    rows += [row(6, id="both", answers=[builder(6), payer(6)])]  # right whoever is named
+    rows += [row(7, id="nobody", answers=["Nobody"])]
+    rows += [row(0, id="again"), row(1, id="told", question=f"Did {builder(1)} build it?")]
+    rows += [row(2, id="long", question=f"Who {'really ' * 50}built Korrin?")]
+    config = make_config(paths, **ALONE, **write(tmp_path / "mine.jsonl", *rows))
+    check_config(config)
+    run, told = run_drzero(tmp_path / "run", config)
+    with run:
+        found = given(run)
+        reasons = {name: item.reason for name, item in found.items()}
+        assert list(found) == [line["id"] for line in rows]  # in the file's order
+        assert (reasons["again"], reasons["told"], reasons["long"]) == ("duplicate", "leaked answer", "invalid")
+        assert reasons["nobody"] == "never solved" and found["both"].aliases == (payer(6),)
+        tried = [item for item in found.values() if item.num_attempts]
+        assert len(tried) == 8 and all(item.num_attempts == 3 for item in tried)
+        attempted = run.index(phase="generation")
+        assert {row.task_id for row in attempted} == {item.id for item in tried}
+        for item in tried:
+            solved = sum(row.answer in item.answers for row in attempted if row.task_id == item.id)
+            assert solved == item.num_right and item.kept == (0 < solved < 3)
+        kept = {item.id for item in found.values() if item.kept}
+        assert kept and {row.task_id for row in run.index(phase="solver")} <= kept
+        first = found[f"{BRIDGES[0]}#0:0"]
+        assert (first.document_id, first.evidence.text) == (BRIDGES[0], f"{builder(0)} built it.")
+        assert run.metrics_at(1)["curriculum/given"] == len(rows)
+        assert not any(item.added for item in found.values())
+    assert told.steps[0].phase == "generation"
+
+
+def test_without_attempts_all_that_are_good_in_form_are_kept(paths, tmp_path):
+    source = write(tmp_path / "mine.jsonl", row(0), row(1), row(1, id="again"))
+    config = make_config(paths, **ALONE, **source, **{"generation.attempts": 0, "solver.steps": 1})
+    run, _ = run_drzero(tmp_path / "run", config)
+    with run:
+        assert [item.kept for item in given(run).values()] == [True, True, False]
+        assert run.index(phase="generation") == []
+        assert {row.task_id for row in run.index(phase="solver")} == {item.id for item in run.curriculum(0)}
+
+
+def test_every_accepted_answer_is_paid(paths, tmp_path):
+    source = write(tmp_path / "mine.jsonl", *(row(number, answers=["Nobody", payer(number)]) for number in range(4)))
+    config = make_config(paths, **ALONE, **source, **{"generation.attempts": 0, "solver.steps": 1})
+    run, _ = run_drzero(tmp_path / "run", config)
+    with run:
+        rows = run.index(phase="solver")
+        answers = {item.id: item.answers for item in run.curriculum(0)}
+        assert any(row.metrics["answer/exact_match"] for row in rows)
+        for line in rows:
+            assert run.episode(line.id).task.question.answers == answers[line.task_id]
+            assert line.metrics["answer/exact_match"] == (line.answer in answers[line.task_id])
+
+
+def test_they_come_before_the_proposers_own_which_do_not_repeat_them(paths, tmp_path):
+    asked = [
+        row(number, id=f"{what}{number}", question=f"Who {what} {BRIDGES[number]}?")
+        for number in range(len(BRIDGES))
+        for what in ("built", "paid for")
+    ]
+    source = write(tmp_path / "mine.jsonl", *asked)
+    changes = {"proposer.steps": 1, "generation.attempts": 0, "iterations": 2, "solver.steps": 1}
+    config = make_config(paths, **source, **changes)
+    run, told = run_drzero(tmp_path / "run", config)
+    assert len(told.steps) == count_steps(config) == 1 + 2 * 3
+    with run:
+        own = [item for item in run.candidates(iteration=0) if not item.given]
+        assert len(own) == 8 and any(item.reason == "duplicate" for item in own)
+        known = {line["question"] for line in asked}
+        assert not any(item.kept and item.question in known for item in own)
+        # The second iteration writes its own alone, and may ask the same again.
+        assert not any(item.given for item in run.candidates(iteration=1))
+        assert any(item.kept for item in run.candidates(iteration=1))
+
+
+def test_evidence_that_the_documents_do_not_have_is_mere_text(paths, tmp_path):
+    wrong = [{"doc_id": BRIDGES[0], "start": 3, "end": 9, "text": "a lie."}]
+    config = make_config(
+        paths,
+        **ALONE,
+        **write(tmp_path / "mine.jsonl", row(0, evidence=wrong), row(1, evidence=[])),
+        **{"generation.attempts": 0, "solver.steps": 0},
+    )
+    run, _ = run_drzero(tmp_path / "run", config)
+    with run:
+        first, second = given(run).values()
+        assert (first.evidence, first.span, first.document_id) == (None, "a lie.", BRIDGES[0])
+        assert (second.evidence, second.span, second.document_id) == (None, "", "")
+
+
+def test_a_solver_with_evidence_is_paid_by_the_sentence_that_was_given(quoting_paths, tmp_path):
+    spans = [f"{builder(number)} built the bridge." for number in range(4)]
+    rows = []
+    for number, span in enumerate(spans):
+        start = len(f"{BRIDGES[number]} is a bridge. ")
+        evidence = [{"doc_id": BRIDGES[number], "start": start, "end": start + len(span), "text": span}]
+        rows.append(row(number, question=f"Who built the {BRIDGES[number]} bridge?", evidence=evidence))
+    changes = {**ALONE, "generation.attempts": 0, "solver.steps": 1, "evidence.guards": []}
+    config = make_quoting(quoting_paths, **changes, **write(tmp_path / "mine.jsonl", *rows))
+    run, _ = run_eve(tmp_path / "run", config)
+    with run:
+        assert [item.evidence.text for item in given(run).values()] == spans
+        lines = run.index(phase="solver", protocol="eve-solver")
+        gold = {item.id: item.evidence.text for item in given(run).values()}
+        exact = [line for line in lines if getattr(run.episode(line.id).outcome, "span", "") == gold[line.task_id]]
+        assert exact and all(line.metrics["reward/span"] == pytest.approx(0.3) for line in exact)
+
+
+# ------------------------------------------------------------------------------------------------------------ going on
+
+
+@pytest.mark.parametrize("num_steps", [1, 2])
+def test_a_run_that_was_stopped_ends_as_if_it_had_not_been_though_the_file_is_gone(paths, tmp_path, num_steps):
+    source = tmp_path / "mine.jsonl"
+    changes = {"proposer.steps": 0, "generation.candidates": 8, "solver.steps": 2}
+    config = make_config(paths, **changes, **write(source, *(row(number) for number in range(8))))
+    whole, _ = run_drzero(tmp_path / "whole", config)
+    with pytest.raises(Paused):
+        run_drzero(tmp_path / "cut", config, Pausing(num_steps))
+    source.unlink()
+    cut, _ = run_drzero(tmp_path / "cut", config)
+    with whole, cut:
+        assert whole.candidates() == cut.candidates() and len(given(cut)) == 8
+        assert [line.task_id for line in whole.index()] == [line.task_id for line in cut.index()]
+    assert weights(tmp_path / "whole") == weights(tmp_path / "cut") != {}
+
+
+def test_a_run_keeps_a_copy(paths, tmp_path):
+    source = write(tmp_path / "mine.jsonl", row(3, answers=["Oleen", "M. Oleen"]))["generation.given"]
+    (line,) = copy_given(source)[GIVEN].splitlines()
+    assert json.loads(line)["answers"] == ["Oleen", "M. Oleen"] and copy_given("") == {}
+
+
+# -------------------------------------------------------------------------------------------------------------- config
+
+
+def test_what_makes_no_sense_is_refused(paths, tmp_path):
+    source = write(tmp_path / "mine.jsonl", row(0))
+    check_config(make_config(paths, **ALONE, **source))
+    for changes, match in (
+        (ALONE, "leaves the solver no questions"),
+        ({**ALONE, **source, "iterations": 2}, "leaves the others no questions"),
+    ):
+        with pytest.raises(BadInput, match=match):
+            check_config(make_config(paths, **changes))
+    with pytest.raises(BadInput, match="cannot be learned from"):
+        copy_given(write(tmp_path / "open.jsonl", row(0, answers=[]))["generation.given"])
+    with pytest.raises(BadInput, match="neither a file of questions nor a run"):
+        copy_given(str(tmp_path / "nothing.jsonl"))
+
+
+def test_the_plan_says_how_many_there_are(paths, tmp_path):
+    config = make_config(paths, **ALONE, **write(tmp_path / "mine.jsonl", row(0), row(1)))
+    assert ("given questions", "2 join the first iteration's curriculum") in plan(config)
+    assert count_steps(config) == 1 + config.solver.steps

@@ -1,0 +1,137 @@
+"""Chains and comparisons out of checked questions: what is put together, and what the answer is then."""
+
+import pytest
+
+from quaere.records import Passage
+from quaere.training.warmup.documents.compositions import (
+    Pair,
+    chain_questions,
+    chained_comparisons,
+    clean_description,
+    comparable_pairs,
+    comparison_questions,
+    find_description_fault,
+    linked_pairs,
+    read_wording,
+)
+from quaere.training.warmup.documents.drafts import Draft, Worded
+from quaere.training.warmup.documents.facts import Fact
+from quaere.worlds.dice import Dice
+
+
+def asked(name, question, answer, kind="name"):
+    """A kept question about the page of this name."""
+    text = f"Of {name} it is told: {answer}."
+    passage = Passage(f"{name}#0", name, name, text, 0, len(text))
+    start = text.rindex(answer)
+    fact = Fact(f"{name}:{start}", passage, name, text, 0, start, start + len(answer), kind)
+    return Worded(Draft(fact.id, "single", (fact,), (answer,), (name,)), question)
+
+
+def born(name, year):
+    return asked(name, f"When was {name} born?", str(year), "date")
+
+
+BRIDGE = asked("Halm Bridge", "Who built Halm Bridge?", "Orsolya Venn")
+HALL = asked("Ferrin Hall", "Who painted Ferrin Hall?", "Marta Oleen")
+VENN, OLEEN = born("Orsolya Venn", 1671), born("Marta Oleen", 1690)
+DESCRIPTIONS = {BRIDGE.draft.id: "the builder of Halm Bridge", HALL.draft.id: "the painter of Ferrin Hall"}
+BIRTHS = {("when was born", form): [f"Who was born {form}, {{X}} or {{Y}}?"] for form in ("earlier", "later")}
+
+
+def test_a_chain_describes_the_name_that_leads_on():
+    pairs = linked_pairs([BRIDGE, HALL, VENN], Dice(1))
+    assert pairs == [(BRIDGE, VENN)]  # nothing is asked of the painter's page
+    (chain,) = chain_questions(pairs, DESCRIPTIONS)
+    assert chain.question == "When was the builder of Halm Bridge born?"
+    assert (chain.answers, chain.draft.names, chain.draft.hidden) == (("1671",), ("Halm Bridge",), "Orsolya Venn")
+    assert [fact.name for fact in chain.draft.told_by] == ["Orsolya Venn"]
+    assert chain_questions(pairs, {}) == []
+
+
+def test_a_name_that_stands_twice_or_in_another_word_is_not_replaced():
+    twice = asked("Orsolya Venn", "Was Orsolya Venn the daughter of Orsolya Venn?", "Sall")
+    inside = asked("Orsolya Venn", "Who wrote of Orsolya Vennings?", "Sall")
+    assert chain_questions([(BRIDGE, twice), (BRIDGE, inside)], DESCRIPTIONS) == []
+
+
+def test_a_page_that_tells_the_answer_itself_needs_no_second_one():
+    text = "Halm Bridge was built by Orsolya Venn of 1671."
+    passage = Passage("h#0", "h", "Halm Bridge", text, 0, len(text))
+    fact = Fact("h:25", passage, "Halm Bridge", text, 0, 25, 37, "name")
+    assert fact.answer == "Orsolya Venn"
+    first = Worded(Draft("h:25", "single", (fact,), ("Orsolya Venn",), ("Halm Bridge",)), "Who built Halm Bridge?")
+    assert linked_pairs([first, VENN], Dice(1)) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "cleaned", "fault"),
+    [
+        ("The builder of Halm Bridge.", "the builder of Halm Bridge", ""),
+        ("Orsolya Venn", "Orsolya Venn", "is no description"),
+        ("Who built Halm Bridge?", "Who built Halm Bridge?", "is no description"),
+        ("the builder", "the builder", "is no description"),
+    ],
+)
+def test_descriptions_can_stand_inside_a_question(line, cleaned, fault):
+    assert clean_description(line) == cleaned
+    assert find_description_fault(cleaned) == fault
+
+
+def test_dates_are_compared_by_year_and_asked_both_ways():
+    people = [born(f"Person {letter}", 1600 + 10 * number) for number, letter in enumerate("ABCDEFGHIJKL")]
+    people.append(born("Person Z", 1600))  # as old as A
+    pairs = comparable_pairs(people, Dice(3))
+    assert {pair.form for pair in pairs} == {"earlier", "later"}
+    years = {f"Person {letter}": 1600 + 10 * number for number, letter in enumerate("ABCDEFGHIJKL")} | {
+        "Person Z": 1600
+    }
+    for pair in pairs:
+        names = (pair.one.draft.names[0], pair.other.draft.names[0])
+        assert years[names[0]] != years[names[1]]
+        assert pair.answers == ((min if pair.form == "earlier" else max)(names, key=years.get),)
+    worded = comparison_questions(pairs, BIRTHS)
+    assert len(worded) == len(pairs)
+    first = pairs[0]
+    names = (first.one.draft.names[0], first.other.draft.names[0])
+    assert worded[0].question == f"Who was born {first.form}, {names[0]} or {names[1]}?"
+    assert worded[0].draft.kind == "comparison" and worded[0].draft.told_by == worded[0].draft.facts
+
+
+def test_agreements_say_yes_as_often_as_no():
+    places = ["Sall", "Sall", "Sall", "Ferrin", "Ferrin", "Halm"]
+    people = [asked(f"Person {n}", f"Where was Person {n} born?", place) for n, place in enumerate(places)]
+    pairs = comparable_pairs(people, Dice(5))
+    answers = [pair.answers for pair in pairs]
+    assert answers.count(("yes",)) == answers.count(("no",)) > 0
+    for pair in pairs:
+        assert (pair.one.draft.answers == pair.other.draft.answers) == (pair.answers == ("yes",))
+    assert comparable_pairs(people[:2], Dice(5)) == []  # a template that is always "yes" would tell the answer
+
+
+@pytest.mark.parametrize(
+    ("form", "line", "read"),
+    [
+        ("earlier", "Who was born first, Orsolya Venn or Marta Oleen?", "Who was born first, {X} or {Y}?"),
+        ("earlier", "Orsolya Venn or Marta Oleen?", ""),
+        ("earlier", "Who was born first, Orsolya Venn or her?", ""),
+        ("earlier", "Were Orsolya Venn and Marta Oleen born then?", ""),
+        ("same", "Were Orsolya Venn and Marta Oleen born in one place?", "Were {X} and {Y} born in one place?"),
+        ("same", "Was it Orsolya Venn or Marta Oleen?", ""),
+    ],
+)
+def test_only_wordings_that_ask_what_is_meant_become_forms(form, line, read):
+    assert read_wording(line, Pair(VENN, OLEEN, form, ("yes",))) == read
+
+
+def test_what_is_compared_may_be_described():
+    links = [(BRIDGE, VENN), (HALL, OLEEN)]
+    (made,) = chained_comparisons(links, DESCRIPTIONS, BIRTHS, Dice(2))
+    described = {"the builder of Halm Bridge", "the painter of Ferrin Hall"}
+    assert all(description in made.question for description in described)
+    earlier = "earlier" in made.question
+    assert made.answers == (
+        ("Orsolya Venn", "the builder of Halm Bridge") if earlier else ("Marta Oleen", "the painter of Ferrin Hall")
+    )
+    assert len(made.draft.facts) == 4 and set(made.draft.names) == {"Halm Bridge", "Ferrin Hall"}
+    assert "Venn" in made.draft.hidden and "Oleen" in made.draft.hidden
