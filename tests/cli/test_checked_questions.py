@@ -1,0 +1,87 @@
+"""`quaere questions --checked`, with an endpoint that words questions from a table and answers what it is shown."""
+
+import json
+import re
+
+import pytest
+
+from quaere.cli.main import main
+from quaere.policies.sampler import ChatReply
+from quaere.rollout.policy import ChatPolicy
+from quaere.rollout.questions import read_questions
+from quaere.search.index import build_index
+
+TEXT = "Halm Bridge was built by Orsolya Venn for the old town."
+
+
+class Reader:
+    """Asks who built the bridge; `knows` it with the page, or by heart, or not at all."""
+
+    name = "reader"
+
+    def __init__(self, knows="with the page"):
+        self.knows = knows
+
+    async def reply(self, messages, params):
+        asked = messages[-1]["content"]
+        if "answer quiz" not in messages[0]["content"]:
+            return ChatReply("Who built Halm Bridge?" if '"Orsolya Venn"' in asked else "Why?", "end_of_turn", 5)
+        shown = asked.rpartition("Question: ")[0]
+        is_right = self.knows == "by heart" or (shown and self.knows == "with the page")
+        return ChatReply("Orsolya Venn" if is_right else "nobody", "end_of_turn", 2)
+
+    async def stop(self):
+        pass
+
+
+@pytest.fixture
+def index(tmp_path):
+    (tmp_path / "corpus.jsonl").write_text(json.dumps({"id": "halm", "title": "Halm Bridge", "text": TEXT}) + "\n")
+    build_index(tmp_path / "corpus.jsonl", tmp_path / "index")
+    return tmp_path / "index"
+
+
+def run(monkeypatch, index, *more, knows="with the page"):
+    monkeypatch.setattr("quaere.rollout.policy.open_policy", lambda *args, **options: ChatPolicy(Reader(knows)))
+    out = index.parent / "own.jsonl"
+    arguments = ["questions", "--checked", "--index", index, "--model", "reader", "--drafts", "40", "--out", out, *more]
+    return main([str(argument) for argument in arguments]), out
+
+
+def test_checked_questions_are_written_as_questions_to_learn_from(monkeypatch, index, capsys):
+    code, out = run(monkeypatch, index)
+    assert code == 0
+    (question,) = read_questions(out)
+    assert (question.text, question.answers, question.facts) == ("Who built Halm Bridge?", ("Orsolya Venn",), 1)
+    assert question.evidence[0].text == TEXT
+    said = capsys.readouterr().out
+    assert re.search(r"1 questions of \d+ drafts \(1 single\)", said) and "1 need 1" in said
+
+
+def test_counts_as_json(monkeypatch, index, capsys):
+    run(monkeypatch, index, "--json")
+    counted = json.loads(capsys.readouterr().out)
+    assert (counted["questions"], counted["kinds"], counted["searches"]) == (1, {"single": 1}, {"1": 1})
+    assert sum(counted["dropped"].values()) == counted["drafts"] - 1
+
+
+@pytest.mark.parametrize("knows", ["by heart", "not at all"])
+def test_where_nothing_is_proven_nothing_is_written(monkeypatch, index, capsys, knows):
+    code, out = run(monkeypatch, index, knows=knows)
+    assert code == 2 and not out.exists()
+    assert "drafts became a good question" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("missing", ["--model", "--index"])
+def test_a_model_and_an_index_are_needed(index, tmp_path, capsys, missing):
+    given = {"--model": "reader", "--index": str(index)}
+    del given[missing]
+    source = [] if missing == "--model" else ["--world", str(tmp_path)]
+    rest = [text for pair in given.items() for text in pair]
+    assert main(["questions", "--checked", *source, *rest, "--out", str(tmp_path / "own.jsonl")]) == 2
+    assert "written by a model about an index" in capsys.readouterr().err
+
+
+def test_impossible_checks_are_refused_before_anything_is_loaded(monkeypatch, index, capsys):
+    code, _ = run(monkeypatch, index, "--tries", "2", "--min-right", "3")
+    assert code == 2 and "min_right (3) cannot be more than tries (2)" in capsys.readouterr().err
