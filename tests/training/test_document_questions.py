@@ -62,7 +62,8 @@ def test_a_sentence_that_was_cut_is_not_asked_about():
 
 
 def test_a_page_without_a_name_is_not_asked_about():
-    assert page_name("Halm (river)") == "Halm" and page_name("notes_2.md") == ""
+    assert page_name("Halm (river)") == page_name("Halm - History") == "Halm"
+    assert page_name("Saint-Malo") == "Saint-Malo" and page_name("notes_2.md") == ""
     assert list(find_facts(passage("notes_2.md", PAGES["Halm Bridge"]))) == []
 
 

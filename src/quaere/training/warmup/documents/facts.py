@@ -39,7 +39,8 @@ _NOT_NAMES = frozenset(
     "on of to with although though however there then also but and or".split()
 )
 _WHOLE = re.compile(r"[\"'“(]?[A-ZÀ-Þ0-9].*[.!?][\"'”)]*$", re.DOTALL)  # a passage may begin or end inside a sentence
-_DISAMBIGUATION = re.compile(r" \([^()]*\)$")
+# What tells a page from others of its name, or names a section of it or the site it is of.
+_DISAMBIGUATION = re.compile(r" \([^()]*\)$| [-–|] [^-–|]+$")
 
 
 class Fact(Struct, frozen=True):
@@ -87,7 +88,7 @@ class Fact(Struct, frozen=True):
 def page_name(title: str) -> str:
     """What a question can call a page: its title without what tells it from others of that name; "" if nothing will do.
 
-    page_name("Halm (river)") == "Halm"; page_name("notes_2.md") == ""
+    page_name("Halm (river)") == "Halm"; page_name("Halm - History") == "Halm"; page_name("notes_2.md") == ""
     """
     name = _DISAMBIGUATION.sub("", title.strip())
     return name if is_title(name) else ""
