@@ -32,8 +32,16 @@ def test_f1_by_hand():
     # A repeated token counts as often as both have it: 1 shared, 3 and 1 tokens: 2 / 4.
     assert f1_score("oss oss oss", ["oss"]) == pytest.approx(0.5)
     assert f1_score("x", ["y", "x z"]) == pytest.approx(2 / 3)
-    assert f1_score("the", ["a"]) == 1
     assert f1_score("x", ["the"]) == 0
+
+
+articles = st.lists(st.sampled_from(["a", "The", "an", "!", " ", "."]), max_size=4).map(" ".join)
+
+
+@given(articles, st.lists(st.one_of(articles, st.text(max_size=9)), max_size=3))
+def test_an_answer_that_normalises_to_nothing_matches_nothing(answer, accepted):
+    assert normalise_answer(answer) == ""
+    assert exact_match_score(answer, [*accepted, answer]) == f1_score(answer, [*accepted, answer]) == 0
 
 
 @given(st.text(max_size=30), st.lists(st.text(max_size=30), max_size=3))

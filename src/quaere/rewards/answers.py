@@ -20,16 +20,18 @@ def normalise_answer(text: str) -> str:
 
 
 def exact_match_score(answer: str, accepted: Iterable[str]) -> float:
-    """1 if the normalised answer equals any accepted one, else 0.
+    """1 if the normalised answer equals any accepted one, else 0. What normalises to nothing matches nothing.
 
     exact_match_score("the Halm bridge", ["Halm Bridge"]) -> 1.0
+    exact_match_score("", ["The The"]) -> 0.0
     """
     normalised = normalise_answer(answer)
-    return float(any(normalised == normalise_answer(other) for other in accepted))
+    # No answer is scored as "": it must not match an accepted answer of which normalising leaves nothing either.
+    return float(bool(normalised) and any(normalised == normalise_answer(other) for other in accepted))
 
 
 def f1_score(answer: str, accepted: Iterable[str]) -> float:
-    """Best token F1 of the normalised answer against any accepted one.
+    """Best token F1 of the normalised answer against any accepted one. What normalises to nothing scores 0.
 
     f1_score("Halm bridge", ["old Halm bridge"]) -> 0.8
     """
@@ -40,5 +42,5 @@ def _token_f1(answer: str, other: str) -> float:
     ours, theirs = normalise_answer(answer).split(), normalise_answer(other).split()
     shared = sum((Counter(ours) & Counter(theirs)).values())
     if shared == 0:
-        return float(ours == theirs)
+        return 0.0
     return 2 * shared / (len(ours) + len(theirs))
