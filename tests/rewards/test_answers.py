@@ -35,6 +35,31 @@ def test_f1_by_hand():
     assert f1_score("x", ["the"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("answer", "accepted", "expected"),
+    [
+        ("yes no", ["yes"], 0),
+        ("yes", ["yes it is"], 0),  # either side
+        ("No, she did", ["no"], 0),
+        ("noanswer at all", ["noanswer"], 0),
+        ("Yes.", ["yes"], 1),
+        ("yes no", ["yes", "yes no maybe"], 0.8),  # 2 * 2 / 5 with an answer that is not one of the three
+        ("yes indeed", ["yes sir"], 0.5),
+    ],
+)
+def test_yes_and_no_get_no_partial_credit(answer, accepted, expected):
+    assert f1_score(answer, accepted) == pytest.approx(expected)
+
+
+words = st.lists(st.sampled_from(["yes", "no", "noanswer", "Yes!", "x", "the"]), max_size=4).map(" ".join)
+
+
+@given(words, st.sampled_from(["yes", "no", "noanswer"]))
+def test_f1_with_a_closed_answer_is_exact_match_on_either_side(text, closed):
+    exact = exact_match_score(text, [closed])
+    assert f1_score(text, [closed]) == f1_score(closed, [text]) == exact
+
+
 articles = st.lists(st.sampled_from(["a", "The", "an", "!", " ", "."]), max_size=4).map(" ".join)
 
 
