@@ -30,7 +30,7 @@ CALL = '<tool_call>{"name": "search", "arguments": {"query_list": ["Halm bridge"
         ("no thought <answer>Venn</answer> trailing", Answer("Venn")),
         ("<think>maybe <answer>Wrong</answer></think><answer>Venn</answer>", Answer("Venn")),
         (CALL + "<answer>Venn</answer>", Search(("Halm bridge",))),
-        ("<think>never closed <answer>Venn</answer>", Answer("Venn")),
+        ("<think>never closed <answer>Venn</answer>", Malformed("the think block is not closed")),
         ("<answer></answer>", Malformed("the answer is empty")),
         ("<answer>" + "x" * 4001 + "</answer>", Malformed("the answer is too long")),
         ("<answer>Venn", Malformed("the answer block is not closed")),

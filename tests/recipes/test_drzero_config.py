@@ -224,6 +224,9 @@ def test_every_ablation_the_module_names_is_among_them():
         ("solver.protocol=evalact solver.limits.max_turns=2", "solver.limits.max_turns must be at least 3 for evalact"),
         ("solver.evaluation.bonus=2", "evaluation: bonus must lie between 0 and 1"),
         ("sampling.temperature=0", "sampling.temperature must be above 0"),
+        ("sampling.temperature=0.7", "sampling.temperature must be 1 in training, not 0.7: log-probs and gradients"),
+        ("sampling.top_p=0.95", "sampling.top_p must be 1 in training, not 0.95"),
+        ("sampling.top_k=20", "sampling.top_k must be 0 in training, not 20"),
         ("sampling.top_p=0", "sampling.top_p must be above 0"),
         ("solver.learner.learning_rate=0", "solver.learner.learning_rate must be above 0"),
     ],
@@ -233,6 +236,14 @@ def test_senseless_values_are_refused(assignments, says):
         load(*assignments.split())
     assert str(caught.value).startswith(says)
     assert "\n" not in str(caught.value)
+
+
+def test_another_policy_than_the_one_that_is_trained_is_sampled_only_on_request():
+    with pytest.raises(BadInput) as caught:
+        load("sampling.temperature=0.7")
+    option = caught.value.hint.split()[1]
+    sampling = load("sampling.temperature=0.7", "sampling.top_p=0.9", "sampling.top_k=5", option).sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.7, 0.9, 5)
 
 
 def test_hops_that_fit_their_limits_are_accepted():

@@ -16,7 +16,13 @@ from quaere.training.config import load_config
 RECORDED = json.loads((Path(__file__).parent / "fixtures" / "paper_presets.json").read_text(encoding="utf-8"))
 CORRECTED: dict[str, dict[str, object]] = {}
 # By the ends of their names: settings that are newer, with the value that leaves everything as it was.
-NEWER = {"learner.kl_flat": True, "learner.min_warmup_steps": 0, "solver.max_draws": 0, "needed_searches": False}
+NEWER = {
+    "learner.kl_flat": True,
+    "learner.min_warmup_steps": 0,
+    "solver.max_draws": 0,
+    "needed_searches": False,
+    "sampling.off_policy": False,
+}
 
 
 def resolve(name, preset="paper"):

@@ -122,6 +122,7 @@ def test_what_a_cap_bounds():
         (["harness.every=0"], "harness.every must be at least 1"),
         (["evaluator.alpha=0"], "evaluator.alpha must be above 0"),
         (["evaluator.beta=1.5"], "evaluator.beta must lie between 0 and 1"),
+        (["sampling.temperature=0.8"], "sampling.temperature must be 1 in training, not 0.8"),
         (["evaluator.temperature=0"], "evaluator.temperature must be above 0"),
         (["health.update_every=-1"], "health.update_every must be at least 0"),
         (["evaluator.tau=-1"], "evaluator.tau must be at least 0"),

@@ -32,8 +32,41 @@ def test_f1_by_hand():
     # A repeated token counts as often as both have it: 1 shared, 3 and 1 tokens: 2 / 4.
     assert f1_score("oss oss oss", ["oss"]) == pytest.approx(0.5)
     assert f1_score("x", ["y", "x z"]) == pytest.approx(2 / 3)
-    assert f1_score("the", ["a"]) == 1
     assert f1_score("x", ["the"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "accepted", "expected"),
+    [
+        ("yes no", ["yes"], 0),
+        ("yes", ["yes it is"], 0),  # either side
+        ("No, she did", ["no"], 0),
+        ("noanswer at all", ["noanswer"], 0),
+        ("Yes.", ["yes"], 1),
+        ("yes no", ["yes", "yes no maybe"], 0.8),  # 2 * 2 / 5 with an answer that is not one of the three
+        ("yes indeed", ["yes sir"], 0.5),
+    ],
+)
+def test_yes_and_no_get_no_partial_credit(answer, accepted, expected):
+    assert f1_score(answer, accepted) == pytest.approx(expected)
+
+
+words = st.lists(st.sampled_from(["yes", "no", "noanswer", "Yes!", "x", "the"]), max_size=4).map(" ".join)
+
+
+@given(words, st.sampled_from(["yes", "no", "noanswer"]))
+def test_f1_with_a_closed_answer_is_exact_match_on_either_side(text, closed):
+    exact = exact_match_score(text, [closed])
+    assert f1_score(text, [closed]) == f1_score(closed, [text]) == exact
+
+
+articles = st.lists(st.sampled_from(["a", "The", "an", "!", " ", "."]), max_size=4).map(" ".join)
+
+
+@given(articles, st.lists(st.one_of(articles, st.text(max_size=9)), max_size=3))
+def test_an_answer_that_normalises_to_nothing_matches_nothing(answer, accepted):
+    assert normalise_answer(answer) == ""
+    assert exact_match_score(answer, [*accepted, answer]) == f1_score(answer, [*accepted, answer]) == 0
 
 
 @given(st.text(max_size=30), st.lists(st.text(max_size=30), max_size=3))

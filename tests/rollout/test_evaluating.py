@@ -91,7 +91,6 @@ async def test_no_answer_ever_comes_while_a_search_waits():
         ("<think>a</think><think>b</think><answer>Venn</answer>", ""),
         ("I think <answer>Venn</answer>", OUTSIDE),
         ("<answer>Venn</answer>.", OUTSIDE),
-        ("<think>never closed <answer>Venn</answer>", OUTSIDE),
         ("closed twice</think><answer>Venn</answer>", OUTSIDE),
         ("<evidence>A bridge.</evidence><answer>Venn</answer>", OUTSIDE),
     ],
@@ -100,6 +99,13 @@ async def test_reasoning_stands_inside_thoughts(turn, reason):
     episode = await play([SEARCH, evaluate(), turn])
     assert episode.end == "answered"
     assert fault(episode) == reason
+
+
+async def test_an_answer_in_a_thought_that_a_stop_string_cut_ends_nothing():
+    episode = await play([SEARCH, evaluate(), "<think>never closed <answer>Brod</answer>", ANSWER])
+    assert episode.turns[2].action == Malformed("the think block is not closed")
+    assert (episode.end, episode.outcome) == ("answered", episode.turns[3].action)
+    assert fault(episode) == "the think block is not closed"
 
 
 @pytest.mark.parametrize("place", [0, 1])

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -150,7 +150,7 @@ def test_each_reason_to_drop_a_question():
     comparison = read_proposal(episode("Was it built by Orsolya Venn or Marta Oleen?"))
     assert judge_form(comparison, seen) == ""
     assert [judge_attempts(right, 3) for right in (0, 1, 2, 3)] == ["never solved", "", "", "always solved"]
-    assert judge_attempts(0, 0) == "unfinished"
+    assert judge_attempts(0, 0) == "spoiled"
 
 
 def test_the_year_of_a_date_is_accepted_where_it_is_asked_for():
@@ -204,22 +204,34 @@ def test_a_question_of_too_many_words_is_not_kept():
 
 
 QUESTIONS = st.lists(
-    st.tuples(st.sampled_from(["Who?", "who", "When?", "Is it Orsolya Venn?", ""]), st.booleans()), max_size=12
+    st.tuples(
+        st.sampled_from(["Who?", "who", "When?", "Is it Orsolya Venn?", ""]),
+        st.booleans(),  # did a search of the proposer fail?
+        st.sampled_from([(0, 0), (0, 2), (1, 2), (2, 2)]),  # attempts that were right, and that were not spoiled
+    ),
+    max_size=12,
 )
 
 
+@example(written=[("Who?", False, (0, 0)), ("who", False, (1, 2))], cut=1)
 @given(written=QUESTIONS, cut=st.integers(0, 12))
 def test_a_resumed_generation_drops_the_same_duplicates(written, cut):
     """What was seen is recovered from the stored candidates, wherever the run was cut."""
-    proposals = [read_proposal(episode(text, "Orsolya Venn" if text else "", failed=bad)) for text, bad in written]
 
     def judge(part, seen):
-        reasons = [judge_form(proposed, seen) for proposed in part]
-        return [make_candidate(p, step=1, iteration=0, reason=r) for p, r in zip(part, reasons, strict=True)]
+        candidates = []
+        for text, bad, (num_right, num_attempts) in part:
+            proposed = read_proposal(episode(text, "Orsolya Venn" if text else "", failed=bad))
+            reason, tries = judge_form(proposed, seen), {}
+            if not reason:
+                reason = judge_attempts(num_right, num_attempts)
+                tries = {"num_right": num_right, "num_attempts": num_attempts}
+            candidates.append(make_candidate(proposed, step=1, iteration=0, reason=reason, **tries))
+        return candidates
 
-    straight = judge(proposals, set())
-    before = judge(proposals[:cut], set())
-    assert before + judge(proposals[cut:], remember_questions(before)) == straight
+    straight = judge(written, set())
+    before = judge(written[:cut], set())
+    assert before + judge(written[cut:], remember_questions(before)) == straight
 
 
 def test_questions_of_one_task_stand_together():

@@ -4,13 +4,14 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from evaluated import answer, episode, evaluate, malformed, passage, search
+from evaluated import QUESTION, answer, episode, evaluate, malformed, passage, search
 from quaere.chat.evalact import EvaluateSolver
 from quaere.chat.toolcall import ToolCallSolver
 from quaere.errors import BadInput
 from quaere.objectives.pcar import pcar_factors
 from quaere.training.measures import mean_parts
-from quaere.training.settings import EvaluationSettings
+from quaere.training.phases.attempting import rights
+from quaere.training.settings import PROTOCOLS, EvaluationSettings
 from quaere.training.solvers import notes_searches, open_solver, weigh_pairs
 
 FOUND = passage("Orsolya Venn built it.")
@@ -95,6 +96,17 @@ def test_tool_call_pays_for_the_right_answer():
     assert solver.pay(episode(answer("orsolya venn")))["reward/total"] == 1.0
     assert solver.pay(episode(answer("Venn")))["reward/total"] == 0.0
     assert solver.weigh is None and solver.measure is None
+
+
+@pytest.mark.parametrize("gold", ["A", "The The", "!"])
+@pytest.mark.parametrize("answer_score", ["exact_match", "f1"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_no_answer_earns_nothing_even_where_the_gold_answer_normalises_to_nothing(protocol, answer_score, gold):
+    solver = open_solver(protocol, answer_score=answer_score)
+    unanswered = episode(malformed(), question=structs.replace(QUESTION, answers=(gold,)))
+    assert unanswered.outcome is None and rights([unanswered]) == [0.0]
+    paid = solver.pay(unanswered)
+    assert paid["reward/total"] == paid["answer/exact_match"] == paid.get("answer/f1", 0.0) == 0.0
 
 
 def test_the_format_of_notes():

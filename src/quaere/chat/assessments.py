@@ -28,7 +28,7 @@ from quaere.chat.markup import Element, read_markup
 from quaere.chat.messages import Message, Quoted
 from quaere.chat.prompts import PromptStyle
 from quaere.chat.results import format_results
-from quaere.chat.tags import find_blocks, has_unclosed
+from quaere.chat.tags import THOUGHT, find_blocks, has_unclosed
 from quaere.chat.tools import MAX_QUERY_CHARS, ToolSchema, is_text
 from quaere.records import (
     Action,
@@ -126,7 +126,7 @@ class Assessor:
             if block.name == "assessment":
                 whole = text[block.start : block.end]
                 return read_assessment(whole, self.rubric, self.num_reports, self.scale, self.separate_validity)
-        for name in ("search", "assessment"):
+        for name in (THOUGHT, "search", "assessment"):
             if has_unclosed(text, name):
                 return Malformed(f"the {name} block is not closed")
         return Malformed("there is neither a search nor an assessment")

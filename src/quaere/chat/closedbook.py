@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quaere.chat.messages import Message, Part, Quoted
-from quaere.chat.tags import Block, find_blocks
+from quaere.chat.tags import THOUGHT, Block, find_blocks, has_unclosed
 from quaere.chat.toolcall import EXAMPLES, read_answer
 from quaere.chat.tools import ToolSchema
 from quaere.records import Action, Failure, Malformed, SearchResult, SolveTask, Task, Turn
@@ -83,7 +83,7 @@ class ClosedBook:
                 span = block
             if block.name == "answer":
                 return read_answer(block, span)
-        return Malformed(reason="there is no answer")
+        return Malformed("the think block is not closed" if has_unclosed(text, THOUGHT) else "there is no answer")
 
     def reply(
         self,

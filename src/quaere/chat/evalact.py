@@ -35,7 +35,7 @@ from quaere.chat.lastsearch import LAST_SEARCH, final_reply
 from quaere.chat.messages import Message, Quoted
 from quaere.chat.prompts import PromptStyle
 from quaere.chat.results import format_results
-from quaere.chat.tags import Block, find_blocks, has_unclosed
+from quaere.chat.tags import THOUGHT, Block, find_blocks, has_unclosed
 from quaere.chat.toolcall import STOP, read_answer
 from quaere.chat.tools import MAX_QUERY_CHARS, CallRefused, ToolSchema, is_text, read_call
 from quaere.records import (
@@ -330,7 +330,7 @@ def _read_score(score: object, bad_score: BadScore) -> float:
 
 
 def _no_action(text: str) -> Malformed:
-    for name in ("tool_call", "answer"):
+    for name in (THOUGHT, "tool_call", "answer"):
         if has_unclosed(text, name):
             return Malformed(reason=f"the {name} block is not closed")
     return Malformed(reason="there is neither a tool call nor an answer")

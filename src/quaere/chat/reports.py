@@ -32,7 +32,7 @@ from quaere.chat.reportprompts import FINISH, RESULTS_TAG, describe_rubric, repo
 from quaere.chat.results import format_results
 from quaere.chat.statements import Citation, extract_conclusion, find_citations, split_statements
 from quaere.chat.tagged import read_query
-from quaere.chat.tags import Block, find_blocks, has_unclosed
+from quaere.chat.tags import THOUGHT, Block, find_blocks, has_unclosed
 from quaere.chat.tools import ToolSchema, is_text
 from quaere.records import (
     Action,
@@ -112,7 +112,7 @@ class ReportWriter:
                 return read_query(block)
             if block.name == "answer":
                 return _read_report(block)
-        for name, what in (("search", "search"), ("answer", "report")):
+        for name, what in ((THOUGHT, "thought"), ("search", "search"), ("answer", "report")):
             if has_unclosed(text, name):
                 return Malformed(reason=f"the {what} is not closed with </{name}>")
         return Malformed(reason="there is neither a search nor a report")

@@ -30,7 +30,7 @@ from quaere.chat.messages import Message, Quoted
 from quaere.chat.prompts import CITED_SOLVER_FINISH, SOLVER_FINISH, PromptStyle
 from quaere.chat.results import format_results
 from quaere.chat.tagprompts import tag_system
-from quaere.chat.tags import Block, find_blocks, has_unclosed
+from quaere.chat.tags import THOUGHT, Block, find_blocks, has_unclosed
 from quaere.chat.toolcall import read_answer
 from quaere.chat.tools import MAX_QUERY_CHARS, ToolSchema, is_text
 from quaere.records import Action, Answer, Failure, Malformed, Search, SearchResult, SolveTask, Task, Turn
@@ -134,7 +134,7 @@ def _read_action(text: str, blocks: Sequence[Block]) -> Search | Answer | Malfor
             span = block
         if block.name == "answer":
             return read_answer(block, span)
-    for name in ("search", "answer"):
+    for name in (THOUGHT, "search", "answer"):
         if has_unclosed(text, name):
             return Malformed(reason=f"the {name} block is not closed")
     return Malformed(reason="there is neither a search nor an answer")

@@ -15,6 +15,8 @@ from functools import lru_cache
 
 from msgspec import Struct
 
+THOUGHT = "think"
+
 
 class Block(Struct, frozen=True):
     """A top-level block. `text[start:end]` is the block with its tags; `content` is what stands between them.
@@ -37,10 +39,12 @@ def find_blocks(text: str, names: Sequence[str]) -> list[Block]:
     """Every top-level block with one of these names, in order.
 
     What stands inside a block is its content, tags and all: a `<answer>` inside `<think>` is a thought. An opening tag
-    that is never closed opens nothing, and a closing tag without an opening one closes nothing.
+    that is never closed opens nothing, and a closing tag without an opening one closes nothing; but behind a `<think>`
+    that is never closed all is thought, and no block begins there.
 
         find_blocks("<think><answer>1</answer></think><answer>2</answer>", ("think", "answer"))[1].content -> "2"
-        find_blocks("<think>unclosed <answer>2</answer>", ("think", "answer"))[0].content -> "2"
+        find_blocks("<note>unclosed <answer>2</answer>", ("note", "answer"))[0].content -> "2"
+        find_blocks("<think>unclosed <answer>2</answer>", ("think", "answer")) -> []
     """
     blocks: list[Block] = []
     closable = tuple(names)
@@ -52,6 +56,8 @@ def find_blocks(text: str, names: Sequence[str]) -> list[Block]:
         name = opening.group(1)
         end = text.find(f"</{name}>", opening.end())
         if end < 0:
+            if name == THOUGHT:  # a stop string such as </answer> ends the turn in the middle of a thought
+                break
             closable = tuple(other for other in closable if other != name)
             continue
         position = end + len(name) + 3

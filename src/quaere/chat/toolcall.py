@@ -45,7 +45,7 @@ from quaere.chat.prompts import (
 )
 from quaere.chat.questiontypes import QUESTION_TYPES
 from quaere.chat.results import format_results
-from quaere.chat.tags import Block, find_blocks, has_unclosed
+from quaere.chat.tags import THOUGHT, Block, find_blocks, has_unclosed
 from quaere.chat.tools import SEARCH, CallRefused, ToolSchema, read_call, read_queries
 from quaere.records import (
     Action,
@@ -289,7 +289,7 @@ def _read_proposal(question: Block | None, answer: Block, span: Block | None) ->
 
 
 def _no_action(text: str) -> Malformed:
-    for name in ("tool_call", "answer", "question"):
+    for name in (THOUGHT, "tool_call", "answer", "question"):
         if has_unclosed(text, name):
             return Malformed(reason=f"the {name} block is not closed")
     return Malformed(reason="there is neither a tool call nor an answer")

@@ -9,7 +9,7 @@ from msgspec import Struct
 from quaere.records.facts import Evidence, Question, searches_needed
 
 DropReason = Literal[
-    "", "invalid", "leaked answer", "refused", "duplicate", "never solved", "always solved", "unfinished"
+    "", "invalid", "leaked answer", "refused", "duplicate", "never solved", "always solved", "unfinished", "spoiled"
 ]
 
 
@@ -39,7 +39,8 @@ class Candidate(Struct, frozen=True):
     One that a person added was written in no episode (`episode_id=""`) and is kept; nor was one that the run was given
     to begin with, which has the score "given". `aliases` are accepted beside the answer. `num_attempts` is 0 where the
     solver was not asked to try it. An episode that a failed search kept from its end is "unfinished": nothing can be
-    said of its question. Where a proposer gives evidence, `span` is what it wrote, `evidence` where that stands in a
+    said of its question. A question is "spoiled" if it was good in form and failed searches spoiled every attempt at
+    it. Where a proposer gives evidence, `span` is what it wrote, `evidence` where that stands in a
     text it was shown (None if nowhere), `support` what the verifier found, and `refusals` are the guards it did not
     pass. `cluster` and `question_type` say what a corpus selector has chosen.
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
+_CLOSED = {"yes", "no", "noanswer"}
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
@@ -20,25 +21,37 @@ def normalise_answer(text: str) -> str:
 
 
 def exact_match_score(answer: str, accepted: Iterable[str]) -> float:
-    """1 if the normalised answer equals any accepted one, else 0.
+    """1 if the normalised answer equals any accepted one, else 0. What normalises to nothing matches nothing.
 
     exact_match_score("the Halm bridge", ["Halm Bridge"]) -> 1.0
+    exact_match_score("", ["The The"]) -> 0.0
     """
     normalised = normalise_answer(answer)
-    return float(any(normalised == normalise_answer(other) for other in accepted))
+    # No answer is scored as "": it must not match an accepted answer of which normalising leaves nothing either.
+    return float(bool(normalised) and any(normalised == normalise_answer(other) for other in accepted))
 
 
 def f1_score(answer: str, accepted: Iterable[str]) -> float:
-    """Best token F1 of the normalised answer against any accepted one.
+    """Best token F1 of the normalised answer against any accepted one. What normalises to nothing scores 0.
 
-    f1_score("Halm bridge", ["old Halm bridge"]) -> 0.8
+    Against "yes", "no" and "noanswer", and for them, there is no partial credit (HotpotQA's rule).
+
+        f1_score("Halm bridge", ["old Halm bridge"]) -> 0.8
+        f1_score("yes no", ["yes"]) -> 0.0
     """
     return max((_token_f1(answer, other) for other in accepted), default=0.0)
 
 
 def _token_f1(answer: str, other: str) -> float:
-    ours, theirs = normalise_answer(answer).split(), normalise_answer(other).split()
+    ours, theirs = normalise_answer(answer), normalise_answer(other)
+    # Whoever says both "yes" and "no" has said neither.
+    if ours != theirs and (ours in _CLOSED or theirs in _CLOSED):
+        return 0.0
+    return _overlap(ours.split(), theirs.split())
+
+
+def _overlap(ours: list[str], theirs: list[str]) -> float:
     shared = sum((Counter(ours) & Counter(theirs)).values())
     if shared == 0:
-        return float(ours == theirs)
+        return 0.0
     return 2 * shared / (len(ours) + len(theirs))

@@ -14,7 +14,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from quaere.rewards.answers import exact_match_score, f1_score, normalise_answer
+from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rewards.difficulty import FORMAT_WEIGHT, DifficultyShape, proposer_reward
 from quaere.rewards.formatting import FormatScore
 
@@ -156,6 +156,5 @@ def cited_answer_reward(
 
         cited_answer_reward("Venn", ["Venn"], "Venn built it.", "It was Venn.") -> SolverReward(1.0, 0.2, 1.2)
     """
-    overlap = f1_score(span, [gold_span]) if normalise_answer(span) else 0.0
-    paid_answer, paid_span = exact_match_score(answer, accepted), span_weight * overlap
+    paid_answer, paid_span = exact_match_score(answer, accepted), span_weight * f1_score(span, [gold_span])
     return SolverReward(answer=paid_answer, span=paid_span, total=paid_answer + paid_span)

@@ -21,7 +21,7 @@ from quaere.search.searcher import Searcher
 
 
 class Job(Struct, frozen=True):
-    """An episode to be run, within limits of its own if it has any.
+    """An episode to be run, within limits of its own and with a seed of its own if it has any.
 
     Job(protocol=ToolCallSolver(), task=SolveTask(...), episode_id="q1-0")
     """
@@ -30,6 +30,7 @@ class Job(Struct, frozen=True):
     task: Task
     episode_id: str = ""
     limits: Limits | None = None
+    seed: int | None = None
 
 
 async def run_many(
@@ -44,8 +45,9 @@ async def run_many(
 ) -> AsyncIterator[Episode]:
     """Run every job, at most `concurrency` at a time; episodes come out in the order of the jobs.
 
-    Each episode's seed derives from its number, so results do not depend on who finishes first. A policy in lockstep
-    gets its episodes in cohorts that begin together: which episodes share a batch is then a matter of their numbers.
+    An episode's seed derives from its number, unless its job has one, so results do not depend on who finishes first. A
+    policy in lockstep gets its episodes in cohorts that begin together: which episodes share a batch is then a matter
+    of their numbers.
     """
     names = [job.episode_id or job.task.id for job in jobs]
     if len(set(names)) != len(names):
@@ -62,7 +64,7 @@ async def run_many(
                 job.task,
                 job.limits or limits,
                 episode_id=names[number],
-                seed=derive_seed(seed, number),
+                seed=derive_seed(seed, number) if job.seed is None else job.seed,
                 params=params,
             )
 

@@ -25,6 +25,7 @@ from quaere.records import Episode
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import TokenPolicy
+from quaere.rollout.seeds import derive_seed
 from quaere.search.searcher import Searcher
 from quaere.training.adapters import add_adapters, copy_weights, load_weights, save_weights
 from quaere.training.learner import Learner, LearnerSettings
@@ -125,7 +126,7 @@ class Actors:
             if not broken or replay > self.search.replays:
                 break
             await asyncio.sleep(self.search.wait_s)
-            again = [structs.replace(jobs[number], episode_id=f"{_name(jobs[number])}~{replay}") for number in broken]
+            again = [_again(jobs[number], replay, derive_seed(seed, number, "replay", replay)) for number in broken]
             for number, episode in zip(broken, await self._run(again, searcher, limits, seed, params), strict=True):
                 episodes[number] = episode
         if episodes and all(episode.end == "failed" for episode in episodes):
@@ -181,8 +182,11 @@ def _link_files(source: Path, target: Path) -> None:
             shutil.copyfile(file, target / file.name)
 
 
-def _name(job: Job) -> str:
-    return job.episode_id or job.task.id
+def _again(job: Job, replay: int, seed: int) -> Job:
+    """The job of a replay. It has a seed of its own: by its place among those that are replayed, attempt 3 alone would
+    repeat attempt 0.
+    """
+    return structs.replace(job, episode_id=f"{job.episode_id or job.task.id}~{replay}", seed=seed)
 
 
 def open_actors(

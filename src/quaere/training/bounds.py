@@ -103,6 +103,7 @@ def check_run(config: BoundedRun) -> None:
     check_least(0, zeros)
     _check_rate("sampling.temperature", config.sampling.temperature)
     _check_rate("sampling.top_p", config.sampling.top_p)
+    _check_on_policy(config.sampling)
 
 
 def check_phase(name: str, phase: BoundedPhase) -> None:
@@ -163,6 +164,19 @@ def check_solver(solver: SolverConfig) -> None:
     check_least(0, {"solver.max_draws": solver.max_draws})
     solver.evaluation.check()
     check_turns(solver.protocol, solver.limits)
+
+
+def _check_on_policy(sampling: SamplingSettings) -> None:
+    """Refuse to sample another policy than the one that is trained, unless that is wanted."""
+    plain = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
+    for name, value in plain.items():
+        found = getattr(sampling, name)
+        if found != value and not sampling.off_policy:
+            raise BadInput(
+                f"sampling.{name} must be {value:g} in training, not {found:g}: log-probs and gradients are those of "
+                f"temperature 1 with nothing cut off",
+                hint="--set sampling.off_policy=true trains on such samples without a correction",
+            )
 
 
 def _check_rate(name: str, rate: float) -> None:

@@ -43,6 +43,9 @@ OPTIMIZER_FILE = "optimizer.safetensors"
 class LearnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How a batch becomes a step. Defaults are those of Dr. Zero's solver.
 
+    A batch is used for one update with the learner's own log-probs as the old ones, so every ratio is 1: clipping never
+    acts, and the gradient does not depend on `epsilon`.
+
     `warmup_ratio` is the share of a phase's steps over which the learning rate rises, but at least `min_warmup_steps`;
     then it stays. `kl_flat` includes samples of zero advantage (groups without a difference) in the KL term. Without it
     they take part in no forward pass, the reference's neither. Either way the KL term is divided by the count of *all*

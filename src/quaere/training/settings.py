@@ -59,12 +59,16 @@ class AdapterSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class SamplingSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How turns are drawn while training. Temperature 1 with nothing cut off samples the policy that is trained.
 
-    SamplingSettings(temperature=1.0)
+    Stored log-probs and gradients are those of that policy whatever is set here. Other values are refused unless
+    `off_policy` accepts that; nothing corrects for the difference then.
+
+        SamplingSettings(temperature=1.0)
     """
 
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
+    off_policy: bool = False
 
 
 class SearchSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -23,7 +23,7 @@ def attempt_jobs(protocol: Protocol, questions: Sequence[Question], num_attempts
 
 
 def solver_reward(episode: Episode) -> float:
-    """1 if the answer is one of the question's, else 0: exact match after the one normalisation."""
+    """1 if the answer is one of the question's by exact match, else 0; 0 without an answer."""
     assert isinstance(episode.task, SolveTask)
     answer = episode.outcome.text if isinstance(episode.outcome, Answer) else ""
     return exact_match_score(answer, episode.task.question.answers)

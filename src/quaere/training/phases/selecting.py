@@ -44,10 +44,12 @@ def _was_good_in_form(candidate: Candidate) -> bool:
 def judge_attempts(num_right: int, num_attempts: int) -> DropReason:
     """A question teaches only if it is solved sometimes.
 
+    Without an attempt that no failed search has spoiled, nothing is known of it.
+
     judge_attempts(0, 5) == "never solved"; judge_attempts(5, 5) == "always solved"; judge_attempts(2, 5) == ""
     """
     if not num_attempts:
-        return "unfinished"
+        return "spoiled"  # not "unfinished": a resumed run must know that its form was good, and remember it
     if num_right == 0:
         return "never solved"
     return "always solved" if num_right == num_attempts else ""
