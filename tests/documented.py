@@ -168,7 +168,7 @@ def _substitute(word: str, values: dict[str, str]) -> list[str]:
 
 
 def _read_alternatives(words: list[str]) -> Iterator[list[str]]:
-    """`--model M | --run RUN` is one or the other; before anything but an option, `|` is a pipe and ends the command."""
+    """`--model M | --run RUN` is one or the other; before anything but an option, `|` is a pipe and ends it."""
     if "|" not in words:
         yield words
         return

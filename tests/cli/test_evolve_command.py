@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import village_runs
 from quaere.cli.main import main
 from quaere.runs import Run
 from village_runs import SMALL
@@ -27,6 +28,14 @@ def run_path(place):
     root, args = place
     assert evolve("drzero", *args, "--out", root / "run", "--json") == 0
     return root / "run"
+
+
+def test_the_village_can_be_written_with_its_settings(village_paths, tmp_path, monkeypatch, capsys):
+    """As docs/curriculum.md has it; the model is that of the other tests."""
+    monkeypatch.setattr(village_runs, "build", lambda folder: village_paths)
+    village_runs.write_village(tmp_path / "village")
+    assert evolve("drzero", "--config", tmp_path / "village" / "village.yaml", "--dry-run") == 0
+    assert "16 candidates" in capsys.readouterr().out
 
 
 def test_it_tells_every_step_as_json(place, tmp_path, capsys):
