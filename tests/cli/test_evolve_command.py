@@ -1,6 +1,7 @@
 """`quaere evolve` as a person meets it: start, watch, stop, go on, look, export."""
 
 import json
+import shutil
 
 import pytest
 
@@ -63,7 +64,8 @@ def test_going_on_with_a_finished_run_changes_nothing(run_path, capsys):
     assert "going on after step 6 of 6" in capsys.readouterr().err
 
 
-def test_a_changed_config_is_refused_unless_forced(run_path, capsys):
+def test_a_changed_config_is_refused_unless_forced(run_path, tmp_path, capsys):
+    run_path = shutil.copytree(run_path, tmp_path / "run")  # other tests go on with the run as it was
     assert evolve("--resume", run_path, "--set", "solver.steps=3") == 2
     assert "solver.steps: 2 -> 3" in capsys.readouterr().err
     assert evolve("--resume", run_path, "--set", "solver.steps=3", "--force") == 0
