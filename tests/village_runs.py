@@ -1,6 +1,12 @@
-"""Dr. Zero and EVE-Agent on the village, without the command line."""
+"""Dr. Zero and EVE-Agent on the village, without the command line.
+
+`python tests/village_runs.py DIR` writes the documents, the index and the model of the village to DIR, with a
+`village.yaml` for `quaere evolve drzero --config DIR/village.yaml`; docs/curriculum.md uses it.
+"""
 
 import asyncio
+import sys
+from pathlib import Path
 
 import quoting
 from quaere.recipes.drzero.config import PRESETS, DrZeroConfig
@@ -11,7 +17,7 @@ from quaere.recipes.eve.recipe import train as train_eve
 from quaere.runs import Run
 from quaere.training.config import config_to_yaml, load_config
 from quaere.training.given import copy_given
-from village import LIMITS
+from village import LIMITS, build
 
 SMALL = {
     "iterations": 1,
@@ -104,3 +110,14 @@ def about(run, phase, *protocols):
         for row in run.index(phase=phase, protocol=protocol):
             found.setdefault(row.task_id, []).append(row)
     return found
+
+
+def write_village(folder):
+    """The village in a folder that need not be there, with the settings of `make_config` as a file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = make_config(build(folder.absolute()))
+    (folder / "village.yaml").write_text(config_to_yaml(config), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_village(Path(sys.argv[1]))

@@ -9,6 +9,12 @@ errors.
 
 from __future__ import annotations
 
+import re
+import shlex
+from pathlib import Path
+
+UPDATE_HINT = "update Quaere (in a clone: git pull)"  # for what a newer version wrote
+
 
 class QuaereError(Exception):
     """A problem whose cause and remedy are known. `str(error)` is one line; `error.hint` is what to type next."""
@@ -35,7 +41,40 @@ class TemplateRefused(QuaereError):
 
 
 class ExtraMissing(QuaereError):
-    """An optional dependency is needed for this; the hint says which extra to install."""
+    """An optional dependency is needed for this; the hint installs the extra that has it.
+
+    raise ExtraMissing("reading PDF files needs pypdf", extra="pdf")
+    """
+
+    def __init__(self, message: str, *, extra: str) -> None:
+        super().__init__(message, hint=install_hint(extra))
+
+
+def install_hint(extra: str, package: Path = Path(__file__).parent) -> str:
+    """The command that installs an extra, as it can be typed where this runs.
+
+    In a clone it names the clone. An installed package need not be on PyPI, and what the extra stands for is.
+
+        install_hint("pdf") -> "pip install -e '.[pdf]'"           # in the clone's folder; elsewhere with its path
+        install_hint("pdf") -> "pip install 'pypdf<8,>=5'"         # from an installed package
+    """
+    clone = package.resolve().parents[1]
+    if (clone / "pyproject.toml").is_file():
+        folder = "." if clone == Path.cwd() else str(clone)
+        return shlex.join(["pip", "install", "-e", f"{folder}[{extra}]"])
+    return shlex.join(["pip", "install", *(_requirements(extra) or [f"quaere[{extra}]"])])
+
+
+def _requirements(extra: str) -> list[str]:
+    """What an extra stands for, by the metadata of the installed package; none if there is no metadata."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        lines = requires("quaere") or []
+    except PackageNotFoundError:
+        return []
+    found = (re.fullmatch(r"(.+?)\s*;\s*extra == ['\"](.+)['\"]", line) for line in lines)
+    return [match[1] for match in found if match and match[2] == extra]
 
 
 class SearchFailed(QuaereError):

@@ -62,6 +62,32 @@ def test_every_command_explains_itself(command, capsys):
     assert command in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("indx", "'indx': did you mean index?"),
+        ("serve_search", "'serve_search': did you mean serve-search?"),
+        ("Evolve", "'Evolve': did you mean evolve?"),
+        ("curicculum", "'curicculum': did you mean curriculum?"),
+        ("xyzzy", "'xyzzy': quaere --help lists what there is"),
+        ("a\x1b[31m\n", "'a\\x1b[31m\\n': quaere --help lists what there is"),
+        ("", "'': quaere --help lists what there is"),
+    ],
+)
+def test_an_unknown_command_gets_the_nearest_in_one_line(typed, said, capsys):
+    assert main([typed, "--out", "DIR"]) == 2
+    assert capsys.readouterr().err == f"quaere: there is no command {said}\n"
+
+
+def test_every_command_is_known_by_the_name_it_is_registered_under():
+    from quaere.cli.main import build_parser, check_command
+
+    (commands,) = [action.choices for action in build_parser()._actions if action.choices]
+    assert len(commands) == len(COMMANDS)
+    for name in commands:
+        check_command([name])
+
+
 def test_ask_streams_turns_and_stores_the_episode(place, capsys):
     assert ask(place, "Who built the Halm bridge?", "--guided") == 0
     out = capsys.readouterr().out

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from quaere.cli.main import main
+from quaere.errors import install_hint
 from quaere.recipes.drzero.config import DrZeroConfig
 from quaere.records import Candidate, Evidence, Support
 from quaere.runs import Run
@@ -339,7 +340,7 @@ def test_parquet_goes_out_and_comes_back(quaere, folder):
 
 def test_without_pyarrow_it_says_what_to_install(quaere, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert "pip install 'quaere[parquet]'" in quaere("export all.parquet", code=2)
+    assert install_hint("parquet") in quaere("export all.parquet", code=2)
     assert list(folder.glob("*.parquet")) == []
 
 

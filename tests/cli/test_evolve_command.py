@@ -1,9 +1,11 @@
 """`quaere evolve` as a person meets it: start, watch, stop, go on, look, export."""
 
 import json
+import shutil
 
 import pytest
 
+import village_runs
 from quaere.cli.main import main
 from quaere.runs import Run
 from village_runs import SMALL
@@ -27,6 +29,14 @@ def run_path(place):
     root, args = place
     assert evolve("drzero", *args, "--out", root / "run", "--json") == 0
     return root / "run"
+
+
+def test_the_village_can_be_written_with_its_settings(village_paths, tmp_path, monkeypatch, capsys):
+    """As docs/curriculum.md has it; the model is that of the other tests."""
+    monkeypatch.setattr(village_runs, "build", lambda folder: village_paths)
+    village_runs.write_village(tmp_path / "village")
+    assert evolve("drzero", "--config", tmp_path / "village" / "village.yaml", "--dry-run") == 0
+    assert "16 candidates" in capsys.readouterr().out
 
 
 def test_it_tells_every_step_as_json(place, tmp_path, capsys):
@@ -54,7 +64,8 @@ def test_going_on_with_a_finished_run_changes_nothing(run_path, capsys):
     assert "going on after step 6 of 6" in capsys.readouterr().err
 
 
-def test_a_changed_config_is_refused_unless_forced(run_path, capsys):
+def test_a_changed_config_is_refused_unless_forced(run_path, tmp_path, capsys):
+    run_path = shutil.copytree(run_path, tmp_path / "run")  # other tests go on with the run as it was
     assert evolve("--resume", run_path, "--set", "solver.steps=3") == 2
     assert "solver.steps: 2 -> 3" in capsys.readouterr().err
     assert evolve("--resume", run_path, "--set", "solver.steps=3", "--force") == 0

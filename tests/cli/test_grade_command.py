@@ -89,7 +89,6 @@ def test_a_bench(place, tmp_path, capsys):
 
 
 def test_a_run_of_reports(place, tmp_path, capsys):
-    pytest.importorskip("quaere.chat.reports")
     hits = tuple(Hit(source.passage, 1.0) for source in SOURCES)
     turns = (
         Turn(0, "<search>Halm</search>", Search(("Halm",)), "stop_string", results=(SearchResult("Halm", hits),)),

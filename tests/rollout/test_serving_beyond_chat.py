@@ -172,7 +172,7 @@ def test_without_scikit_learn_a_model_is_served_all_the_same(monkeypatch):
     with serving() as served:
         refused = served.post("/v1/embeddings", {"model": "hash", "input": "x"})
     assert refused.status_code == 404
-    assert "quaere[select]" in refused.json()["error"]["message"]
+    assert "the server has no scikit-learn" in refused.json()["error"]["message"]
 
 
 # ------------------------------------------------------------------------------------------------------------ documents

@@ -17,7 +17,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from quaere.errors import BadInput
+from quaere.errors import UPDATE_HINT, BadInput
 from quaere.records import (
     Answer,
     Boundary,
@@ -324,7 +324,7 @@ def test_a_run_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
         database.execute("PRAGMA user_version = 99")
     with pytest.raises(BadInput, match="has schema 99; this quaere reads 2 to 5") as caught:
         Run.open(tmp_path / "r")
-    assert caught.value.hint == "pip install -U quaere"
+    assert caught.value.hint == UPDATE_HINT
 
 
 # ------------------------------------------------------------------------------------------------------- many runs

@@ -8,7 +8,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.errors import BadInput, ExtraMissing
+from quaere.errors import BadInput, ExtraMissing, install_hint
 from quaere.search.corpus import CorpusReader, Document
 from quaere.search.files import decode, read_file
 from quaere.search.rows import join_contents, read_rows, split_contents
@@ -151,7 +151,7 @@ def test_pdf_without_pypdf_says_what_to_install(tmp_path, monkeypatch):
     (tmp_path / "a.pdf").write_bytes(minimal_pdf("x"))
     with pytest.raises(ExtraMissing) as caught:
         list(CorpusReader(tmp_path))
-    assert caught.value.hint == "pip install 'quaere[pdf]'"
+    assert caught.value.hint == install_hint("pdf")
 
 
 # --------------------------------------------------------------------------------------------------------- JSON Lines

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from quaere.errors import BadInput, ExtraMissing, ModelMissing
+from quaere.errors import BadInput, ExtraMissing, ModelMissing, install_hint
 from quaere.search.dense import DenseSettings, Embedder
 from quaere.search.index import IndexSettings, build_index, open_index
 
@@ -156,7 +156,7 @@ def test_without_the_extra_it_says_what_to_install(model, folder, tmp_path, monk
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ExtraMissing) as caught:
         build_index(folder, tmp_path / "index", settings(model))
-    assert caught.value.hint == "pip install 'quaere[dense]'"
+    assert caught.value.hint == install_hint("dense")
 
 
 def test_another_embedder_than_the_index_was_made_with_is_noticed(model, corpus, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quaere.errors import BadInput, IndexMissing
+from quaere.errors import UPDATE_HINT, BadInput, IndexMissing
 from quaere.search.bm25 import Bm25Settings
 from quaere.search.chunking import ChunkSettings, cut
 from quaere.search.corpus import Document
@@ -223,7 +223,7 @@ def test_a_newer_format_is_refused(index):
     edit_manifest(index, format=99, something_new=True)
     with pytest.raises(BadInput, match="format 99") as caught:
         open_index(index.path)
-    assert caught.value.hint == "pip install -U quaere"
+    assert caught.value.hint == UPDATE_HINT
 
 
 @pytest.mark.parametrize("written", [b"", b"{", b"\xff", b"[]", b'{"kind": "quaere-index", "format": 1}'])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quaere.errors import BadInput, ExtraMissing
+from quaere.errors import BadInput, ExtraMissing, install_hint
 from quaere.runs import Run
 from quaere.training import writers
 from quaere.training.reporting import StepReport
@@ -129,7 +129,7 @@ def test_a_missing_package_is_named_with_its_extra(
     monkeypatch.setitem(sys.modules, module, None)  # importing it now fails
     with pytest.raises(ExtraMissing, match=f"needs {name}") as caught:
         open_writers([name], tmp_path / "r")
-    assert caught.value.hint == f"pip install 'quaere[{name}]'"
+    assert caught.value.hint == install_hint(name)
 
 
 def test_an_unknown_writer_is_refused_before_any_is_opened(tmp_path: Path) -> None:

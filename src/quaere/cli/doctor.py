@@ -92,7 +92,7 @@ def _python() -> Check:
 
 def _torch() -> Check:
     if importlib.util.find_spec("torch") is None:
-        return Check("torch", "fail", "torch is not installed", "pip install quaere")
+        return Check("torch", "fail", "torch is not installed", "pip install torch")
     import torch
     import transformers
 

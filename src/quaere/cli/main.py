@@ -6,10 +6,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 
 from quaere import __version__
-from quaere.errors import QuaereError
+from quaere.errors import BadInput, QuaereError
 
 COMMANDS = (
     "index",
@@ -47,6 +48,20 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def check_command(argv: Sequence[str]) -> None:
+    """Refuse a command that does not exist, with the nearest that does; argparse would list all of them.
+
+    check_command(["serach", "Halm"]) raises "there is no command 'serach': did you mean search?"
+    """
+    names = [name.replace("_", "-") for name in COMMANDS]
+    typed = next((word for word in argv if not word.startswith("-")), None)
+    if typed is None or typed in names:
+        return
+    near = get_close_matches(typed.lower().replace("_", "-"), names, 1)
+    meant = f"did you mean {near[0]}?" if near else "quaere --help lists what there is"
+    raise BadInput(f"there is no command {typed[:40]!r}: {meant}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; exit code 2 with one clear line when the input is at fault."""
     # OpenMP threads that spin while they wait collapse when something else uses the cores. It must be set before torch
@@ -55,8 +70,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    args = build_parser().parse_args(argv)
     try:
+        check_command(sys.argv[1:] if argv is None else argv)
+        args = build_parser().parse_args(argv)
         args.run(args)
     except QuaereError as error:
         print(f"quaere: {error}", file=sys.stderr)

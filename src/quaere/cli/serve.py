@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from quaere.cli.bounds import check_positive, checkpoint
-from quaere.errors import BadInput
+from quaere.errors import BadInput, install_hint
 from quaere.policies.native.device import Precision
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> None:
     )
 
     def say_ready(url: str) -> None:
-        embeddings = f"embeddings by {embedder.name}" if embedder else "no embeddings (pip install 'quaere[select]')"
+        embeddings = f"embeddings by {embedder.name}" if embedder else f"no embeddings ({install_hint('select')})"
         print(f"serving {name} at {url}/v1, {embeddings}, Ctrl-C ends", file=sys.stderr)
         if index is not None:
             print(f"{len(index)} passages at {url}/retrieve-gpt-researcher?query=...", file=sys.stderr)

@@ -153,7 +153,7 @@ def consistency_score(conclusions: Sequence[str]) -> float | None:
     try:
         from sklearn.feature_extraction.text import TfidfVectorizer
     except ImportError:
-        raise ExtraMissing("to compare conclusions takes scikit-learn", hint="pip install 'quaere[select]'") from None
+        raise ExtraMissing("to compare conclusions takes scikit-learn", extra="select") from None
     vectors = TfidfVectorizer(token_pattern=r"(?u)\w+").fit_transform(told)
     # Rows have length 1, so the squared length of their sum holds every pair twice and every row once.
     summed = np.asarray(vectors.sum(axis=0)).ravel()

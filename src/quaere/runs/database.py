@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from quaere.errors import BadInput
+from quaere.errors import UPDATE_HINT, BadInput
 
 SCHEMA_VERSION = 5
 OLDEST_VERSION = 2  # read as it is; brought up to date as soon as somebody writes
@@ -115,7 +115,7 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
     if not OLDEST_VERSION <= version <= SCHEMA_VERSION:
         database.close()
         said = f"{path} has schema {version}; this quaere reads {OLDEST_VERSION} to {SCHEMA_VERSION}"
-        raise BadInput(said, hint="pip install -U quaere" if version > SCHEMA_VERSION else "quaere runs list")
+        raise BadInput(said, hint=UPDATE_HINT if version > SCHEMA_VERSION else "quaere runs list")
     return database
 
 

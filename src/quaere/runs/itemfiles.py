@@ -311,5 +311,5 @@ def _load_pyarrow() -> tuple[Any, Any]:
         import pyarrow.parquet
     except ImportError as error:
         said = "Parquet needs pyarrow; JSON Lines (FILE.jsonl) do not"
-        raise ExtraMissing(said, hint="pip install 'quaere[parquet]'") from error
+        raise ExtraMissing(said, extra="parquet") from error
     return pyarrow, pyarrow.parquet

@@ -258,4 +258,4 @@ def _quiet_loading() -> Iterator[None]:
 
 
 def _dense_missing(package: str) -> ExtraMissing:
-    return ExtraMissing(f"dense search needs {package}", hint="pip install 'quaere[dense]'")
+    return ExtraMissing(f"dense search needs {package}", extra="dense")

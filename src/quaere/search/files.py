@@ -150,7 +150,7 @@ def _read_pdf(data: bytes) -> tuple[str, str, str]:
     try:
         import pypdf
     except ImportError:
-        raise ExtraMissing("reading PDF files needs pypdf", hint="pip install 'quaere[pdf]'") from None
+        raise ExtraMissing("reading PDF files needs pypdf", extra="pdf") from None
     try:
         reader = pypdf.PdfReader(BytesIO(data))
         text = "\n\n".join(page.extract_text() for page in reader.pages)

@@ -21,7 +21,7 @@ from typing import Literal
 import msgspec
 
 from quaere import __version__
-from quaere.errors import BadInput, IndexMissing
+from quaere.errors import UPDATE_HINT, BadInput, IndexMissing
 from quaere.records import Hit, Passage
 from quaere.search.bm25 import Bm25Engine, Bm25Settings
 from quaere.search.chunking import ChunkSettings, cut
@@ -299,7 +299,7 @@ def open_index(path: Path) -> Index:
         label = msgspec.json.decode(written, type=_Label)
         if label.kind == _KIND and label.format > FORMAT:
             message = f"{path} has format {label.format}, this Quaere ({__version__}) reads up to {FORMAT}"
-            raise BadInput(message, hint="pip install -U quaere")
+            raise BadInput(message, hint=UPDATE_HINT)
         manifest = msgspec.json.decode(written, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}/{_MANIFEST} is damaged: {error}", hint=f"delete {path}, then {rebuild}") from error

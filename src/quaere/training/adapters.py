@@ -24,7 +24,7 @@ def add_adapters(model: Any, names: Sequence[str], settings: AdapterSettings) ->
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError:
-        raise ExtraMissing("LoRA needs peft", hint="pip install 'quaere[train]'") from None
+        raise ExtraMissing("LoRA needs peft", extra="train") from None
     config = LoraConfig(r=settings.rank, lora_alpha=settings.alpha, target_modules="all-linear", task_type="CAUSAL_LM")
     first, *others = names
     adapted = get_peft_model(model, config, adapter_name=first)

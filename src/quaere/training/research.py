@@ -215,7 +215,7 @@ def check_research(config: ResearchConfig, recipe: str, pool: Sequence[Dimension
     if config.fixed_rubric:
         parse_rubric(config.fixed_rubric, pool)
     if find_spec("sklearn") is None:
-        raise ExtraMissing(f"{recipe} compares conclusions with scikit-learn", hint="pip install 'quaere[select]'")
+        raise ExtraMissing(f"{recipe} compares conclusions with scikit-learn", extra="select")
 
 
 def check_research_run(config: ResearchConfig, recipe: str) -> None:

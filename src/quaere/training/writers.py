@@ -154,4 +154,4 @@ def _import_extra(module: str, extra: str) -> Any:
     except ImportError as error:
         names = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases"}
         said = f"writing to {names[extra]} needs {extra}"
-        raise ExtraMissing(said, hint=f"pip install 'quaere[{extra}]'") from error
+        raise ExtraMissing(said, extra=extra) from error

@@ -32,7 +32,7 @@ def _merge(model: Any, folder: str) -> Any:
     try:
         from peft import PeftModel, get_peft_model_state_dict
     except ImportError:
-        raise ExtraMissing("a LoRA adapter needs peft", hint="pip install 'quaere[train]'") from None
+        raise ExtraMissing("a LoRA adapter needs peft", extra="train") from None
     from safetensors import SafetensorError, safe_open
 
     misfit = f"the adapter in {folder} does not fit its base model {model.name_or_path}"

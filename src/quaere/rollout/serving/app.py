@@ -110,9 +110,7 @@ class Service:
         """POST /v1/embeddings."""
         request = read_body(await _read(http), EmbeddingRequest)
         if self.embedder is None or request.model != self.embedder.name:
-            served = (
-                f"it is {self.embedder.name}" if self.embedder else "there is none here: pip install 'quaere[select]'"
-            )
+            served = f"it is {self.embedder.name}" if self.embedder else "there is none: the server has no scikit-learn"
             raise _no_model(request.model, f"embedder; {served}")
         texts = request.texts
         if len(texts) > MAX_TEXTS:

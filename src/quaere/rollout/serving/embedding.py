@@ -45,8 +45,7 @@ class HashEmbedder:
         try:
             from sklearn.feature_extraction.text import HashingVectorizer
         except ImportError:
-            hint = "pip install 'quaere[select]'"
-            raise ExtraMissing("embeddings by hashed words need scikit-learn", hint=hint) from None
+            raise ExtraMissing("embeddings by hashed words need scikit-learn", extra="select") from None
         self._make = HashingVectorizer
 
     def embed(self, texts: Sequence[str], num_dimensions: int | None) -> NDArray[np.float32]:

@@ -103,4 +103,4 @@ def inherit(arms: Arms, old: Vectors, new: Vectors) -> Arms:
 
 def sklearn_missing() -> ExtraMissing:
     """The corpus selector is optional, and so is the library it clusters with."""
-    return ExtraMissing("the corpus selector needs scikit-learn", hint="pip install 'quaere[select]'")
+    return ExtraMissing("the corpus selector needs scikit-learn", extra="select")

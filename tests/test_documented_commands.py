@@ -1,0 +1,164 @@
+"""Every `quaere` command that a document or script shows is one that the program takes today."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from documented import ROOT, check_command, faults, read_document
+from quaere.errors import BadInput
+
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "Makefile"]
+DOCUMENTS += sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md"))
+DOCUMENTS += sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("src/quaere/recipes/*/README.md"))
+WHOLE = "quaere evolve drzero --index INDEX --model MODEL"
+
+
+# ------------------------------------------------------------------------------------------------------- the documents
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_shows_no_command_that_would_be_refused(name):
+    stale = faults(name, (ROOT / name).read_text(encoding="utf-8"))
+    assert not stale, "\n".join(stale)
+
+
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if name.endswith(".md")])
+def test_no_command_is_passed_over(name):
+    """By a plain look at the lines: each one that begins with the program's name is among those that are checked."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    begins = re.compile(r"    (\$ )?(\S+/)?quaere [a-z]")
+    expected = {number for number, line in enumerate(text.splitlines(), start=1) if begins.match(line)}
+    assert expected <= {shown.line for shown in read_document(name, text)}
+    assert expected or "quaere index" not in text
+
+
+def test_the_makefile_shows_commands():
+    shown = read_document("Makefile", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    assert {"world", "warmup", "evolve", "eval", "runs"} <= {word for line in shown for word in line.text.split()}
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="the script is for bash")
+def test_a_script_runs_no_command_that_would_be_refused(tmp_path):
+    """The script is run, with a `quaere` that only writes down how it was called."""
+    programs, log = tmp_path / "bin", tmp_path / "log"
+    programs.mkdir()
+    note = f'"{sys.executable}" -c "import shlex, sys; print(shlex.join(sys.argv[1:]))" "$@" >> "{log}"'
+    for name, body in (("quaere", note), ("python", ":")):
+        (programs / name).write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+        (programs / name).chmod(0o755)
+    given = {"MODEL": "smollm2-135m", "DEV": "dev", "TRAIN": "train", "OUT": str(tmp_path / "out")}
+    given |= {"ARMS": "form own free labelled shuffled", "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    script = ["bash", str(ROOT / "benchmarks" / "without_labels.sh")]
+    subprocess.run(script, env=os.environ | given, cwd=tmp_path, check=True, timeout=60)
+    commands = [shlex.split(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    assert [words[0] for words in commands].count("eval") == 5
+    for words in commands:
+        check_command(words)
+
+
+# --------------------------------------------------------------------------------------------------------- the checker
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("quaere serach Halm --index INDEX", "invalid choice: 'serach'"),
+        ("quaere search Halm --indx INDEX", "--ind"),
+        ("quaere search Halm --index INDEX --colour red", "unrecognized arguments: --colour red"),
+        ("quaere eval --model M --questions F --lim 3", "unrecognized arguments: --lim 3"),
+        ("quaere eval --model M --questions F --limit three", "invalid"),
+        ("quaere search Halm --index", "expected one argument"),
+        ("quaere export --role solver", "required: RUN"),
+        ("quaere runs shw RUN", "invalid choice: 'shw'"),
+        ("quaere evolve drzro --index INDEX", "invalid choice: 'drzro'"),
+        (f"{WHOLE} --set solver.stepps=3", "unknown setting solver.stepps: did you mean solver.steps?"),
+        (f"{WHOLE} --set solver.steps=three", "solver.steps must be a whole number"),
+        (f"{WHOLE} --set solver.evaluation=fast", "solver.evaluation"),
+        (f"{WHOLE} --preset huge", "unknown preset 'huge'"),
+        (f"{WHOLE} --solver-protocol morse", "invalid choice: 'morse'"),
+        (f"{WHOLE} --questions FILE", "drzero takes no --questions"),
+        ("quaere evolve --resume RUN --set harness.colour=red", "unknown setting harness.colour"),
+        ("quaere world --out DIR; quaere indx DIR --out DIR", "invalid choice: 'indx'"),
+        ("quaere evolve drzero|drzro --index DIR", "invalid choice: 'drzro'"),
+        ("quaere curriculum RUN accept|rejct ID...", "invalid choice: 'rejct'"),
+        ("quaere curriculum RUN add FILE [--iteratoin I]", "unrecognized arguments: --iteratoin I"),
+        ("quaere eval --questions F --model M | --rum RUN", "unrecognized arguments: --rum RUN"),
+        ("quaere eval $WHAT --questions F", "$WHAT is not set above"),
+        ("quaere evolve score ... --set harness.knd=llm", "unknown setting harness.knd"),
+    ],
+)
+def test_a_stale_command_is_found(command, said):
+    [fault] = faults("page.md", f"Say:\n\n    {command}\n")
+    assert fault.startswith(f"page.md:3: {command}: ") and said in fault
+    [fault] = faults("page.md", f"# Page\n\n```sh\n$ ls\n$ {command}\n```\n")
+    assert fault.startswith("page.md:5: ") and said in fault
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"{WHOLE} --set solver.steps=3 --set seed=1 --preset demo",
+        f"{WHOLE} --set key=value --preset P",
+        "quaere evolve --resume RUN --set solver.steps=2 --force",
+        "quaere evolve --resume RUN --set harness.kind=llm",
+        "quaere evolve score ... --set harness.kind=llm",
+        "quaere evolve RECIPE --model M --index I --solver-protocol P",
+        "quaere curriculum RUN [filters]   # a list",
+        "quaere curriculum RUN accept|reject ID... [--note TEXT]",
+        "quaere curriculum RUN add FILE [--iteration I] [--all]",
+        "quaere eval --model M | --run RUN --questions F --limit N",
+        "quaere runs show RUN | head",
+        "quaere models pull smollm2-135m > /dev/null",
+        "QUAERE_RUNS=runs .venv/bin/quaere runs list",
+    ],
+)
+def test_a_command_that_is_right_is_let_through(command):
+    text = f"    {command}\n"
+    assert len(read_document("page.md", text)) == 1
+    assert faults("page.md", text) == []
+
+
+def test_a_command_goes_on_over_lines_and_with_variables():
+    page = """
+    LIMITS="--max-turns 5
+        --topk {topk}"
+    ASK="--questions F $LIMITS"
+    quaere eval --model M $ASK \\
+        --index DIR  # and more
+"""
+    assert faults("page.md", page.format(topk=2)) == []
+    [fault] = faults("page.md", page.format(topk="two"))
+    assert fault.startswith("page.md:5: ") and "--topk" in fault
+
+
+def test_a_sentence_may_name_a_command_and_not_all_it_needs():
+    page = "Type `quaere export` or `quaere eval\n--questions`, and\n`quaere evolve drzero --solver-protocol`.\n\n"
+    page += "| `quaere ask Q \\| head` |"
+    assert [shown.line for shown in read_document("page.md", page)] == [1, 1, 3, 5]
+    assert faults("page.md", page) == []
+    [fault] = faults("page.md", "One.\nType `quaere eval\n--qustions`.")
+    assert fault.startswith("page.md:2: quaere eval --qustions: ")
+
+
+def test_what_a_command_prints_is_not_taken_for_one():
+    page = "    $ quaere runs list\n    go on with:\n      quaere nonsense\n\n    quaere nonsense\n"
+    assert [shown.text for shown in read_document("page.md", page)] == ["quaere runs list"]
+
+
+def test_a_makefiles_variables_are_put_in():
+    makefile = "BIN := venv/bin\nTRY := $(BIN)/quaere search\nall:\n\t$(TRY) Halm --index {index} \\\n\t\t--json\n"
+    makefile += '\t@echo "  $(BIN)/quaere doctor {more}"\n'
+    assert faults("Makefile", makefile.format(index="DIR", more="")) == []
+    found = faults("Makefile", makefile.format(index="", more="--colour"))
+    assert [fault.partition(" ")[0] for fault in found] == ["Makefile:4:", "Makefile:6:"]
+
+
+def test_a_list_of_words_is_checked_as_it_is():
+    check_command(["search", "Halm", "--index", "DIR"])
+    with pytest.raises(BadInput, match="unrecognized"):
+        check_command(["search", "Halm", "--index", "DIR", "--colour"])
