@@ -25,7 +25,7 @@ from quaere.errors import BadInput, IndexMissing
 from quaere.records import Hit, Passage
 from quaere.search.bm25 import Bm25Engine, Bm25Settings
 from quaere.search.chunking import ChunkSettings, cut
-from quaere.search.corpus import CorpusReader, CorpusReport
+from quaere.search.corpus import MAX_FILE_MIB, CorpusReader, CorpusReport
 from quaere.search.dense import DenseEngine, DenseSettings
 from quaere.search.engine import Engine, Progress
 from quaere.search.hybrid import HybridEngine
@@ -50,6 +50,7 @@ class IndexSettings(msgspec.Struct, frozen=True):
     chunks: ChunkSettings = ChunkSettings()
     bm25: Bm25Settings = Bm25Settings()
     dense: DenseSettings = DenseSettings()
+    max_file_mib: int = MAX_FILE_MIB
 
     @property
     def engine_names(self) -> tuple[str, ...]:
@@ -61,6 +62,8 @@ class IndexSettings(msgspec.Struct, frozen=True):
         self.chunks.check()
         self.bm25.check()
         self.dense.check()
+        if self.max_file_mib < 1:
+            raise BadInput(f"files must be allowed at least 1 MiB, not {self.max_file_mib}")
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -179,7 +182,7 @@ def build_index(
 
 
 def _write_index(source: Path, out: Path, folder: Path, settings: IndexSettings, progress: Progress) -> None:
-    reader = CorpusReader(source, leave_out=out)
+    reader = CorpusReader(source, leave_out=out, max_file_mib=settings.max_file_mib)
     with StoreWriter(folder) as writer:
         for document in reader:
             writer.add(document, cut(document, settings.chunks))
