@@ -23,6 +23,7 @@ import msgspec
 from quaere import __version__
 from quaere.errors import BadInput, IndexMissing
 from quaere.records import Hit, Passage
+from quaere.records.foreign_json import decode_json
 from quaere.search.bm25 import Bm25Engine, Bm25Settings
 from quaere.search.chunking import ChunkSettings, cut
 from quaere.search.corpus import MAX_FILE_MIB, CorpusReader, CorpusReport
@@ -242,8 +243,8 @@ def _check_target(source: Path, out: Path, force: bool) -> None:
 
 def _is_index(path: Path) -> bool:
     try:
-        return msgspec.json.decode((path / _MANIFEST).read_bytes(), type=_Label).kind == _KIND
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return decode_json((path / _MANIFEST).read_bytes(), _Label).kind == _KIND
+    except (OSError, msgspec.DecodeError):
         return False
 
 
@@ -299,12 +300,12 @@ def open_index(path: Path) -> Index:
         state = "is not an index (it has no manifest.json)" if path.exists() else "does not exist"
         raise IndexMissing(f"{path} {state}", hint=rebuild) from None
     try:
-        label = msgspec.json.decode(written, type=_Label)
+        label = decode_json(written, _Label)
         if label.kind == _KIND and label.format > FORMAT:
             message = f"{path} has format {label.format}, this Quaere ({__version__}) reads up to {FORMAT}"
             raise BadInput(message, hint="pip install -U quaere")
-        manifest = msgspec.json.decode(written, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        manifest = decode_json(written, Manifest)
+    except msgspec.DecodeError as error:
         raise BadInput(f"{path}/{_MANIFEST} is damaged: {error}", hint=f"delete {path}, then {rebuild}") from error
     if manifest.kind != _KIND:
         raise IndexMissing(f"{path} is not an index (its manifest is of another program)", hint=rebuild)
