@@ -51,6 +51,19 @@ def test_a_file_that_cannot_be_read_is_named_and_the_rest_is_indexed(folder, tmp
     assert corpus.unreadable == ["gone.md: a link that leads nowhere"]
 
 
+def test_what_a_document_holds_does_not_act_on_the_terminal(folder, tmp_path, capsys):
+    evil = "\x1b]0;owned\x07 \x9b2J \u202egnp.exe\u2066 Halm \r over"
+    (folder / "evil.md").write_text(f"# Head {evil}\n\nxyzzy {evil}\n", encoding="utf-8")
+    (folder / "na\x1b[2Jme.txt").write_bytes(b"\0")
+    quaere("index", folder, "--out", tmp_path / "index")
+    quaere("search", "xyzzy", "plugh \x1b[1m", "--index", tmp_path / "index")
+    shown = capsys.readouterr().out
+    assert not set(shown) & set("\x1b\x07\x9b\r\u202e\u2066")
+    assert "na␛[2Jme.txt: holds NUL bytes" in shown
+    assert "xyzzy ␛]0;owned␇ \\u009b2J \\u202egnp.exe\\u2066 Halm ␍ over" in " ".join(shown.split())
+    assert "plugh ␛[1m" in shown
+
+
 def test_search_as_json(shared_index, capsys):
     quaere("search", "Halm bridge", "--index", shared_index.path, "--json", "--topk", 1)
     (result,) = json.loads(capsys.readouterr().out)

@@ -116,6 +116,8 @@ def _show_progress() -> Iterator[Callable[[str, int, int | None], None] | None]:
 
 
 def _print_summary(index: Index, seconds: float) -> None:
+    from quaere.cli.terminal import printable_line
+
     manifest, corpus = index.manifest, index.manifest.corpus
     print(f"{index.path}: {manifest.num_passages} passages of {manifest.num_documents} documents, ", end="")
     print(f"engine {manifest.settings.engine}, {seconds:.1f} s")
@@ -129,7 +131,7 @@ def _print_summary(index: Index, seconds: float) -> None:
     ]
     for note, value in notes:
         if value:
-            print(f"  {note}: {value}")
+            print(printable_line(f"  {note}: {value}"))  # files may be called anything
     print(f'next: quaere search "..." --index {index.path}')
 
 
