@@ -63,7 +63,11 @@ class SearchClient:
             raise self._failure("broken", f"answered something else than search results ({error})") from error
         if len(reply.result) != len(request.queries):
             raise self._failure("broken", f"answered {len(reply.result)} of {len(request.queries)} queries")
-        return [[Hit(_passage(item.document), item.score) for item in items[:topk]] for items in reply.result]
+        found = [[Hit(_passage(item.document), item.score) for item in items[:topk]] for items in reply.result]
+        for passage in (hit.passage for hits in found for hit in hits):
+            if passage.end < passage.start:
+                raise self._failure("broken", f"sent a passage that goes from {passage.start} to {passage.end}")
+        return found
 
     async def health(self) -> Health:
         """What the server says about itself and its index."""
