@@ -121,6 +121,15 @@ async def test_numbers_go_on_and_a_passage_keeps_its_own():
     assert report.repeated_share == 0
 
 
+async def test_texts_that_share_an_id_have_numbers_of_their_own():
+    careless = NamedSearcher(TEXTS)
+    careless.passages = {name: structs.replace(one, id="7") for name, one in careless.passages.items()}
+    episode = await write([search("a b"), search("b c"), answer("So [1, 2, 3].")], careless)
+    assert "[2]\nOn b\n" in episode.turns[1].reply and "[3]\nOn c\n" in episode.turns[1].reply
+    report = bind_report(episode)
+    assert [(source.number, source.passage.doc_id) for source in report.sources] == [(1, "a"), (2, "b"), (3, "c")]
+
+
 async def test_what_a_limit_cut_off_cannot_be_cited():
     limits = structs.replace(_roomy(), tool_response_tokens=60)
     long = {**TEXTS, "a": "About a. " * 8}

@@ -219,3 +219,20 @@ def test_a_pull_without_pip_says_so(tmp_path, capsys, monkeypatch):
     err = capsys.readouterr().err
     assert "pip" in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["search", "x", "--index", "no\x1b[2J\nquaere: done \u202e"],
+        ["search", "x", "--index", "a", "--\x1b[2J\nquaere: done \u202e"],
+    ],
+)
+def test_what_was_typed_does_not_act_on_the_terminal(words, capsys):
+    try:
+        assert main(words) == 2
+    except SystemExit as ended:
+        assert ended.code == 2
+    said = capsys.readouterr().err
+    assert not set(said) & set("\x1b\u202e") and "\nquaere: done" not in said
+    assert "␛[2J␊quaere: done \\u202e" in said

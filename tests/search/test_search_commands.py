@@ -41,6 +41,29 @@ def test_index_and_search(folder, tmp_path, capsys):
     assert "nothing found" in shown
 
 
+def test_a_file_that_cannot_be_read_is_named_and_the_rest_is_indexed(folder, tmp_path, capsys):
+    (folder / "gone.md").symlink_to(folder / "nowhere.md")
+    quaere("index", folder, "--out", tmp_path / "index")
+    summary = capsys.readouterr().out
+    assert "of 3 documents" in summary
+    assert "left out, not readable: 1\n  " in summary and "gone.md: a link that leads nowhere" in summary
+    corpus = open_index(tmp_path / "index").manifest.corpus
+    assert corpus.unreadable == ["gone.md: a link that leads nowhere"]
+
+
+def test_what_a_document_holds_does_not_act_on_the_terminal(folder, tmp_path, capsys):
+    evil = "\x1b]0;owned\x07 \x9b2J \u202egnp.exe\u2066 Halm \r over"
+    (folder / "evil.md").write_text(f"# Head {evil}\n\nxyzzy {evil}\n", encoding="utf-8")
+    (folder / "na\x1b[2Jme.txt").write_bytes(b"\0")
+    quaere("index", folder, "--out", tmp_path / "index")
+    quaere("search", "xyzzy", "plugh \x1b[1m", "--index", tmp_path / "index")
+    shown = capsys.readouterr().out
+    assert not set(shown) & set("\x1b\x07\x9b\r\u202e\u2066")
+    assert "na␛[2Jme.txt: holds NUL bytes" in shown
+    assert "xyzzy ␛]0;owned␇ \\u009b2J \\u202egnp.exe\\u2066 Halm ␍ over" in " ".join(shown.split())
+    assert "plugh ␛[1m" in shown
+
+
 def test_search_as_json(shared_index, capsys):
     quaere("search", "Halm bridge", "--index", shared_index.path, "--json", "--topk", 1)
     (result,) = json.loads(capsys.readouterr().out)
@@ -57,6 +80,7 @@ def test_search_at_a_server(url, capsys):
 
 def test_every_option_reaches_the_settings(folder, tmp_path, capsys):
     options = "--chunk-words 7 --overlap-words 2 --row-words 9 --k1 0.9 --b 0.4 --title-weight 3 --json --force"
+    options += " --max-file-mib 5"
     dense = "--embedder e5-small --ann ivf --num-lists 5 --num-probes 2 --num-links 8 --search-width 9 --batch-size 3"
     quaere("index", folder, "--out", tmp_path / "index", *options.split(), *dense.split(), "--query-prefix", "Q: ")
     printed = json.loads(capsys.readouterr().out)
@@ -64,6 +88,7 @@ def test_every_option_reaches_the_settings(folder, tmp_path, capsys):
     assert printed["num_passages"] == len(open_index(tmp_path / "index")) > 3
     assert (settings.chunks.max_words, settings.chunks.overlap_words, settings.chunks.row_words) == (7, 2, 9)
     assert (settings.bm25.k1, settings.bm25.b, settings.bm25.title_weight) == (0.9, 0.4, 3)
+    assert (settings.engine, settings.max_file_mib) == ("bm25", 5)
     given = settings.dense
     assert (given.embedder, given.ann, given.query_prefix, given.passage_prefix) == ("e5-small", "ivf", "Q: ", None)
     assert (given.num_lists, given.num_probes, given.num_links, given.search_width, given.batch_size) == (5, 2, 8, 9, 3)
@@ -72,6 +97,8 @@ def test_every_option_reaches_the_settings(folder, tmp_path, capsys):
 def test_bad_values_are_refused(folder, tmp_path):
     with pytest.raises(BadInput):
         quaere("index", folder, "--out", tmp_path / "index", "--chunk-words", 0)
+    with pytest.raises(BadInput, match="1 MiB"):
+        quaere("index", folder, "--out", tmp_path / "index", "--max-file-mib", 0)
     with pytest.raises(BadInput):
         quaere("index", tmp_path / "nowhere", "--out", tmp_path / "index")
 

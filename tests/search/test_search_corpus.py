@@ -2,6 +2,8 @@ import bz2
 import gzip
 import json
 import lzma
+import os
+from pathlib import Path
 
 import pytest
 import zstandard
@@ -91,6 +93,85 @@ def test_a_binary_file_is_left_out_by_name(tmp_path):
     assert [document.id for document in reader] == ["a.txt"]
     assert reader.report.num_unreadable == 1
     assert reader.report.unreadable[0].startswith("b.txt: ")
+
+
+# -------------------------------------------------------------------------------------------------- what is not opened
+
+
+def read(source, **options):
+    reader = CorpusReader(source, **options)
+    return [document.id for document in reader], reader.report.unreadable
+
+
+def test_nothing_outside_the_folder_is_read(tmp_path, folder):
+    secret = tmp_path / "secret.txt"
+    secret.write_text("secret")
+    (folder / "a.txt").symlink_to(secret)
+    (folder / "b.jsonl").symlink_to("/dev/zero")
+    (folder / "coast" / "c.md").symlink_to(folder / "rivers.md")  # inside: the same document again
+    (folder / "d").symlink_to(tmp_path)
+    assert read(folder) == (
+        ["coast/c.md", "coast/lighthouse.txt", "tokyo.txt"],
+        [
+            "d: a link to a folder, which is not followed",
+            "a.txt: a link out of the folder",
+            "b.jsonl: a link out of the folder",
+        ],
+    )
+
+
+def test_a_source_that_is_itself_a_link_is_followed(tmp_path, folder):
+    (tmp_path / "docs-link").symlink_to(folder)
+    (tmp_path / "oss.md").symlink_to(folder / "rivers.md")
+    assert read(tmp_path / "docs-link") == (["coast/lighthouse.txt", "rivers.md", "tokyo.txt"], [])
+    assert read(tmp_path / "oss.md") == (["oss.md"], [])
+
+
+@pytest.mark.timeout(60)
+def test_what_is_no_regular_file_is_passed_over(folder):
+    os.mkfifo(folder / "pipe.txt")
+    os.mkfifo(folder / "pipe.jsonl")
+    (folder / "loop.md").symlink_to(folder / "loop.md")
+    assert read(folder) == (
+        ["coast/lighthouse.txt", "rivers.md", "tokyo.txt"],
+        ["loop.md: a link that leads nowhere", "pipe.jsonl: not a regular file", "pipe.txt: not a regular file"],
+    )
+    with pytest.raises(BadInput, match="not a regular file"):
+        list(CorpusReader(folder / "pipe.txt"))
+
+
+def test_what_may_not_be_read_is_passed_over(folder, monkeypatch):
+    # Permissions do not bind the superuser, so the system's word is replaced.
+    monkeypatch.setattr(os, "access", lambda path, mode: path.name != "rivers.md")
+    assert read(folder) == (["coast/lighthouse.txt", "tokyo.txt"], ["rivers.md: permission denied"])
+
+    def scandir(path):
+        if str(path).endswith("coast"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    scan = os.scandir
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert read(folder) == (["tokyo.txt"], ["coast: Permission denied", "rivers.md: permission denied"])
+
+
+def test_a_file_that_fails_while_it_is_read_is_passed_over(folder, monkeypatch):
+    def read_bytes(path):
+        if path.name == "rivers.md":
+            raise OSError(5, "Input/output error")
+        return whole(path)
+
+    whole = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    assert read(folder) == (["coast/lighthouse.txt", "tokyo.txt"], ["rivers.md: Input/output error"])
+
+
+def test_documents_have_a_largest_size_and_json_lines_have_none(tmp_path):
+    (tmp_path / "fits.txt").write_text("x" * (1 << 20))
+    (tmp_path / "large.txt").write_text("x" * ((1 << 20) + 1))
+    (tmp_path / "rows.jsonl").write_text('{"id": "1", "text": "row"}' + " " * (1 << 20))
+    assert read(tmp_path, max_file_mib=1) == (["fits.txt", "1"], ["large.txt: larger than 1 MiB"])
+    assert read(tmp_path) == (["fits.txt", "large.txt", "1"], [])
 
 
 # --------------------------------------------------------------------------------------------------------------- HTML
@@ -205,6 +286,7 @@ def test_a_folder_may_hold_json_lines_too(folder):
         (b'{"id": "9", "text": ', "not JSON"),
         (b"\xff\xfe", "not JSON"),
         (b'{"id": "9", "text": "\xff"}', "not JSON"),
+        pytest.param(b'{"id": "9", "more": ' + b"[" * 100_000, "not JSON: it is nested too deeply", id="deep"),
         (b'["9", "text"]', "not a document"),
         (b'{"text": "x"}', "`id`"),
         (b'{"id": true, "text": "x"}', "$.id"),

@@ -76,6 +76,7 @@ def test_health(shared_index, url):
         (b"", 400),
         (b"{", 400),
         (b"\xff", 400),
+        pytest.param(b'{"queries": ["x"], "more": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 400, id="deep"),
         ([], 422),
         ({}, 422),
         ({"queries": "one"}, 422),
@@ -230,6 +231,7 @@ def http_answer(body, status="200 OK"):
         (http_answer(b"{}"), "broken"),
         (http_answer(b"<html>"), "broken"),
         (http_answer(b"\xff"), "broken"),
+        pytest.param(http_answer(b'{"result": [[]], "more": ' + b"[" * 3000), "broken", id="deep"),
         (http_answer(b'{"result": []}'), "broken"),
         (http_answer(b'{"result": [[{"id": "1", "contents": "x"}]]}'), "broken"),
         (http_answer(b" " * 5000), "broken"),
@@ -278,6 +280,31 @@ async def test_a_server_that_sends_no_offsets_is_understood(odd_server):
         ((hit,),) = await client.search(["x"], 1)
     assert hit.passage == Passage(id="7", doc_id="7", title="The Oss", text="It rises.", start=0, end=9)
     assert hit.score == 2.0
+
+
+def reply_of(offsets):
+    document = {"id": "7", "contents": '"Oss"\nIt rises.', **offsets}
+    return http_answer(json.dumps({"result": [[{"document": document, "score": 2}]]}).encode())
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [{"start": -5}, {"start": 10**25}, {"end": 2**53 + 1}, {"start": 9, "end": 8}, {"end": -1}, {"start": 1.5}],
+)
+async def test_offsets_that_are_no_places_in_a_document_are_a_broken_answer(odd_server, offsets):
+    odd_server.answer = reply_of(offsets)
+    async with SearchClient(odd_server.url) as client:
+        with pytest.raises(SearchFailed) as caught:
+            await client.search(["x"], 3)
+    assert caught.value.kind == "broken"
+    assert "\n" not in str(caught.value)
+
+
+async def test_the_largest_offset_is_understood(odd_server):
+    odd_server.answer = reply_of({"start": 2**53 - 9, "end": 2**53})
+    async with SearchClient(odd_server.url) as client:
+        ((hit,),) = await client.search(["x"], 3)
+    assert (hit.passage.start, hit.passage.end) == (2**53 - 9, 2**53)
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "http://", "127.0.0.1:8000", "http://x:port"])

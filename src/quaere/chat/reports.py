@@ -22,8 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from msgspec import structs
-
 from quaere.chat.dimensions import POOL
 from quaere.chat.lastsearch import final_reply
 from quaere.chat.messages import Message, Part, Quoted
@@ -178,18 +176,47 @@ def numbered_sources(turns: Sequence[Turn]) -> dict[int, Source]:
 
         numbered_sources(episode.turns)[2].passage.title -> "The Oss"
     """
-    sources: dict[str, Source] = {}
-    for passage in _passages(result for turn in turns if turn.failure is None for result in turn.results):
-        source = sources.setdefault(passage.id, Source(len(sources) + 1, passage))
-        if len(passage.text) > len(source.passage.text):
-            sources[passage.id] = structs.replace(source, passage=passage)
-    return {source.number: source for source in sources.values()}
+    return _collect(turns).sources
 
 
 def _number(results: Sequence[SearchResult], earlier: Sequence[Turn]) -> list[int]:
     """The numbers of these passages: those they had, else the next ones."""
-    known = {source.passage.id: number for number, source in numbered_sources(earlier).items()}
-    return [known.setdefault(passage.id, len(known) + 1) for passage in _passages(results)]
+    shown = _collect(earlier)
+    return [shown.add(passage) for passage in _passages(results)]
+
+
+def _collect(turns: Sequence[Turn]) -> _Shown:
+    shown = _Shown()
+    for passage in _passages(result for turn in turns if turn.failure is None for result in turn.results):
+        shown.add(passage)
+    return shown
+
+
+class _Shown:
+    """The passages that were shown, each under its number.
+
+    A passage is known by its id, and by its text as far as it was shown: a remote retriever may give the passages of a
+    document one id, and a citation must not be tied to the wrong one of them.
+    """
+
+    def __init__(self) -> None:
+        self.sources: dict[int, Source] = {}
+        self._numbers: dict[str, list[int]] = {}
+
+    def add(self, passage: Passage) -> int:
+        """The number of a passage; the next one if it is new."""
+        numbers = self._numbers.setdefault(passage.id, [])
+        for number in numbers:
+            known = self.sources[number].passage.titled_text
+            if known.startswith(passage.titled_text):
+                return number
+            if passage.titled_text.startswith(known):
+                self.sources[number] = Source(number, passage)
+                return number
+        number = len(self.sources) + 1
+        numbers.append(number)
+        self.sources[number] = Source(number, passage)
+        return number
 
 
 def _passages(results: Iterable[SearchResult]) -> Iterable[Passage]:

@@ -9,7 +9,6 @@ characters are shown as pictures (`printable`), and all text goes into `rich.tex
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from rich.console import Group, RenderableType
@@ -20,6 +19,7 @@ from rich.text import Text
 from quaere.chat.reportpages import count_line
 from quaere.chat.reports import bind_report
 from quaere.chat.tags import find_blocks
+from quaere.cli.terminal import printable as printable  # shown with everything here, and asked for here
 from quaere.records import (
     Answer,
     Assessment,
@@ -55,18 +55,6 @@ _ENDS: dict[EndReason, str] = {
     "sequence_limit": "no answer: the token limit was reached",
     "failed": "no answer: it failed",
 }
-# Control characters except newline and tab; the marks that reverse or hide the direction of text; lone surrogates.
-_UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
-)
-
-
-def printable(text: str) -> str:
-    r"""The text with everything that could act on a terminal made visible instead.
-
-    printable("\x1b[31mred\r\n") == "␛[31mred\n"
-    """
-    return _UNPRINTABLE.sub(lambda match: _picture(match.group()), text.replace("\r\n", "\n"))
 
 
 def trim(text: str, num_chars: int = _TRIM_CHARS) -> str:
@@ -237,11 +225,3 @@ def _timings(turn: Turn) -> tuple[tuple[str, float], tuple[str, float]]:
 
 def _indent(content: RenderableType) -> Padding:
     return Padding(content, (0, 0, 0, 2), expand=False)
-
-
-def _picture(character: str) -> str:
-    """A visible stand-in: Unicode has pictures for the old control codes; the rest are written as their number."""
-    code = ord(character)
-    if code < 0x20:
-        return chr(0x2400 + code)
-    return "␡" if code == 0x7F else f"\\u{code:04x}"

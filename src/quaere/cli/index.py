@@ -28,6 +28,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("--engine", choices=("bm25", "dense", "hybrid"), default="bm25", help="default: bm25")
     parser.add_argument("--force", action="store_true", help="replace the index that is there")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.add_argument(
+        "--max-file-mib", type=int, metavar="N", help="leave out documents larger than this (default: 64 MiB)"
+    )
     passages = parser.add_argument_group("passages")
     passages.add_argument(
         "--chunk-words", type=int, dest="max_words", metavar="N", help="longest passage, in words (default: 120)"
@@ -76,12 +79,12 @@ def _settings(args: argparse.Namespace) -> IndexSettings:
 
     # The options are called like the fields they set; `convert` takes from `given` what a record has a field for.
     given = {name: value for name, value in vars(args).items() if value is not None}
-    return IndexSettings(
-        engine=args.engine,
-        chunks=convert(given, ChunkSettings),
-        bm25=convert(given, Bm25Settings),
-        dense=convert(given, DenseSettings).with_known_prefixes(),
-    )
+    parts = {
+        "chunks": convert(given, ChunkSettings),
+        "bm25": convert(given, Bm25Settings),
+        "dense": convert(given, DenseSettings).with_known_prefixes(),
+    }
+    return convert({**given, **parts}, IndexSettings)
 
 
 # ---------------------------------------------------------------------------------------------------- what is printed
@@ -113,6 +116,8 @@ def _show_progress() -> Iterator[Callable[[str, int, int | None], None] | None]:
 
 
 def _print_summary(index: Index, seconds: float) -> None:
+    from quaere.cli.terminal import printable_line
+
     manifest, corpus = index.manifest, index.manifest.corpus
     print(f"{index.path}: {manifest.num_passages} passages of {manifest.num_documents} documents, ", end="")
     print(f"engine {manifest.settings.engine}, {seconds:.1f} s")
@@ -126,7 +131,7 @@ def _print_summary(index: Index, seconds: float) -> None:
     ]
     for note, value in notes:
         if value:
-            print(f"  {note}: {value}")
+            print(printable_line(f"  {note}: {value}"))  # files may be called anything
     print(f'next: quaere search "..." --index {index.path}')
 
 

@@ -8,8 +8,10 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from typing import NoReturn
 
 from quaere import __version__
+from quaere.cli.terminal import printable_line
 from quaere.errors import BadInput, QuaereError
 
 COMMANDS = (
@@ -34,9 +36,16 @@ COMMANDS = (
 )
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors show what was typed, and do not act on the terminal."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable_line(message))
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser with every command in it."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="quaere",
         description="Ask your documents: index them, and let a language model answer by searching them.",
         epilog="Start with: quaere index FOLDER --out INDEX && quaere ask 'your question' --index INDEX",
@@ -75,9 +84,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = build_parser().parse_args(argv)
         args.run(args)
     except QuaereError as error:
-        print(f"quaere: {error}", file=sys.stderr)
+        print(printable_line(f"quaere: {error}"), file=sys.stderr)
         if error.hint:
-            print(f"  try: {error.hint}", file=sys.stderr)
+            print(printable_line(f"  try: {error.hint}"), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

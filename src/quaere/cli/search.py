@@ -52,15 +52,17 @@ def _print_hits(queries: Sequence[str], found: list[list[Hit]]) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
+    from quaere.cli.terminal import printable, printable_line
+
     console = Console(highlight=False)
     for query, hits in zip(queries, found, strict=True):
         if len(queries) > 1:
-            console.print(Text(f"\n{query}", style="bold underline"))
+            console.print(Text(f"\n{printable_line(query)}", style="bold underline"))
         if not hits:
             console.print("nothing found")
         for place, hit in enumerate(hits, start=1):
             passage = hit.passage
-            heading = Text(f"{place}. {passage.title or passage.doc_id}", style="bold")
-            heading.append(f"  {passage.id}  score {hit.score:.4g}", style="not bold dim")
+            heading = Text(printable_line(f"{place}. {passage.title or passage.doc_id}"), style="bold")
+            heading.append(printable_line(f"  {passage.id}  score {hit.score:.4g}"), style="not bold dim")
             console.print(heading)
-            console.print(Padding(Text(passage.text), (0, 0, 1, 3), expand=False))
+            console.print(Padding(Text(printable(passage.text)), (0, 0, 1, 3), expand=False))

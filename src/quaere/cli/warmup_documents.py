@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from quaere.errors import BadInput
+from quaere.records.foreign_json import decode_json
 
 if TYPE_CHECKING:
     from quaere.chat.rendering import Renderer
@@ -37,7 +38,7 @@ def read_checked(path: Path) -> list[CheckedQuestion]:
     found = []
     for number, line in read_lines(path):
         try:
-            found.append(msgspec.json.decode(line, type=CheckedQuestion))
+            found.append(decode_json(line, CheckedQuestion))
         except msgspec.DecodeError as error:
             raise BadInput(
                 f"{path}, line {number}: {error}",

@@ -31,6 +31,7 @@ from quaere.evaluation.judging import Citation, Judge
 from quaere.evaluation.validating import Validation
 from quaere.policies.sampler import SamplingParams
 from quaere.records import LIMIT_ENDS, Answer, EndReason, Episode, Evidence, Malformed, Question, SolveTask
+from quaere.records.foreign_json import decode_json
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
@@ -376,10 +377,10 @@ def write_evaluation(evaluation: Evaluation, path: Path) -> None:
 def read_evaluation(path: Path) -> Evaluation:
     """Read what `write_evaluation` wrote."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Evaluation)
+        return decode_json(path.read_bytes(), Evaluation)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except msgspec.DecodeError as error:
         raise BadInput(f"{path} is no evaluation: {error}", hint="quaere eval ... --out FILE.json") from error
 
 

@@ -17,6 +17,7 @@ from quaere.chat.tools import ToolSchema
 from quaere.errors import SamplingFailed
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Action, Answer, Failure, Malformed, Question, SearchResult, SolveTask, Task, Turn
+from quaere.records.foreign_json import decode_json
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import Policy
@@ -127,6 +128,6 @@ def read_list(text: str, item: type[T]) -> list[T] | None:
     if start < 0 or end < start or end - start > _MAX_JSON_CHARS:
         return None
     try:
-        return msgspec.json.decode(reply[start : end + 1], type=list[item])  # type: ignore[valid-type]
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return decode_json(reply[start : end + 1], list[item])  # type: ignore[valid-type]
+    except msgspec.DecodeError:
         return None

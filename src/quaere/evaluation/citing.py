@@ -114,30 +114,45 @@ def find_cited(report: Report) -> list[tuple[CitationCheck, Cited | None]]:
     A line that gives a number and the title or name of its document is an entry of a list of sources: it states
     nothing, and is left out.
     """
-    passages = {source.number: source.passage.titled_text for source in report.sources}
-    titles = {one.number: {*terms(one.passage.title), *terms(one.passage.doc_id)} for one in report.sources}
+    sources = _Sources(report)
     found: list[tuple[CitationCheck, Cited | None]] = []
     for place, statement in enumerate(report.statements):
-        words = strip_marks(statement.text)
-        said = set(terms(words))
+        # A number that is repeated is looked up once: there may be as many of them as there are words.
+        cited = sources.look_up(strip_marks(statement.text), dict.fromkeys(statement.citations))
         for number in statement.citations:
-            if said and said <= titles.get(number, set()):
-                continue
-            reference = passages.get(number)
-            why = ""
-            if reference is None:
-                why = "no passage has this number"
-            elif count_words(reference) < MIN_REFERENCE_WORDS:
-                why = "the passage is empty"
-            elif not said:
-                why = "nothing is stated"
-            check = CitationCheck(place, number, "unknown", why)
-            if why or reference is None:
-                found.append((check, None))
-                continue
-            beside = tuple(passages[other] for other in statement.citations if other != number and other in passages)
-            found.append((check, Cited(words, reference, beside, report.text)))
+            if number in cited:
+                why, item = cited[number]
+                found.append((CitationCheck(place, number, "unknown", why), item))
     return found
+
+
+class _Sources:
+    """What the numbers of a report stand for."""
+
+    def __init__(self, report: Report) -> None:
+        self._context = report.text
+        self._passages = {source.number: source.passage.titled_text for source in report.sources}
+        self._titles = {one.number: {*terms(one.passage.title), *terms(one.passage.doc_id)} for one in report.sources}
+        self._empty = {number for number, text in self._passages.items() if count_words(text) < MIN_REFERENCE_WORDS}
+
+    def look_up(self, words: str, numbers: Collection[int]) -> dict[int, tuple[str, Cited | None]]:
+        """For each number of a statement why nobody need be asked, or what to ask; without entries of a list."""
+        said = set(terms(words))
+        known = [number for number in numbers if number in self._passages]
+        found: dict[int, tuple[str, Cited | None]] = {}
+        for number in numbers:
+            if said and said <= self._titles.get(number, set()):
+                continue
+            if number not in self._passages:
+                found[number] = "no passage has this number", None
+            elif number in self._empty:
+                found[number] = "the passage is empty", None
+            elif not said:
+                found[number] = "nothing is stated", None
+            else:
+                beside = tuple(self._passages[other] for other in known if other != number)
+                found[number] = "", Cited(words, self._passages[number], beside, self._context)
+        return found
 
 
 def valid_share(checks: Sequence[CitationCheck]) -> float:
@@ -167,11 +182,12 @@ class CitationChecks:
         self, items: Sequence[Cited], *, seed: int = 0, advance: Callable[[], None] = lambda: None
     ) -> list[Checked]:
         """Look for numbers, names and words."""
-        found = []
+        found: dict[Cited, Checked] = {}
         for item in items:
-            found.append(check_support(item))
+            if item not in found:  # a statement may cite a passage many times
+                found[item] = check_support(item)
             advance()
-        return found
+        return [found[item] for item in items]
 
 
 class _Read(Struct, frozen=True):

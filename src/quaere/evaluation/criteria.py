@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from quaere.errors import BadInput
+from quaere.records.foreign_json import decode_json
 from quaere.search.rows import read_lines
 
 SCALE = 10.0
@@ -146,8 +147,8 @@ def read_criteria(path: Path) -> CriteriaBook:
     for number, line in read_lines(path):
         where = f"{path}, line {number}"
         try:
-            row = msgspec.json.decode(line, type=_Row)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            row = decode_json(line, _Row)
+        except msgspec.DecodeError as error:
             raise BadInput(f"{where}: {error}", hint=_HINT) from error
         if not row.question.strip() and row.id == "":
             raise BadInput(f"{where}: it names no question", hint=_HINT)

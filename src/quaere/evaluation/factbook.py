@@ -12,6 +12,7 @@ import msgspec
 
 from quaere.errors import BadInput
 from quaere.evaluation.naming import split_words
+from quaere.records.foreign_json import decode_json
 from quaere.search.rows import read_lines
 from quaere.worlds.writing import ReportLine
 
@@ -42,8 +43,8 @@ def read_facts(path: Path) -> FactBook:
     for number, text in read_lines(path):
         where = f"{path}, line {number}"
         try:
-            line = msgspec.json.decode(text, type=ReportLine)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            line = decode_json(text, ReportLine)
+        except msgspec.DecodeError as error:
             raise BadInput(f"{where}: no question with known facts: {error}", hint=_HINT) from error
         if wrong := _fault(line):
             raise BadInput(f"{where}: {wrong}", hint=_HINT)

@@ -22,6 +22,7 @@ from msgspec import Struct, field
 
 from quaere.errors import BadInput
 from quaere.records import EndReason
+from quaere.records.foreign_json import decode_json
 from quaere.search.rows import read_lines
 
 SUFFIX = ".items.jsonl.gz"
@@ -101,12 +102,11 @@ def _compress(data: bytes) -> bytes:
 
 def read_items(path: Path) -> list[Item]:
     """Read what `write_items` wrote; a broken line is named by its number."""
-    decoder = msgspec.json.Decoder(Item)
     items: list[Item] = []
     for number, line in read_lines(path):
         try:
-            items.append(decoder.decode(line))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            items.append(decode_json(line, Item))
+        except msgspec.DecodeError as error:
             hint = "quaere eval ... --items FILE.jsonl.gz"
             raise BadInput(f"{path}, line {number}: no result of a question: {error}", hint=hint) from error
     if not items:

@@ -16,7 +16,6 @@ from quaere.search.words import fold
 from quaere.worlds.openquestions import KnownFact
 
 _CHUNK = re.compile(r"[^\s—–/“”„«»…()\[\]{}]+")
-_POSSESSIVE = re.compile(r"['’]s?(?=\W*$)")
 _DECIMAL = re.compile(r"(?<=\d)\.(?=\d)")  # 1.6 is not 16, whatever the normaliser does with full stops
 _ORDINAL = re.compile(r"\b(?:First|Second|Third|Last)\s+$")  # capitalised, yet nothing name_runs takes for a name
 _EPITHET = re.compile(r"\s+the\s+(?=[A-Z])")  # Venn the Tall is not Venn
@@ -37,10 +36,22 @@ def _tokens(text: str) -> list[_Token]:
     """The words of a text as answers are compared: without case, accents, punctuation, articles, possessive endings."""
     found = []
     for match in _CHUNK.finditer(text):
-        word = normalise_answer(fold(_DECIMAL.sub("point", _POSSESSIVE.sub("", match.group()))))
+        word = normalise_answer(fold(_DECIMAL.sub("point", _strip_possessive(match.group()))))
         if word := "".join(character for character in word if character.isalnum()):
             found.append(_Token(word, match.start(), match.start() + len(match.group().rstrip(_PUNCTUATION))))
     return found
+
+
+def _strip_possessive(chunk: str) -> str:
+    """A chunk without a possessive ending and without apostrophes behind its last letter.
+
+    _strip_possessive("Oss's,") == "Oss,"; looked at from its end, so that a run of apostrophes is read once.
+    """
+    end = len(chunk)
+    while end and not (chunk[end - 1].isalnum() or chunk[end - 1] == "_"):
+        end -= 1
+    word = chunk[:end]
+    return (word[:-2] if word.endswith(("'s", "’s")) else word) + chunk[end:].replace("'", "").replace("’", "")
 
 
 def split_words(text: str) -> Words:

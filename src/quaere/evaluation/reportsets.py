@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from quaere.errors import BadInput
 from quaere.records import Report, ReportTask
+from quaere.records.foreign_json import decode_json
 from quaere.search.rows import read_lines
 
 
@@ -34,8 +35,8 @@ def read_report_file(path: Path, limit: int | None = None) -> ReportSet:
             break
         where = f"{path}, line {number}"
         try:
-            report = msgspec.json.decode(line, type=Report)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            report = decode_json(line, Report)
+        except msgspec.DecodeError as error:
             raise BadInput(f"{where}: not a report: {error}", hint="quaere report ... makes them") from error
         if any(report.text[one.start : one.end] != one.text for one in report.statements):
             raise BadInput(f"{where}: a statement does not stand where it says in the text")

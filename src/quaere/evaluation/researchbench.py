@@ -17,6 +17,7 @@ from msgspec import Struct
 from quaere.errors import BadInput
 from quaere.evaluation.criteria import Criteria, CriteriaBook, Criterion, GradedDimension, check_dimensions
 from quaere.records import Question
+from quaere.records.foreign_json import decode_json
 from quaere.search.rows import read_lines
 
 DIMENSIONS = {
@@ -144,6 +145,6 @@ def _order(name: str) -> tuple[int, str]:
 
 def _decode(path: Path, number: int, line: bytes, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(line, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return decode_json(line, kind)
+    except msgspec.DecodeError as error:
         raise BadInput(f"{path}, line {number}: {error}") from error

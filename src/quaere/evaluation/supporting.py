@@ -25,6 +25,7 @@ from quaere.chat.spans import check_evidence, locate_span
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, bootstrap_interval
 from quaere.records import Evidence, Support
+from quaere.records.foreign_json import decode_json
 from quaere.search.index import Index
 from quaere.search.rows import read_lines
 from quaere.training.phases.verifying import Claim
@@ -101,8 +102,8 @@ def read_claims(path: Path, limit: int | None = None) -> ClaimFile:
             break
         where = f"{path}, line {number}"
         try:
-            row = msgspec.json.decode(line, type=_Row)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            row = decode_json(line, _Row)
+        except msgspec.DecodeError as error:
             raise BadInput(f"{where}: {error}", hint=_HINT) from error
         answers = row.answers if row.answers is not None else (row.answer or "",)
         name = str(row.id) or f"q{number}"

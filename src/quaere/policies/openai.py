@@ -27,6 +27,7 @@ from msgspec import UNSET, Struct, UnsetType
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.sampler import ChatReply, SamplingParams
 from quaere.records import StopReason
+from quaere.records.foreign_json import decode_json
 
 _SYNTAX = "openai:MODEL@BASE_URL, such as openai:qwen3-4b@http://localhost:8000/v1"
 _MAX_BYTES = 8 << 20
@@ -216,9 +217,9 @@ def _request_body(model: str, messages: Sequence[Mapping[str, str]], params: Sam
 
 def _read_reply(content: bytes, stop: Sequence[str], base_url: str) -> ChatReply:
     try:
-        completion = msgspec.json.decode(content, type=_Completion)
+        completion = decode_json(content, _Completion)
         choice = completion.choices[0]
-    except (msgspec.DecodeError, UnicodeDecodeError, IndexError) as error:
+    except (msgspec.DecodeError, IndexError) as error:
         reason = "it has no choices" if isinstance(error, IndexError) else _one_line(str(error))
         raise SamplingFailed(f"the endpoint {base_url} sent no readable completion: {reason}") from error
     text = choice.message.content or ""
@@ -288,8 +289,8 @@ def _retry_after(headers: httpx.Headers) -> float | None:
 def _error_message(content: bytes) -> str:
     """The server's own words: `{"error": {"message": ...}}`, `{"message": ...}`, or the body as it is."""
     try:
-        value = msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        value = decode_json(content, Any)
+    except msgspec.DecodeError:
         return _one_line(content[:2000].decode(errors="replace"))
     for key in ("error", "message", "detail"):
         if isinstance(value, dict) and key in value:

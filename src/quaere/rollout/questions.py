@@ -16,6 +16,7 @@ import msgspec
 
 from quaere.errors import BadInput
 from quaere.records import Evidence, Question
+from quaere.records.foreign_json import decode_json
 from quaere.search.rows import read_lines
 
 
@@ -69,8 +70,8 @@ def read_questions(path: Path, limit: int | None = None, facts: Collection[int] 
         if limit is not None and len(questions) >= limit:
             break
         try:
-            row = msgspec.json.decode(line, type=_Row)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            row = decode_json(line, _Row)
+        except msgspec.DecodeError as error:
             raise BadInput(
                 f"{path}, line {number}: {error}", hint='each line needs {"question": "...", "answers": ["..."]}'
             ) from error

@@ -23,6 +23,7 @@ from quaere.chat.messages import as_chat
 from quaere.chat.protocol import Protocol
 from quaere.errors import BadInput, ExtraMissing
 from quaere.records import Candidate, Evidence, SolveTask, searches_needed
+from quaere.records.foreign_json import decode_json
 from quaere.runs.curriculum import Item
 
 SCORE = "score/"  # before the name of every score a recipe gave
@@ -282,8 +283,8 @@ def _read_jsonl(path: Path, kind: type[_Row], shape: str) -> list[_Row]:
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         if line.strip():
             try:
-                rows.append(msgspec.json.decode(line, type=kind))
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                rows.append(decode_json(line, kind))
+            except msgspec.DecodeError as error:
                 raise BadInput(f"{path}, line {number}: {error}", hint=shape) from error
     return rows
 

@@ -16,6 +16,7 @@ import msgspec
 
 from quaere.errors import BadInput, SearchFailed
 from quaere.records import Hit, Passage
+from quaere.records.foreign_json import decode_json
 from quaere.search.rows import split_contents
 from quaere.search.wire import Health, Reply, Request, WireDocument
 
@@ -57,19 +58,23 @@ class SearchClient:
         request = Request(queries=list(queries), topk=topk, return_scores=True)
         answer = await self._ask("POST", "/retrieve", msgspec.json.encode(request))
         try:
-            reply = msgspec.json.decode(answer, type=Reply)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            reply = decode_json(answer, Reply)
+        except msgspec.DecodeError as error:
             raise self._failure("broken", f"answered something else than search results ({error})") from error
         if len(reply.result) != len(request.queries):
             raise self._failure("broken", f"answered {len(reply.result)} of {len(request.queries)} queries")
-        return [[Hit(_passage(item.document), item.score) for item in items[:topk]] for items in reply.result]
+        found = [[Hit(_passage(item.document), item.score) for item in items[:topk]] for items in reply.result]
+        for passage in (hit.passage for hits in found for hit in hits):
+            if passage.end < passage.start:
+                raise self._failure("broken", f"sent a passage that goes from {passage.start} to {passage.end}")
+        return found
 
     async def health(self) -> Health:
         """What the server says about itself and its index."""
         answer = await self._ask("GET", "/health", b"")
         try:
-            return msgspec.json.decode(answer, type=Health)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return decode_json(answer, Health)
+        except msgspec.DecodeError as error:
             raise self._failure("broken", f"answered something else than its health ({error})") from error
 
     async def close(self) -> None:

@@ -9,6 +9,7 @@ reader.report.num_duplicates
 from __future__ import annotations
 
 import os
+import stat
 from collections import Counter
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -21,6 +22,7 @@ from quaere.errors import BadInput
 from quaere.search.files import FILE_SUFFIXES, Unreadable, read_file
 from quaere.search.rows import ROW_SUFFIXES, is_rows_file, read_rows
 
+MAX_FILE_MIB = 64
 _MAX_NAMED = 20  # how many left-out files a report names; the others are counted
 
 
@@ -55,12 +57,15 @@ class CorpusReader:
     """Iterate it once for the documents; `report` then says what was left out and why.
 
     Left out are exact duplicates (same title and text), empty documents, hidden files, files of other kinds, files
-    that hold no text, and the folder `leave_out`. Two documents with one id are refused.
+    that hold no text or cannot be read, links out of the folder, documents larger than `max_file_mib`, and the folder
+    `leave_out`. Two documents with one id are refused.
     """
 
-    def __init__(self, source: Path, leave_out: Path | None = None) -> None:
+    def __init__(self, source: Path, leave_out: Path | None = None, max_file_mib: int = MAX_FILE_MIB) -> None:
         self.source = source
         self.report = CorpusReport()
+        self._root = source.resolve()
+        self._max_file_mib = max_file_mib
         self._leave_out = leave_out.resolve() if leave_out else None
 
     def __iter__(self) -> Iterator[Document]:
@@ -83,11 +88,14 @@ class CorpusReader:
             self.report.num_documents += 1
             yield document
         if not self.report.num_documents:
-            raise BadInput(f"no document with text in {self.source}", hint=_SUPPORTED)
+            reasons = "".join(f" ({reason})" for reason in self.report.unreadable[:1])
+            raise BadInput(f"no document with text in {self.source}{reasons}", hint=_SUPPORTED)
 
     def _documents(self) -> Iterator[tuple[Document, str]]:
         for path in self._files():
-            if is_rows_file(path):
+            if why := self._why_left_out(path):
+                self._leave_out_file(path, why)
+            elif is_rows_file(path):
                 for row in read_rows(path):
                     yield Document(id=row.id, title=row.title, text=row.text, kind="row"), f"{path}, line {row.line}"
             else:
@@ -95,41 +103,68 @@ class CorpusReader:
                 if document:
                     yield document, str(path)
 
+    def _why_left_out(self, path: Path) -> str:
+        """Why a file is not opened at all; "" if it is. A pipe would never end, and a link may lead anywhere."""
+        try:
+            file = path.resolve(strict=True)
+            status = file.stat()
+        except (OSError, RuntimeError):  # RuntimeError: links that lead to one another, before Python 3.13
+            return "a link that leads nowhere" if path.is_symlink() else "it is gone"
+        if not file.is_relative_to(self._root):
+            return "a link out of the folder"
+        if not stat.S_ISREG(status.st_mode):
+            return "not a regular file"
+        # JSON Lines are streamed, and a file of them is many documents.
+        if status.st_size > self._max_file_mib << 20 and not is_rows_file(path):
+            return f"larger than {self._max_file_mib} MiB"
+        return "" if os.access(file, os.R_OK) else "permission denied"
+
     def _read_document(self, path: Path) -> Document | None:
-        name = path.relative_to(self.source).as_posix() if path != self.source else path.name
+        name = self._name(path)
         try:
             name.encode()  # a file name that is not text could not be stored as an id
             content = read_file(path)
         except UnicodeEncodeError:
-            self._leave_out_file(name.encode(errors="replace").decode(), "its name is not valid Unicode")
+            self._leave_out_file(path, "its name is not valid Unicode")
             return None
         except Unreadable as reason:
-            self._leave_out_file(name, str(reason))
+            self._leave_out_file(path, str(reason))
             return None
         except OSError as error:
-            raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
+            self._leave_out_file(path, error.strerror or str(error))
+            return None
         if content.encoding not in ("utf-8", "pdf"):
             counts = self.report.other_encodings
             counts[content.encoding] = counts.get(content.encoding, 0) + 1
         return Document(id=name, title=content.title, text=content.text, kind="file")
 
-    def _leave_out_file(self, name: str, reason: str) -> None:
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.source).as_posix() if path != self.source else path.name
+
+    def _leave_out_file(self, path: Path, reason: str) -> None:
         self.report.num_unreadable += 1
         if len(self.report.unreadable) < _MAX_NAMED:
+            name = self._name(path).encode(errors="replace").decode()
             self.report.unreadable.append(f"{name}: {reason}")
+
+    def _leave_out_folder(self, error: OSError) -> None:
+        self._leave_out_file(Path(error.filename), error.strerror or str(error))
 
     def _files(self) -> Iterator[Path]:
         """The files to read, sorted by path."""
         if not self.source.exists():
             raise BadInput(f"there is no {self.source}", hint="name a folder of documents or a JSON Lines file")
-        if self.source.is_file():
+        if not self.source.is_dir():
             if not _is_supported(self.source):
                 raise BadInput(f"{self.source} is not a kind of file that can be read", hint=_SUPPORTED)
             return iter([self.source])
         ignored: Counter[str] = Counter()
         files: list[Path] = []
-        for folder, folders, names in os.walk(self.source):
+        for folder, folders, names in os.walk(self.source, onerror=self._leave_out_folder):
             folders[:] = [name for name in folders if self._is_wanted(Path(folder, name))]
+            for path in (Path(folder, name) for name in folders):
+                if path.is_symlink():
+                    self._leave_out_file(path, "a link to a folder, which is not followed")
             for path in (Path(folder, name) for name in names if not name.startswith(".")):
                 if _is_supported(path):
                     files.append(path)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Callable
-from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
 
 from msgspec import Struct
 
 from quaere.errors import ExtraMissing
+from quaere.search.pages import read_page
 
 
 class FileText(Struct, frozen=True):
@@ -72,13 +72,13 @@ def decode(data: bytes, declared: str | None = None) -> tuple[str, str]:
     raise Unreadable(f"opens with the mark of {marked} but is not {marked}")
 
 
-_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*?)[ \t#]*$", re.MULTILINE)
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]++(.*+)", re.MULTILINE)
 
 
 def _read_markdown(data: bytes) -> tuple[str, str, str]:
     text, encoding = decode(data)
     heading = _HEADING.search(text)
-    return _one_line(heading.group(1)) if heading else "", text, encoding
+    return _one_line(heading.group(1).rstrip(" \t#")) if heading else "", text, encoding
 
 
 def _read_text(data: bytes) -> tuple[str, str, str]:
@@ -88,59 +88,13 @@ def _read_text(data: bytes) -> tuple[str, str, str]:
 
 # -------------------------------------------------------------------------------------------------------------- HTML
 
-_SILENT = frozenset({"script", "style", "noscript", "template", "svg"})
-_BLOCKS = re.compile(
-    "address|article|aside|blockquote|br|caption|d[dlt]|details|div|figcaption|figure|footer|form|h[1-6r]|header|li|main|"
-    "nav|[ou]l|p|pre|section|summary|table|t[dhr]"
-)
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
-
-
-class _PageText(HTMLParser):
-    """Collects what a reader of the page sees: a block becomes a paragraph, runs of spaces become one."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.paragraphs: list[str] = []
-        self.title = ""
-        self._words: list[str] = []
-        self._silent_depth = 0
-        self._in_title = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._silent_depth += tag in _SILENT
-        self._in_title = tag == "title" and not self._silent_depth
-        if _BLOCKS.fullmatch(tag):
-            self.end_paragraph()
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in _SILENT and self._silent_depth:
-            self._silent_depth -= 1
-        self._in_title = self._in_title and tag != "title"
-        if _BLOCKS.fullmatch(tag):
-            self.end_paragraph()
-
-    def handle_data(self, data: str) -> None:
-        if self._in_title:
-            self.title += data
-        elif not self._silent_depth:
-            self._words.append(data)
-
-    def end_paragraph(self) -> None:
-        paragraph = _one_line("".join(self._words))
-        self._words = []
-        if paragraph:
-            self.paragraphs.append(paragraph)
 
 
 def _read_html(data: bytes) -> tuple[str, str, str]:
     declared = _CHARSET.search(data[:4096])
     markup, encoding = decode(data, declared.group(1).decode("ascii", "ignore") if declared else None)
-    page = _PageText()
-    page.feed(markup)
-    page.close()
-    page.end_paragraph()
-    return _one_line(page.title), "\n\n".join(page.paragraphs), encoding
+    return *read_page(markup), encoding
 
 
 # --------------------------------------------------------------------------------------------------------------- PDF

@@ -23,9 +23,10 @@ import msgspec
 from quaere import __version__
 from quaere.errors import UPDATE_HINT, BadInput, IndexMissing
 from quaere.records import Hit, Passage
+from quaere.records.foreign_json import decode_json
 from quaere.search.bm25 import Bm25Engine, Bm25Settings
 from quaere.search.chunking import ChunkSettings, cut
-from quaere.search.corpus import CorpusReader, CorpusReport
+from quaere.search.corpus import MAX_FILE_MIB, CorpusReader, CorpusReport
 from quaere.search.dense import DenseEngine, DenseSettings
 from quaere.search.engine import Engine, Progress
 from quaere.search.hybrid import HybridEngine
@@ -50,6 +51,7 @@ class IndexSettings(msgspec.Struct, frozen=True):
     chunks: ChunkSettings = ChunkSettings()
     bm25: Bm25Settings = Bm25Settings()
     dense: DenseSettings = DenseSettings()
+    max_file_mib: int = MAX_FILE_MIB
 
     @property
     def engine_names(self) -> tuple[str, ...]:
@@ -61,6 +63,8 @@ class IndexSettings(msgspec.Struct, frozen=True):
         self.chunks.check()
         self.bm25.check()
         self.dense.check()
+        if self.max_file_mib < 1:
+            raise BadInput(f"files must be allowed at least 1 MiB, not {self.max_file_mib}")
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -179,7 +183,7 @@ def build_index(
 
 
 def _write_index(source: Path, out: Path, folder: Path, settings: IndexSettings, progress: Progress) -> None:
-    reader = CorpusReader(source, leave_out=out)
+    reader = CorpusReader(source, leave_out=out, max_file_mib=settings.max_file_mib)
     with StoreWriter(folder) as writer:
         for document in reader:
             writer.add(document, cut(document, settings.chunks))
@@ -239,8 +243,8 @@ def _check_target(source: Path, out: Path, force: bool) -> None:
 
 def _is_index(path: Path) -> bool:
     try:
-        return msgspec.json.decode((path / _MANIFEST).read_bytes(), type=_Label).kind == _KIND
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return decode_json((path / _MANIFEST).read_bytes(), _Label).kind == _KIND
+    except (OSError, msgspec.DecodeError):
         return False
 
 
@@ -296,12 +300,12 @@ def open_index(path: Path) -> Index:
         state = "is not an index (it has no manifest.json)" if path.exists() else "does not exist"
         raise IndexMissing(f"{path} {state}", hint=rebuild) from None
     try:
-        label = msgspec.json.decode(written, type=_Label)
+        label = decode_json(written, _Label)
         if label.kind == _KIND and label.format > FORMAT:
             message = f"{path} has format {label.format}, this Quaere ({__version__}) reads up to {FORMAT}"
             raise BadInput(message, hint=UPDATE_HINT)
-        manifest = msgspec.json.decode(written, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        manifest = decode_json(written, Manifest)
+    except msgspec.DecodeError as error:
         raise BadInput(f"{path}/{_MANIFEST} is damaged: {error}", hint=f"delete {path}, then {rebuild}") from error
     if manifest.kind != _KIND:
         raise IndexMissing(f"{path} is not an index (its manifest is of another program)", hint=rebuild)

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from quaere.errors import BadInput
+from quaere.records.foreign_json import decode_json
 
 _COMPRESSIONS = ("", ".gz", ".zst", ".bz2", ".xz")
 ROW_SUFFIXES = tuple(kind + packed for kind in (".jsonl", ".ndjson") for packed in _COMPRESSIONS)
@@ -51,9 +52,8 @@ def is_rows_file(path: Path) -> bool:
 
 def read_rows(path: Path) -> Iterator[Row]:
     """Stream the rows of a file; a line that is not a row is refused by its number."""
-    decoder = msgspec.json.Decoder(_Line)
     for number, line in read_lines(path):
-        yield _read_row(decoder, line, path, number)
+        yield _read_row(line, path, number)
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -93,13 +93,13 @@ def join_contents(title: str, text: str) -> str:
     return f'"{title}"\n{text}'
 
 
-def _read_row(decoder: msgspec.json.Decoder[_Line], line: bytes, path: Path, number: int) -> Row:
+def _read_row(line: bytes, path: Path, number: int) -> Row:
     where = f"{path}, line {number}"
     try:
-        fields = decoder.decode(line)
+        fields = decode_json(line, _Line)
     except msgspec.ValidationError as error:
         raise BadInput(f"{where}: not a document: {error}", hint=_SHAPES) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except msgspec.DecodeError as error:
         raise BadInput(f"{where}: not JSON: {error}", hint=_SHAPES) from error
     if fields.text is not None:
         title, text = fields.title or "", fields.text

@@ -15,6 +15,7 @@ import msgspec
 from quaere import __version__
 from quaere.errors import BadInput, QuaereError, SearchFailed
 from quaere.records import Hit
+from quaere.records.foreign_json import decode_json
 from quaere.search.index import Index
 from quaere.search.rows import join_contents
 from quaere.search.searcher import LocalSearcher
@@ -110,10 +111,10 @@ async def _read_body(http_request: HttpRequest, max_bytes: int) -> bytes:
 
 def _read_request(body: bytes, limits: ServerLimits) -> Request:
     try:
-        request = msgspec.json.decode(body, type=Request)
+        request = decode_json(body, Request)
     except msgspec.ValidationError as error:
         raise _Refused(422, f"{error}; it should look like {_EXAMPLE}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except msgspec.DecodeError as error:
         raise _Refused(400, f"not JSON ({error}); it should look like {_EXAMPLE}") from error
     if len(request.queries) > limits.max_queries:
         raise _Refused(422, f"{len(request.queries)} queries; at most {limits.max_queries} are taken at once")

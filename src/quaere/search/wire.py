@@ -9,9 +9,12 @@ where the passage lies, and others ignore them.
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 DEFAULT_TOPK = 3
+Offset = Annotated[int, Meta(ge=0, le=2**53)]  # a place in a document; every JSON reader has integers up to here
 
 
 class Request(Struct):
@@ -34,8 +37,8 @@ class WireDocument(Struct):
     id: str | int
     contents: str
     doc_id: str | None = None
-    start: int = 0
-    end: int | None = None
+    start: Offset = 0
+    end: Offset | None = None
 
 
 class ScoredDocument(Struct):

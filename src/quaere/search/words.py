@@ -67,6 +67,10 @@ _ACCENTS = re.compile(
     "[\ufe00-\ufe0f\U000e0100-\U000e01ef\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u065f\u0670]+"
 )
 
+# Nobody writes more than 30 marks on a letter (the bound of Unicode's Stream-Safe Text Format), and normalisation sorts
+# the marks of a letter by comparing all of them with one another.
+_MANY_MARKS = re.compile(rf"([{_MARKS}]{{30}})[{_MARKS}]++")
+
 
 def count_words(text: str) -> int:
     """How many words a budget sees: `count_words("two words") == 2`, `count_words("東京都庁") == 2`."""
@@ -85,7 +89,7 @@ def fold(text: str) -> str:
     """
     if text.isascii():
         return text.lower()
-    bare = _ACCENTS.sub("", unicodedata.normalize("NFKD", text))
+    bare = _ACCENTS.sub("", unicodedata.normalize("NFKD", _MANY_MARKS.sub(r"\1", text)))
     return unicodedata.normalize("NFKC", bare.casefold())
 
 

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from quaere.policies.sampler import SamplingParams
+from quaere.records.foreign_json import decode_json
 
 MAX_CHOICES = 16
 MAX_STOPS = 16
@@ -274,11 +275,11 @@ class EmbeddingRequest(Struct, kw_only=True):
 def read_body(content: bytes, kind: type[_Body]) -> _Body:
     """A request of this kind, or `Refused` with the place of what is wrong."""
     try:
-        return msgspec.json.decode(content, type=kind)
+        return decode_json(content, kind)
     except msgspec.ValidationError as error:
         place = _PLACE.search(str(error))
         raise Refused(str(error), param=place.group(2) or None if place else None) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         raise Refused(f"the body is not JSON: {error}") from error
 
 
