@@ -133,7 +133,8 @@ def test_a_score_must_be_there():
         assert read == Malformed(BAD_SCORE)
 
 
-@given(st.floats() | st.integers() | st.text(max_size=12))
+# Without "<", for a score that closes the call's own tag leaves no call to read.
+@given(st.floats() | st.integers() | st.text(st.characters(exclude_characters="<"), max_size=12))
 def test_whatever_the_score_it_is_refused_or_gets_a_cue(score):
     for bad_score in ("format_fail", "clamp"):
         action = EvaluateSolver(bad_score=bad_score).read(evaluate(score=score), [SEARCHED])

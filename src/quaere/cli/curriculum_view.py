@@ -23,6 +23,7 @@ from quaere.runs.curriculum import Item, measures
 from quaere.runs.verdicts import Verdict
 
 _CONTEXT_CHARS = 240
+_ID_WIDTH = 24  # longer ones go on in the next line
 _STATE_STYLES = {"verbatim": "green", "mismatch": "bold red", "unchecked": "yellow"}
 _VERDICT_STYLES = {"accepted": "green", "rejected": "red", "flagged": "yellow"}
 
@@ -45,11 +46,13 @@ def render_items(
     extra = ("V",) * with_value + ("evidence",) * with_evidence
     heads = ("id", "it", "hops", "searches", "state", "verdict", "votes", *extra, "question")
     table = plain_table(*heads, right=("it", "hops", "searches", "V"))
+    # An id is what is typed next, so it is not cut to make room for others.
+    table.columns[0].min_width = min(_ID_WIDTH, max((len(item.candidate.id) for item in page), default=0))
     for item in page:
         candidate, support = item.candidate, item.candidate.support
         value = (f"{support.value:+.2f}" if support else "",) * with_value
         evidence = (item.evidence_state,) * with_evidence
-        hops = "" if candidate.added else str(candidate.hops)
+        hops = str(candidate.hops) if candidate.episode_id else ""
         words = (candidate.id, _iteration(candidate), hops, str(candidate.facts or ""), item.state)
         table.add_row(
             *cells(*words, _verdict_word(item), _votes(candidate), *value, *evidence, trim(candidate.question, 100))

@@ -192,7 +192,7 @@ async def _play_proposer(
     pages, searcher = Pages(index), LocalSearcher(index)
     try:
         for dialect, (questions, num) in shares.items():
-            planned = plan_proposals(pages, questions, args.hops, args.seed)
+            planned = plan_proposals(pages, questions, args.proposer_hops, args.seed)
             played[dialect] = await play_proposals(
                 planned, searcher, renderer, dialect, limits(dialect), style=args.style, num=num, seed=args.seed
             )
