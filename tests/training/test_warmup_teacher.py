@@ -153,14 +153,14 @@ def test_chatter_after_the_answer_is_cut(place):
 
 
 def test_a_turn_a_policy_could_not_have_finished_is_dropped(place):
-    """The first stop string stands in the thought: a policy would have been stopped there."""
+    """The first stop string stands in the thought: a policy would have been stopped there, and have said nothing."""
 
     def quotes(text, number):
         return text.replace("It is there.", "I write <answer>this</answer> soon.")
 
     _, played = play(place, quotes, roles=("solver",), num_episodes=4)
     assert played.episodes == []
-    assert played.dropped == {"wrong answer": 4}
+    assert played.dropped == {"protocol: malformed": 4}
 
 
 def test_what_the_pupil_has_no_room_for_is_dropped(place):

@@ -97,9 +97,15 @@ async def replay(
     """The episode as tokens, and what speaks against learning from it ("" if nothing does)."""
     protocol = open_protocol(lesson.role, style, lesson.dialect)
     texts = [cut_turn(turn.text, protocol.stop) for turn in episode.turns]
+
+    def write(turns: Sequence[Turn], news: str) -> str:
+        if len(turns) == len(texts):  # a turn that was cut is no answer any more
+            raise SamplingFailed("the episode goes on where the teacher's had ended")
+        return texts[len(turns)]
+
     played = await demonstrate(
         episode.task,
-        lambda turns, news: texts[len(turns)],
+        write,
         _Recorded(episode.turns),
         renderer,
         protocol,
