@@ -26,10 +26,8 @@ from quaere.worlds.dice import Dice
 _MAX_PAIRS = 2  # chains through one fact
 _NEIGHBOURS = 2  # comparisons of one page with those after it
 _EARLIER_PERCENT = 70  # of comparisons of dates: people ask for the earlier more often
-_BEGINS: dict[bool, re.Pattern[str]] = {
-    True: re.compile(r"(?:Do|Does|Did|Are|Is|Was|Were|Have|Has)\b"),
-    False: re.compile(r"(?:Who|Which|What|Whose)\b"),
-}
+_YES_NO = re.compile(r"(?:Do|Does|Did|Are|Is|Was|Were|Have|Has)\b")
+_WHICH = re.compile(r"(?:Who|Which|What|Whose)\b")
 
 
 class Pair(Struct, frozen=True):
@@ -173,10 +171,10 @@ def read_wording(line: str, pair: Pair) -> str:
         if "{" in name or form.count(name) != 1:
             return ""
         form = form.replace(name, slot)
-    is_choice = pair.form == "same"
-    if not _BEGINS[is_choice].match(form) or not form.endswith("?") or (" or " in form) == is_choice:
-        return ""
-    return form
+    is_yes_no = pair.form == "same"
+    begins = _YES_NO if is_yes_no else _WHICH
+    fits = begins.match(form) and form.endswith("?") and (" or " in form) != is_yes_no
+    return form if fits else ""
 
 
 def comparison_questions(pairs: Iterable[Pair], wordings: Mapping[tuple[str, Form], Sequence[str]]) -> list[Worded]:
