@@ -8,6 +8,7 @@ import pytest
 
 import village
 from quaere.cli import warmup
+from quaere.cli.warmup_documents import read_checked
 from quaere.errors import BadInput
 from quaere.search.index import open_index
 
@@ -77,6 +78,21 @@ def test_a_role_can_be_taught_alone(place, tmp_path, capsys, role, absent):
     main("drzero", *place, "--out", out, *SMALL, "--roles", role)
     assert absent not in capsys.readouterr().err
     assert read(out)["roles"] == [role] and read(out)["num_episodes"] >= 8
+
+
+def test_what_it_is_unsure_of_is_written_to_practise_on(place, tmp_path, capsys):
+    practice = tmp_path / "practice.jsonl"
+    main("drzero", *place, "--out", tmp_path / "out", *SMALL, "--roles", "solver", "--most", "12", "--practice", practice)
+    said = capsys.readouterr().err
+    unsure = read_checked(practice)
+    assert " of 12 questions answered well" in said and f"{len(unsure)} questions that not every attempt" in said
+    assert unsure and all(question.scores["solved"] in (0, 0.25, 0.5, 0.75) for question in unsure)
+
+
+@pytest.mark.parametrize("words", [["--most", "3"], ["--practice", "file.jsonl"], ["--questions", "file.jsonl"]])
+def test_options_about_documents_need_an_index(words, tmp_path):
+    with pytest.raises(BadInput, match=f"{words[0]} goes with --index"):
+        main("drzero", "--model", "m", "--out", tmp_path / "out", *words)
 
 
 def test_documents_that_teach_nothing_are_told_in_a_line(place, tmp_path):

@@ -212,5 +212,5 @@ async def test_a_solver_that_should_quote_is_only_imitated_where_it_did(index, d
         scripts[f"own-quays-a{number}"] = [SEARCH, f"<think>Three it is.</think>{evidence}<answer>three</answer>"]
     policy = TokenPolicy(ScriptedSampler(RENDERER.tokenizer, scripts), RENDERER)
     protocol = ToolCallSolver(style="brief", evidence=dialect == "eve")
-    played = await play_own(policy, LocalSearcher(index), [QUAYS], dialect, protocol, LIMITS, attempts=3)
+    played = (await play_own(policy, LocalSearcher(index), [QUAYS], dialect, protocol, LIMITS, attempts=3)).lessons
     assert [episode.id for episode in played.episodes] == kept and played.dropped == dropped

@@ -243,6 +243,30 @@ async def test_searches_needed_are_counted_by_what_one_search_finds(pages_index)
             assert question.searches == (1 if question.facts == 1 or reached else 2)
 
 
+async def test_a_wording_that_the_rules_refuse_is_asked_for_once_more(pages_index):
+    class Forgetful(Reader):
+        """Leaves the name out of the first line it writes about anything, and always that of Ferrin Hall."""
+
+        def __init__(self):
+            super().__init__()
+            self.asked = {}
+
+        def word(self, asked):
+            self.asked[asked] = self.asked.get(asked, 0) + 1
+            first = self.asked[asked] == 1 or '"Ferrin Hall"' in asked
+            return "Who built the thing by the river?" if first and asked.startswith("Title: ") else super().word(asked)
+
+    reader, settings = Forgetful(), WriterSettings(drafts=40, topk=2)
+    written = await write_questions(ChatPolicy(reader), pages_index, settings)
+    worded = {asked: times for asked, times in reader.asked.items() if asked.startswith("Title: ")}
+    assert set(worded.values()) == {2}  # no third time
+    assert [question.question for question in written.questions if question.kind == "single"] == [
+        question.question
+        for question in (await write(pages_index)).questions
+        if question.kind == "single" and "Ferrin Hall" not in question.question
+    ]
+
+
 async def test_the_same_seed_gives_the_same_questions(pages_index):
     assert (await write(pages_index, 5)).questions == (await write(pages_index, 5)).questions
 

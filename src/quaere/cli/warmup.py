@@ -93,6 +93,18 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     own.add_argument("--drafts", type=int, default=6000, metavar="N", help="facts to ask about (default: 6000)")
     own.add_argument("--attempts", type=int, default=4, metavar="N", help="at each question (default: 4)")
+    own.add_argument(
+        "--most",
+        type=int,
+        metavar="N",
+        help="questions to attempt, as many of several facts as of one as far as there are (default: all)",
+    )
+    own.add_argument(
+        "--practice",
+        type=Path,
+        metavar="FILE",
+        help="write here the questions that not every attempt answered right: what reinforcement can learn from",
+    )
     own.add_argument("--max-rows", type=int, default=32, metavar="N", help="episodes at once (default: 32)")
     limits = parser.add_argument_group("limits of an episode")
     turns = f"turns (default: {MAX_TURNS}, in evalact {EVALUATED_MAX_TURNS}, in score {REPORT_MAX_TURNS})"
@@ -160,9 +172,10 @@ def run(args: argparse.Namespace) -> None:
 
 def _check_numbers(args: argparse.Namespace) -> None:
     positive = ("epochs", "batch", "max_turns", "topk", "turn_tokens", "sequence_tokens", "tool_response_tokens")
-    check_positive(args, (*positive, "micro_tokens", "drafts", "attempts", "max_rows"))
-    if args.questions is not None and args.index is None:
-        raise BadInput("--questions goes with --index: they are about its documents", hint="--index DIR")
+    check_positive(args, (*positive, "micro_tokens", "drafts", "attempts", "max_rows", "most"))
+    for option in ("questions", "most", "practice"):
+        if getattr(args, option) is not None and args.index is None:
+            raise BadInput(f"--{option} goes with --index: it is about questions on its documents", hint="--index DIR")
     if args.lora_rank < 0:
         raise BadInput(f"--lora-rank must be 0 or more, not {args.lora_rank}")
     if args.adapter and not args.lora_rank:

@@ -59,6 +59,7 @@ def obtain_questions(args: argparse.Namespace, note: Note) -> list[CheckedQuesti
     """The questions of the file, which the model writes first, as it is, if there is none."""
     from quaere.cli.checked_questions import summarise, write_checked
     from quaere.cli.questions import write_lines
+    from quaere.training.warmup.documents.lessons import draw_evenly
     from quaere.training.warmup.documents.writer import WriterSettings
 
     path = args.questions or args.out.with_name(f"{args.out.name}-questions.jsonl")
@@ -70,7 +71,7 @@ def obtain_questions(args: argparse.Namespace, note: Note) -> list[CheckedQuesti
             note(line)
     questions = read_checked(path)
     note(f"{path}: {len(questions)} questions")
-    return questions
+    return draw_evenly(questions, args.most, args.seed) if args.most else questions
 
 
 @contextmanager
@@ -145,18 +146,20 @@ def _roles(args: argparse.Namespace, dialect: Dialect) -> tuple[Role, ...]:
 async def _play_solver(
     args: argparse.Namespace, shares: dict[Dialect, list[CheckedQuestion]], limits: GetLimits, note: Note
 ) -> dict[Dialect, Demonstrations]:
-    """The model's own right episodes."""
+    """The model's own right episodes; the questions it is unsure of go to the file that was asked for."""
+    from quaere.cli.questions import write_lines
     from quaere.rollout.policy import open_policy
     from quaere.search.searcher import open_searcher
     from quaere.training.warmup.demonstration import open_protocol
     from quaere.training.warmup.documents.lessons import play_own
 
-    played = {}
+    played: dict[Dialect, Demonstrations] = {}
+    unsure: list[CheckedQuestion] = []
     policy = open_policy(args.model, device=args.device, max_rows=args.max_rows)
     searcher = open_searcher(str(args.index))
     try:
         for dialect, questions in shares.items():
-            played[dialect] = await play_own(
+            own = await play_own(
                 policy,
                 searcher,
                 questions,
@@ -167,10 +170,15 @@ async def _play_solver(
                 seed=args.seed,
                 concurrency=args.max_rows,
             )
-            note(f"{dialect}: {len(played[dialect].episodes)} of {len(questions)} questions answered well")
+            played[dialect] = own.lessons
+            unsure += own.unsure
+            note(f"{dialect}: {len(own.lessons.episodes)} of {len(questions)} questions answered well")
     finally:
         await policy.stop()
         await searcher.close()
+    if args.practice:
+        write_lines(args.practice, unsure)
+        note(f"{args.practice}: {len(unsure)} questions that not every attempt answered right")
     return played
 
 

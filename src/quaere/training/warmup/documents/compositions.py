@@ -24,7 +24,7 @@ from quaere.training.warmup.documents.wording import Form
 from quaere.worlds.dice import Dice
 
 _MAX_PAIRS = 2  # chains through one fact
-_NEIGHBOURS = 2  # comparisons of one page with those after it
+_NEIGHBOURS = 3  # comparisons of one page with those after it
 _EARLIER_PERCENT = 70  # of comparisons of dates: people ask for the earlier more often
 _YES_NO = re.compile(r"(?:Do|Does|Did|Are|Is|Was|Were|Have|Has)\b")
 _WHICH = re.compile(r"(?:Who|Which|What|Whose)\b")

@@ -1,7 +1,8 @@
 """A solver's own right episodes on checked questions, to learn from (rejection sampling).
 
-    played = await play_own(policy, searcher, questions, "eve", ToolCallSolver(evidence=True), Limits())
-    played.episodes     # at most one for each question: right, by its dialect's rules, and searched as often as needed
+    own = await play_own(policy, searcher, questions, "eve", ToolCallSolver(evidence=True), Limits())
+    own.lessons.episodes    # at most one for each question: right, by its rules, and searched as often as needed
+    own.unsure              # questions that not every attempt answered right: what reinforcement can learn from
 
 Nothing in them is written by an oracle or a teacher, and nothing is labelled: what is right was checked against the
 person's own documents.
@@ -9,7 +10,10 @@ person's own documents.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, zip_longest
+
+from msgspec import Struct, structs
 
 from quaere.chat.protocol import Protocol
 from quaere.policies.sampler import SamplingParams
@@ -18,10 +22,23 @@ from quaere.rollout.episode import Limits
 from quaere.rollout.many import run_many
 from quaere.rollout.policy import Policy
 from quaere.search.searcher import Searcher
-from quaere.training.phases.attempting import attempt_jobs, group_attempts
+from quaere.training.phases.attempting import attempt_jobs, group_attempts, rights
 from quaere.training.warmup.demonstration import Demonstrations, judge
 from quaere.training.warmup.dialects import Dialect
 from quaere.training.warmup.documents.writer import CheckedQuestion
+from quaere.worlds.dice import Dice
+
+
+class OwnEpisodes(Struct, frozen=True):
+    """What a solver's attempts are good for: episodes to imitate, and questions to practise on.
+
+    An unsure question has the share of right attempts among its scores, as `solved`.
+
+        OwnEpisodes(lessons=Demonstrations(...), unsure=[CheckedQuestion(...)])
+    """
+
+    lessons: Demonstrations
+    unsure: list[CheckedQuestion]
 
 
 async def play_own(
@@ -36,7 +53,7 @@ async def play_own(
     seed: int = 0,
     concurrency: int = 32,
     on_episode: Callable[[Episode], None] = lambda episode: None,
-) -> Demonstrations:
+) -> OwnEpisodes:
     """Attempt every question, and keep its shortest good episode; the counter says why others were dropped."""
     jobs = attempt_jobs(protocol, [question.to_question() for question in questions], attempts, "own")
     episodes: list[Episode] = []
@@ -45,12 +62,30 @@ async def play_own(
     ):
         episodes.append(episode)
         on_episode(episode)
-    played = Demonstrations()
+    own = OwnEpisodes(Demonstrations(), [])
     for question, group in zip(questions, group_attempts(episodes, attempts), strict=True):
-        good = [episode for episode in group if not _note_fault(episode, question, dialect, played)]
+        good = [episode for episode in group if not _note_fault(episode, question, dialect, own.lessons)]
         if good:
-            played.episodes.append(min(good, key=lambda episode: len(episode.turns)))
-    return played
+            own.lessons.episodes.append(min(good, key=lambda episode: len(episode.turns)))
+        solved = sum(rights(group)) / len(group) if group else 1.0  # where every search failed nothing is known
+        if solved < 1:
+            own.unsure.append(structs.replace(question, scores=question.scores | {"solved": solved}))
+    return own
+
+
+def draw_evenly(questions: Iterable[CheckedQuestion], num: int, seed: int) -> list[CheckedQuestion]:
+    """`num` questions at most, as many of each number of facts as there are: those of one fact are far more numerous.
+
+    draw_evenly([one_a, one_b, one_c, two], 3, seed=0) -> [one_b, two, one_a]
+    """
+    by_facts: dict[int, list[CheckedQuestion]] = {}
+    for question in questions:
+        by_facts.setdefault(question.facts, []).append(question)
+    dice = Dice(seed, "evenly")
+    for _, group in sorted(by_facts.items()):
+        dice.shuffle(group)
+    rounds = zip_longest(*(group for _, group in sorted(by_facts.items())))
+    return [question for question in chain.from_iterable(rounds) if question is not None][:num]
 
 
 def count_searches(episode: Episode) -> int:

@@ -37,6 +37,7 @@ from quaere.worlds.dice import Dice
 
 _QUERIES_AT_ONCE = 256
 _WORDINGS = 3  # of a comparison, for each template
+_TRIES_AT_WORDING = 2  # of a question that the rules refuse: a third of first lines do not name their page
 
 
 class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -145,9 +146,14 @@ class _Writer:
 
     async def word(self, drafts: Sequence[Draft]) -> list[Worded]:
         """Each draft with the question that the model writes for it."""
-        prompts = [word_question(draft.facts[0]) for draft in drafts]
-        written = await self.lines.write("single: wording", prompts, self.settings.temperature)
-        return [Worded(draft, question) for draft, question in zip(drafts, written, strict=True)]
+        worded: dict[str, Worded] = {}
+        for number in range(_TRIES_AT_WORDING):
+            going = [draft for draft in drafts if draft.id not in worded or _break_rules(worded[draft.id])]
+            prompts = [word_question(draft.facts[0]) for draft in going]
+            name = "single: wording" if not number else "single: wording again"
+            written = await self.lines.write(name, prompts, self.settings.temperature)
+            worded |= {draft.id: Worded(draft, line) for draft, line in zip(going, written, strict=True)}
+        return list(worded.values())
 
     async def check(self, name: str, worded: Sequence[Worded]) -> list[Worded]:
         """The questions that pass every check."""
@@ -211,9 +217,7 @@ class _Writer:
         return [item for item, fault in zip(worded, faults, strict=True) if not fault]
 
     def _find_fault(self, worded: Worded) -> str:
-        draft = worded.draft
-        answer = "" if draft.is_choice else draft.answers[0]
-        fault = find_fault(worded.question, names=draft.names, answer=answer, hidden=draft.hidden)
+        fault = _break_rules(worded)
         if fault:
             return fault
         text = normalise_answer(worded.question)
@@ -265,6 +269,13 @@ class _Writer:
             return [0] * len(worded)
         items = [Tried(item.question, item.answers, item.draft.texts) for item in worded]
         return await count_right(self.lines, name, items, tries=tries, temperature=temperature, with_texts=with_texts)
+
+
+def _break_rules(worded: Worded) -> str:
+    """Which rule a wording breaks, or ""."""
+    draft = worded.draft
+    answer = "" if draft.is_choice else draft.answers[0]
+    return find_fault(worded.question, names=draft.names, answer=answer, hidden=draft.hidden)
 
 
 def _score(worded: Sequence[Worded], name: str, values: Sequence[float]) -> list[Worded]:
