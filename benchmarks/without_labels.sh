@@ -9,7 +9,7 @@
 #
 #   form       taught the form of an episode in a fictional world
 #   own        and then by its own right answers to questions it wrote about DEV's documents
-#   free       and then by reinforcement on those questions (no label)
+#   free       and then by reinforcement on those of them that not every attempt answered right (no label)
 #   labelled   form, then reinforcement on TRAIN's labelled questions
 #   shuffled   labelled, with advantages given to the wrong episodes: must not learn
 #
@@ -41,7 +41,7 @@ evolve() {  # name, start, questions, index, further settings
 python "$HERE/split_questions.py" "$DEV/questions.jsonl.gz" --digits 5-f --out "$OUT/report.jsonl"
 index "$DEV/corpus.jsonl.gz" "$OUT/dev-index"
 
-FORM=$OUT/form-$SEED OWN=$OUT/own-$SEED QUESTIONS=$OUT/questions-$SEED.jsonl
+FORM=$OUT/form-$SEED OWN=$OUT/own-$SEED QUESTIONS=$OUT/questions-$SEED.jsonl PRACTICE=$OUT/practice-$SEED.jsonl
 [[ -d $FORM ]] || quaere warmup search-r1 --model "$MODEL" "${TEACH[@]}" "${LIMITS[@]}" --articles 2000 --facts 3,3,3,2 \
     --episodes 500 --epochs 2 --out "$FORM"
 if wants form; then evaluate form --model "$FORM"; fi
@@ -49,11 +49,11 @@ if wants form; then evaluate form --model "$FORM"; fi
 if wants own || wants free; then
     [[ -f $QUESTIONS ]] || quaere questions --checked --index "$OUT/dev-index" --model "$MODEL" --drafts "$DRAFTS" --topk 3 \
         --max-rows 512 --seed "$SEED" --out "$QUESTIONS"
-    [[ -d $OWN ]] || quaere warmup search-r1 --model "$FORM" --index "$OUT/dev-index" --questions "$QUESTIONS" --attempts 3 \
-        --max-rows 128 "${TEACH[@]}" "${LIMITS[@]}" --epochs 1 --out "$OWN"
+    [[ -d $OWN ]] || quaere warmup search-r1 --model "$FORM" --index "$OUT/dev-index" --questions "$QUESTIONS" --attempts 4 \
+        --most 2800 --practice "$PRACTICE" --max-rows 512 "${TEACH[@]}" "${LIMITS[@]}" --epochs 1 --out "$OWN"
 fi
 if wants own; then evaluate own --model "$OWN"; fi
-if wants free; then evolve free "$OWN" "$QUESTIONS" "$OUT/dev-index"; fi
+if wants free; then evolve free "$OWN" "$PRACTICE" "$OUT/dev-index"; fi
 
 if wants labelled || wants shuffled; then
     : "${TRAIN:?}"

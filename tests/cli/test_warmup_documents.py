@@ -82,7 +82,9 @@ def test_a_role_can_be_taught_alone(place, tmp_path, capsys, role, absent):
 
 def test_what_it_is_unsure_of_is_written_to_practise_on(place, tmp_path, capsys):
     practice = tmp_path / "practice.jsonl"
-    main("drzero", *place, "--out", tmp_path / "out", *SMALL, "--roles", "solver", "--most", "12", "--practice", practice)
+    main(
+        "drzero", *place, "--out", tmp_path / "out", *SMALL, "--roles", "solver", "--most", "12", "--practice", practice
+    )
     said = capsys.readouterr().err
     unsure = read_checked(practice)
     assert " of 12 questions answered well" in said and f"{len(unsure)} questions that not every attempt" in said

@@ -1,6 +1,7 @@
 """Chains and comparisons out of checked questions: what is put together, and what the answer is then."""
 
 import pytest
+from msgspec import structs
 
 from quaere.records import Passage
 from quaere.training.warmup.documents.compositions import (
@@ -49,6 +50,13 @@ def test_a_chain_describes_the_name_that_leads_on():
     assert chain_questions(pairs, {}) == []
 
 
+def test_a_description_brings_its_own_article():
+    bridge = asked("Sall", "Which bridge stands in Sall?", "Halm Bridge")
+    crossed = asked("Halm Bridge", "What does the Halm Bridge cross?", "Oss")
+    (chain,) = chain_questions([(bridge, crossed)], {bridge.draft.id: "the bridge that stands in Sall"})
+    assert chain.question == "What does the bridge that stands in Sall cross?"
+
+
 def test_a_name_that_stands_twice_or_in_another_word_is_not_replaced():
     twice = asked("Orsolya Venn", "Was Orsolya Venn the daughter of Orsolya Venn?", "Sall")
     inside = asked("Orsolya Venn", "Who wrote of Orsolya Vennings?", "Sall")
@@ -71,6 +79,8 @@ def test_a_page_that_tells_the_answer_itself_needs_no_second_one():
         ("Orsolya Venn", "Orsolya Venn", "is no description"),
         ("Who built Halm Bridge?", "Who built Halm Bridge?", "is no description"),
         ("the builder", "the builder", "is no description"),
+        ('the singer of "Low Water', 'the singer of "Low Water', "is no description"),
+        ('the singer of "Low Water"', 'the singer of "Low Water"', ""),
     ],
 )
 def test_descriptions_can_stand_inside_a_question(line, cleaned, fault):
@@ -98,6 +108,18 @@ def test_dates_are_compared_by_year_and_asked_both_ways():
     assert worded[0].draft.kind == "comparison" and worded[0].draft.told_by == worded[0].draft.facts
 
 
+def test_a_comparison_was_checked_as_well_as_its_weaker_half():
+    surer, weaker = structs.replace(VENN, scores={"with_page": 1.0}), structs.replace(OLEEN, scores={"with_page": 0.6})
+    made = comparison_questions(comparable_pairs([surer, weaker], Dice(3)), BIRTHS)
+    assert [worded.scores for worded in made] == [{"with_page": 0.6}]
+
+
+def test_two_names_of_one_place_are_not_two_places():
+    places = ["New York", "New York", "New York City", "New York City", "York"]
+    people = [asked(f"Person {n}", f"Where was Person {n} born?", place) for n, place in enumerate(places)]
+    assert comparable_pairs(people, Dice(5)) == []
+
+
 def test_agreements_say_yes_as_often_as_no():
     places = ["Sall", "Sall", "Sall", "Ferrin", "Ferrin", "Halm"]
     people = [asked(f"Person {n}", f"Where was Person {n} born?", place) for n, place in enumerate(places)]
@@ -113,10 +135,22 @@ def test_agreements_say_yes_as_often_as_no():
     ("form", "line", "read"),
     [
         ("earlier", "Who was born first, Orsolya Venn or Marta Oleen?", "Who was born first, {X} or {Y}?"),
+        ("earlier", "Which of Orsolya Venn and Marta Oleen was born first?", "Which of {X} and {Y} was born first?"),
         ("earlier", "Orsolya Venn or Marta Oleen?", ""),
         ("earlier", "Who was born first, Orsolya Venn or her?", ""),
         ("earlier", "Were Orsolya Venn and Marta Oleen born then?", ""),
-        ("same", "Were Orsolya Venn and Marta Oleen born in one place?", "Were {X} and {Y} born in one place?"),
+        ("earlier", "Who was born later, Orsolya Venn or Marta Oleen?", ""),
+        ("earlier", "Who died first, Orsolya Venn or Marta Oleen?", ""),
+        ("earlier", "Which mason was born first, Orsolya Venn or Marta Oleen?", ""),
+        ("later", 'Who was born later, "Orsolya Venn" or Marta Oleen?', "Who was born later, {X} or {Y}?"),
+        (
+            "same",
+            "Were Orsolya Venn and Marta Oleen born in the same place?",
+            "Were {X} and {Y} born in the same place?",
+        ),
+        ("same", "Was Orsolya Venn and Marta Oleen born in the same year?", "Were {X} and {Y} born in the same year?"),
+        ("same", "Did Orsolya Venn and Marta Oleen grow up in the same place?", ""),
+        ("same", "Were Orsolya Venn and Marta Oleen born there?", ""),
         ("same", "Was it Orsolya Venn or Marta Oleen?", ""),
     ],
 )

@@ -29,7 +29,13 @@ async def play(scripts, questions, attempts=2, searcher=None):
     policy = TokenPolicy(ScriptedSampler(tokenizer, named), Renderer(tokenizer))
     limits = Limits(max_turns=4, sequence_tokens=4096)
     return await play_own(
-        policy, searcher or tiny.ListSearcher(), questions, "search-r1", TagSolver("search-r1"), limits, attempts=attempts
+        policy,
+        searcher or tiny.ListSearcher(),
+        questions,
+        "search-r1",
+        TagSolver("search-r1"),
+        limits,
+        attempts=attempts,
     )
 
 
@@ -57,7 +63,10 @@ async def test_an_episode_that_broke_the_protocol_is_not_learned_from():
 async def test_questions_that_not_every_attempt_answered_right_are_left_to_practise_on():
     scripts = [[[SEARCH, RIGHT]] * 2, [[SEARCH, WRONG], [SEARCH, RIGHT]], [[SEARCH, WRONG]] * 2]
     own = await play(scripts, [question("always"), question("sometimes"), question("never")])
-    assert [(item.id, item.scores) for item in own.unsure] == [("sometimes", {"solved": 0.5}), ("never", {"solved": 0.0})]
+    assert [(item.id, item.scores) for item in own.unsure] == [
+        ("sometimes", {"solved": 0.5}),
+        ("never", {"solved": 0.0}),
+    ]
 
 
 async def test_questions_whose_searches_all_failed_say_nothing():

@@ -7,13 +7,14 @@ import pytest
 
 from quaere.errors import BadInput
 from quaere.policies.sampler import ChatReply
-from quaere.records import Passage
+from quaere.records import Answer, Passage
 from quaere.rollout.policy import ChatPolicy
 from quaere.search.index import build_index
 from quaere.training.warmup.documents.checks import find_fault, shares_words
 from quaere.training.warmup.documents.drafts import single_drafts
 from quaere.training.warmup.documents.facts import draw_facts, find_facts, page_name
 from quaere.training.warmup.documents.links import Pages
+from quaere.training.warmup.documents.wording import OneLine
 from quaere.training.warmup.documents.writer import WriterSettings, write_questions
 from quaere.worlds.dice import Dice
 
@@ -120,6 +121,19 @@ def test_a_chain_must_not_name_what_it_describes():
 def test_words_of_names_that_must_stand_there_are_no_leak():
     assert not shares_words("In which county lies Halm Bridge?", "County of Halm", ["Halm Bridge", "county"])
     assert shares_words("Which Venn built Halm?", "Orsolya Venn", ["Halm"])
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (' "Who built it?" \nMore', "Who built it?"),
+        ('the singer of "Low Water"', 'the singer of "Low Water"'),
+        ('"Low Water" and "Grey Coast"', '"Low Water" and "Grey Coast"'),
+        ("Question: Who built it?", "Who built it?"),
+    ],
+)
+def test_quotation_marks_around_a_line_are_not_part_of_it_and_those_of_a_title_are(text, line):
+    assert OneLine([]).read(text) == Answer(line)
 
 
 # ------------------------------------------------------------------------------------------------------------- writing

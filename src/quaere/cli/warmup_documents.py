@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 Note = Callable[[str], None]
 GetLimits = Callable[["Dialect"], "Limits"]
+_SAID_EVERY = 1000  # attempts
 
 
 def read_checked(path: Path) -> list[CheckedQuestion]:
@@ -169,6 +171,7 @@ async def _play_solver(
                 attempts=args.attempts,
                 seed=args.seed,
                 concurrency=args.max_rows,
+                on_episode=_count(dialect, len(questions) * args.attempts, note),
             )
             played[dialect] = own.lessons
             unsure += own.unsure
@@ -180,6 +183,17 @@ async def _play_solver(
         write_lines(args.practice, unsure)
         note(f"{args.practice}: {len(unsure)} questions that not every attempt answered right")
     return played
+
+
+def _count(dialect: Dialect, total: int, note: Note) -> Callable[[object], None]:
+    """Says now and then how many attempts there were."""
+    counted = itertools.count(1)
+
+    def count(episode: object) -> None:
+        if not (done := next(counted)) % _SAID_EVERY:
+            note(f"{dialect}: {done} of {total} attempts")
+
+    return count
 
 
 async def _play_proposer(

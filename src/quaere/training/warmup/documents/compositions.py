@@ -5,7 +5,9 @@
 
 A chain is a question in which a name is replaced by a description that leads to it. A comparison is one wording, made
 once for all questions of a template ("When was ... born?"), filled with the names of two pages. The model writes
-descriptions and wordings and nothing else: asked to rewrite whole questions, a small one mostly spoils them.
+descriptions and wordings and nothing else: asked to rewrite whole questions, a small one mostly spoils them. Nor is
+it asked whether the answer is right: shown two pages, a small model compares two dates no better than by chance, while
+each date was checked by itself and comparing them is a rule.
 """
 
 from __future__ import annotations
@@ -20,14 +22,13 @@ from quaere.chat.openquestions import fill_form
 from quaere.rewards.answers import normalise_answer
 from quaere.training.warmup.documents.drafts import Draft, QuestionKind, Worded
 from quaere.training.warmup.documents.facts import Fact
+from quaere.training.warmup.documents.templates import asks_the_same, mend_verb
 from quaere.training.warmup.documents.wording import Form
 from quaere.worlds.dice import Dice
 
 _MAX_PAIRS = 2  # chains through one fact
-_NEIGHBOURS = 3  # comparisons of one page with those after it
+_NEIGHBOURS = 2  # comparisons of one page with those after it
 _EARLIER_PERCENT = 70  # of comparisons of dates: people ask for the earlier more often
-_YES_NO = re.compile(r"(?:Do|Does|Did|Are|Is|Was|Were|Have|Has)\b")
-_WHICH = re.compile(r"(?:Who|Which|What|Whose)\b")
 
 
 class Pair(Struct, frozen=True):
@@ -90,7 +91,7 @@ def chain_questions(pairs: Iterable[tuple[Worded, Worded]], descriptions: Mappin
 
 def _describe(worded: Worded, description: str) -> str:
     """The question with the name replaced by the description; "" where the name does not stand there just once."""
-    name = re.compile(rf"(?<!\w){re.escape(_fact(worded).name)}(?!\w)")
+    name = re.compile(rf"(?<!\w)(?:[Tt]he )?{re.escape(_fact(worded).name)}(?!\w)")  # a description has its article
     question, count = name.subn(lambda found: description, worded.question)
     return question[0].upper() + question[1:] if count == 1 else ""
 
@@ -103,7 +104,7 @@ def find_description_fault(description: str) -> str:
     words = description.split()
     if not 3 <= len(words) <= 20 or words[0] not in ("the", "a", "an") or re.search(r"[?!:;]", description):
         return "is no description"
-    return ""
+    return "is no description" if description.count('"') % 2 else ""
 
 
 def clean_description(line: str) -> str:
@@ -151,14 +152,15 @@ def _agreements(group: Sequence[Worded]) -> list[Pair]:
         by_answer.setdefault(normalise_answer(_fact(worded).answer), []).append(worded)
     same = [pair for members in by_answer.values() for pair in pairwise(members)]
     same = [(one, other) for one, other in same if _fact(one).name != _fact(other).name]
-    apart = [pair for pair in _neighbours(group) if not _agree(*pair)]
+    apart = [pair for pair in _neighbours(group) if not _words(pair[0]) & _words(pair[1])]
     num = min(len(same), len(apart))
     agreeing = [Pair(one, other, "same", ("yes",)) for one, other in same[:num]]
     return agreeing + [Pair(one, other, "same", ("no",)) for one, other in apart[:num]]
 
 
-def _agree(one: Worded, other: Worded) -> bool:
-    return normalise_answer(_fact(one).answer) == normalise_answer(_fact(other).answer)
+def _words(worded: Worded) -> set[str]:
+    """Of an answer: two that share one may be two names of one thing ("New York", "New York City")."""
+    return set(normalise_answer(_fact(worded).answer).split())
 
 
 def read_wording(line: str, pair: Pair) -> str:
@@ -170,11 +172,9 @@ def read_wording(line: str, pair: Pair) -> str:
     for name, slot in ((_fact(pair.one).name, "{X}"), (_fact(pair.other).name, "{Y}")):
         if "{" in name or form.count(name) != 1:
             return ""
-        form = form.replace(name, slot)
-    is_yes_no = pair.form == "same"
-    begins = _YES_NO if is_yes_no else _WHICH
-    fits = begins.match(form) and form.endswith("?") and (" or " in form) != is_yes_no
-    return form if fits else ""
+        form = form.replace(f'"{name}"', slot).replace(name, slot)
+    form = mend_verb(form)
+    return form if asks_the_same(form, pair.one.template, pair.form) else ""
 
 
 def comparison_questions(pairs: Iterable[Pair], wordings: Mapping[tuple[str, Form], Sequence[str]]) -> list[Worded]:
@@ -188,8 +188,14 @@ def comparison_questions(pairs: Iterable[Pair], wordings: Mapping[tuple[str, For
         names = (facts[0].name, facts[1].name)
         kind: QuestionKind = "agreement" if pair.form == "same" else "comparison"
         draft = Draft(f"{facts[0].id}|{facts[1].id}", kind, facts, pair.answers, names)
-        made.append(Worded(draft, fill_form(forms[number % len(forms)], X=names[0], Y=names[1])))
+        question = fill_form(forms[number % len(forms)], X=names[0], Y=names[1])
+        made.append(Worded(draft, question, _weakest(pair.one, pair.other)))
     return made
+
+
+def _weakest(*parts: Worded) -> dict[str, float]:
+    """What was checked of a question that is put together by rules: the least of what its parts had."""
+    return {"with_page": min(part.scores.get("with_page", 0.0) for part in parts)}
 
 
 def chained_comparisons(
@@ -209,7 +215,7 @@ def chained_comparisons(
     made = []
     for group in by_template.values():
         dice.shuffle(group)
-        for (first, second), (third, fourth) in pairwise(group):
+        for (first, second), (third, fourth) in chain(pairwise(group), zip(group, group[2:], strict=False)):
             if _year(second) == _year(fourth) or _fact(second).name == _fact(fourth).name:
                 continue
             pair = _compare(second, fourth, dice)
@@ -231,7 +237,8 @@ def _chained(pair: Pair, first: Worded, third: Worded, descriptions: Mapping[str
         names=(facts[0].name, facts[2].name),
         hidden=f"{second.name} {fourth.name}",
     )
-    return Worded(draft, fill_form(form, X=described[0], Y=described[1]))
+    question = fill_form(form, X=described[0], Y=described[1])
+    return Worded(draft, question, _weakest(first, third, pair.one, pair.other))
 
 
 def _fact(worded: Worded) -> Fact:

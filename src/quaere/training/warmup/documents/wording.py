@@ -18,6 +18,7 @@ from quaere.training.warmup.documents.facts import Fact, Kind, page_name
 
 Form = Literal["earlier", "later", "same"]
 
+_QUOTED = re.compile(r'["“]([^"“”]*)["”]')
 _LABEL = re.compile(r"^(?:Question|Answer|Description|Text|Title): ")
 _BEGINNINGS: dict[Kind, str] = {
     "name": "Who, What, Which, Where or In which",
@@ -65,7 +66,9 @@ class OneLine:
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The line without a label before it or quotation marks around it."""
-        line = _LABEL.sub("", text.strip().partition("\n")[0]).strip().strip('"“”').strip()
+        line = _LABEL.sub("", text.strip().partition("\n")[0]).strip()
+        quoted = _QUOTED.fullmatch(line)  # and not a title in quotation marks at one end of it
+        line = quoted[1].strip() if quoted else line
         return Answer(line) if line else Malformed("nothing was written")
 
     def reply(
@@ -174,10 +177,16 @@ _DESCRIBED = [
 ]
 _COMPARISONS: tuple[tuple[str, tuple[str, str], Form, str], ...] = (
     (
-        "When was Ada Brandt born?",
-        ("Ada Brandt", "Marta Oleen"),
+        "When was Grey Coast released?",
+        ("Grey Coast", "Low Water"),
         "earlier",
-        "Who was born earlier, Ada Brandt or Marta Oleen?",
+        "Which was released earlier, Grey Coast or Low Water?",
+    ),
+    (
+        "Where was Marta Oleen born?",
+        ("Marta Oleen", "Ada Brandt"),
+        "same",
+        "Were Marta Oleen and Ada Brandt born in the same place?",
     ),
     (
         "In which country does Sall lie?",
@@ -196,6 +205,12 @@ _COMPARISONS: tuple[tuple[str, tuple[str, str], Form, str], ...] = (
         ("Grey Coast", "Low Water"),
         "same",
         "Were Grey Coast and Low Water directed by the same person?",
+    ),
+    (
+        "When was Ada Brandt born?",
+        ("Ada Brandt", "Marta Oleen"),
+        "earlier",
+        "Who was born earlier, Ada Brandt or Marta Oleen?",
     ),
 )
 _COMPARED = [

@@ -156,12 +156,14 @@ class _Writer:
         return list(worded.values())
 
     async def check(self, name: str, worded: Sequence[Worded]) -> list[Worded]:
-        """The questions that pass every check."""
+        """The questions that pass every check. Choices are not tried: half of all guesses at them are right."""
         self.num_drafts += len(worded)
         worded = self._keep(worded, [self._find_fault(item) for item in worded])
         worded = self._keep(worded, self._find_pages(worded))
-        worded = await self._try_with_page(f"{name}: with the page", worded)
-        return await self._try_from_memory(f"{name}: from memory", worded)
+        asked = [item for item in worded if not item.draft.is_choice]
+        asked = await self._try_with_page(f"{name}: with the page", asked)
+        asked = await self._try_from_memory(f"{name}: from memory", asked)
+        return [*asked, *(item for item in worded if item.draft.is_choice)]
 
     async def describe(self, worded: Iterable[Worded]) -> dict[str, str]:
         """By draft, a description of the answer that names the page and leads to the answer, shown the page."""
@@ -254,13 +256,12 @@ class _Writer:
         return self._keep(scored, ["" if right + 1 >= settings.min_right else fault for right in rights])
 
     async def _try_from_memory(self, name: str, worded: Sequence[Worded]) -> list[Worded]:
-        """Those never answered right without their pages. Choices are not tried: a guess at them says nothing."""
-        fault, choices = "answered without the page", [item for item in worded if item.draft.is_choice]
-        going = [item for item in worded if not item.draft.is_choice]
+        """Those never answered right without their pages."""
+        fault, going = "answered without the page", list(worded)
         for tries, temperature in ((1, 0.0), (self.settings.tries - 1, 1.0)):
             rights = await self._count(f"{name}, {tries}", going, tries, temperature, with_texts=False)
             going = self._keep(going, [fault if right else "" for right in rights])
-        return [*_score(going, "closed_book", [0.0] * len(going)), *choices]
+        return _score(going, "closed_book", [0.0] * len(going))
 
     async def _count(
         self, name: str, worded: Sequence[Worded], tries: int, temperature: float, *, with_texts: bool
