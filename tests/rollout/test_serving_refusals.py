@@ -115,7 +115,7 @@ def test_a_model_that_fails_is_an_error_and_the_next_request_is_answered():
 
 
 def test_a_key_is_asked_for():
-    with serving(api_key="s3cret") as client:
+    with serving(key="s3cret") as client:
         assert client.get("/health").status_code == 200
         for path in ("/v1/models", "/v1/models?api_key=wrong"):
             reply = client.get(path)
