@@ -24,6 +24,9 @@ def make_policy(template="qwen", max_rows=4, model=None):
     return TokenPolicy(NativeSampler.over(made, renderer.decode, name="tiny", max_rows=max_rows), renderer)
 
 
+JSON = {"content-type": "application/json"}
+
+
 class Client:
     """Speaks to a server the way programs do, with nothing but HTTP."""
 
@@ -38,8 +41,7 @@ class Client:
 
     def post(self, path, body, **options):
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json", **options.pop("headers", {})}
-        return self._http.post(path, content=content, headers=headers, **options)
+        return self._http.post(path, content=content, headers={**JSON, **options.pop("headers", {})}, **options)
 
     def chat(self, *texts, **fields):
         messages = [{"role": "user", "content": text} for text in texts]

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from quaere.errors import BadInput
 
-_URL_WITH_LOGIN = re.compile(r"https?://[^\s/?#]*@")
+# Something before an @ and the path; or, behind a colon, something that is no port: a password may hold a slash.
+_URL_WITH_LOGIN = re.compile(r"https?://(?:[^\s/?#]*@|[^\s/?#@\[]*:(?!\d*(?:[/?#]|$))\S*@)")
 _MAX_CHARS = 4096
 
 
@@ -39,9 +40,13 @@ def read_secret(variable: str, file: Path | None = None) -> str:
     return _checked(secret, str(path))
 
 
-def refuse_login(text: str, what: str, hint: str) -> None:
-    """Refuse a setting that holds a URL with a user or password in it: settings are stored and shown."""
+def refuse_login(text: str, what: str) -> None:
+    """Refuse a setting or an option that holds a URL with a user or password in it: both are stored and shown.
+
+    refuse_login("http://me:s3cret@host:8000", "--index") raises; http://host:8000/@me is let through.
+    """
     if _URL_WITH_LOGIN.search(text):
+        hint = "leave it out; export QUAERE_SEARCH_LOGIN=USER:PASSWORD, or OPENAI_API_KEY=... for a model"
         raise BadInput(f"{what} holds a user or password, which would be stored and shown", hint=hint)
 
 

@@ -120,7 +120,7 @@ class SearchClient:
     def _check_status(self, status: int, answer: bytes) -> None:
         if status == httpx.codes.OK:
             return
-        reason = " ".join(answer[:300].decode("utf-8", "replace").split())
+        reason = " ".join(self._hide(answer.decode("utf-8", "replace"))[:300].split())
         if status in (httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE):
             raise self._failure("overloaded", f"is overloaded ({status})")
         if 400 <= status < 500:
@@ -129,10 +129,13 @@ class SearchClient:
         raise self._failure("broken", f"failed ({status}): {reason}")
 
     def _failure(self, kind: str, what: str, hint: str = "") -> SearchFailed:
-        """What went wrong; a server may have repeated what it was sent, and failures are stored and shown."""
+        return SearchFailed(f"the search server {self.url} {self._hide(what)}", kind=kind, hint=hint)
+
+    def _hide(self, said: str) -> str:
+        """What a server said, which may repeat what it was sent; failures are stored and shown."""
         for secret in _secrets(self._authorization):
-            what = what.replace(secret, "***")
-        return SearchFailed(f"the search server {self.url} {what}", kind=kind, hint=hint)
+            said = said.replace(secret, "***")
+        return said
 
 
 def _authorization() -> str:

@@ -189,8 +189,8 @@ def connection_limit(wanted: int) -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return wanted
-    limit = min(wanted, soft - len(os.listdir("/dev/fd")) - SPARE_DESCRIPTORS)
-    if limit < MIN_CONNECTIONS:
+    room = soft - len(os.listdir("/dev/fd")) - SPARE_DESCRIPTORS
+    if room < MIN_CONNECTIONS:
         said = f"a process may open only {soft} files here, too few for a server"
         raise BadInput(said, hint="ulimit -n 1024")
-    return limit
+    return min(wanted, room)

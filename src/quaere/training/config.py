@@ -60,7 +60,7 @@ def load_config(
         values |= _read_assignment(settings, assignment)
     for key, value in values.items():
         if isinstance(value, str):
-            refuse_login(value, key, hint=f"{key}=URL without it; docs/search.md says how to give a password")
+            refuse_login(value, key)
     return _build(schema, None, values)
 
 
