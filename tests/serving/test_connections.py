@@ -1,7 +1,7 @@
 """Slow clients, half-open ones, and more of them than there are descriptors."""
 
 import asyncio
-import errno
+import contextlib
 import json
 import resource
 import signal
@@ -20,13 +20,8 @@ from quaere.serving.connections import ACCEPTED_AT_ONCE, Listener, connection_li
 
 JSON = {"content-type": "application/json"}
 HEAD = "POST /retrieve HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-UNFINISHED = [
-    "",
-    "POST /retr",
-    HEAD,
-    f"{HEAD}Content-Length: 100\r\n\r\n{{",
-    f"{HEAD}Transfer-Encoding: chunked\r\n\r\n1",
-]
+BODY = f"{HEAD}Content-Length: 100\r\n\r\n{{"
+UNFINISHED = ["", "POST /retr", HEAD, BODY, f"{HEAD}Transfer-Encoding: chunked\r\n\r\n1"]
 
 
 def connect(url, sent="", **options):
@@ -87,12 +82,11 @@ def test_a_client_that_drips_is_dropped(serve):
 
 def test_a_body_that_goes_on_after_the_answer_is_dropped(serve):
     """The key is wrong, so the answer comes before the body; what follows is not waited for either."""
-    with serve(key="s3cret", transfer_timeout_s=0.3) as server:
-        with connect(server.url, f"{HEAD}Content-Length: 100\r\n\r\n{{") as waiting:
-            answer = b""
-            while piece := waiting.recv(65536):  # to the end, which the server makes
-                answer += piece
-            assert answer.startswith(b"HTTP/1.1 401")
+    with serve(key="s3cret", transfer_timeout_s=0.3) as server, connect(server.url, BODY) as waiting:
+        answer = b""
+        while piece := waiting.recv(65536):  # to the end, which the server makes
+            answer += piece
+        assert answer.startswith(b"HTTP/1.1 401")
 
 
 def test_a_client_that_does_not_read_is_dropped(serve):
@@ -107,9 +101,9 @@ def test_a_client_that_does_not_read_is_dropped(serve):
             sent.append(65536)
             await asyncio.sleep(0)
 
-    with serve(endless, transfer_timeout_s=0.3) as server:
-        with connect(server.url, f"{HEAD}Content-Length: 2\r\n\r\n{{}}"):
-            wait_until(lambda: sent and not server.server_state.connections)
+    whole = f"{HEAD}Content-Length: 2\r\n\r\n{{}}"
+    with serve(endless, transfer_timeout_s=0.3) as server, connect(server.url, whole):
+        wait_until(lambda: sent and not server.server_state.connections)
 
 
 def test_a_slow_answer_is_waited_for(serve):
@@ -126,10 +120,9 @@ def test_a_slow_answer_is_waited_for(serve):
 
 def test_a_head_without_end_is_dropped(serve):
     with serve() as server, connect(server.url, HEAD) as waiting:
-        with pytest.raises(OSError) as caught:  # noqa: PT011 - which of the two depends on who is faster
-            for _ in range(100_000):
-                waiting.sendall(b"X-More: " + b"x" * 1000 + b"\r\n")
-        assert caught.value.errno in (errno.ECONNRESET, errno.EPIPE)
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            waiting.sendall(b"X-More: x\r\n" * 10_000_000)
+        assert ask(server.url).status_code == 200
 
 
 # --------------------------------------------------------------------------------------------------- many connections
@@ -181,10 +174,10 @@ def test_with_all_connections_at_work_another_is_told_so(serve):
 def test_three_hundred_half_open_clients_and_128_descriptors(index, tmp_path):
     """What was found: nobody was answered, and 26 MB of tracebacks were written in 20 s."""
     command = [sys.executable, "-m", "quaere", "serve-search", "--index", str(index.path), "--port", "0"]
-    limit = f"import resource, os, sys; resource.setrlimit({resource.RLIMIT_NOFILE}, (128, 128)); os.execv(*eval(sys.argv[1]))"
+    limited = ["sh", "-c", 'ulimit -n 128 && exec "$@"', "sh", *command]
     log = tmp_path / "log"
     with log.open("w") as stderr:
-        server = subprocess.Popen([sys.executable, "-c", limit, repr((sys.executable, command))], stderr=stderr)
+        server = subprocess.Popen(limited, stderr=stderr)
     waiting = []
     try:
         wait_until(lambda: "serving 1 passages" in log.read_text() or server.poll() is not None)
@@ -233,7 +226,7 @@ async def test_a_burst_is_accepted_in_turns():
         clients = [socket.create_connection(listener.getsockname()) for _ in range(3 * ACCEPTED_AT_ONCE // 2)]
         accepted = []
         for expected in (ACCEPTED_AT_ONCE, len(clients)):
-            with pytest.raises(BlockingIOError):
+            with contextlib.suppress(BlockingIOError):
                 while True:
                     accepted.append(listener.accept()[0])
             assert len(accepted) == expected

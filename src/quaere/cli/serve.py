@@ -73,16 +73,18 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(args: argparse.Namespace) -> None:
     """Serve until Ctrl-C."""
+    from quaere.serving.server import bind, run_server
+    from quaere.serving.servers import make_model_server
+
     _check(args)
+    settings, key = server_settings(args), read_key(args)
+    listener = bind(settings, key)  # what is wrong with the address is said before the model is loaded
+
     from quaere.rollout.serving.app import Service
     from quaere.rollout.serving.documents import Documents
     from quaere.rollout.serving.embedding import open_embedder
     from quaere.search.index import open_index
-    from quaere.serving.server import bind, run_server
-    from quaere.serving.servers import make_model_server
 
-    settings, key = server_settings(args), read_key(args)
-    listener = bind(settings, key)  # what is wrong with the address is said before the model is loaded
     index = open_index(args.index) if args.index else None
     embedder = open_embedder(args.embeddings, index)
     documents = Documents(index, args.retriever_topk) if index is not None else None
