@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 import uvicorn
 from starlette.applications import Starlette
@@ -21,6 +22,7 @@ from starlette.routing import Route
 from quaere.cli.main import main
 from quaere.credentials import read_secret
 from quaere.errors import BadInput, SearchFailed, hide_logins
+from quaere.runs import Run
 from quaere.search.client import SearchClient
 from quaere.search.wire import Health
 
@@ -41,7 +43,6 @@ SECRETS = {
         "modelkey",  # OPENAI_API_KEY
     )
 }
-COUNTS = [name for name in Health.__struct_fields__ if name.startswith("num_")]
 CALL = '<tool_call>{"name": "search", "arguments": {"query_list": ["Oss"]}}</tool_call>'
 
 
@@ -60,9 +61,7 @@ def repeating():
     """A search server and a chat endpoint that fail and say in their answer what they were sent."""
 
     async def health(request):
-        return JSONResponse(
-            {"status": "ok", "version": "", "engine": "", "fingerprint": "", **dict.fromkeys(COUNTS, 1)}
-        )
+        return JSONResponse(msgspec.to_builtins(Health("ok", "", "", "", 1, 1)))
 
     async def fail(request):
         # As long as what is shown of an answer, so that half of the key would be cut off.
@@ -217,3 +216,14 @@ def test_a_search_server_is_shown_one_secret(monkeypatch):
     monkeypatch.setenv("QUAERE_SEARCH_KEY", "k")
     with pytest.raises(BadInput, match="both"):
         SearchClient("http://127.0.0.1:9")
+
+
+def test_a_run_of_old_with_a_password_in_its_config_is_not_gone_on_with(tmp_path, capsys):
+    text = f"search_url: http://me:{SECRETS['yamlurl']}@127.0.0.1:9\n"
+    settings = {"recipe": "drzero", "index_fingerprint": "f"}
+    with Run.create(tmp_path / "run", "evolve", settings, config=text):
+        pass
+    assert main(["evolve", "--resume", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr()
+    assert "search_url holds a user or password" in said.err
+    assert_nowhere(said.out, said.err)
