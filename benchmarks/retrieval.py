@@ -42,8 +42,11 @@ SERVER = """
 import sys
 from pathlib import Path
 from quaere.search.index import open_index
-from quaere.search.server import serve
-serve(open_index(Path(sys.argv[1])), port=0, on_ready=lambda url: print(url, flush=True))
+from quaere.serving.server import ServerSettings
+from quaere.serving.servers import make_search_server
+server = make_search_server(open_index(Path(sys.argv[1])), ServerSettings(port=0))
+print(server.url, flush=True)
+server.run()
 """
 
 

@@ -12,8 +12,9 @@ from quaere.chat.rendering import Renderer
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.sampler import NativeSampler
 from quaere.rollout.policy import TokenPolicy
-from quaere.rollout.serving.app import Service, make_app
-from quaere.search.server import bind_server
+from quaere.rollout.serving.app import Service
+from quaere.serving.server import ServerSettings
+from quaere.serving.servers import make_model_server
 
 
 def make_policy(template="qwen", max_rows=4, model=None):
@@ -21,6 +22,9 @@ def make_policy(template="qwen", max_rows=4, model=None):
     renderer = Renderer(tiny.tokenizer(template))
     made = use_packed_attention(model or tiny.model())
     return TokenPolicy(NativeSampler.over(made, renderer.decode, name="tiny", max_rows=max_rows), renderer)
+
+
+JSON = {"content-type": "application/json"}
 
 
 class Client:
@@ -37,7 +41,7 @@ class Client:
 
     def post(self, path, body, **options):
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return self._http.post(path, content=content, **options)
+        return self._http.post(path, content=content, headers={**JSON, **options.pop("headers", {})}, **options)
 
     def chat(self, *texts, **fields):
         messages = [{"role": "user", "content": text} for text in texts]
@@ -60,16 +64,16 @@ class Client:
 
 
 @contextmanager
-def serving(policy=None, **options):
+def serving(policy=None, key="", **options):
     """A client of a real server on a free port."""
     service = Service(name="tiny", policy=policy or make_policy(), **options)
-    server, listener = bind_server(make_app(service), "127.0.0.1", 0)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    server = make_model_server(service, ServerSettings(port=0), key=key)
+    thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.01)
     try:
-        yield Client(f"http://127.0.0.1:{listener.getsockname()[1]}", service)
+        yield Client(server.url, service)
     finally:
         server.should_exit = True
         thread.join(timeout=20)

@@ -11,11 +11,13 @@ ROOT = Path(quaere.__file__).parent
 FLOORS = [
     {"__main__"},
     {"cli", "viewer"},
+    {"serving"},
     {"recipes", "evaluation"},
     {"training"},
     {"rollout", "runs"},
     {"policies", "search", "worlds"},
     {"chat", "rewards", "objectives"},
+    {"credentials"},
     {"records", "errors"},
 ]
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -11,17 +11,40 @@ from __future__ import annotations
 
 import re
 import shlex
+import traceback
 from pathlib import Path
 
 UPDATE_HINT = "update Quaere (in a clone: git pull)"  # for what a newer version wrote
 
 
+_LOGIN = re.compile(r"(?<=://)[^\s/]*@")
+
+
+def hide_logins(text: str) -> str:
+    """The text with `***` in place of the user and password of every URL in it.
+
+    hide_logins("no answer from http://me:s3cret@host/v1") == "no answer from http://***@host/v1"
+    """
+    return _LOGIN.sub("***@", text)
+
+
+def failure_line(error: Exception) -> str:
+    """What failed and where, on one line, for a log: "ZeroDivisionError at app.py:31 (division by zero)"."""
+    places = traceback.extract_tb(error.__traceback__)
+    place = f" at {Path(places[-1].filename).name}:{places[-1].lineno}" if places else ""
+    said = " ".join(hide_logins(str(error)).split())[:200]
+    return f"{type(error).__name__}{place} ({said if said.isprintable() else ascii(said)})"
+
+
 class QuaereError(Exception):
-    """A problem whose cause and remedy are known. `str(error)` is one line; `error.hint` is what to type next."""
+    """A problem whose cause and remedy are known. `str(error)` is one line; `error.hint` is what to type next.
+
+    Neither ever holds the user and password of a URL: errors are printed, logged and stored with episodes.
+    """
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
+        super().__init__(hide_logins(message))
+        self.hint = hide_logins(hint)
 
 
 class BadInput(QuaereError):

@@ -1,6 +1,5 @@
 """`quaere serve` as a person types it."""
 
-import json
 import signal
 import subprocess
 import sys
@@ -34,7 +33,7 @@ def test_serve_until_ctrl_c_even_while_it_writes(folder):
         with httpx.Client(base_url=url, timeout=60, trust_env=False) as http:
             assert [model["id"] for model in http.get("/v1/models").json()["data"]] == ["small", "small:list", "hash"]
             body = {"model": "small", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
-            assert http.post("/v1/chat/completions", content=json.dumps(body)).json()["usage"]["completion_tokens"] <= 4
+            assert http.post("/v1/chat/completions", json=body).json()["usage"]["completion_tokens"] <= 4
         replies = []
         long = {**body, "max_tokens": 2000, "n": 4, "temperature": 2, "seed": 1}
         asking = threading.Thread(

@@ -15,7 +15,8 @@ import pytest
 from quaere.recipes.drzero.recipe import train
 from quaere.runs import Run
 from quaere.search.index import open_index
-from quaere.search.server import make_server
+from quaere.serving.server import ServerSettings
+from quaere.serving.servers import make_search_server
 from quaere.training import checkpoints
 from quaere.training.checkpoints import find_checkpoints
 from village_runs import Told, make_config, run_drzero
@@ -41,8 +42,8 @@ class Server:
         self.num_requests = 0
 
     def start(self):
-        server, listener = make_server(open_index(self.index), "127.0.0.1", self.port)
-        self.port = listener.getsockname()[1]
+        server = make_search_server(open_index(self.index), ServerSettings(port=self.port))
+        self.port = server.listener.getsockname()[1]
         app, draw = server.config.app, random.Random(self.port)
 
         async def slow(scope, receive, send):
@@ -53,7 +54,7 @@ class Server:
 
         server.config.app = slow
         self.server = server
-        self.thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        self.thread = threading.Thread(target=server.run, daemon=True)
         self.thread.start()
         return f"http://127.0.0.1:{self.port}"
 

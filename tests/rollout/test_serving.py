@@ -187,8 +187,8 @@ def test_a_client_that_goes_away_frees_its_row(client, stream):
     client.wait_until_idle()
     drawn = client.engine.counts.drawn
     with socket.create_connection((host, int(port))) as connection:
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n\r\n"
-        connection.sendall(head.encode() + content)
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
         deadline = time.monotonic() + 20
         while client.engine.counts.drawn < drawn + 8:
             assert time.monotonic() < deadline

@@ -1,12 +1,13 @@
 """`quaere serve` and requests that are wrong, hostile, odd or not allowed: none does harm to the next."""
 
 import json
+import threading
 
 import pytest
 
 import tiny
 from quaere.rollout.serving.wire import ChatRequest, read_body
-from served import serving
+from served import make_policy, serving
 
 CONTROL = [*tiny.SPECIAL, *tiny.ADDED]
 
@@ -114,8 +115,71 @@ def test_a_model_that_fails_is_an_error_and_the_next_request_is_answered():
         assert client.chat("Hello").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "word " * 1_400_000}]}),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": "x"}], "tools": [{"function": {"name": "f" * 7_000_000}}]},
+        ),
+        ("/v1/completions", {"prompt": "word " * 1_400_000}),
+    ],
+)
+def test_a_prompt_that_is_too_long_is_refused_before_it_is_tokenised(client, monkeypatch, path, body):
+    """7 MB took half a minute to find out."""
+    for name in ("of_chat", "of_text"):
+        monkeypatch.setattr(client.service._prompter, name, lambda *given: pytest.fail("it was tokenised"))
+    reply = client.post(path, {"model": "tiny", **body})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "context_length_exceeded")
+
+
+def test_no_prompt_that_fits_is_refused_by_its_length(client):
+    """The longest text of as many tokens as the model takes is within the bound."""
+    renderer, service = client.service.policy.renderer, client.service
+    longest = max(renderer.tokenizer.get_vocab().values(), key=lambda token: len(renderer.decode([token])))
+    text = renderer.decode([longest]) * service.policy.sampler.max_positions
+    assert len(text) <= service.policy.sampler.max_positions * service._prompter.max_token_chars
+
+
+def test_what_is_being_tokenised_is_counted():
+    gate, entered = threading.Event(), threading.Event()
+    with serving(make_policy(max_rows=1), max_waiting=0) as client:
+        tokenise = client.service._prompter.of_chat
+
+        def held(request):
+            entered.set()
+            assert gate.wait(timeout=30)
+            return tokenise(request)
+
+        client.service._prompter.of_chat = held
+        replies = []
+        first = threading.Thread(target=lambda: replies.append(client.chat("Hello")))
+        first.start()
+        assert entered.wait(timeout=30)
+        refused = client.chat("Hello")
+        assert refused.status_code == 429 and refused.headers["retry-after"] == "1"
+        gate.set()
+        first.join(timeout=30)
+        assert replies[0].status_code == 200
+        assert client.chat("Hello").status_code == 200
+
+
+def test_pages_from_elsewhere_and_bodies_that_are_not_json_are_refused(client):
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}]}
+    for headers, status in (
+        ({"host": "evil.example"}, 403),
+        ({"origin": "https://evil.example"}, 403),
+        ({"content-type": "text/plain"}, 415),
+    ):
+        reply = client.post("/v1/chat/completions", body, headers=headers)
+        assert reply.status_code == status
+        assert set(reply.json()["error"]) == {"message", "type", "param", "code"}
+    assert client.get("/documents/rivers.md", headers={"host": "evil.example"}).status_code == 403
+
+
 def test_a_key_is_asked_for():
-    with serving(api_key="s3cret") as client:
+    with serving(key="s3cret") as client:
         assert client.get("/health").status_code == 200
         for path in ("/v1/models", "/v1/models?api_key=wrong"):
             reply = client.get(path)

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 import pytest
 
 from quaere.search.index import build_index
-from quaere.search.server import make_server
+from quaere.serving.server import ServerSettings
+from quaere.serving.servers import make_search_server
 
 RIVERS = """# The Oss
 
@@ -38,13 +39,13 @@ def index(folder, tmp_path):
 
 
 @contextmanager
-def serving(index, limits=None):
+def serving(index, limits=None, key="", **settings):
     """A real server on a free port of this machine; gives its URL."""
-    server, listener = make_server(index, "127.0.0.1", 0, limits)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    server = make_search_server(index, ServerSettings(port=0, **settings), key=key, limits=limits)
+    thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield server.url
     finally:
         server.should_exit = True
         thread.join(timeout=20)

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -128,7 +129,7 @@ def test_serve_search_until_ctrl_c(shared_index, capsys):
         assert f"port {port}" in second.stderr
         server.send_signal(signal.SIGINT)
         assert server.wait(timeout=20) == 0
-        assert server.stderr.read() == ""
+        assert re.fullmatch(r"\S+ \S+ 127\.0\.0\.1 POST /retrieve 200 \d+ ms\n", server.stderr.read())
     finally:
         server.kill()
         server.wait()

@@ -13,14 +13,17 @@ from quaere.errors import BadInput, SearchFailed
 from quaere.records import Passage
 from quaere.search.client import SearchClient
 from quaere.search.index import build_index
-from quaere.search.server import ServerLimits, make_server
+from quaere.search.server import ServerLimits
+from quaere.serving.server import ServerSettings
+from quaere.serving.servers import make_search_server
 
 # ------------------------------------------------------------------------------------------------------ the wire form
 
 
 def post(url, content, **options):
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    return httpx.post(f"{url}/retrieve", content=body, timeout=20, trust_env=False, **options)
+    headers = {"Content-Type": "application/json", **options.pop("headers", {})}
+    return httpx.post(f"{url}/retrieve", content=body, headers=headers, timeout=20, trust_env=False, **options)
 
 
 def test_the_reply_has_the_form_others_expect(shared_index, url):
@@ -318,11 +321,11 @@ def test_what_is_not_a_url_is_refused(url):
 
 def test_a_port_in_use_is_said_in_one_line(shared_index, deaf_port):
     with pytest.raises(BadInput, match=str(deaf_port)):
-        make_server(shared_index, "127.0.0.1", deaf_port)
+        make_search_server(shared_index, ServerSettings(port=deaf_port))
     with pytest.raises(BadInput):
-        make_server(shared_index, "127.0.0.1", 70_000)
+        make_search_server(shared_index, ServerSettings(port=70_000))
     with pytest.raises(BadInput):
-        make_server(shared_index, "no.such.host.invalid", 0)
+        make_search_server(shared_index, ServerSettings(host="no.such.host.invalid", port=0))
 
 
 @pytest.mark.parametrize(
@@ -330,4 +333,4 @@ def test_a_port_in_use_is_said_in_one_line(shared_index, deaf_port):
 )
 def test_impossible_limits_are_refused(shared_index, limits):
     with pytest.raises(BadInput):
-        make_server(shared_index, "127.0.0.1", 0, limits)
+        make_search_server(shared_index, ServerSettings(port=0), limits=limits)

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from quaere import __version__
 from quaere.cli.terminal import printable_line
+from quaere.credentials import refuse_login
 from quaere.errors import BadInput, QuaereError
 
 COMMANDS = (
@@ -71,6 +72,13 @@ def check_command(argv: Sequence[str]) -> None:
     raise BadInput(f"there is no command {typed[:40]!r}: {meant}")
 
 
+def check_logins(args: argparse.Namespace) -> None:
+    """Refuse a password in a URL before anything is said or stored about it."""
+    for name, value in vars(args).items():
+        if isinstance(value, str) and not set(value) & set(" \t\n"):  # a question may speak of such a URL
+            refuse_login(value, f"--{name.replace('_', '-')}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; exit code 2 with one clear line when the input is at fault."""
     # OpenMP threads that spin while they wait collapse when something else uses the cores. It must be set before torch
@@ -82,6 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         check_command(sys.argv[1:] if argv is None else argv)
         args = build_parser().parse_args(argv)
+        check_logins(args)
         args.run(args)
     except QuaereError as error:
         print(printable_line(f"quaere: {error}"), file=sys.stderr)

@@ -8,12 +8,12 @@ quaere serve --run drzero-20250301-101500
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from quaere.cli.bounds import check_positive, checkpoint
+from quaere.cli.server_options import add_server_options, read_key, server_settings
 from quaere.errors import BadInput, install_hint
 from quaere.policies.native.device import Precision
 
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """\
 Serve a model at /v1/chat/completions, /v1/completions and /v1/embeddings, in the form OpenAI's clients speak. With
---index, also the documents: a retriever for gpt-researcher and a page for each document. Whoever can reach the port
-can use it, unless a key is set; by default only this machine can.
+--index, also the documents: a retriever for gpt-researcher and a page for each document. Only this machine can reach
+it; --host lets others in, and needs a key.
 """
-_KEY = "QUAERE_API_KEY"
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -60,10 +59,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="a sentence-transformers model, or hash: words counted into buckets, no model (default: auto, the "
         "index's own embedder where it has one, else hash)",
     )
-    where = parser.add_argument_group("where")
-    where.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    where.add_argument("--port", type=int, default=8000, help="port to listen on; 0 takes a free one (default: 8000)")
-    where.add_argument("--api-key", metavar="KEY", help=f"ask clients for this key (default: ${_KEY}, else none)")
+    add_server_options(parser)
     engine = parser.add_argument_group("engine")
     engine.add_argument("--max-rows", type=int, default=8, metavar="N", help="answers written at once (default: 8)")
     engine.add_argument(
@@ -77,13 +73,18 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(args: argparse.Namespace) -> None:
     """Serve until Ctrl-C."""
-    from quaere.rollout.serving.app import Service, make_app
+    from quaere.serving.server import bind, run_server
+    from quaere.serving.servers import make_model_server
+
+    _check(args)
+    settings, key = server_settings(args), read_key(args)
+    listener = bind(settings, key)  # what is wrong with the address is said before the model is loaded
+
+    from quaere.rollout.serving.app import Service
     from quaere.rollout.serving.documents import Documents
     from quaere.rollout.serving.embedding import open_embedder
     from quaere.search.index import open_index
-    from quaere.search.server import bind_server, run_server
 
-    _check(args)
     index = open_index(args.index) if args.index else None
     embedder = open_embedder(args.embeddings, index)
     documents = Documents(index, args.retriever_topk) if index is not None else None
@@ -94,7 +95,6 @@ def run(args: argparse.Namespace) -> None:
         policy=policy,
         embedder=embedder,
         documents=documents,
-        api_key=args.api_key or os.environ.get(_KEY, ""),
         max_tokens=args.max_tokens,
         max_waiting=args.max_waiting,
         temperature=args.temperature,
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> None:
             print(f"{len(index)} passages at {url}/retrieve-gpt-researcher?query=...", file=sys.stderr)
         sys.stderr.flush()
 
-    run_server(*bind_server(make_app(service), args.host, args.port), say_ready)
+    run_server(make_model_server(service, settings, key=key, listener=listener), say_ready)
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -61,7 +61,7 @@ def parse_endpoint(text: str) -> Endpoint:
         parts = urlsplit(base_url)
         _ = parts.port  # raises for a port that is no number
     except ValueError as error:
-        raise BadInput(f"the endpoint's URL cannot be read: {error}", hint=f"write it like {_SYNTAX}") from error
+        raise BadInput("the endpoint's URL cannot be read", hint=f"write it like {_SYNTAX}") from error
     if not parts.hostname:
         raise BadInput(f"the endpoint's URL has no host: it is written {_SYNTAX}")
     if parts.username or parts.password:  # a run stores the URL, and must never store a secret

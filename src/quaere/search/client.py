@@ -2,11 +2,16 @@
 
 async with SearchClient("http://127.0.0.1:8000") as client:
     hits = (await client.search(["who built the Halm bridge?"], topk=3))[0]
+
+A server that asks for a key gets the one in `$QUAERE_SEARCH_KEY`, one that asks for a user and password gets
+`$QUAERE_SEARCH_LOGIN` ("USER:PASSWORD"). Either may be in a file, which `$QUAERE_SEARCH_KEY_FILE` or
+`$QUAERE_SEARCH_LOGIN_FILE` names. A URL may hold neither: URLs are stored with runs and shown in messages.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Sequence
 from ipaddress import ip_address
 from types import TracebackType
@@ -14,11 +19,14 @@ from types import TracebackType
 import httpx
 import msgspec
 
+from quaere.credentials import read_secret
 from quaere.errors import BadInput, SearchFailed
 from quaere.records import Hit, Passage
 from quaere.records.foreign_json import decode_json
 from quaere.search.rows import split_contents
 from quaere.search.wire import Health, Reply, Request, WireDocument
+
+KEY, LOGIN = "QUAERE_SEARCH_KEY", "QUAERE_SEARCH_LOGIN"
 
 
 class SearchClient:
@@ -36,7 +44,7 @@ class SearchClient:
         max_connections: int = 64,
         max_response_bytes: int = 64 * 1024 * 1024,
     ) -> None:
-        self.url = _server_url(url)
+        self.url = server_url(url)
         self._timeout_s = timeout_s
         self._max_response_bytes = max_response_bytes
         self._turns = asyncio.Semaphore(max_connections)
@@ -44,6 +52,7 @@ class SearchClient:
         # A server on this machine is never behind the proxy that the environment may name.
         trust_env = not _is_loopback(httpx.URL(self.url).host)
         self._http = httpx.AsyncClient(limits=limits, timeout=None, trust_env=trust_env)
+        self._authorization = _authorization()
 
     async def __aenter__(self) -> SearchClient:
         return self
@@ -85,6 +94,8 @@ class SearchClient:
         try:
             async with self._turns, asyncio.timeout(self._timeout_s):
                 headers = {"content-type": "application/json", "accept-encoding": "identity"}
+                if self._authorization:
+                    headers["authorization"] = self._authorization
                 async with self._http.stream(method, self.url + path, content=body, headers=headers) as response:
                     answer = await self._read(response)
         except TimeoutError:
@@ -109,15 +120,41 @@ class SearchClient:
     def _check_status(self, status: int, answer: bytes) -> None:
         if status == httpx.codes.OK:
             return
-        reason = " ".join(answer[:300].decode("utf-8", "replace").split())
+        reason = " ".join(self._hide(answer.decode("utf-8", "replace"))[:300].split())
         if status in (httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE):
             raise self._failure("overloaded", f"is overloaded ({status})")
         if 400 <= status < 500:
-            raise self._failure("rejected", f"refused the request ({status}): {reason}")
+            hint = f"export {KEY}=..., or {LOGIN}=USER:PASSWORD" if status in (401, 403) else ""
+            raise self._failure("rejected", f"refused the request ({status}): {reason}", hint)
         raise self._failure("broken", f"failed ({status}): {reason}")
 
     def _failure(self, kind: str, what: str, hint: str = "") -> SearchFailed:
-        return SearchFailed(f"the search server {self.url} {what}", kind=kind, hint=hint)
+        return SearchFailed(f"the search server {self.url} {self._hide(what)}", kind=kind, hint=hint)
+
+    def _hide(self, said: str) -> str:
+        """What a server said, which may repeat what it was sent; failures are stored and shown."""
+        for secret in _secrets(self._authorization):
+            said = said.replace(secret, "***")
+        return said
+
+
+def _authorization() -> str:
+    """The Authorization header, by the environment; "" for none."""
+    key, login = read_secret(KEY), read_secret(LOGIN)
+    if key and login:
+        raise BadInput(f"both {KEY} and {LOGIN} are set: a server is shown one of them", hint=f"unset {LOGIN}")
+    if login and ":" not in login:
+        raise BadInput(f"{LOGIN} must be USER:PASSWORD")
+    return f"Basic {base64.b64encode(login.encode()).decode()}" if login else f"Bearer {key}" if key else ""
+
+
+def _secrets(authorization: str) -> list[str]:
+    """What must not be shown of an Authorization header, the longest first."""
+    scheme, _, sent = authorization.partition(" ")
+    if scheme != "Basic":
+        return [sent] if sent else []
+    login = base64.b64decode(sent).decode()
+    return [sent, login, login.partition(":")[2]]
 
 
 def _passage(document: WireDocument) -> Passage:
@@ -129,8 +166,11 @@ def _passage(document: WireDocument) -> Passage:
     return Passage(id=passage_id, doc_id=doc_id, title=title, text=text, start=document.start, end=end)
 
 
-def _server_url(url: str) -> str:
-    """The address without a trailing `/` or `/retrieve`, both of which people paste."""
+def server_url(url: str) -> str:
+    """The address without a trailing `/` or `/retrieve`, both of which people paste. It holds no secret."""
+    if set("@?#") & set(url):
+        said = "the URL of a search server may hold no user or password, and no @, ? or #"
+        raise BadInput(said, hint=f"export {LOGIN}=USER:PASSWORD (or {KEY}=...) and leave it out of the URL")
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:

@@ -1,13 +1,12 @@
-"""The search server: an index behind `POST /retrieve`, as Search-R1 and verl's search tool expect it.
+"""The search server's application: an index behind `POST /retrieve`, as Search-R1 and verl's search tool expect it.
 
-It says no before it falls over: requests are bounded in size, and beyond a bounded queue it answers 429.
+Beyond a bounded queue it answers 429. `serving/` makes a server of it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,7 +21,6 @@ from quaere.search.searcher import LocalSearcher
 from quaere.search.wire import DEFAULT_TOPK, Health, PlainReply, Reply, Request, ScoredDocument, WireDocument
 
 if TYPE_CHECKING:
-    import uvicorn
     from starlette.applications import Starlette
     from starlette.requests import Request as HttpRequest
     from starlette.responses import Response
@@ -72,7 +70,7 @@ def make_app(index: Index, limits: ServerLimits | None = None) -> Starlette:
 
     async def retrieve(http_request: HttpRequest) -> Response:
         try:
-            request = _read_request(await _read_body(http_request, limits.max_body_bytes), limits)
+            request = _read_request(await http_request.body(), limits)
             found = await searcher.search(request.queries, request.topk or DEFAULT_TOPK)
         except _Refused as refusal:
             return _error(refusal.status, str(refusal))
@@ -98,15 +96,6 @@ def make_app(index: Index, limits: ServerLimits | None = None) -> Starlette:
 
 
 # ---------------------------------------------------------------------------------------------- requests and replies
-
-
-async def _read_body(http_request: HttpRequest, max_bytes: int) -> bytes:
-    body = bytearray()
-    async for chunk in http_request.stream():
-        body += chunk
-        if len(body) > max_bytes:
-            raise _Refused(413, f"the request is larger than {max_bytes} bytes")
-    return bytes(body)
 
 
 def _read_request(body: bytes, limits: ServerLimits) -> Request:
@@ -158,64 +147,13 @@ def _json(content: msgspec.Struct) -> Response:
     return Response(msgspec.json.encode(content), media_type="application/json")
 
 
+def error_form(status: int, message: str) -> dict[str, str]:
+    """The body of an answer that refuses or fails."""
+    return {"error": message}
+
+
 def _error(status: int, message: str) -> Response:
     from starlette.responses import JSONResponse
 
     headers = {"Retry-After": "1"} if status == 429 else None
-    return JSONResponse({"error": message}, status_code=status, headers=headers)
-
-
-# ----------------------------------------------------------------------------------------------------------- serving
-
-
-def serve(
-    index: Index,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    limits: ServerLimits | None = None,
-    on_ready: Callable[[str], None] | None = None,
-) -> None:
-    """Serve until Ctrl-C. `on_ready` is told the URL once the socket is bound; port 0 takes any free one."""
-    run_server(*make_server(index, host, port, limits), on_ready)
-
-
-def make_server(
-    index: Index, host: str, port: int, limits: ServerLimits | None = None
-) -> tuple[uvicorn.Server, socket.socket]:
-    """A server and the socket it will listen on, bound already: a port in use is found out here."""
-    app = make_app(index, limits)
-    index.engine  # noqa: B018 - loaded before the first request rather than during it
-    return bind_server(app, host, port)
-
-
-def bind_server(app: Starlette, host: str, port: int) -> tuple[uvicorn.Server, socket.socket]:
-    """A server of any application, and its socket, bound already."""
-    import uvicorn
-
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named, or asyncio would not switch delayed sending off and every answer would wait for 40 ms.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(2048)  # from here on clients may connect; they are answered once the loop runs
-    except (OSError, OverflowError) as error:
-        listener.close()
-        reason = getattr(error, "strerror", None) or error
-        raise BadInput(f"cannot listen on {host} port {port}: {reason}", hint="--port 0 takes a free one") from error
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=10)
-    return uvicorn.Server(config), listener
-
-
-def run_server(server: uvicorn.Server, listener: socket.socket, on_ready: Callable[[str], None] | None = None) -> None:
-    """Serve until Ctrl-C. `on_ready` is told the URL first."""
-    with listener:
-        if on_ready:
-            on_ready(f"http://{_address(listener)}")
-        with contextlib.suppress(KeyboardInterrupt):  # uvicorn has shut down in order by then
-            server.run(sockets=[listener])
-
-
-def _address(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return JSONResponse(error_form(status, message), status_code=status, headers=headers)

@@ -24,6 +24,7 @@ import msgspec
 import yaml
 from msgspec import NODEFAULT, Struct, inspect, structs
 
+from quaere.credentials import refuse_login
 from quaere.errors import BadInput
 
 T = TypeVar("T", bound=Struct)
@@ -57,6 +58,9 @@ def load_config(
     values |= _flatten(settings, {key: value for key, value in given.items() if value is not None})
     for assignment in assignments:
         values |= _read_assignment(settings, assignment)
+    for key, value in values.items():
+        if isinstance(value, str):
+            refuse_login(value, key)
     return _build(schema, None, values)
 
 

@@ -15,6 +15,7 @@ from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.device import choose_device
 from quaere.rollout.episode import Limits
 from quaere.runs import Run
+from quaere.search.client import server_url
 from quaere.search.index import Index, open_index
 from quaere.search.searcher import LocalSearcher, Searcher, open_searcher
 from quaere.training.actors import Actors, open_actors
@@ -173,6 +174,8 @@ def check_openable(config: RunConfig, recipe: str, dialects: Sequence[str]) -> N
     if not config.model:
         raise BadInput("no model is named", hint=f"quaere evolve {recipe} --model smollm2-135m --index DIR")
     open_documents(config, recipe)
+    if config.search_url:
+        server_url(config.search_url)
     notes = find_notes(config.model)
     if notes.style not in (None, config.prompts):
         raise BadInput(

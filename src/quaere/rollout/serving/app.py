@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import hmac
 import logging
 import secrets
 import time
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import structs
 
 from quaere import __version__
-from quaere.errors import BadInput, QuaereError
+from quaere.errors import BadInput, QuaereError, failure_line
 from quaere.rollout.policy import TokenPolicy
 from quaere.rollout.seeds import derive_seed
 from quaere.rollout.serving.documents import Documents, SearchRequest
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-MAX_BODY_BYTES = 8 << 20
 MAX_TEXTS = 2048
 # Under its name and this, the model writes lists of strings: some agents ask for a list in words alone, and break where
 # a model too small for that answers with words.
@@ -62,7 +60,6 @@ class Service:
         policy: TokenPolicy,
         embedder: TextEmbedder | None = None,
         documents: Documents | None = None,
-        api_key: str = "",
         max_tokens: int = 2048,
         max_waiting: int = 256,
         temperature: float = 1.0,
@@ -78,7 +75,6 @@ class Service:
         self.embedder = embedder
         self.documents = documents
         self.started = int(time.time())
-        self._key = api_key.encode()
         self._prompter = Prompter(policy.renderer)
         self._writer = Writer(
             policy.sampler,
@@ -92,30 +88,33 @@ class Service:
 
     async def chat(self, http: Request) -> Response:
         """POST /v1/chat/completions."""
-        request = read_body(await _read(http), ChatRequest)
+        request = read_body(await http.body(), ChatRequest)
         if request.model == f"{self.name}{LIST}":
             request = structs.replace(request, model=self.name, response_format={"type": "json_list"})
-        self._check(request)
-        prompt = await asyncio.to_thread(self._prompter.of_chat, request)
+        self._check(request, request.num_chars)
+        with self._writer.admit(request.num_choices):  # tokenising is work, too
+            prompt = await asyncio.to_thread(self._prompter.of_chat, request)
         return await self._answer(http, request, [prompt], ChatForm(self.name, bool(request.logprobs)))
 
     async def complete(self, http: Request) -> Response:
         """POST /v1/completions."""
-        request = read_body(await _read(http), CompletionRequest)
-        self._check(request)
-        prompts = [await asyncio.to_thread(self._prompter.of_text, prompt) for prompt in request.prompts]
+        request = read_body(await http.body(), CompletionRequest)
+        self._check(request, request.num_chars)
+        with self._writer.admit(len(request.prompts) * request.num_choices):
+            prompts = [await asyncio.to_thread(self._prompter.of_text, prompt) for prompt in request.prompts]
         return await self._answer(http, request, prompts, TextForm(self.name, request.logprobs is not None))
 
     async def embed(self, http: Request) -> Response:
         """POST /v1/embeddings."""
-        request = read_body(await _read(http), EmbeddingRequest)
+        request = read_body(await http.body(), EmbeddingRequest)
         if self.embedder is None or request.model != self.embedder.name:
             served = f"it is {self.embedder.name}" if self.embedder else "there is none: the server has no scikit-learn"
             raise _no_model(request.model, f"embedder; {served}")
         texts = request.texts
         if len(texts) > MAX_TEXTS:
             raise Refused(f"at most {MAX_TEXTS} texts are embedded at once", param="input")
-        rows = await asyncio.to_thread(self.embedder.embed, texts, request.dimensions)
+        with self._writer.admit(1):
+            rows = await asyncio.to_thread(self.embedder.embed, texts, request.dimensions)
         vectors = [_vector(row, request.encoding_format) for row in rows]
         data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(vectors)]
         num_words = sum(len(text.split()) for text in texts)  # an embedder by words has no other tokens
@@ -154,7 +153,7 @@ class Service:
     async def search(self, http: Request) -> Response:
         """POST /search, as Tavily's clients speak."""
         assert self.documents is not None
-        request = read_body(await _read(http), SearchRequest)
+        request = read_body(await http.body(), SearchRequest)
         found = await self.documents.find(request.query, request.max_results, str(http.base_url).rstrip("/"))
         return _json({"query": request.query, "results": [structs.asdict(one) for one in found]})
 
@@ -168,17 +167,15 @@ class Service:
 
     # ------------------------------------------------------------------------------------------------------- answers
 
-    def admits(self, http: Request) -> bool:
-        """Has the client shown the key? A retriever that can send no header may send it as `api_key`."""
-        if not self._key or http.url.path == "/health":
-            return True
-        given = http.headers.get("authorization", "").removeprefix("Bearer ") or http.query_params.get("api_key", "")
-        return hmac.compare_digest(given.encode(), self._key)
-
-    def _check(self, request: WriteRequest) -> None:
+    def _check(self, request: WriteRequest, num_chars: int) -> None:
+        """Refuse what cannot be answered, before anything is tokenised: a prompt that is too long by its length."""
         if request.model != self.name:
             raise _no_model(request.model, f"model; it is {self.name}")
         request.check()
+        most = self._writer.sampler.max_positions * self._prompter.max_token_chars
+        if num_chars > most:
+            said = f"the prompt has {num_chars} characters, and no text of more than {most} fits this model's context"
+            raise Refused(said, param="messages", code="context_length_exceeded")
 
     async def _answer(self, http: Request, request: WriteRequest, prompts: list[Prompt], form: ChatForm) -> Response:
         """One answer or several to each prompt, whole or as a stream."""
@@ -284,21 +281,17 @@ def make_app(service: Service) -> Starlette:
             await service.documents.close()
         await service.policy.stop()
 
-    routes = [Route(path, _guarded(service, handler), methods=[method]) for method, path, handler in table]
+    routes = [Route(path, _guarded(handler), methods=[method]) for method, path, handler in table]
     return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: no_such_page})
 
 
-def _guarded(
-    service: Service, handler: Callable[[Request], Awaitable[Response]]
-) -> Callable[[Request], Awaitable[Response]]:
+def _guarded(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
     """The handler, with whatever goes wrong in it said in the form clients know."""
     from starlette.requests import ClientDisconnect
     from starlette.responses import Response
 
     async def answer(http: Request) -> Response:
         try:
-            if not service.admits(http):
-                raise Refused("the key is missing or wrong", status=401, code="invalid_api_key")
             return await handler(http)
         except ClientDisconnect:
             return Response(status_code=499)  # nobody reads it
@@ -312,7 +305,7 @@ def _as_refusal(error: Exception) -> Refused:
     if isinstance(error, Refused):
         return error
     if not isinstance(error, QuaereError):
-        logging.getLogger("quaere.serving").error("a request failed", exc_info=error)
+        logging.getLogger("quaere.serving").error("a request failed: %s", failure_line(error))
     said = str(error) if isinstance(error, QuaereError) else f"the server failed: {type(error).__name__}"
     return Refused(said, status=500)
 
@@ -326,15 +319,6 @@ def _refuse(refusal: Refused) -> Response:
 
 def _no_model(wanted: str, words: str) -> Refused:
     return Refused(f"{wanted!r} is not the served {words}", status=404, param="model", code="model_not_found")
-
-
-async def _read(http: Request) -> bytes:
-    body = bytearray()
-    async for chunk in http.stream():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise Refused(f"the request is larger than {MAX_BODY_BYTES} bytes", status=413)
-    return bytes(body)
 
 
 async def _gather(writings: list[Coroutine[Any, Any, Written]]) -> list[Written]:

@@ -51,6 +51,7 @@ class Prompter:
         self._renderer = renderer
         self._plain = PlainEncoder(renderer.tokenizer)
         tokenizer = renderer.tokenizer
+        self.max_token_chars = max(map(len, tokenizer.get_vocab()))
         self._begin = tuple(tokenizer.encode("")[:1]) if tokenizer.bos_token_id in tokenizer.encode("")[:1] else ()
 
     def of_chat(self, request: ChatRequest) -> Prompt:

@@ -45,6 +45,11 @@ class Refused(Exception):
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
 
 
+def error_form(status: int, message: str) -> dict[str, Any]:
+    """The body of an answer that refuses a request before the application has seen it."""
+    return Refused(message, status=status, code="invalid_api_key" if status == 401 else None).as_json()
+
+
 # ------------------------------------------------------------------------------------------------------------ requests
 
 
@@ -194,6 +199,14 @@ class ChatRequest(WriteRequest, kw_only=True):
         """The newer name counts."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
+    @property
+    def num_chars(self) -> int:
+        """How much text there is to tokenise."""
+        called = (call.function for message in self.messages for call in message.tool_calls or ())
+        described = msgspec.json.encode(self.tools) if self.tools else b""
+        texts = [message.text for message in self.messages] + [call.name + call.arguments for call in called]
+        return sum(map(len, texts)) + len(described.decode())
+
     def check(self) -> None:
         """Refuse what is out of range or cannot be done."""
         super().check()
@@ -233,6 +246,11 @@ class CompletionRequest(WriteRequest, kw_only=True):
         if numbers:
             raise Refused("prompt mixes token ids with other prompts", param="prompt")
         return [item for item in self.prompt if not isinstance(item, int)]
+
+    @property
+    def num_chars(self) -> int:
+        """How much text there is to tokenise, in the longest of the prompts."""
+        return max((len(prompt) for prompt in self.prompts), default=0)
 
     def check(self) -> None:
         """Refuse what is out of range or cannot be done."""

@@ -1,0 +1,229 @@
+"""What stands before every application: a request is checked, counted and logged here, whatever it asks for.
+
+In this order: the Host header names this server, and the Origin header, where there is one, too (a web page that
+somebody has open must not read the documents or use the model, not even by pointing a name of its own at this
+address); the key is right; a body is JSON and not too large. Whatever goes wrong in the application is one line in the
+log and an answer in the application's own form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import re
+import time
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+from msgspec import Struct
+
+from quaere.errors import failure_line
+from quaere.serving.connections import log
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+OPEN_PATHS = frozenset({"/health"})  # need no key: something that watches over servers asks there
+BUFFERED_BODIES = 32  # as many bodies of the largest size may be in memory at once
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]{1,5})?")
+
+# From a status and a line to the body of an answer, in the form the application's clients know.
+ErrorForm = Callable[[int, str], Any]
+
+
+class Rules(Struct, frozen=True):
+    """Whom a server lets in. An origin is written as browsers send it, "https://app.example".
+
+    Rules(hosts=frozenset({"localhost", "127.0.0.1", "::1"}), origins=frozenset(), max_body_bytes=8388608)
+    """
+
+    hosts: frozenset[str]
+    origins: frozenset[str]
+    max_body_bytes: int
+
+
+class _Refused(Exception):
+    """A request that does not reach the application, with its status and the line that says why."""
+
+    def __init__(self, status: int, line: str) -> None:
+        super().__init__(line)
+        self.status = status
+
+
+class _Gone(Exception):
+    """The client hung up while its request was read."""
+
+
+class Guard:
+    """An ASGI application around another. An empty key means that none is asked for."""
+
+    def __init__(self, app: ASGIApp, rules: Rules, key: str, as_error: ErrorForm) -> None:
+        self._app = app
+        self._rules = rules
+        self._key = key.encode()
+        self._as_error = as_error
+        self._num_buffered = 0  # bytes of bodies in memory
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, and write one line about it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = _Request(scope, send, self._rules.origins)
+        try:
+            self._check(request)
+            if request.is_preflight:
+                await request.answer(204, None)
+            else:
+                await self._pass_on(request, receive)
+        except _Refused as refused:
+            await self._say(request, refused.status, str(refused))
+        except (_Gone, asyncio.CancelledError):  # the latter when the server ends; uvicorn would print a traceback
+            pass
+        except Exception as error:
+            log.error("%s failed: %s", request.line, failure_line(error))
+            await self._say(request, 500, f"the server failed: {type(error).__name__}")
+        finally:
+            log.info("%s %d %.0f ms", request.line, request.status or 499, 1000 * (time.monotonic() - request.began))
+
+    async def _pass_on(self, request: _Request, receive: Receive) -> None:
+        body = bytearray()
+        try:
+            await self._read_body(receive, body)
+            await self._app(request.scope, _replay(bytes(body), receive), request.send)
+        finally:
+            self._num_buffered -= len(body)
+
+    async def _say(self, request: _Request, status: int, line: str) -> None:
+        if not request.status:
+            await request.answer(status, self._as_error(status, line))
+
+    # ------------------------------------------------------------------------------------------------------- checks
+
+    def _check(self, request: _Request) -> None:
+        own = request.scope.get("server") or ("", None)
+        host = name_of(request.header("host"))
+        if host not in self._rules.hosts and host != own[0]:
+            raise _Refused(403, "the Host header names another server; --allow-host NAME lets it in")
+        if request.origin and not request.is_same_origin and request.origin not in self._rules.origins:
+            raise _Refused(403, "web pages of another origin are not answered; --allow-origin URL lets one in")
+        if request.is_preflight:
+            return
+        if self._key and request.scope["path"] not in OPEN_PATHS and not self._has_key(request):
+            raise _Refused(401, "the key is missing or wrong")
+        media = request.header("content-type").partition(";")[0].strip().lower()
+        if request.scope["method"] in ("POST", "PUT", "PATCH") and media != "application/json":
+            raise _Refused(415, "a body must be JSON, with the header Content-Type: application/json")
+        length = request.header("content-length")
+        if length.isdecimal() and int(length[:20]) > self._rules.max_body_bytes:
+            raise self._too_large()
+
+    def _has_key(self, request: _Request) -> bool:
+        """Was the key sent? A client that can send no header may send it as `?api_key=`."""
+        given = request.header("authorization").removeprefix("Bearer ").strip()
+        if not given:
+            given = parse_qs(request.scope["query_string"].decode("latin-1")).get("api_key", [""])[0]
+        return hmac.compare_digest(given.encode(), self._key)
+
+    async def _read_body(self, receive: Receive, body: bytearray) -> None:
+        """Read the whole body, before the application takes the request on."""
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _Gone
+            chunk, more = message.get("body", b""), message.get("more_body", False)
+            body += chunk
+            self._num_buffered += len(chunk)
+            if len(body) > self._rules.max_body_bytes:
+                raise self._too_large()
+            if self._num_buffered > BUFFERED_BODIES * self._rules.max_body_bytes:
+                raise _Refused(429, "too many large requests at once")
+
+    def _too_large(self) -> _Refused:
+        return _Refused(413, f"the request is larger than {self._rules.max_body_bytes} bytes")
+
+
+class _Request:
+    """A request on its way, and what became of it: `status` is 0 until an answer begins."""
+
+    def __init__(self, scope: Scope, send: Send, origins: frozenset[str]) -> None:
+        self.scope = scope
+        self.status = 0
+        self.began = time.monotonic()
+        self._send = send
+        self._origins = origins
+        self.origin = self.header("origin").lower().rstrip("/")
+        self.is_preflight = scope["method"] == "OPTIONS" and self.origin in origins
+
+    def header(self, name: str) -> str:
+        """The header's value; "" if there is none, or more than one, which is nothing to rely on."""
+        wanted = name.encode()
+        values = [value for key, value in self.scope["headers"] if key == wanted]
+        return values[0].decode("latin-1") if len(values) == 1 else ""
+
+    @property
+    def is_same_origin(self) -> bool:
+        """Does the page that asks come from this server?"""
+        return self.origin.partition("://")[2] == self.header("host").lower()
+
+    @property
+    def line(self) -> str:
+        """Who asked for what. The query is left out: it may hold a key, and what people search for is theirs."""
+        client = self.scope.get("client") or ("-", 0)
+        path = self.scope.get("raw_path", b"")[:200].decode("ascii", "replace")
+        return f"{client[0]} {self.scope['method']} {path if path.isprintable() else '?'}"
+
+    async def send(self, message: Message) -> None:
+        """Pass the application's answer on, and let a page of an allowed origin read it."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            if self.origin in self._origins:
+                message = {**message, "headers": [*message.get("headers", ()), *_cors(self.origin)]}
+        await self._send(message)
+
+    async def answer(self, status: int, content: Any) -> None:
+        """Answer in the application's place."""
+        body = b"" if content is None else json.dumps(content).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        headers += [(b"retry-after", b"1")] if status == 429 else []
+        await self.send({"type": "http.response.start", "status": status, "headers": headers if body else []})
+        await self.send({"type": "http.response.body", "body": body})
+
+
+def name_of(host: str) -> str:
+    """The name or address in a Host header, without the port; "" where it is none.
+
+    name_of("LocalHost:8000") == "localhost"; name_of("[::1]:8000") == "::1"; name_of("a@b") == ""
+    """
+    host = host.strip().lower()
+    match = _HOST.fullmatch(host)
+    name = (match[1] or match[2]) if match else host
+    try:
+        return str(ip_address(name))
+    except ValueError:
+        return name if match else ""
+
+
+def _cors(origin: str) -> list[tuple[bytes, bytes]]:
+    """What a browser needs to hear before it lets a page of this origin ask and read."""
+    return [
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-allow-methods", b"GET, POST"),
+        (b"access-control-allow-headers", b"authorization, content-type"),
+        (b"vary", b"origin"),
+    ]
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives the body that was read, and then what comes after it: the end of the connection."""
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return replay

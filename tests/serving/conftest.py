@@ -1,0 +1,50 @@
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from quaere.search.index import build_index
+from quaere.serving.server import ServerSettings, make_server
+from quaere.serving.servers import make_search_server
+
+
+@pytest.fixture(scope="session")
+def index(tmp_path_factory):
+    """An index of one document, only to be read."""
+    home = tmp_path_factory.mktemp("served")
+    (home / "docs").mkdir()
+    (home / "docs" / "rivers.md").write_text("# The Oss\n\nThe Oss rises near Halmgate.\n")
+    return build_index(home / "docs", home / "index")
+
+
+@contextmanager
+def running(server):
+    """A server in a thread of its own."""
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.should_exit = True
+        thread.join(timeout=30)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def serve(index):
+    """A search server, or one of any application; gives the server."""
+
+    def start(app=None, key="", **settings):
+        settings = ServerSettings(port=0, **settings)
+        if app is None:
+            return running(make_search_server(index, settings, key=key))
+        return running(make_server(app, settings, as_error=lambda status, line: {"error": line}, key=key))
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def url(index):
+    """A search server with the settings it has by default."""
+    with running(make_search_server(index, ServerSettings(port=0))) as server:
+        yield server.url
