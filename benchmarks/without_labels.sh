@@ -32,10 +32,21 @@ evaluate() {  # name, then what to evaluate
         --max-rows 256 --name "$1" --out "$OUT/$1-$SEED.json"
 }
 
-evolve() {  # name, start, questions, index, further settings
-    timeout --signal=INT "$((MINUTES * 60))" quaere evolve search-r1 --preset large-gpu --model "$2" --questions "$3" \
-        --index "$4" --out "$OUT/$1-$SEED" --set seed="$SEED" --set checkpoints.every=5 "${@:5}" || [[ $? == 124 ]]
+stop_in_time() { timeout --signal=INT "$((MINUTES * 60))" "$@" || [[ $? == 124 ]]; }
+
+TRAIN_MORE=(--preset large-gpu --set seed="$SEED" --set checkpoints.every=5)
+
+evolve_labelled() {  # name, further settings
+    stop_in_time quaere evolve search-r1 --model "$FORM" --questions "$TRAIN/questions.jsonl.gz" --index "$OUT/train-index" \
+        --out "$OUT/$1-$SEED" "${TRAIN_MORE[@]}" "${@:2}"
     evaluate "$1" --run "$OUT/$1-$SEED"
+}
+
+evolve_free() {  # Dr. Zero's solver on questions out of the documents; no proposer is trained
+    stop_in_time quaere evolve drzero --solver-protocol search-r1 --model "$OWN" --index "$OUT/dev-index" \
+        --out "$OUT/free-$SEED" "${TRAIN_MORE[@]}" --set iterations=1 --set proposer.steps=0 --set generation.candidates=0 \
+        --set generation.attempts=0 --set generation.given="$PRACTICE"
+    evaluate free --run "$OUT/free-$SEED"
 }
 
 python "$HERE/split_questions.py" "$DEV/questions.jsonl.gz" --digits 5-f --out "$OUT/report.jsonl"
@@ -53,15 +64,15 @@ if wants own || wants free; then
         --most 2800 --practice "$PRACTICE" --max-rows 512 "${TEACH[@]}" "${LIMITS[@]}" --epochs 1 --out "$OWN"
 fi
 if wants own; then evaluate own --model "$OWN"; fi
-if wants free; then evolve free "$OWN" "$PRACTICE" "$OUT/dev-index"; fi
+if wants free; then evolve_free; fi
 
 if wants labelled || wants shuffled; then
     : "${TRAIN:?}"
     index "$TRAIN/corpus.jsonl.gz" "$OUT/train-index"
 fi
-if wants labelled; then evolve labelled "$FORM" "$TRAIN/questions.jsonl.gz" "$OUT/train-index"; fi
+if wants labelled; then evolve_labelled labelled; fi
 if wants shuffled; then
-    evolve shuffled "$FORM" "$TRAIN/questions.jsonl.gz" "$OUT/train-index" --set solver.shuffle_advantages=true
+    evolve_labelled shuffled --set solver.shuffle_advantages=true
 fi
 
 ROWS=()
