@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import tiny
+from quaere.atomic import discard_folder
 from quaere.cli.main import COMMANDS, main
 from quaere.errors import BadInput
 from quaere.policies.catalogue import resolve_model
@@ -16,7 +17,7 @@ from quaere.runs import Run
 from quaere.training import exporting
 from quaere.training.actors import open_actors
 from quaere.training.adapters import add_adapters, save_weights
-from quaere.training.checkpoints import discard_checkpoint, save_checkpoint
+from quaere.training.checkpoints import save_checkpoint
 from quaere.training.config import config_to_yaml
 from quaere.training.exporting import export_role, find_notes, find_role, load_role, read_notes
 from quaere.training.settings import AdapterSettings
@@ -328,7 +329,7 @@ def test_a_checkpoint_that_is_pruned_while_it_is_read_is_said_in_one_line(
     original = getattr(exporting, moment)
 
     def pruned(*args):
-        discard_checkpoint(run / "checkpoints" / "step-000002")
+        discard_folder(run / "checkpoints" / "step-000002")
         return original(*args)
 
     monkeypatch.setattr(exporting, moment, pruned)

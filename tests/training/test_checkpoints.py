@@ -113,8 +113,9 @@ def test_a_failed_write_leaves_the_older_ones_and_its_rest_is_cleared_away(tmp_p
         (folder / "a.bin").write_bytes(b"half")
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(BadInput, match=r"cannot write .*step-000002: disk full"):
         save_checkpoint(tmp_path, 2, fail, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
     assert [checkpoint.step for checkpoint in find_checkpoints(tmp_path)] == [1]
     save_checkpoint(tmp_path, 2, write_files(b"x"), {})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000001", "step-000002"]

@@ -19,6 +19,7 @@ from typing import BinaryIO
 import zstandard
 from msgspec import Struct
 
+from quaere.atomic import sync
 from quaere.errors import BadInput
 
 _LEVEL = 3
@@ -79,7 +80,7 @@ class ShardWriter:
             self._file.flush()
             os.fsync(self._file.fileno())
             if self._end == 0:
-                _sync_directory(self._directory)
+                sync(self._directory)  # the new file's name becomes as durable as its bytes
         except OSError:
             self.discard()
             raise
@@ -122,12 +123,3 @@ class ShardWriter:
                 said = f"{path} holds {size} bytes where the index knows of {end}"
                 raise BadInput(f"{said}: episodes are lost", hint="restore the file from a copy")
         return last, ends.get(last, 0), shard_path(self._directory, last).open("ab")
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make a new file's name as durable as its bytes."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
