@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -45,20 +46,24 @@ def take_lock(path: Path, database: sqlite3.Connection) -> FileLock:
     lock = FileLock(path / LOCK)
     try:
         lock.acquire(timeout=0)
+        with database:
+            database.execute("UPDATE runs SET writer_pid = ?", (os.getpid(),))
+        return lock
     except Timeout as error:
         (pid,) = database.execute("SELECT writer_pid FROM runs").fetchone()
         who = f"process {pid}" if pid else "another process"
         raise BadInput(f"run {path.name} is being written by {who}", hint="wait for it, or start a new run") from error
-    with database:
-        database.execute("UPDATE runs SET writer_pid = ?", (os.getpid(),))
-    return lock
+    except (sqlite3.Error, OSError) as error:
+        lock.release()
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(f"cannot write to the run {path}: {reason}") from error
 
 
 def _write_info(path: Path, info: RunInfo) -> None:
-    create_database(path)
-    database = connect(path, write=True)
     try:
-        settings = msgspec.json.encode(info.settings).decode()
-        insert(database, "runs", [{**msgspec.structs.asdict(info), "settings": settings}])
-    finally:
-        database.close()
+        create_database(path)
+        with closing(connect(path, write=True)) as database:
+            settings = msgspec.json.encode(info.settings).decode()
+            insert(database, "runs", [{**msgspec.structs.asdict(info), "settings": settings}])
+    except sqlite3.Error as error:  # a disk that is full is one
+        raise BadInput(f"cannot write the database of run {info.id}: {error}") from error

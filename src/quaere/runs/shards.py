@@ -11,6 +11,7 @@ that no index row points at are what a killed process left, and the next writer 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ from msgspec import Struct
 from quaere.atomic import sync
 from quaere.errors import BadInput
 
+_SHARD = re.compile(r"(\d+)\.jsonl\.zst")
 _LEVEL = 3
 _SHARD_BYTES = 64 << 20  # a new shard begins once the current one is this long
 
@@ -110,16 +112,17 @@ class ShardWriter:
     def _open_at(self, ends: Mapping[int, int]) -> tuple[int, int, BinaryIO]:
         """Cut off what no row points at, and open the shard that is appended to."""
         last = max(ends, default=0)
-        for path in self._directory.glob("[0-9]*.jsonl.zst"):
-            shard = int(path.name.partition(".")[0])
-            if shard > last:
-                path.unlink()
-            elif path.stat().st_size > ends.get(shard, 0):
-                os.truncate(path, ends.get(shard, 0))
+        # Before anything is cut: a store that has lost something is left as it is.
         for shard, end in ends.items():
             path = shard_path(self._directory, shard)
             size = path.stat().st_size if path.is_file() else 0
             if size < end:
                 said = f"{path} holds {size} bytes where the index knows of {end}"
                 raise BadInput(f"{said}: episodes are lost", hint="restore the file from a copy")
+        for path in self._directory.iterdir():
+            found = _SHARD.fullmatch(path.name)
+            if found and int(found[1]) > last:
+                path.unlink()
+            elif found and path.stat().st_size > ends.get(int(found[1]), 0):
+                os.truncate(path, ends.get(int(found[1]), 0))
         return last, ends.get(last, 0), shard_path(self._directory, last).open("ab")
