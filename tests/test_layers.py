@@ -17,7 +17,7 @@ FLOORS = [
     {"rollout", "runs"},
     {"policies", "search", "worlds"},
     {"chat", "rewards", "objectives"},
-    {"credentials"},
+    {"atomic", "credentials"},
     {"records", "errors"},
 ]
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -1,11 +1,14 @@
 """`quaere export`: what comes out of a run speaks like what went in, and nothing is overwritten by mistake."""
 
 import json
+import os
+import stat
 
 import pytest
 import torch
 
 import tiny
+from quaere.atomic import discard_folder
 from quaere.cli.main import COMMANDS, main
 from quaere.errors import BadInput
 from quaere.policies.catalogue import resolve_model
@@ -16,7 +19,7 @@ from quaere.runs import Run
 from quaere.training import exporting
 from quaere.training.actors import open_actors
 from quaere.training.adapters import add_adapters, save_weights
-from quaere.training.checkpoints import discard_checkpoint, save_checkpoint
+from quaere.training.checkpoints import save_checkpoint
 from quaere.training.config import config_to_yaml
 from quaere.training.exporting import export_role, find_notes, find_role, load_role, read_notes
 from quaere.training.settings import AdapterSettings
@@ -309,6 +312,45 @@ def test_a_damaged_checkpoint_is_refused(place, tmp_path, capsys):
     assert "damaged" in refused(place, capsys, tmp_path, "damaged")
 
 
+def test_a_damaged_last_checkpoint_is_passed_over_unless_it_was_named(place, tmp_path, capsys):
+    run = make_run(place, "half damaged", write_models)
+    file = run / "checkpoints" / "step-000002" / "solver" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"\xff")
+    assert export(place, "half damaged", tmp_path / "out") == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"quaere: passed over: checkpoint {run / 'checkpoints' / 'step-000002'} is damaged: ")
+    assert json.loads((tmp_path / "out" / "quaere.json").read_text())["step"] == 1
+    assert "is damaged" in refused(place, capsys, tmp_path / "named", "half damaged", "--checkpoint", "2")
+    file.with_name("config.json").unlink()  # what can be seen without reading the weights is passed over as well
+    assert export(place, "half damaged", tmp_path / "again") == 0
+    assert "passed over" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["--merge", "--adapter"])
+def test_what_is_exported_can_be_read_by_whom_the_umask_lets(place, tmp_path, form):
+    before = os.umask(0o022)
+    try:
+        assert export(place, "lora", tmp_path / "out", form) == 0
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in [tmp_path / "out", *(tmp_path / "out").iterdir()]}
+    assert modes.pop("out") == 0o755
+    assert set(modes.values()) == {0o644}
+
+
+def test_weights_that_are_not_finite_are_not_exported(place, tmp_path, capsys):
+    """A run of before they were refused may have saved them."""
+
+    def write(folder, step):
+        model = tiny.model()
+        with torch.no_grad():
+            model.get_input_embeddings().weight[7, 3] = torch.nan
+        model.save_pretrained(folder / "solver")
+
+    make_run(place, "nan", write, steps=(1,))
+    assert "holds a value that is not finite" in refused(place, capsys, tmp_path, "nan")
+
+
 def test_an_adapter_of_another_model_is_refused(place, tmp_path, capsys):
     def write(folder, step):
         model = add_adapters(tiny.model(hidden_size=96), ("solver",), AdapterSettings(rank=4))
@@ -328,7 +370,7 @@ def test_a_checkpoint_that_is_pruned_while_it_is_read_is_said_in_one_line(
     original = getattr(exporting, moment)
 
     def pruned(*args):
-        discard_checkpoint(run / "checkpoints" / "step-000002")
+        discard_folder(run / "checkpoints" / "step-000002")
         return original(*args)
 
     monkeypatch.setattr(exporting, moment, pruned)

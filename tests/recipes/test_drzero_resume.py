@@ -160,6 +160,36 @@ def test_killed_anywhere_it_ends_with_the_same_weights_and_store(paths, tmp_path
     assert contents(tmp_path / "killed") == contents(tmp_path / "straight")
 
 
+class Stopping(Told):
+    """A reporter at which a run stops, after a step."""
+
+    def __init__(self, last):
+        super().__init__()
+        self.last = last
+
+    def step(self, report):
+        super().step(report)
+        if report.step == self.last:
+            raise InterruptedError
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_hundred_steps_have_the_same_losses_however_often_the_run_is_stopped(paths, tmp_path):
+    changes = {"proposer.steps": 50, "solver.steps": 50, "proposer.batch": 4, "solver.batch": 2, "generation.batch": 4}
+    config = make_config(paths, **changes, **{"checkpoints.every": 7})
+    run_drzero(tmp_path / "straight", config)[0].close()
+    for last in (1, 20, 50, 59, 83):  # in the phases, at their ends, and between checkpoints
+        with pytest.raises(InterruptedError):
+            run_drzero(tmp_path / "stopped", config, Stopping(last))
+    run_drzero(tmp_path / "stopped", config)[0].close()
+    with Run.open(tmp_path / "straight") as straight, Run.open(tmp_path / "stopped") as stopped:
+        losses = straight.metrics("loss/policy")
+        assert losses == stopped.metrics("loss/policy")
+        assert len(straight.metrics("run/iteration")) >= 100 and len({loss.value for loss in losses}) > 20
+    assert digest(tmp_path / "stopped") == digest(tmp_path / "straight")
+
+
 # ----------------------------------------------------------------------------------------------------- a dead retriever
 
 

@@ -77,7 +77,7 @@ def test_a_failed_write_leaves_what_was_there(versions, monkeypatch):
     def full(path):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("quaere.recipes.score.versions.sync", full)
+    monkeypatch.setattr("quaere.atomic.sync", full)
     with pytest.raises(BadInput, match="No space left"):
         versions.append(structs.replace(THIRD, step=15))
     assert versions.path.read_bytes() == before

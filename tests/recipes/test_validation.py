@@ -7,6 +7,7 @@ import pytest
 from test_drzero_resume import contents, digest
 
 from practice_runs import make_practice, run_practice
+from quaere.atomic import discard_folder
 from quaere.cli.main import main
 from quaere.runs import Run
 from quaere.training import checkpoints
@@ -199,7 +200,7 @@ def test_it_is_greedy_and_by_the_weights_the_step_ends_with(real, paths, tmp_pat
     shutil.copytree(real, tmp_path / "run")
     for found in find_checkpoints(tmp_path / "run" / "checkpoints"):
         if found.step > 6:
-            checkpoints.discard_checkpoint(found.path)
+            discard_folder(found.path)
 
     async def ask(validator, step):
         await validator._score(step, "validation")

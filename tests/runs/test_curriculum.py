@@ -276,8 +276,9 @@ def test_files_that_are_not_what_their_name_says(tmp_path: Path) -> None:
         write_items(tmp_path / "items.csv", LISTED, "evolve-1")
     with pytest.raises(BadInput, match="cannot be read: No such file"):
         read_verdict_rows(tmp_path / "items.jsonl")
-    with pytest.raises(BadInput, match=r"cannot write .*: No such file"):
-        write_items(tmp_path / "nowhere" / "items.jsonl", LISTED, "evolve-1")
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match=r"cannot write .*: File exists"):
+        write_items(tmp_path / "file" / "items.jsonl", LISTED, "evolve-1")
     pytest.importorskip("pyarrow")
     (tmp_path / "items.parquet").write_bytes(b"not parquet at all")
     with pytest.raises(BadInput, match="is not Parquet"):

@@ -182,7 +182,7 @@ def test_an_unknown_episode_names_the_nearest(tmp_path: Path, make_episode: Make
 
 def test_a_run_is_not_created_over_something_else(tmp_path: Path) -> None:
     Run.create(tmp_path / "r", "ask").close()
-    with pytest.raises(BadInput, match=r"cannot create the run directory .*: it exists already"):
+    with pytest.raises(BadInput, match=r"cannot write .*: it exists already"):
         Run.create(tmp_path / "r", "ask")
     assert [path.name for path in tmp_path.iterdir()] == ["r"]
 

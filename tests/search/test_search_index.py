@@ -201,6 +201,7 @@ def test_a_killed_build_leaves_no_index_that_opens(folder, tmp_path, stage):
     with pytest.raises(IndexMissing):
         open_index(half)
     assert len(build_index(folder, tmp_path / "killed")) == 3
+    assert not half.exists()
 
 
 def test_a_corpus_without_words_is_refused(tmp_path):

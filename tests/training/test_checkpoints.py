@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from test_learner import make_learner, make_samples
 
 import tiny
-from quaere.errors import BadInput
+from quaere.errors import BadInput, TrainingStopped
 from quaere.training.checkpoints import Best, find_checkpoints, pick_checkpoint, save_checkpoint, verify_checkpoint
 from quaere.training.learner import Learner, LearnerSettings
 
@@ -113,8 +113,9 @@ def test_a_failed_write_leaves_the_older_ones_and_its_rest_is_cleared_away(tmp_p
         (folder / "a.bin").write_bytes(b"half")
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(BadInput, match=r"cannot write .*step-000002: disk full"):
         save_checkpoint(tmp_path, 2, fail, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
     assert [checkpoint.step for checkpoint in find_checkpoints(tmp_path)] == [1]
     save_checkpoint(tmp_path, 2, write_files(b"x"), {})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000001", "step-000002"]
@@ -176,6 +177,26 @@ def test_a_learner_goes_on_bit_for_bit(tmp_path, lora_rank, family):
         assert torch.equal(mine, theirs)
 
 
+def test_the_losses_of_a_hundred_steps_are_those_of_a_run_that_was_never_stopped(tmp_path):
+    """Gone on with at five places, each time by a model and an optimizer that know nothing but the checkpoint."""
+    batches = [make_samples(2, seed=step, longest=12) for step in range(100)]
+
+    def fresh():
+        return make_learner(tiny.model(), LearnerSettings(learning_rate=1e-2), warmup_steps=30)
+
+    straight = fresh()
+    expected = [straight.step(batch) for batch in batches]
+    found, learner = [], fresh()
+    for step, batch in enumerate(batches):
+        if step in (1, 17, 30, 64, 99):
+            saved = save_checkpoint(tmp_path, step, learner.save, {}, keep=1)
+            learner = fresh()
+            learner.load(saved.path)
+        found.append(learner.step(batch))
+    assert found == expected
+    assert len({metrics["loss/policy"] for metrics in found}) > 90  # each is a loss of its own
+
+
 def test_full_weights_are_loadable_by_transformers_as_they_are(tmp_path):
     from transformers import AutoModelForCausalLM
 
@@ -185,6 +206,35 @@ def test_full_weights_are_loadable_by_transformers_as_they_are(tmp_path):
     loaded = AutoModelForCausalLM.from_pretrained(saved.path)
     for mine, theirs in zip(learner.model.parameters(), loaded.parameters(), strict=True):
         assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_a_weight_that_is_not_finite_is_not_saved(tmp_path, lora_rank, value):
+    """Not even in an embedding row that no sample uses: neither losses nor gradients show it."""
+    model = tiny.model(tie_word_embeddings=False)  # else every logit would show it
+    learner = make_learner(model, LearnerSettings(learning_rate=1e-3), lora_rank)
+    save_checkpoint(tmp_path, 1, learner.save, {})
+    samples = make_samples(4)
+    unused = max(set(range(len(tiny.tokenizer()))) - {token for sample in samples for token in sample.token_ids})
+    with torch.no_grad():
+        if lora_rank:
+            learner.parameters[-1][0, 0] = value
+        else:
+            learner.model.get_input_embeddings().weight[unused, 3] = value
+    if not lora_rank:
+        learner.step(samples)  # everything it looks at is finite
+    with pytest.raises(TrainingStopped, match="holds a value that is not finite: it is not saved"):
+        save_checkpoint(tmp_path, 2, learner.save, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
+
+
+def test_a_moment_that_is_not_finite_is_not_saved(tmp_path):
+    learner = make_learner(tiny.model(), LearnerSettings(learning_rate=1e-3), 0)
+    learner.step(make_samples(4))
+    learner.optimizer.state_dict()["state"][0]["exp_avg"][0, 0] = float("nan")
+    with pytest.raises(TrainingStopped, match="exp_avg holds a value that is not finite"):
+        learner.save_optimizer(tmp_path)
 
 
 def test_weights_of_another_model_are_refused(tmp_path):

@@ -19,6 +19,7 @@ from quaere.cli.ask import trained_limits, wants_evidence
 from quaere.cli.bounds import check_positive, checkpoint
 from quaere.cli.counting import counting
 from quaere.cli.eval_view import print_json, print_results
+from quaere.cli.terminal import say_line
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.native.device import Precision
 from quaere.training.settings import PROTOCOLS
@@ -189,7 +190,7 @@ def _find_weights(args: argparse.Namespace) -> RoleWeights | None:
     from quaere.runs import find_run, runs_root
     from quaere.training.exporting import find_role
 
-    weights = find_role(find_run(runs_root(args.runs), args.run_name), args.role, args.checkpoint)
+    weights = find_role(find_run(runs_root(args.runs), args.run_name), args.role, args.checkpoint, say_line)
     if weights.role == "actor":
         raise BadInput(
             f"{args.run_name} learned to write reports, which have no right answer for `eval` to compare with",

@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 
 from quaere.cli.bounds import checkpoint
+from quaere.cli.terminal import say_line
 from quaere.errors import BadInput
 
 
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
     from quaere.runs import find_run, runs_root
     from quaere.training.exporting import export_role, find_role
 
-    weights = find_role(find_run(runs_root(args.runs), args.name), args.role, args.checkpoint)
+    weights = find_role(find_run(runs_root(args.runs), args.name), args.role, args.checkpoint, say_line)
     stays_adapter = weights.is_adapter and not args.merge
     if args.adapter and not weights.is_adapter:
         raise BadInput(f"{weights.run} trained all weights: there is no adapter", hint="leave --adapter out")

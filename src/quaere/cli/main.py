@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from quaere import __version__
+from quaere.atomic import DISK_ERRORS
 from quaere.cli.terminal import printable_line
 from quaere.credentials import refuse_login
 from quaere.errors import BadInput, QuaereError
@@ -103,6 +104,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone (`quaere runs show ... | head`).
         sys.stderr.close()
         return 0
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        print(printable_line(f"quaere: {error.filename or 'the disk'}: {error.strerror}"), file=sys.stderr)
+        return 2
     return 0
 
 

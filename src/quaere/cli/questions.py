@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quaere.atomic import write_file
 from quaere.cli.bounds import check_positive
 from quaere.errors import BadInput
 
@@ -152,14 +152,7 @@ def write_lines(out: Path, lines: Sequence[Struct]) -> None:
     """All of the file or nothing: written beside it, then renamed."""
     import msgspec
 
-    unfinished = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
-        os.replace(unfinished, out)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise BadInput(f"cannot write {out}: {error.strerror or error}") from error
+    write_file(out, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
 
 
 def _print_summary(

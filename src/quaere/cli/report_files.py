@@ -14,6 +14,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from quaere.atomic import write_file
 from quaere.chat.reportpages import to_html, to_markdown
 from quaere.errors import BadInput
 from quaere.records import Passage, Report
@@ -71,7 +72,7 @@ def write_report(report: Report, place: ReportPlace, name: str, index: Index | N
     wanted = paths if place.kind == "folder" else {place.kind: place.path}
     for kind, path in wanted.items():
         page = (to_markdown if kind == "md" else to_html)(report, link, index=index_name)
-        _write(path, page)
+        write_file(path, page)
     return list(wanted.values())
 
 
@@ -82,8 +83,7 @@ def _document_path(passage: Passage, place: ReportPlace, index: Index | None) ->
     file = index.document_file(passage.doc_id)
     if file is None and place.kind == "folder":
         file = place.folder / _DOCUMENTS / f"{_file_name(passage.doc_id)}.txt"
-        file.parent.mkdir(exist_ok=True)
-        _write(file, index.document(passage.doc_id))
+        write_file(file, index.document(passage.doc_id))
     if file is None:
         return ""
     try:
@@ -99,10 +99,3 @@ def _file_name(name: str) -> str:
     """
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:80].strip(".-")
     return safe if safe == name else f"{safe or 'report'}-{blake2b(name.encode(), digest_size=4).hexdigest()}"
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8", newline="")
-    except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror}") from error

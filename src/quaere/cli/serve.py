@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, get_args
 
 from quaere.cli.bounds import check_positive, checkpoint
 from quaere.cli.server_options import add_server_options, read_key, server_settings
+from quaere.cli.terminal import say_line
 from quaere.errors import BadInput, install_hint
 from quaere.policies.native.device import Precision
 
@@ -129,7 +130,7 @@ def _open_policy(args: argparse.Namespace) -> TokenPolicy:
     setting = {"device": args.device, "dtype": args.dtype, "max_rows": args.max_rows, "report": report}
     report(f"loading {args.model or args.run_name}")
     if args.run_name:
-        weights = find_role(find_run(runs_root(args.runs), args.run_name), args.role, args.checkpoint)
+        weights = find_role(find_run(runs_root(args.runs), args.run_name), args.role, args.checkpoint, say_line)
         return role_policy(weights, **setting)
     policy = open_policy(args.model, **setting)
     assert isinstance(policy, TokenPolicy)

@@ -7,6 +7,7 @@ marks that reverse its direction.
 from __future__ import annotations
 
 import re
+import sys
 
 # Control characters except newline and tab; the marks that reverse or hide the direction of text; lone surrogates.
 _UNPRINTABLE = re.compile(
@@ -28,6 +29,11 @@ def printable_line(text: str) -> str:
     printable_line("no file a\nb") == "no file a␊b"
     """
     return printable(text).replace("\n", "␊").replace("\t", " ")
+
+
+def say_line(line: str) -> None:
+    """Say something beside a command's output, as errors are said."""
+    print(printable_line(f"quaere: {line}"), file=sys.stderr)
 
 
 def _picture(character: str) -> str:

@@ -12,6 +12,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+from quaere.atomic import write_file
 from quaere.cli.bounds import check_positive
 from quaere.cli.counting import counting
 from quaere.cli.verify_view import print_items, result_json
@@ -176,10 +177,7 @@ def _show(args: argparse.Namespace, settings: VerifierSettings, items: list[Veri
     }
     told = result_json(kept, score, items)
     if args.out:
-        try:
-            args.out.write_text(told + "\n", encoding="utf-8")
-        except OSError as error:
-            raise BadInput(f"cannot write {args.out}: {error.strerror}") from error
+        write_file(args.out, told + "\n")
     if args.json:
         print(told)
     else:

@@ -15,12 +15,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quaere.atomic import scratch_folder
 from quaere.cli.bounds import check_positive
 from quaere.cli.warmup_ratios import add_ratios, read_ratios
 from quaere.cli.warmup_view import open_display
@@ -268,14 +268,9 @@ def _play(args: argparse.Namespace, renderer: Renderer, display: Display) -> Dem
         "seed": args.seed,
         "on_episode": lambda episode: display.played(args.episodes),
     }
-    try:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        scratch = tempfile.TemporaryDirectory(prefix=f".{args.out.name}.world-", dir=args.out.parent)
-    except OSError as error:
-        raise BadInput(f"cannot write to {args.out.parent}: {error.strerror}") from error
     played: Demonstrations
-    with scratch as folder:
-        world, index = build_world(args.world_seed, args.articles, Path(folder))
+    with scratch_folder(args.out) as folder:
+        world, index = build_world(args.world_seed, args.articles, folder)
         if args.teacher:
             played = asyncio.run(_play_teacher(args.teacher, world, index, renderer, shared))
         else:

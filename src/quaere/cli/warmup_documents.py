@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from quaere.atomic import scratch_folder
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
 
@@ -91,8 +91,8 @@ def teach_form(
             f"{args.model} was not taught the form of an episode, so an adapter would have no lasting base",
             hint=f"quaere warmup {args.recipe} --model {args.model} --out FORM, then --model FORM",
         )
-    with tempfile.TemporaryDirectory(prefix=f".{args.out.name}.form-", dir=args.out.absolute().parent) as folder:
-        form = Path(folder) / "form"
+    with scratch_folder(args.out) as folder:
+        form = folder / "form"
         warm_up(argparse.Namespace(**vars(args) | {"index": None, "out": form}))
         yield argparse.Namespace(**vars(args) | {"model": str(form), "base_model": args.model})
 

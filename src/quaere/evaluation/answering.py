@@ -22,11 +22,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field, structs
 
+from quaere.atomic import write_file
 from quaere.chat.protocol import Protocol
 from quaere.chat.spans import find_evidence, shown_passages
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, bootstrap_interval, paired_difference, smallest_difference
-from quaere.evaluation.items import Item, hash_text, items_name, read_items, write_whole
+from quaere.evaluation.items import Item, hash_text, items_name, read_items
 from quaere.evaluation.judging import Citation, Judge
 from quaere.evaluation.validating import Validation
 from quaere.policies.sampler import SamplingParams
@@ -371,7 +372,7 @@ def compare(ours: Scored, theirs: Scored) -> Difference | None:
 
 def write_evaluation(evaluation: Evaluation, path: Path) -> None:
     """Write it as JSON; what stood at that path is replaced in one rename."""
-    write_whole(path, msgspec.json.format(msgspec.json.encode(evaluation), indent=1))
+    write_file(path, msgspec.json.format(msgspec.json.encode(evaluation), indent=1))
 
 
 def read_evaluation(path: Path) -> Evaluation:

@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, field
 
+from quaere.atomic import write_file
 from quaere.errors import BadInput
 from quaere.records import EndReason
 from quaere.records.foreign_json import decode_json
@@ -89,7 +90,7 @@ def write_items(items: Sequence[Item], path: Path) -> None:
     """Write one line per question; what stood at that path is replaced in one rename."""
     check_items_path(path)
     data = b"".join(msgspec.json.encode(item) + b"\n" for item in items)
-    write_whole(path, _compress(data) if path.suffix == ".gz" else data)
+    write_file(path, _compress(data) if path.suffix == ".gz" else data)
 
 
 def _compress(data: bytes) -> bytes:
@@ -114,13 +115,3 @@ def read_items(path: Path) -> list[Item]:
     if len({item.id for item in items}) < len(items):
         raise BadInput(f"{path} holds two results of one question")
     return items
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file under another name, then rename it: all of it or nothing."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_bytes(data)
-        partial.replace(path)
-    except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror}") from error

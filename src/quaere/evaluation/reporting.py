@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from quaere.atomic import write_file
 from quaere.errors import BadInput
 from quaere.evaluation.citationmodels import EndpointCitations, ModelCitations
 from quaere.evaluation.citing import (
@@ -352,9 +353,4 @@ def compare_reports(ours: ReportEvaluation, theirs: ReportEvaluation) -> ReportD
 
 def write_report_evaluations(evaluations: Sequence[ReportEvaluation], path: Path) -> None:
     """Write them as one JSON list; what stood at that path is replaced in one rename."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_bytes(msgspec.json.format(msgspec.json.encode(list(evaluations)), indent=1))
-        partial.replace(path)
-    except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror}") from error
+    write_file(path, msgspec.json.format(msgspec.json.encode(list(evaluations)), indent=1))

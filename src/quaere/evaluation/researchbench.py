@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from quaere.atomic import write_file
 from quaere.errors import BadInput
 from quaere.evaluation.criteria import Criteria, CriteriaBook, Criterion, GradedDimension, check_dimensions
 from quaere.records import Question
@@ -54,10 +55,7 @@ class Bench(Struct, frozen=True):
     def write_questions(self, path: Path) -> None:
         """The prompts as a question file, for `quaere report --questions`."""
         rows = ({"id": item.question.id, "question": item.question.text} for item in self.questions)
-        try:
-            path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-        except OSError as error:
-            raise BadInput(f"cannot write {path}: {error.strerror}") from error
+        write_file(path, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
 
 
 class _Query(Struct):

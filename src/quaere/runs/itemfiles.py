@@ -10,15 +10,14 @@ Parquet needs the extra `parquet`.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
+from quaere.atomic import new_file
 from quaere.chat.messages import as_chat
 from quaere.chat.protocol import Protocol
 from quaere.errors import BadInput, ExtraMissing
@@ -121,7 +120,7 @@ def write_items(path: Path, items: Sequence[Item], run_id: str) -> None:
     names = sorted({name for item in items for name in item.candidate.scores})
     rows = [_item_row(item, run_id, names) for item in items]
     write = choose_form(path, parquet=_write_parquet, jsonl=_write_jsonl)
-    with _new_file(path) as partial:
+    with new_file(path) as partial:
         write(partial, rows, {**COLUMNS, **{SCORE + name: "double" for name in names}})
 
 
@@ -130,7 +129,7 @@ def write_verl(path: Path, candidates: Sequence[Candidate], protocol: Protocol, 
     if path.suffix != ".parquet":
         raise BadInput(f"verl trains from Parquet, and {path} is not named so", hint="export FILE.parquet --verl")
     rows = [_verl_row(candidate, protocol, run_id, number) for number, candidate in enumerate(candidates)]
-    with _new_file(path) as partial:
+    with new_file(path) as partial:
         _write_parquet(partial, rows, _VERL_COLUMNS)
 
 
@@ -228,22 +227,6 @@ def _arrow_types(arrow: Any) -> dict[str, Any]:
         "reward_model": arrow.struct([("style", text), ("ground_truth", arrow.struct([("target", texts)]))]),
         "extra_info": arrow.struct([*((name, whole) for name in counts), *((name, text) for name in info)]),
     }
-
-
-@contextmanager
-def _new_file(path: Path) -> Iterator[Path]:
-    """A file to write, which becomes `path` at the end; nothing if that fails."""
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    try:
-        yield partial
-        with partial.open("rb") as stream:
-            os.fsync(stream.fileno())
-        partial.replace(path)
-    except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):  # still there only if it was not renamed
-            partial.unlink()
 
 
 # ------------------------------------------------------------------------------------------------------------ reading

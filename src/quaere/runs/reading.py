@@ -19,6 +19,7 @@ import msgspec
 
 from quaere.errors import BadInput
 from quaere.records import Candidate, DropReason, EndReason, Episode
+from quaere.records.foreign_json import decode_json
 from quaere.runs.added import EVERY_ITERATION, Added, read_added
 from quaere.runs.directory import CONFIG, DATABASE, EPISODES
 from quaere.runs.nearest import nearest_hint
@@ -159,8 +160,14 @@ class RunReader:
             raise BadInput(f"{self.path / DATABASE} cannot be read: {error}", hint="quaere runs list") from error
 
     def _read_info(self) -> RunInfo:
-        ((id, kind, created, version, settings),) = self._query("SELECT id, kind, created, version, settings FROM runs")
-        return RunInfo(id=id, kind=kind, created=created, version=version, settings=msgspec.json.decode(settings))
+        rows = self._query("SELECT id, kind, created, version, settings FROM runs")
+        try:
+            ((id, kind, created, version, settings),) = rows
+            kept = decode_json(settings, dict[str, Any])
+        except (ValueError, TypeError) as error:  # msgspec's own error is a `ValueError`
+            said = f"{self.path / DATABASE} is damaged: it does not say what the run is"
+            raise BadInput(said, hint="restore the file from a copy") from error
+        return RunInfo(id=id, kind=kind, created=created, version=version, settings=kept)
 
     def _select(self, table: str, **filters: str | int | None) -> list[sqlite3.Row]:
         wanted = {column: value for column, value in filters.items() if value is not None}
@@ -169,6 +176,6 @@ class RunReader:
 
     def _decode(self, lines: list[bytes], row: sqlite3.Row) -> Episode:
         try:
-            return msgspec.json.decode(lines[row["line"]], type=Episode)
+            return decode_json(lines[row["line"]], Episode)
         except (msgspec.DecodeError, IndexError) as error:
             raise BadInput(f"episode {row['id']} of run {self.info.id} is damaged: {error}") from error

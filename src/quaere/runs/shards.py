@@ -11,6 +11,7 @@ that no index row points at are what a killed process left, and the next writer 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,8 +20,10 @@ from typing import BinaryIO
 import zstandard
 from msgspec import Struct
 
+from quaere.atomic import sync
 from quaere.errors import BadInput
 
+_SHARD = re.compile(r"(\d+)\.jsonl\.zst")
 _LEVEL = 3
 _SHARD_BYTES = 64 << 20  # a new shard begins once the current one is this long
 
@@ -79,7 +82,7 @@ class ShardWriter:
             self._file.flush()
             os.fsync(self._file.fileno())
             if self._end == 0:
-                _sync_directory(self._directory)
+                sync(self._directory)  # the new file's name becomes as durable as its bytes
         except OSError:
             self.discard()
             raise
@@ -109,25 +112,17 @@ class ShardWriter:
     def _open_at(self, ends: Mapping[int, int]) -> tuple[int, int, BinaryIO]:
         """Cut off what no row points at, and open the shard that is appended to."""
         last = max(ends, default=0)
-        for path in self._directory.glob("[0-9]*.jsonl.zst"):
-            shard = int(path.name.partition(".")[0])
-            if shard > last:
-                path.unlink()
-            elif path.stat().st_size > ends.get(shard, 0):
-                os.truncate(path, ends.get(shard, 0))
+        # Before anything is cut: a store that has lost something is left as it is.
         for shard, end in ends.items():
             path = shard_path(self._directory, shard)
             size = path.stat().st_size if path.is_file() else 0
             if size < end:
                 said = f"{path} holds {size} bytes where the index knows of {end}"
                 raise BadInput(f"{said}: episodes are lost", hint="restore the file from a copy")
+        for path in self._directory.iterdir():
+            found = _SHARD.fullmatch(path.name)
+            if found and int(found[1]) > last:
+                path.unlink()
+            elif found and path.stat().st_size > ends.get(int(found[1]), 0):
+                os.truncate(path, ends.get(int(found[1]), 0))
         return last, ends.get(last, 0), shard_path(self._directory, last).open("ab")
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make a new file's name as durable as its bytes."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

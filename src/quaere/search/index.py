@@ -9,8 +9,6 @@ index.document(hits[0].passage.doc_id)[hits[0].passage.start : hits[0].passage.e
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -21,6 +19,7 @@ from typing import Literal
 import msgspec
 
 from quaere import __version__
+from quaere.atomic import new_folder
 from quaere.errors import UPDATE_HINT, BadInput, IndexMissing
 from quaere.records import Hit, Passage
 from quaere.records.foreign_json import decode_json
@@ -167,18 +166,8 @@ def build_index(
     settings = settings or IndexSettings()
     settings.check()
     _check_target(source, out, force)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}.building-", dir=out.parent))
-    except OSError as error:
-        raise BadInput(f"cannot write to {out.parent}: {error.strerror}") from error
-    try:
+    with new_folder(out) as unfinished:
         _write_index(source, out, unfinished, settings, progress or _say_nothing)
-        _put_in_place(unfinished, out)
-    except OSError as error:
-        raise BadInput(f"cannot write the index {out}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     return open_index(out)
 
 
@@ -246,35 +235,6 @@ def _is_index(path: Path) -> bool:
         return decode_json((path / _MANIFEST).read_bytes(), _Label).kind == _KIND
     except (OSError, msgspec.DecodeError):
         return False
-
-
-def _put_in_place(unfinished: Path, out: Path) -> None:
-    """Make the finished index appear at once; what it replaces is moved aside first and deleted last."""
-    for path in [*unfinished.rglob("*"), unfinished]:
-        _flush_to_disk(path)
-    unfinished.chmod(0o777 & ~_umask())  # mkdtemp made it private; an index is as open as the person's other files
-    replaced = out.exists() and any(out.iterdir())
-    aside = unfinished.with_name(unfinished.name.replace(".building-", ".replaced-"))
-    if replaced:
-        out.rename(aside)
-    unfinished.rename(out)
-    _flush_to_disk(out.parent)
-    if replaced:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _flush_to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _say_nothing(doing: str, done: int, total: int | None) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from quaere.errors import BadInput, ExtraMissing
+from quaere.errors import BadInput, ExtraMissing, TrainingStopped
 from quaere.policies.adapters import WEIGHTS
 from quaere.policies.native.rounding import copy_rounded
 from quaere.training.settings import AdapterSettings
@@ -55,7 +55,7 @@ def trainable_weights(model: Any, adapter: str) -> list[torch.Tensor]:
 def save_weights(model: Any, folder: Path, adapter: str = "", dtype: str = "float32") -> None:
     """Write a model, or one adapter of it (its tensors in `dtype`), as Hugging Face lays it out."""
     if not adapter:
-        model.save_pretrained(folder)
+        save_model(model, folder)
         return
     from peft import get_peft_model_state_dict
 
@@ -66,11 +66,33 @@ def save_weights(model: Any, folder: Path, adapter: str = "", dtype: str = "floa
     model.peft_config[adapter].save_pretrained(folder)
 
 
+def save_model(model: Any, folder: Path) -> None:
+    """Write a whole model as Hugging Face lays it out, if all its weights are finite."""
+    check_finite(dict(model.named_parameters()))
+    model.save_pretrained(folder)
+
+
+def check_finite(tensors: Mapping[str, torch.Tensor]) -> None:
+    """Refuse weights that hold a NaN or an infinity anywhere.
+
+    A step looks at losses and gradients, and neither depends on an embedding row that no sample used.
+    """
+    for name, tensor in tensors.items():
+        # The extremes are NaN where any element is, and need no memory of the tensor's size.
+        if tensor.is_floating_point() and tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():
+            raise TrainingStopped(
+                f"{name} holds a value that is not finite: it is not saved",
+                hint="go on from the last checkpoint with --resume, with a lower learning rate",
+            )
+
+
 def save_tensors(tensors: dict[str, torch.Tensor], path: Path, dtype: str) -> None:
     """Write the tensors of an adapter in a dtype, to the nearest: they are no sums in which the small part is lost."""
     from safetensors.torch import save_file
 
-    save_file({name: tensor.to(getattr(torch, dtype)).contiguous() for name, tensor in tensors.items()}, path)
+    saved = {name: tensor.to(getattr(torch, dtype)).contiguous() for name, tensor in tensors.items()}
+    check_finite(saved)
+    save_file(saved, path)
 
 
 def load_weights(model: Any, folder: Path, adapter: str = "") -> None:

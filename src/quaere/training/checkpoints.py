@@ -1,34 +1,33 @@
 """Checkpoints that are whole or not there.
 
     checkpoints/step-000012/
-        manifest.json       step, state, and the size and SHA-256 of every other file; written last. `state["best"]`
-                            names the checkpoint with the best validated weights so far, which is never pruned
+        manifest.json       step, state, the size and SHA-256 of every other file, and a SHA-256 of all this.
+                            `state["best"]` names the checkpoint with the best validated weights so far, never pruned
         ...                 whatever `write` put there: weights in Hugging Face layout, optimizer.safetensors
+    checkpoints/step-000011.damaged/      one that was found damaged and passed over
 
 A checkpoint is written under another name, every file is synced, and it is renamed when it is complete. Killing the
 process at any moment leaves the earlier checkpoints as they were.
 
     save_checkpoint(run / "checkpoints", 12, write=learner.save, state={"phase": "solver"})
-    latest = find_checkpoints(run / "checkpoints")[-1]
-    learner.load(latest.path)
+    learner.load(find_checkpoints(run / "checkpoints")[-1].path)
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-import os
 import re
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from quaere.atomic import discard_folder, new_folder, remove_leftovers
 from quaere.errors import BadInput
-from quaere.training.folders import sync
+from quaere.records.foreign_json import decode_json
 
 Which = int | Literal["best", "last"]
 """Which of a run's checkpoints: that of a step, the best by validation, or the last."""
@@ -36,6 +35,14 @@ Which = int | Literal["best", "last"]
 _MANIFEST = "manifest.json"
 _NAME = re.compile(r"step-(\d{6,})")
 _TAKE_LAST = "--checkpoint last"
+_RESTORE = "restore it from a copy, or name another --checkpoint"
+
+Tell = Callable[[str], None]
+"""Hears one line about each checkpoint that is passed over."""
+
+
+def _ignore(line: str) -> None:
+    """Tell nobody."""
 
 
 class FileEntry(Struct, frozen=True):
@@ -51,12 +58,13 @@ class FileEntry(Struct, frozen=True):
 class Manifest(Struct, frozen=True):
     """What `manifest.json` says.
 
-    Manifest(step=12, state={"phase": "solver"}, files={"model.safetensors": FileEntry(...)})
+    Manifest(step=12, state={"phase": "solver"}, files={"model.safetensors": FileEntry(...)}, sha256="5f2c...")
     """
 
     step: int
     state: dict[str, Any]
     files: dict[str, FileEntry]
+    sha256: str = ""  # of everything above; "" in manifests that were written before they had one
 
 
 class Best(Struct, frozen=True):
@@ -100,39 +108,69 @@ def save_checkpoint(
     A checkpoint of the same step is replaced: it can only be the same, or one that a resumed run has left behind.
     """
     root.mkdir(parents=True, exist_ok=True)
-    final = root / f"step-{step:06d}"
-    partial = root / f".{final.name}.partial-{os.getpid()}"
-    _remove_leftovers(root)
-    partial.mkdir()
-    write(partial)
-    names = sorted(str(path.relative_to(partial)) for path in partial.rglob("*") if path.is_file())
-    manifest = Manifest(step, dict(state), {name: _seal(partial / name) for name in names})
-    (partial / _MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
-    _seal(partial / _MANIFEST)
-    for folder in [*(path for path in partial.rglob("*") if path.is_dir()), partial]:
-        sync(folder)
-    if final.exists():
-        # A directory cannot be renamed over another; for this instant the older checkpoints stand in.
-        discard_checkpoint(final)
-    partial.rename(final)
-    sync(root)
+    remove_leftovers(root)
+    path = root / _name_of(step)
+    with new_folder(path) as folder:
+        write(folder)
+        kept = msgspec.json.decode(msgspec.json.encode(dict(state)))  # as it will be read, so that the digest is that
+        manifest = Manifest(step, kept, {name: _seal(file) for name, file in _list_files(folder).items()})
+        manifest = structs.replace(manifest, sha256=_digest(manifest))
+        (folder / _MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
     if keep is not None:
         _prune(root, max(1, keep))
-    return Checkpoint(final, step, dict(state))
+    return Checkpoint(path, step, dict(state))
 
 
-def find_checkpoints(root: Path) -> list[Checkpoint]:
-    """The complete checkpoints, oldest first. A directory without a sound manifest is not one."""
+def find_checkpoints(root: Path, tell: Tell = _ignore) -> list[Checkpoint]:
+    """The checkpoints whose manifests are sound and whose files are there, oldest first; `tell` hears of the others.
+
+    What is in the files is compared by `verify_checkpoint` alone.
+    """
     found = []
-    for path in root.iterdir() if root.is_dir() else ():
-        if not _NAME.fullmatch(path.name):
-            continue
+    for path in _step_folders(root):
         try:
-            manifest = msgspec.json.decode((path / _MANIFEST).read_bytes(), type=Manifest)
-        except (OSError, msgspec.DecodeError):
+            found.append(read_checkpoint(path))
+        except BadInput as error:
+            if path.is_dir():  # else it was deleted while it was read
+                tell(f"passed over: {error}")
+    return found
+
+
+def newest_checkpoint(root: Path, tell: Tell, usable: Callable[[Checkpoint], bool]) -> Checkpoint | None:
+    """The newest usable checkpoint that is undamaged in every byte; None if there is none and none is damaged.
+
+    Damaged newer ones are set aside, with one line each: the newest are the ones that are kept, so they would push out
+    good ones. If there are only damaged ones, nothing is touched. `usable` may refuse one as damaged by a `BadInput`.
+    """
+    damaged: list[tuple[Path, BadInput]] = []
+    for path in reversed(_step_folders(root)):
+        try:
+            checkpoint = read_checkpoint(path)
+            if not usable(checkpoint):
+                continue
+            verify_checkpoint(checkpoint)
+        except BadInput as error:
+            damaged.append((path, error))
             continue
-        found.append(Checkpoint(path, manifest.step, manifest.state))
-    return sorted(found, key=lambda checkpoint: checkpoint.step)
+        for bad, fault in damaged:
+            tell(f"{fault}; it is set aside as {_set_aside(bad).name}, and step {checkpoint.step} is used")
+        return checkpoint
+    if damaged:
+        raise BadInput(f"{root} holds no checkpoint that can be used: {damaged[0][1]}", hint=_RESTORE)
+    return None
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint in a folder; `BadInput` if its manifest is damaged or its files are not those it names."""
+    manifest = _read_manifest(path)
+    if fault := _find_fault(path, manifest):
+        raise _damaged(path, fault)
+    checkpoint = Checkpoint(path, manifest.step, manifest.state)
+    try:
+        _ = checkpoint.best
+    except msgspec.ValidationError as error:
+        raise _damaged(path, f"{_MANIFEST} names a best checkpoint that is none ({error})") from error
+    return checkpoint
 
 
 def pick_checkpoint(checkpoints: Sequence[Checkpoint], role: str, which: Which | None = None) -> Checkpoint:
@@ -154,21 +192,57 @@ def pick_checkpoint(checkpoints: Sequence[Checkpoint], role: str, which: Which |
 
 
 def verify_checkpoint(checkpoint: Checkpoint) -> None:
-    """Compare every file with the manifest; a checkpoint that was damaged on disk is refused by name."""
-    manifest = msgspec.json.decode((checkpoint.path / _MANIFEST).read_bytes(), type=Manifest)
+    """Compare every byte with the manifest; a checkpoint that was damaged on disk is refused by name."""
+    path = checkpoint.path
+    manifest = _read_manifest(path)
+    if fault := _find_fault(path, manifest):
+        raise _damaged(path, fault)
     for name, entry in manifest.files.items():
-        file = checkpoint.path / name
-        if not file.is_file() or file.stat().st_size != entry.num_bytes or _sha256(file) != entry.sha256:
-            raise BadInput(
-                f"{file} is damaged or missing", hint=f"delete {checkpoint.path} to go on from the one before"
-            )
+        try:
+            same = _sha256(path / name) == entry.sha256
+        except OSError:
+            same = False
+        if not same:
+            raise _damaged(path, f"{name} is damaged or missing")
 
 
-def discard_checkpoint(path: Path) -> None:
-    """Delete a checkpoint so that, if we are killed half-way, what is left is no checkpoint any more."""
-    condemned = path.with_name(f".{path.name}.partial-{os.getpid()}-old")
-    path.rename(condemned)
-    shutil.rmtree(condemned)
+def _read_manifest(path: Path) -> Manifest:
+    try:
+        return decode_json((path / _MANIFEST).read_bytes(), Manifest)
+    except OSError as error:
+        raise _damaged(path, f"{_MANIFEST} cannot be read ({error.strerror})") from error
+    except msgspec.DecodeError as error:
+        raise _damaged(path, f"{_MANIFEST} is no manifest ({error})") from error
+
+
+def _find_fault(path: Path, manifest: Manifest) -> str:
+    """What is wrong with a checkpoint, as far as that can be seen without reading its files; "" if nothing is."""
+    if manifest.sha256 and manifest.sha256 != _digest(manifest):
+        return f"{_MANIFEST} does not agree with its own digest"
+    if path.name != _name_of(manifest.step):
+        return f"{_MANIFEST} is of step {manifest.step}"
+    if not manifest.files:
+        return f"{_MANIFEST} names no files"
+    # By what lies there, so that no name in a manifest leads out of the folder.
+    present = _list_files(path)
+    for name, entry in manifest.files.items():
+        if name not in present or present[name].stat().st_size != entry.num_bytes:
+            return f"{name} is damaged or missing"
+    # Weights are loaded by what lies there too. Other files somebody put there do no harm.
+    stray = next((name for name in present if name.endswith(".safetensors") and name not in manifest.files), None)
+    return f"{stray} does not belong to it" if stray else ""
+
+
+def _damaged(path: Path, fault: str) -> BadInput:
+    return BadInput(f"checkpoint {path} is damaged: {fault}", hint=_RESTORE)
+
+
+def _set_aside(path: Path) -> Path:
+    """Put a damaged checkpoint under a name that is none of a checkpoint; nothing in it is lost."""
+    aside = path.with_name(f"{path.name}.damaged")
+    if aside.exists():
+        discard_folder(aside)
+    return path.rename(aside)
 
 
 def _prune(root: Path, keep: int) -> None:
@@ -177,17 +251,32 @@ def _prune(root: Path, keep: int) -> None:
     named = {checkpoint.best.step for checkpoint in found[-keep:] if checkpoint.best}
     for old in found[:-keep]:
         if old.step not in named:
-            discard_checkpoint(old.path)
+            discard_folder(old.path)
 
 
-def _remove_leftovers(root: Path) -> None:
-    """Parts of checkpoints that a killed process was writing or deleting."""
-    for path in root.glob(".step-*.partial-*"):
-        shutil.rmtree(path, ignore_errors=True)
+def _step_folders(root: Path) -> list[Path]:
+    """The folders that are named as checkpoints, oldest first."""
+    paths = root.iterdir() if root.is_dir() else ()
+    return sorted((path for path in paths if _NAME.fullmatch(path.name)), key=lambda path: int(path.name[5:]))
+
+
+def _name_of(step: int) -> str:
+    return f"step-{step:06d}"
+
+
+def _list_files(folder: Path) -> dict[str, Path]:
+    """Every file of a checkpoint but the manifest, by its name in the manifest."""
+    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {name: path for name, path in found.items() if name != _MANIFEST}
+
+
+def _digest(manifest: Manifest) -> str:
+    """SHA-256 of what a manifest says, apart from the digest itself."""
+    said = msgspec.json.encode(structs.replace(manifest, sha256=""), order="deterministic")
+    return hashlib.sha256(said).hexdigest()
 
 
 def _seal(path: Path) -> FileEntry:
-    sync(path)
     return FileEntry(path.stat().st_size, _sha256(path))
 
 

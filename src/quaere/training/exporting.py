@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct, field
 
+from quaere.atomic import new_folder
 from quaere.chat.prompts import PromptStyle
 from quaere.errors import BadInput
 from quaere.policies.adapters import CONFIG as _ADAPTER_CONFIG
@@ -29,7 +30,6 @@ from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
 from quaere.runs import Run
 from quaere.training.checkpoints import Best, Checkpoint, Which, find_checkpoints, pick_checkpoint, verify_checkpoint
-from quaere.training.folders import new_folder
 from quaere.training.protocols import taught_protocol
 from quaere.training.settings import EvaluationSettings, SolverProtocol
 
@@ -128,23 +128,23 @@ class _RunConfig(Struct):
 # --------------------------------------------------------------------------------------------------------- finding
 
 
-def find_role(run_path: Path, role: str, which: Which | None = None) -> RoleWeights:
+def find_role(
+    run_path: Path, role: str, which: Which | None = None, tell: Callable[[str], None] = lambda line: None
+) -> RoleWeights:
     """A role's weights in a checkpoint of a run, whose hashes are checked.
 
     Without `which` it is the role's best checkpoint where validation has chosen one, else the last. "" is whoever does
-    the work: the solver, or of a run that writes reports the actor.
+    the work: the solver, or of a run that writes reports the actor. `tell` hears of damaged checkpoints that are passed
+    over; one that was named or chosen as the best is not.
     """
     with Run.open(run_path) as run:
         info = run.info
         config = _read_config(run)
-    checkpoints = find_checkpoints(run_path / "checkpoints")
+    checkpoints = find_checkpoints(run_path / "checkpoints", tell)
     if not checkpoints:
         raise BadInput(f"{run_path} has no complete checkpoint")
     role = role or ("actor" if (checkpoints[-1].path / "actor").is_dir() else "solver")
-    checkpoint = pick_checkpoint(checkpoints, role, which)
-    with _reading(checkpoint.path):
-        folder = _role_folder(checkpoint, role)
-        verify_checkpoint(checkpoint)
+    checkpoint, folder = _open_sound(checkpoints, role, which, tell)
     best = checkpoints[-1].best
     return RoleWeights(
         run=info.id,
@@ -213,6 +213,26 @@ def _read_config(run: Run) -> _RunConfig:
     if not config.model:
         raise BadInput(f"config.yaml of run {run.info.id} names no model")
     return config
+
+
+def _open_sound(
+    checkpoints: list[Checkpoint], role: str, which: Which | None, tell: Callable[[str], None]
+) -> tuple[Checkpoint, Path]:
+    """The picked checkpoint and its role's folder. A damaged last one is taken off the list, and it is picked again."""
+    while True:
+        checkpoint = pick_checkpoint(checkpoints, role, which)
+        with _reading(checkpoint.path):
+            folder = _role_folder(checkpoint, role)
+            try:
+                verify_checkpoint(checkpoint)
+                return checkpoint, folder
+            except BadInput as error:
+                if which not in (None, "last") or checkpoint != checkpoints[-1] or len(checkpoints) == 1:
+                    raise
+                if not checkpoint.path.is_dir():
+                    raise
+                tell(f"passed over: {error}")
+        checkpoints.pop()
 
 
 def _role_folder(checkpoint: Checkpoint, role: str) -> Path:
@@ -317,12 +337,14 @@ def export_role(
     An adapter stays one unless `merge` adds it to its base; a whole model is written as it is. `dtype` is that of the
     weights that are written. With `force` an earlier export is replaced, and nothing but an export.
     """
+    from quaere.training.adapters import save_model
+
     _refuse_taken(out, force)
     with new_folder(out) as folder, _reading(weights.folder):
         if weights.is_adapter and not merge:
             _write_adapter(weights, folder, dtype)
         else:
-            load_role(weights, dtype=dtype).save_pretrained(folder)
+            save_model(load_role(weights, dtype=dtype), folder)
             _copy_tokenizer(_tokenizer_folder(weights), folder)
         (folder / _NOTES).write_bytes(msgspec.json.format(msgspec.json.encode(_describe(weights)), indent=2))
     return out

@@ -31,7 +31,14 @@ from quaere.errors import TrainingStopped
 from quaere.objectives.losses import Aggregation, Divergence, clipped_loss, count_terms, kl_loss, policy_gradient_loss
 from quaere.policies.native.bridge import decoder_layers, use_varlen_attention
 from quaere.rollout.samples import Sample
-from quaere.training.adapters import load_weights, plain_model, save_weights, trainable_weights, without_adapter
+from quaere.training.adapters import (
+    check_finite,
+    load_weights,
+    plain_model,
+    save_weights,
+    trainable_weights,
+    without_adapter,
+)
 from quaere.training.batching import MicroBatch, split_batch
 from quaere.training.estimate import needs_checkpointing
 from quaere.training.logprobs import packed_logprobs
@@ -206,6 +213,7 @@ class Learner:
             for number, state in optimizer.state_dict()["state"].items()
             for name, value in state.items()
         }
+        check_finite(saved)
         saved["num_steps"] = torch.tensor(self.num_steps)
         save_file(saved, folder / OPTIMIZER_FILE)
 

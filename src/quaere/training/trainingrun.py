@@ -14,12 +14,13 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct, structs
 
-from quaere.errors import TrainingStopped
+from quaere.atomic import discard_folder
+from quaere.errors import BadInput, TrainingStopped
 from quaere.records import Candidate, Episode
 from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
@@ -28,8 +29,8 @@ from quaere.training.actors import Actors
 from quaere.training.checkpoints import (
     Best,
     Checkpoint,
-    discard_checkpoint,
     find_checkpoints,
+    newest_checkpoint,
     save_checkpoint,
     verify_checkpoint,
 )
@@ -64,6 +65,19 @@ class Validated(Struct, frozen=True):
 
     exact_match: float
     num_questions: int
+
+
+class _State(Struct, frozen=True):
+    """What a checkpoint's manifest says of the run.
+
+    _State(phase="solver", iteration=0, watch={"entropy": 2}, suspect=False)
+    """
+
+    phase: str
+    iteration: int
+    watch: dict[str, int]  # of the health watch
+    suspect: bool  # was any alarm about to ring?
+    best: Best | None = None
 
 
 class Step:
@@ -152,13 +166,13 @@ class TrainingRun:
 
     def begin(self) -> None:
         """Go on from the newest checkpoint, or save the first one. Call it once, before the loops."""
-        found = find_checkpoints(self._root)
-        if not found:
+        newest = newest_checkpoint(self._root, self.reporter.note, lambda found: _read_state(found) is not None)
+        if newest is None:
+            self._refuse_lost()
             self.store.truncate_after(0)
             self._save("", 0)
             return
-        verify_checkpoint(found[-1])
-        self._restore(found[-1])
+        self._restore(newest)
         self.reporter.note(f"going on after step {self._position} of {self.num_steps}")
 
     async def iterate(self, num_iterations: int, iterate: Callable[[int], Awaitable[None]]) -> None:
@@ -219,7 +233,12 @@ class TrainingRun:
             self.reporter.note(f"the best checkpoint, of step {best.step}, is gone: the {role} keeps its last weights")
             self._best = None
             return
-        verify_checkpoint(found)
+        try:
+            verify_checkpoint(found)
+        except BadInput as error:
+            self.reporter.note(f"{error}; it was the best one, and the {role} keeps its last weights")
+            self._best = None
+            return
         self.actors.load_role(found.path, role)
         self.reporter.note(
             f"the {role}'s best weights by validation are those of step {best.step}: exact match "
@@ -299,29 +318,25 @@ class TrainingRun:
 
     def _roll_back(self, said: str) -> None:
         """Go back to the newest checkpoint that was written in good health, and draw differently from there."""
-        good = [found for found in find_checkpoints(self._root) if not found.state["suspect"]]
-        if not good or self._num_rollbacks >= self._health.max_rollbacks:
-            why = "no good checkpoint is left" if not good else f"{self._num_rollbacks} rollbacks did not help"
-            raise TrainingStopped(f"step {self._position}: {said}; {why}")
+        if self._num_rollbacks >= self._health.max_rollbacks:
+            raise TrainingStopped(f"step {self._position}: {said}; {self._num_rollbacks} rollbacks did not help")
+        good = newest_checkpoint(self._root, self.reporter.note, lambda found: not _read_state(found).suspect)
+        if good is None:
+            raise TrainingStopped(f"step {self._position}: {said}; no good checkpoint is left")
         for found in find_checkpoints(self._root):
-            if found.step > good[-1].step:
-                discard_checkpoint(found.path)
-        line = f"went back from step {self._position} to step {good[-1].step}: {said}"
-        self.store.truncate_after(good[-1].step)
-        self.store.add_event(good[-1].step, "rollback", line)
-        self._restore(good[-1])
+            if found.step > good.step:
+                discard_folder(found.path)
+        line = f"went back from step {self._position} to step {good.step}: {said}"
+        self.store.truncate_after(good.step)
+        self.store.add_event(good.step, "rollback", line)
+        self._restore(good)
         self.reporter.note(line)
         raise RolledBack
 
     def _save(self, phase: str, iteration: int) -> None:
-        state: dict[str, Any] = {
-            "phase": phase,
-            "iteration": iteration,
-            "watch": self._watch.state(),
-            "suspect": self._watch.suspect,
-            "best": msgspec.to_builtins(self._best),
-        }
-        saved = save_checkpoint(self._root, self._position, self._write, state, keep=self._settings.keep)
+        state = _State(phase, iteration, self._watch.state(), self._watch.suspect, self._best)
+        kept = msgspec.to_builtins(state)
+        saved = save_checkpoint(self._root, self._position, self._write, kept, keep=self._settings.keep)
         self.actors.saved_at(saved.path)
 
     def _write(self, folder: Path) -> None:
@@ -336,12 +351,27 @@ class TrainingRun:
         if self._memory is not None:
             self._memory.load(checkpoint.path)
         self.store.truncate_after(checkpoint.step)
-        self._watch.restore(checkpoint.state["watch"])
+        self._watch.restore(_read_state(checkpoint).watch)
         # Counted from the store, which knows of a rollback as soon as it happens.
         self._num_rollbacks = sum(event.kind == "rollback" for event in self.store.events())
         self._position = checkpoint.step
         self._best = checkpoint.best
         self._restored = checkpoint.path if (checkpoint.path / OPTIMIZER_FILE).exists() else None
+
+    def _refuse_lost(self) -> None:
+        """Without a checkpoint a run begins anew, and what its store holds would be dropped for it."""
+        if done := self.store.metrics("run/iteration"):
+            raise BadInput(
+                f"{self.store.path} holds {done[-1].step} steps and no checkpoint to go on from; it is left as it is",
+                hint=f"restore {self._root} from a copy, or start a new run",
+            )
+
+
+def _read_state(checkpoint: Checkpoint) -> _State:
+    try:
+        return msgspec.convert(checkpoint.state, _State)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"checkpoint {checkpoint.path} is damaged: its state is none of a run ({error})") from error
 
 
 def _is_due(every: int, number: int, count: int) -> bool:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from quaere.atomic import new_folder, scratch_folder, sync
 from quaere.errors import BadInput
 from quaere.records import Evidence
 from quaere.worlds.openquestions import KnownFact, OpenGold
@@ -118,18 +118,13 @@ def write_world(
     check_destination(out, force)
     tell = progress or (lambda what, num: None)
     questions = list(world.questions(num_questions))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    try:
+    with _world_folder(out) as partial:
         corpus = (CorpusLine(article.id, article.title, article.text) for article in world.articles())
         corpus_sha256 = _write_lines(partial / CORPUS, _told(corpus, "articles", tell))
         lines = map(question_line, questions)
         questions_sha256 = _write_lines(partial / QUESTIONS, _told(lines, "questions", tell))
         manifest = _describe(world, questions, corpus_sha256, questions_sha256)
-        _write_bytes(partial / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
-        _move_into_place(partial, out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)  # already gone when all went well
+        (partial / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
     return manifest
 
 
@@ -199,16 +194,7 @@ def _write_lines(path: Path, items: Iterable[Struct]) -> str:
             line = encoder.encode(item) + b"\n"
             digest.update(line)
             file.write(line)
-        file.flush()
-        os.fsync(file.fileno())
     return digest.hexdigest()
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _describe(world: World, questions: list[GoldQuestion], corpus_sha256: str, questions_sha256: str) -> Manifest:
@@ -229,11 +215,17 @@ def _describe(world: World, questions: list[GoldQuestion], corpus_sha256: str, q
     )
 
 
-def _move_into_place(partial: Path, out: Path) -> None:
-    partial.chmod(0o755)  # a temporary folder is private; the world is not
-    if not out.exists():
-        partial.rename(out)
+@contextmanager
+def _world_folder(out: Path) -> Iterator[Path]:
+    """A folder to write the world into, which becomes `out`; what else lies in `out` (an index, say) stays there."""
+    if not out.is_dir() or {path.name for path in out.iterdir()} <= {CORPUS, QUESTIONS, MANIFEST}:
+        with new_folder(out) as partial:
+            yield partial
         return
-    (out / MANIFEST).unlink(missing_ok=True)  # from here until the end the folder is not whole
-    for name in (CORPUS, QUESTIONS, MANIFEST):
-        os.replace(partial / name, out / name)
+    with scratch_folder(out) as partial:
+        yield partial
+        (out / MANIFEST).unlink(missing_ok=True)  # from here until the end the folder is not whole
+        for name in (CORPUS, QUESTIONS, MANIFEST):
+            sync(partial / name)
+            os.replace(partial / name, out / name)
+        sync(out)

@@ -11,16 +11,15 @@ in reading and gone with the next change.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct, structs
 
+from quaere.atomic import write_file
 from quaere.errors import BadInput
 from quaere.recipes.score.statistics import Statistics
 from quaere.records import Harness
-from quaere.training.folders import sync
 
 FILE = "harness.jsonl"
 
@@ -94,13 +93,4 @@ class Versions:
 
     def _write(self, versions: list[HarnessVersion]) -> None:
         """All of it anew: there are few, and a rename is whole or nothing."""
-        partial = self.path.with_name(f".{FILE}.partial-{os.getpid()}")
-        try:
-            partial.write_bytes(b"".join(msgspec.json.encode(version) + b"\n" for version in versions))
-            sync(partial)
-            partial.replace(self.path)
-            sync(self.path.parent)
-        except OSError as error:
-            raise BadInput(f"cannot write {self.path}: {error.strerror or error}") from error
-        finally:
-            partial.unlink(missing_ok=True)
+        write_file(self.path, b"".join(msgspec.json.encode(version) + b"\n" for version in versions))

@@ -17,11 +17,11 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from quaere.atomic import new_folder
 from quaere.errors import BadInput
 from quaere.search.dense import read_vectors
 from quaere.search.index import Index
 from quaere.search.words import terms
-from quaere.training.folders import new_folder
 from quaere.training.selector.clusters import Vectors, sklearn_missing
 
 Method = Literal["dense", "tfidf-svd"]

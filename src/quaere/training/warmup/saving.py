@@ -8,10 +8,10 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from quaere.atomic import new_folder
 from quaere.errors import BadInput
 from quaere.policies.catalogue import lasting_name
-from quaere.training.adapters import save_weights
-from quaere.training.folders import new_folder
+from quaere.training.adapters import save_model, save_weights
 
 MANIFEST = "warmup.json"
 
@@ -64,7 +64,7 @@ def save_folder(model: Any, tokenizer: Any, out: Path, manifest: WarmupManifest,
     """Write model, tokenizer and manifest under another name beside `out`, then rename: all of it or nothing."""
     check_target(out, force)
     with new_folder(out) as folder:
-        model.save_pretrained(folder)
+        save_model(model, folder)
         tokenizer.save_pretrained(folder)
         _write_manifest(manifest, folder)
 
