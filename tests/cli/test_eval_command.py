@@ -10,6 +10,8 @@ from quaere.cli.main import COMMANDS, main
 from quaere.evaluation.answering import read_evaluation
 from quaere.evaluation.items import read_items
 from quaere.runs import Run
+from quaere.training import exporting
+from quaere.training.checkpoints import discard_checkpoint, save_checkpoint
 
 QUESTIONS = [
     {"id": "q1", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "hops": 1},
@@ -76,6 +78,25 @@ def test_greedy_episodes_repeat_whatever_the_seed(place, capsys):
     first = in_json(place, capsys, "--run", "lora", "--guided", "--deterministic")
     again = in_json(place, capsys, "--run", "lora", "--guided", "--deterministic", "--seed", "5")
     assert tokens(first) == tokens(again)
+
+
+def test_weights_that_training_deletes_while_they_are_loaded_are_those_of_the_next_checkpoint(
+    place, capsys, monkeypatch
+):
+    run = make_run(place, "training", write_models)
+    original = exporting.load_role
+
+    def pruned(weights, **how):
+        if weights.step == 2:
+            discard_checkpoint(run / "checkpoints" / "step-000002")
+            save_checkpoint(run / "checkpoints", 3, lambda folder: write_models(folder, 3), {})
+        return original(weights, **how)
+
+    monkeypatch.setattr(exporting, "load_role", pruned)
+    assert evaluate(place, "--json", "--run", "training", "--limit", "1") == 0
+    said = capsys.readouterr()
+    assert "step-000002/solver was deleted while it was read" in said.err
+    assert json.loads(said.out)["settings"]["model"] == "training/solver@3"
 
 
 def test_a_model_is_asked_as_it_was_trained_unless_told_otherwise(place, capsys):

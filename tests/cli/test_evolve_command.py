@@ -4,10 +4,15 @@ import json
 import shutil
 
 import pytest
+from msgspec import structs
 
 import village_runs
 from quaere.cli.main import main
+from quaere.recipes.registry import find_recipe
 from quaere.runs import Run
+from quaere.training import opening, writers
+from quaere.training.estimate import estimate_run
+from quaere.training.reporting import StepReport
 from village_runs import SMALL
 
 
@@ -150,3 +155,87 @@ def test_a_model_taught_other_prompts_is_refused(place, tmp_path, capsys):
     assert evolve("drzero", *args) == 2
     assert "--set prompts=full" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+# ------------------------------------------------------------------------------------- what surrounds the training
+
+
+def training(monkeypatch, train):
+    """Runs of drzero are trained by this instead; all around it is as ever."""
+    recipe = structs.replace(find_recipe("drzero"), train=train)
+    monkeypatch.setattr("quaere.cli.evolve.find_recipe", lambda name: recipe)
+
+
+async def one_step(config, store, reporter):
+    """A step in which something was learned."""
+    metrics = {"gradient/norm": 1.0, "reward/mean": 0.5}
+    store.log_metrics(1, metrics)
+    reporter.step(StepReport(1, 1, 0, "solver", 1, 1, metrics))
+
+
+class Window:
+    """A writer that says what it is told."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def step(self, report):
+        print(f"written to {self.folder.name}: {report.step}")
+
+    def note(self, line):
+        pass
+
+    def progress(self, progress):
+        pass
+
+    def close(self):
+        pass
+
+
+def test_a_resumed_run_writes_to_where_it_wrote(place, tmp_path, monkeypatch, capsys):
+    training(monkeypatch, one_step)
+    monkeypatch.setattr(writers, "TensorBoardReporter", Window)
+    monkeypatch.setattr(writers, "_import_extra", lambda module, extra: None)
+    assert evolve("drzero", *place[1], "--out", tmp_path / "run", "--writer", "tensorboard") == 0
+    assert capsys.readouterr().out == "written to tensorboard: 1\n"
+    assert evolve("--resume", tmp_path / "run") == 0
+    assert capsys.readouterr().out == "written to tensorboard: 1\n"
+    assert evolve("--resume", tmp_path / "run", "--writer", "tensorboard") == 0
+    assert capsys.readouterr().out == "written to tensorboard: 1\n"  # named twice, written once
+
+
+def test_a_run_goes_on_where_its_writer_is_not_installed(place, tmp_path, monkeypatch, capsys):
+    training(monkeypatch, one_step)
+    with monkeypatch.context() as installed:
+        installed.setattr(writers, "TensorBoardReporter", Window)
+        installed.setattr(writers, "_import_extra", lambda module, extra: None)
+        assert evolve("drzero", *place[1], "--out", tmp_path / "run", "--writer", "tensorboard") == 0
+    monkeypatch.setitem(writers._MODULES, "tensorboard", "quaere.nowhere")
+    capsys.readouterr()
+    assert evolve("--resume", tmp_path / "run") == 0
+    assert "nothing is written to tensorboard" in capsys.readouterr().err
+
+
+def test_a_dry_run_checks_the_writer(place, monkeypatch, capsys):
+    monkeypatch.setitem(writers._MODULES, "tensorboard", "quaere.nowhere")
+    assert evolve("drzero", *place[1], "--writer", "tensorboard", "--dry-run") == 2
+    assert "writing to TensorBoard needs tensorboard" in capsys.readouterr().err
+
+
+def test_a_dry_run_counts_the_batch_that_is_learned_from(place, monkeypatch):
+    counted = []
+
+    def estimate(model, *, num_samples, **rest):
+        counted.append(num_samples)
+        return estimate_run(model, num_samples=num_samples, **rest)
+
+    monkeypatch.setattr(opening, "estimate_run", estimate)
+    assert evolve("drzero", *place[1], "--set", "proposer.questions=2", "--dry-run") == 0
+    assert counted == [8 * 2, 4 * 3]  # documents by questions, questions by attempts
+
+
+def test_another_recipe_does_not_go_on_with_a_run(run_path, capsys):
+    assert evolve("eve", "--resume", run_path) == 2
+    said = capsys.readouterr().err
+    assert f"{run_path} is a run of drzero, not of eve" in said and said.count("\n") == 2
+    assert evolve("drzero", "--resume", run_path) == 0

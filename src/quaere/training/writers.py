@@ -43,6 +43,17 @@ def check_writers(names: Sequence[str]) -> None:
         _import_extra(_MODULES[name], name)
 
 
+def find_missing(names: Sequence[str]) -> dict[str, ExtraMissing]:
+    """Which of these writers' packages are not installed here, and how to install them."""
+    missing: dict[str, ExtraMissing] = {}
+    for name in names:
+        try:
+            _import_extra(_MODULES[name], name)
+        except ExtraMissing as error:
+            missing[name] = error
+    return missing
+
+
 def _open_writer(name: str, run_path: Path) -> Reporter:
     if name == "tensorboard":
         return TensorBoardReporter(run_path / "tensorboard")
