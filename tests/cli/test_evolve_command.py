@@ -7,7 +7,9 @@ import pytest
 from msgspec import structs
 
 import village_runs
+from dictating import dictating
 from quaere.cli.main import main
+from quaere.errors import TrainingStopped
 from quaere.recipes.registry import find_recipe
 from quaere.runs import Run
 from quaere.training import opening, writers
@@ -239,3 +241,70 @@ def test_another_recipe_does_not_go_on_with_a_run(run_path, capsys):
     said = capsys.readouterr().err
     assert f"{run_path} is a run of drzero, not of eve" in said and said.count("\n") == 2
     assert evolve("drzero", "--resume", run_path) == 0
+
+
+# ------------------------------------------------------------------------------------------------ how a run ends
+
+
+def test_a_model_that_cannot_follow_the_protocol_is_told_to_be_taught(place, tmp_path, capsys):
+    few = ["--set", "proposer.steps=3", "--set", "proposer.batch=2", "--set", "generation.candidates=2"]
+    with dictating(lambda job: ["I would rather not."] * 9):
+        assert evolve("drzero", *place[1], *few, "--out", tmp_path / "run") == 2
+    model, said = place[1][3], capsys.readouterr().err
+    assert f"no episode of the first 3 steps wrote a valid question: {model} may need `quaere warmup drzero" in said
+    assert f"nothing was learned: no question was kept, since {model} never kept to the protocol" in said
+    assert f"try: quaere warmup drzero --model {model} --out DIR, then quaere evolve drzero" in said
+    assert "done; look" not in said
+    assert main(["runs", "show", str(tmp_path / "run")]) == 0
+    assert "failed after step 4: nothing was learned" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_questions_that_are_all_dropped_are_no_matter_of_the_protocol(place, tmp_path, monkeypatch, capsys):
+    async def train(config, store, reporter):
+        store.log_metrics(1, {"proposer/valid": 0.5})
+
+    training(monkeypatch, train)
+    assert evolve("drzero", *place[1], "--out", tmp_path / "run") == 2
+    said = capsys.readouterr().err
+    assert "nothing was learned: no question was kept" in said and "--candidates" in said and "warmup" not in said
+
+
+def shown(path, capsys):
+    """What `runs show` says of a run's state, for people on one line and for programs."""
+    assert main(["runs", "show", str(path)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert main(["runs", "show", str(path), "--json"]) == 0
+    return text, json.loads(capsys.readouterr().out)
+
+
+def test_a_run_says_how_it_stands_and_how_to_go_on(place, tmp_path, monkeypatch, capsys):
+    path, seen = tmp_path / "run", []
+
+    async def interrupted(config, store, reporter):
+        await one_step(config, store, reporter)
+        seen.append(shown(path, capsys))
+        raise KeyboardInterrupt
+
+    async def failing(config, store, reporter):
+        raise TrainingStopped("the gradient is not finite")
+
+    async def killed(config, store, reporter):
+        shutil.copytree(path, tmp_path / "killed")
+
+    training(monkeypatch, interrupted)
+    assert evolve("drzero", *place[1], "--out", path) == 130
+    (running, _), (stopped, row) = seen[0], shown(path, capsys)
+    assert "running after step 1" in running and "go on with" not in running
+    assert f"stopped after step 1 go on with: quaere evolve --resume {path}" in stopped
+    assert row["state"] == {"name": "stopped", "why": ""} and row["next"] == f"quaere evolve --resume {path}"
+    training(monkeypatch, failing)
+    assert evolve("--resume", path) == 2
+    failed, row = shown(path, capsys)
+    assert "failed after step 1: the gradient is not finite go on with: quaere evolve" in failed
+    assert row["state"] == {"name": "failed", "why": "the gradient is not finite"}
+    training(monkeypatch, killed)
+    assert evolve("--resume", path) == 0
+    done, row = shown(path, capsys)
+    assert f"done after step 1 take the model out with: quaere export {path}" in done
+    assert row["state"]["name"] == "done"
+    assert "stopped after step 1" in shown(tmp_path / "killed", capsys)[0]

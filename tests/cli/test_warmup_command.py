@@ -70,10 +70,11 @@ def test_from_a_model_to_a_model_that_asks(base, tmp_path, capsys):
     assert quaere([*asked, "--max-turns", "2", "--turn-tokens", "4"]) == 0
 
 
-def test_one_start_for_two_recipes(base, tmp_path, capsys):
+def test_one_start_for_two_recipes(base, tmp_path, capsys, monkeypatch):
     from quaere.training.exporting import find_notes
 
     out = tmp_path / "warm"
+    monkeypatch.setattr(warmup, "tell_answered", lambda *args: None)  # what it tells is tested below
     main("eve", "--also", "drzero", "--model", base, "--out", out, "--learning-rate", "3e-3", *SMALL, *LIMITS)
     assert "12 episodes kept" in capsys.readouterr().err
     manifest = json.loads((out / "warmup.json").read_text())
@@ -87,7 +88,10 @@ def test_one_start_for_solvers_that_evaluate(base, tmp_path, capsys):
     out = tmp_path / "warm"
     also = ["--also", "evalrar", "--also", "search-r1"]
     main("evalact", *also, "--model", base, "--out", out, "--learning-rate", "3e-3", *SMALL, *LIMITS)
-    assert "12 episodes kept" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "12 episodes kept" in said and "answered of the held-out tasks: evalact solver" in said
+    assert said.count("solver none") == 2  # one task was held out, and it was of one dialect
+    assert [path.name for path in tmp_path.iterdir()] == ["warm"]
     manifest = json.loads((out / "warmup.json").read_text())
     assert (manifest["recipe"], manifest["also"]) == ("evalact", ["evalrar", "search-r1"])
     assert manifest["roles"] == ["solver"]

@@ -183,6 +183,8 @@ def _resume(args: argparse.Namespace) -> None:
 def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, remembered: Sequence[str] = ()) -> None:
     """Train to the end; metrics also go to the writers that are asked for and to those the run began with."""
     from quaere.cli.progress import Reporters, open_reporter
+    from quaere.runs import RunState
+    from quaere.training.ending import check_learned
     from quaere.training.writers import find_missing, open_writers
 
     with store:
@@ -192,12 +194,19 @@ def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, re
         reporter.note(f"run {store.path}")
         for name, error in missing.items():
             reporter.note(f"nothing is written to {name}, to which the run began to write: {error}; {error.hint}")
+        store.note_end(None)
         try:
             asyncio.run(recipe.train(config, store, reporter))  # type: ignore[arg-type]
+            check_learned(store, recipe.name, config.model, writes_questions=not recipe.takes_questions)
         except KeyboardInterrupt:
+            store.note_end(RunState("stopped"))
             reporter.note(f"stopped; go on with: quaere evolve --resume {store.path}")
             raise
+        except Exception as error:
+            store.note_end(RunState("failed", " ".join(str(error).split()) or type(error).__name__))
+            raise
         else:
+            store.note_end(RunState("done"))
             reporter.note(f"done; look at it with: quaere runs show {store.path}")
         finally:
             reporter.close()

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from quaere.errors import BadInput, ExtraMissing
 from quaere.runs import Run
-from quaere.training.reporting import Reporter, StepReport
+from quaere.training.reporting import PlayProgress, Reporter, StepReport
 
 _MODULES = {"tensorboard": "torch.utils.tensorboard", "wandb": "wandb"}
 WRITERS = tuple(_MODULES)
@@ -88,6 +88,9 @@ class TensorBoardReporter:
             self._writer.add_text("notes", self._notes.pop(0), report.step)
         self._writer.flush()
 
+    def progress(self, progress: PlayProgress) -> None:
+        """A curve has a point a step."""
+
     def note(self, line: str) -> None:
         """Keep the line, to be written with the next step."""
         self._notes.append(line)
@@ -134,6 +137,9 @@ class WandbReporter:
         self._run.log({**report.metrics, "run/step": report.step})
         for line in report.alarms:
             self._run.alert(title=f"step {report.step}", text=line)
+
+    def progress(self, progress: PlayProgress) -> None:
+        """A curve has a point a step."""
 
     def note(self, line: str) -> None:
         """W&B has no place for a line; the terminal has shown it."""
