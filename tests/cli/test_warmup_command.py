@@ -14,6 +14,7 @@ from quaere.errors import QuaereError
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.bridge import load_model
 from quaere.policies.native.rounding import round_weights
+from quaere.rollout.episode import Limits
 from quaere.training.exporting import Notes, find_notes
 
 LIMITS = ["--topk", "1", "--turn-tokens", "1024", "--tool-response-tokens", "600", "--style", "brief"]
@@ -84,8 +85,10 @@ def test_one_start_for_two_recipes(base, tmp_path, capsys, monkeypatch):
     assert notes.evidence and notes.dialects == ("eve", "drzero") and notes.style == "brief"
 
 
-def test_one_start_for_solvers_that_evaluate(base, tmp_path, capsys):
+def test_one_start_for_solvers_that_evaluate(base, tmp_path, capsys, monkeypatch):
     out = tmp_path / "warm"
+    # A model that was hardly taught writes to its limits.
+    monkeypatch.setattr(warmup, "_dialect_limits", lambda args, dialect: Limits(max_turns=2, turn_tokens=8))
     also = ["--also", "evalrar", "--also", "search-r1"]
     main("evalact", *also, "--model", base, "--out", out, "--learning-rate", "3e-3", *SMALL, *LIMITS)
     said = capsys.readouterr().err

@@ -36,7 +36,10 @@ def tell_answered(
     def bounded(dialect: Dialect) -> Limits:
         # Turns far longer, or more of them, than it was ever shown are none that it learned, and could take minutes.
         usual = limits(dialect)
-        allowed = {"turn_tokens": min(usual.turn_tokens, 2 * longest), "max_turns": min(usual.max_turns, most + 1)}
+        allowed = {
+            "turn_tokens": min(usual.turn_tokens, longest + longest // 4),
+            "max_turns": min(usual.max_turns, most + 1),
+        }
         return structs.replace(usual, **allowed)
 
     note(f"playing {len(held_out)} held-out tasks with the model that was taught")
