@@ -54,10 +54,13 @@ class Told:
     """A reporter that remembers."""
 
     def __init__(self):
-        self.steps, self.notes = [], []
+        self.steps, self.notes, self.progressed = [], [], []
 
     def step(self, report):
         self.steps.append(report)
+
+    def progress(self, progress):
+        self.progressed.append(progress)
 
     def note(self, line):
         self.notes.append(line)

@@ -80,6 +80,11 @@ def test_counts():
     assert count_line(make("So.", [])) == "1 statement, 0 of them cited; 0 citations, 0 resolved (0 %), 0 unresolved"
 
 
+def test_a_citation_alone_is_no_statement():
+    assert count_line(make("[1]", [OSS])).startswith("0 statements, 0 of them cited; 1 citation, 1 resolved")
+    assert count_line(make("[1]\n\nIt rises [1].", [OSS])).startswith("1 statement, 1 of them cited; 2 citations")
+
+
 def test_markdown_links_to_the_source_and_from_there_to_the_document():
     text = to_markdown(REPORT, to_file)
     assert "It rises at **Korrin** [\\[1\\]](#source-1)." in text

@@ -30,7 +30,7 @@ from quaere.records import (
     SolveTask,
     Weight,
 )
-from reporting import HOSTILE, NamedSearcher, answer, search, write
+from reporting import HOSTILE, ROOMY, NamedSearcher, answer, search, write
 
 TEXTS = {name: f"About {name}, there is much to say." for name in "abcdefgh"}
 REPORT = "A is so [1]. B and C differ [2, 3]. Nobody knows D [9].\n\nConclusion: A it is [1]."
@@ -50,6 +50,8 @@ def test_a_turn_is_one_search_or_the_report():
         ("<search>It", "not closed with </search>"),
         ("<answer> </answer>", "empty"),
         ("<search> </search>", "empty"),
+        ("<answer>[1]</answer>", "states nothing"),
+        ("<answer>- [1], [2]. ...</answer>", "states nothing"),
         (f"<answer>{'a' * (MAX_REPORT_CHARS + 1)}</answer>", f"at most {MAX_REPORT_CHARS}"),
         ("<answer>\ud800</answer>", "half a character"),
     ]:
@@ -101,6 +103,17 @@ def test_a_guided_writer_is_opened_for():
     assert [type(action) for action in actions] == [Search, Answer] * 2
     for action in actions[1::2]:
         assert all(statement.citations for statement in split_statements(action.text))
+
+
+async def test_a_guided_report_that_is_cut_off_is_not_finished():
+    turns = [" a\n", " A is so [1] and much more could be said of it, and more"]
+    guided = {"writer": ReportWriter(guided=True), "limits": structs.replace(ROOMY, max_turns=2)}
+    whole = await write(turns, NamedSearcher(TEXTS), **guided)
+    assert whole.end == "answered" and bind_report(whole) is not None
+    short = structs.replace(guided["limits"], turn_tokens=whole.turns[1].num_tokens - 3)
+    cut = await write(turns, NamedSearcher(TEXTS), writer=guided["writer"], limits=short)
+    assert (cut.end, cut.turns[1].stop_reason, bind_report(cut)) == ("turn_limit", "length", None)
+    assert isinstance(cut.turns[0].action, Search)  # a query that is cut off is one all the same
 
 
 # --------------------------------------------------------------------------------------------------------- numbering

@@ -83,7 +83,7 @@ def quaere(folder, capsys):
 
 
 def listed(quaere, line=""):
-    return [item["candidate"]["id"] for item in json.loads(quaere(f"{line} --json"))]
+    return [item["id"] for item in json.loads(quaere(f"{line} --json"))]
 
 
 # ---------------------------------------------------------------------------------------------------------------- list
@@ -312,6 +312,10 @@ def test_a_file_that_does_not_belong_changes_nothing(quaere, folder, row, said):
 
 def test_filters_narrow_an_export_wherever_they_stand(quaere, folder):
     quaere("--kept export before.jsonl --iteration 0")
+    exported = [json.loads(line) for line in (folder / "before.jsonl").read_text().splitlines()]
+    assert json.loads(quaere("--kept --iteration 0 --json")) == exported  # one shape, whichever way it is asked for
+    shown = json.loads(quaere("show a --json"))
+    assert {name: shown[name] for name in exported[0]} == exported[0]
     quaere("export after.jsonl --kept --iteration 0")
     assert (folder / "before.jsonl").read_text() == (folder / "after.jsonl").read_text()
     assert [json.loads(line)["id"] for line in (folder / "after.jsonl").read_text().splitlines()] == ["a"]

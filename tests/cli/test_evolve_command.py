@@ -4,10 +4,17 @@ import json
 import shutil
 
 import pytest
+from msgspec import structs
 
 import village_runs
+from dictating import dictating
 from quaere.cli.main import main
+from quaere.errors import TrainingStopped
+from quaere.recipes.registry import find_recipe
 from quaere.runs import Run
+from quaere.training import opening, writers
+from quaere.training.estimate import estimate_run
+from quaere.training.reporting import StepReport
 from village_runs import SMALL
 
 
@@ -150,3 +157,154 @@ def test_a_model_taught_other_prompts_is_refused(place, tmp_path, capsys):
     assert evolve("drzero", *args) == 2
     assert "--set prompts=full" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+# ------------------------------------------------------------------------------------- what surrounds the training
+
+
+def training(monkeypatch, train):
+    """Runs of drzero are trained by this instead; all around it is as ever."""
+    recipe = structs.replace(find_recipe("drzero"), train=train)
+    monkeypatch.setattr("quaere.cli.evolve.find_recipe", lambda name: recipe)
+
+
+async def one_step(config, store, reporter):
+    """A step in which something was learned."""
+    metrics = {"gradient/norm": 1.0, "reward/mean": 0.5}
+    store.log_metrics(1, metrics)
+    reporter.step(StepReport(1, 1, 0, "solver", 1, 1, metrics))
+
+
+class Window:
+    """A writer that says what it is told."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def step(self, report):
+        print(f"written to {self.folder.name}: {report.step}")
+
+    def note(self, line):
+        pass
+
+    def progress(self, progress):
+        pass
+
+    def close(self):
+        pass
+
+
+def test_a_resumed_run_writes_to_where_it_wrote(place, tmp_path, monkeypatch, capsys):
+    training(monkeypatch, one_step)
+    monkeypatch.setattr(writers, "TensorBoardReporter", Window)
+    monkeypatch.setattr(writers, "_import_extra", lambda module, extra: None)
+    assert evolve("drzero", *place[1], "--out", tmp_path / "run", "--writer", "tensorboard") == 0
+    assert capsys.readouterr().out == "written to tensorboard: 1\n"
+    assert evolve("--resume", tmp_path / "run") == 0
+    assert capsys.readouterr().out == "written to tensorboard: 1\n"
+    assert evolve("--resume", tmp_path / "run", "--writer", "tensorboard") == 0
+    assert capsys.readouterr().out == "written to tensorboard: 1\n"  # named twice, written once
+
+
+def test_a_run_goes_on_where_its_writer_is_not_installed(place, tmp_path, monkeypatch, capsys):
+    training(monkeypatch, one_step)
+    with monkeypatch.context() as installed:
+        installed.setattr(writers, "TensorBoardReporter", Window)
+        installed.setattr(writers, "_import_extra", lambda module, extra: None)
+        assert evolve("drzero", *place[1], "--out", tmp_path / "run", "--writer", "tensorboard") == 0
+    monkeypatch.setitem(writers._MODULES, "tensorboard", "quaere.nowhere")
+    capsys.readouterr()
+    assert evolve("--resume", tmp_path / "run") == 0
+    assert "nothing is written to tensorboard" in capsys.readouterr().err
+
+
+def test_a_dry_run_checks_the_writer(place, monkeypatch, capsys):
+    monkeypatch.setitem(writers._MODULES, "tensorboard", "quaere.nowhere")
+    assert evolve("drzero", *place[1], "--writer", "tensorboard", "--dry-run") == 2
+    assert "writing to TensorBoard needs tensorboard" in capsys.readouterr().err
+
+
+def test_a_dry_run_counts_the_batch_that_is_learned_from(place, monkeypatch):
+    counted = []
+
+    def estimate(model, *, num_samples, **rest):
+        counted.append(num_samples)
+        return estimate_run(model, num_samples=num_samples, **rest)
+
+    monkeypatch.setattr(opening, "estimate_run", estimate)
+    assert evolve("drzero", *place[1], "--set", "proposer.questions=2", "--dry-run") == 0
+    assert counted == [8 * 2, 4 * 3]  # documents by questions, questions by attempts
+
+
+def test_another_recipe_does_not_go_on_with_a_run(run_path, capsys):
+    assert evolve("eve", "--resume", run_path) == 2
+    said = capsys.readouterr().err
+    assert f"{run_path} is a run of drzero, not of eve" in said and said.count("\n") == 2
+    assert evolve("drzero", "--resume", run_path) == 0
+
+
+# ------------------------------------------------------------------------------------------------ how a run ends
+
+
+def test_a_model_that_cannot_follow_the_protocol_is_told_to_be_taught(place, tmp_path, capsys):
+    few = ["--set", "proposer.steps=3", "--set", "proposer.batch=2", "--set", "generation.candidates=2"]
+    with dictating(lambda job: ["I would rather not."] * 9):
+        assert evolve("drzero", *place[1], *few, "--out", tmp_path / "run") == 2
+    model, said = place[1][3], capsys.readouterr().err
+    assert f"no episode of the first 3 steps wrote a valid question: {model} may need `quaere warmup drzero" in said
+    assert f"nothing was learned: no question was kept, since {model} never kept to the protocol" in said
+    assert f"try: quaere warmup drzero --model {model} --out DIR, then quaere evolve drzero" in said
+    assert "done; look" not in said
+    assert main(["runs", "show", str(tmp_path / "run")]) == 0
+    assert "failed after step 4: nothing was learned" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_questions_that_are_all_dropped_are_no_matter_of_the_protocol(place, tmp_path, monkeypatch, capsys):
+    async def train(config, store, reporter):
+        store.log_metrics(1, {"proposer/valid": 0.5})
+
+    training(monkeypatch, train)
+    assert evolve("drzero", *place[1], "--out", tmp_path / "run") == 2
+    said = capsys.readouterr().err
+    assert "nothing was learned: no question was kept" in said and "--candidates" in said and "warmup" not in said
+
+
+def shown(path, capsys):
+    """What `runs show` says of a run's state, for people on one line and for programs."""
+    assert main(["runs", "show", str(path)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert main(["runs", "show", str(path), "--json"]) == 0
+    return text, json.loads(capsys.readouterr().out)
+
+
+def test_a_run_says_how_it_stands_and_how_to_go_on(place, tmp_path, monkeypatch, capsys):
+    path, seen = tmp_path / "run", []
+
+    async def interrupted(config, store, reporter):
+        await one_step(config, store, reporter)
+        seen.append(shown(path, capsys))
+        raise KeyboardInterrupt
+
+    async def failing(config, store, reporter):
+        raise TrainingStopped("the gradient is not finite")
+
+    async def killed(config, store, reporter):
+        shutil.copytree(path, tmp_path / "killed")
+
+    training(monkeypatch, interrupted)
+    assert evolve("drzero", *place[1], "--out", path) == 130
+    (running, _), (stopped, row) = seen[0], shown(path, capsys)
+    assert "running after step 1" in running and "go on with" not in running
+    assert f"stopped after step 1 go on with: quaere evolve --resume {path}" in stopped
+    assert row["state"] == {"name": "stopped", "why": ""} and row["next"] == f"quaere evolve --resume {path}"
+    training(monkeypatch, failing)
+    assert evolve("--resume", path) == 2
+    failed, row = shown(path, capsys)
+    assert "failed after step 1: the gradient is not finite go on with: quaere evolve" in failed
+    assert row["state"] == {"name": "failed", "why": "the gradient is not finite"}
+    training(monkeypatch, killed)
+    assert evolve("--resume", path) == 0
+    done, row = shown(path, capsys)
+    assert f"done after step 1 take the model out with: quaere export {path}" in done
+    assert row["state"]["name"] == "done"
+    assert "stopped after step 1" in shown(tmp_path / "killed", capsys)[0]

@@ -362,17 +362,50 @@ def test_an_adapter_of_another_model_is_refused(place, tmp_path, capsys):
 
 @pytest.mark.parametrize("write", [write_adapters, write_models])
 @pytest.mark.parametrize("moment", ["verify_checkpoint", "_refuse_taken"])
-def test_a_checkpoint_that_is_pruned_while_it_is_read_is_said_in_one_line(
+def test_of_a_checkpoint_that_is_pruned_while_it_is_read_the_next_is_exported(
     place, tmp_path, capsys, monkeypatch, write, moment
 ):
     """By the run, which is still being trained: before its hashes are checked, or after."""
-    run = make_run(place, f"{write.__name__}-{moment}", write)
+    run = make_run(place, f"{write.__name__}-{moment}", write, steps=(1, 2))
     original = getattr(exporting, moment)
 
     def pruned(*args):
-        discard_folder(run / "checkpoints" / "step-000002")
+        if (run / "checkpoints" / "step-000002").exists():
+            discard_folder(run / "checkpoints" / "step-000002")
+            save_checkpoint(run / "checkpoints", 3, lambda folder: write(folder, 3), {})
         return original(*args)
 
     monkeypatch.setattr(exporting, moment, pruned)
-    said = refused(place, capsys, tmp_path, run.name, "--merge")
-    assert "was deleted while it was read: the run is still being trained" in said
+    assert export(place, run.name, tmp_path / "out", "--merge") == 0
+    said = capsys.readouterr()
+    assert "was deleted while it was read: the run is still being trained; taking the one that follows" in said.err
+    assert "at step 3" in said.out and read_notes(tmp_path / "out").style == "brief"
+
+
+def test_a_run_that_prunes_whatever_is_read_is_not_followed_for_ever(place, tmp_path, capsys, monkeypatch):
+    run = make_run(place, "fast", write_models, steps=(1,))
+    steps = iter(range(2, 100))
+
+    def pruned(checkpoint):
+        discard_folder(checkpoint.path)
+        save_checkpoint(run / "checkpoints", next(steps), lambda folder: write_models(folder, 1), {})
+        raise FileNotFoundError
+
+    monkeypatch.setattr(exporting, "verify_checkpoint", pruned)
+    assert export(place, "fast", tmp_path / "never") == 2
+    *told, line, hint = capsys.readouterr().err.splitlines()
+    assert len(told) == 4 and all("taking the one that follows" in one for one in told)
+    assert line.startswith("quaere: ") and "step-000005 was deleted while it was read" in line and "try again" in hint
+
+
+def test_a_named_checkpoint_that_is_pruned_is_said_in_one_line(place, tmp_path, capsys, monkeypatch):
+    run = make_run(place, "named", write_models)
+    original = exporting.verify_checkpoint
+
+    def pruned(checkpoint):
+        discard_folder(checkpoint.path)
+        return original(checkpoint)
+
+    monkeypatch.setattr(exporting, "verify_checkpoint", pruned)
+    assert export(place, run.name, tmp_path / "never", "--checkpoint", "2") == 2
+    assert "has no checkpoint of step 2; it has 1" in capsys.readouterr().err

@@ -19,11 +19,12 @@ from quaere.cli.progress import (
     PlainReporter,
     Reporters,
     describe_left,
+    describe_progress,
     draw_sparkline,
     format_duration,
     open_reporter,
 )
-from quaere.training.reporting import StepReport
+from quaere.training.reporting import PlayProgress, StepReport
 
 METRICS = {
     "reward/mean": 0.412,
@@ -35,6 +36,7 @@ METRICS = {
     "loss/policy": -0.1,
 }
 REPORT = StepReport(3, 53, 0, "proposer", 3, 50, METRICS)
+PLAYING = PlayProgress(4, 53, "proposer", "solver", 120, 1280, num_tokens=24_360, seconds=30.0)
 
 
 def run(*phases, num_iterations=1):
@@ -335,3 +337,68 @@ def test_a_sparkline_keeps_order_and_ends(values):
     assert (bars[values.index(min(values))], bars[values.index(max(values))]) == ("▁", "█")
     by_value = sorted(zip(values, bars, strict=True))
     assert all(lower <= higher for (_, lower), (_, higher) in pairwise(by_value))
+
+
+# ------------------------------------------------------------------------------------------------- within a step
+
+
+def test_progress_by_hand():
+    assert PLAYING.tokens_per_s == 812.0
+    assert PLAYING.seconds_left == 30 / 120 * 1160
+    assert describe_progress(PLAYING) == "solver: 120/1280 episodes · 812 tok/s · 5 min left"
+    whole = PlayProgress(4, 53, "proposer", "solver", 8, 8, num_tokens=0, seconds=0.0)
+    assert describe_progress(whole) == "solver: 8/8 episodes"
+
+
+def test_a_log_hears_of_a_long_step_once_a_minute():
+    stream, clock = io.StringIO(), Clock()
+    reporter = PlainReporter(stream, clock)
+    for clock.now in (1.0, 59.0, 60.0, 61.0, 119.0, 121.0):
+        reporter.progress(PLAYING)
+    clock.now = 122.0
+    reporter.note("a phase begins")
+    for clock.now in (180.0, 182.0):
+        reporter.progress(PLAYING)
+    line = "step 4/53 · solver: 120/1280 episodes · 812 tok/s · 5 min left"
+    assert stream.getvalue().splitlines() == [line, line, "a phase begins", line]
+
+
+def test_json_hears_of_it_as_seldom():
+    stream, clock = io.StringIO(), Clock()
+    reporter = JsonReporter(stream, clock)
+    for clock.now in (1.0, 60.0, 61.0):
+        reporter.progress(PLAYING)
+    (line,) = map(json.loads, stream.getvalue().splitlines())
+    assert (line["event"], line["num_done"], line["num_all"], line["eta_s"]) == ("progress", 120, 1280, 290.0)
+
+
+def test_a_terminal_shows_the_step_that_is_under_way():
+    clock = Clock()
+    reporter = LiveReporter(Console(file=io.StringIO(), force_terminal=True, width=120), clock)
+    console = Console(file=io.StringIO(), width=120)
+
+    def drawn():
+        with console.capture() as captured:
+            console.print(reporter.render())
+        return captured.get()
+
+    assert "the first step is under way · 0.0 s" in drawn()
+    reporter.progress(PLAYING)
+    clock.now = 9.0
+    assert "the first step is under way · solver: 120/1280 episodes · 812 tok/s · 5 min left · 9.0 s" in drawn()
+    reporter.step(REPORT)
+    assert "under way" not in drawn()
+    reporter.progress(PLAYING)
+    assert "the next step is under way · solver: 120/1280" in drawn()
+    reporter.close()
+
+
+def test_several_are_told_of_progress():
+    heard = []
+
+    class Ear:
+        def progress(self, progress):
+            heard.append(progress)
+
+    Reporters([Ear(), Ear()]).progress(PLAYING)
+    assert heard == [PLAYING, PLAYING]

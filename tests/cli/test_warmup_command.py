@@ -14,6 +14,7 @@ from quaere.errors import QuaereError
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.bridge import load_model
 from quaere.policies.native.rounding import round_weights
+from quaere.rollout.episode import Limits
 from quaere.training.exporting import Notes, find_notes
 
 LIMITS = ["--topk", "1", "--turn-tokens", "1024", "--tool-response-tokens", "600", "--style", "brief"]
@@ -70,10 +71,11 @@ def test_from_a_model_to_a_model_that_asks(base, tmp_path, capsys):
     assert quaere([*asked, "--max-turns", "2", "--turn-tokens", "4"]) == 0
 
 
-def test_one_start_for_two_recipes(base, tmp_path, capsys):
+def test_one_start_for_two_recipes(base, tmp_path, capsys, monkeypatch):
     from quaere.training.exporting import find_notes
 
     out = tmp_path / "warm"
+    monkeypatch.setattr(warmup, "tell_answered", lambda *args: None)  # what it tells is tested below
     main("eve", "--also", "drzero", "--model", base, "--out", out, "--learning-rate", "3e-3", *SMALL, *LIMITS)
     assert "12 episodes kept" in capsys.readouterr().err
     manifest = json.loads((out / "warmup.json").read_text())
@@ -83,11 +85,16 @@ def test_one_start_for_two_recipes(base, tmp_path, capsys):
     assert notes.evidence and notes.dialects == ("eve", "drzero") and notes.style == "brief"
 
 
-def test_one_start_for_solvers_that_evaluate(base, tmp_path, capsys):
+def test_one_start_for_solvers_that_evaluate(base, tmp_path, capsys, monkeypatch):
     out = tmp_path / "warm"
+    # A model that was hardly taught writes to its limits.
+    monkeypatch.setattr(warmup, "_dialect_limits", lambda args, dialect: Limits(max_turns=2, turn_tokens=8))
     also = ["--also", "evalrar", "--also", "search-r1"]
     main("evalact", *also, "--model", base, "--out", out, "--learning-rate", "3e-3", *SMALL, *LIMITS)
-    assert "12 episodes kept" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "12 episodes kept" in said and "answered of the held-out tasks: evalact solver" in said
+    assert said.count("solver none") == 2  # one task was held out, and it was of one dialect
+    assert [path.name for path in tmp_path.iterdir()] == ["warm"]
     manifest = json.loads((out / "warmup.json").read_text())
     assert (manifest["recipe"], manifest["also"]) == ("evalact", ["evalrar", "search-r1"])
     assert manifest["roles"] == ["solver"]

@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 import tiny
 from loopback import serve_chat
@@ -55,6 +56,13 @@ def test_proxies_by_hand():
     assert 5 < found["variety"] < 10  # the conclusion repeats
     num_words = len(GOOD.replace("#", "").split()) - GOOD.count(" [")
     assert found["length"] == pytest.approx(10 * (num_words + 1) / 150)  # the sign of a heading counts as a word
+
+
+def test_a_report_of_one_paragraph_is_cited_too():
+    text = "The Halm bridge has 12 arches [1]. The Oss rises in the Korrin hills [2]. It is old."
+    report = structs.replace(make_report(text), conclusion=text)  # as the last paragraph is
+    assert count_proxies(report)["cited"] == pytest.approx(20 / 3)
+    assert count_proxies(make_report("[1]. [2]."))["cited"] == 0
 
 
 def test_proxies_fall_with_what_they_count():

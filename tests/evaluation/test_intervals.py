@@ -9,6 +9,7 @@ from quaere.evaluation.intervals import (
     Interval,
     bootstrap_interval,
     paired_difference,
+    rate_interval,
     smallest_difference,
     wilson_interval,
 )
@@ -20,6 +21,24 @@ values = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40)
 @pytest.mark.parametrize("num", [1, 3, 1000])
 def test_equal_values_leave_no_width(value, num):
     assert bootstrap_interval([value] * num) == Interval(value, value, value, num)
+
+
+def test_a_rate_of_none_or_all_has_a_width():
+    z2 = 1.959964**2  # by hand, Wilson's interval of none of n ends at z^2 / (n + z^2)
+    assert rate_interval([0, 0, 0, 0]) == Interval(0.0, 0.0, pytest.approx(z2 / (4 + z2)), 4)
+    assert rate_interval([1.0] * 4) == Interval(1.0, pytest.approx(4 / (4 + z2)), 1.0, 4)
+    with pytest.raises(ValueError, match="at least one value"):
+        rate_interval([])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_a_rate_lies_in_its_interval_and_elsewhere_it_is_the_bootstraps(sample):
+    found = rate_interval(sample, seed=3)
+    assert 0 <= found.low <= found.mean <= found.high <= 1
+    if set(sample) - {0.0} and set(sample) - {1.0}:
+        assert found == bootstrap_interval(sample, seed=3)
+    else:
+        assert found.high - found.low > 0
 
 
 def test_two_values():

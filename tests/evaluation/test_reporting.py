@@ -5,7 +5,7 @@ import pytest
 
 import tiny
 from quaere.errors import BadInput
-from quaere.evaluation.citing import Checked, CitationChecks
+from quaere.evaluation.citing import Checked, CitationCheck, CitationChecks
 from quaere.evaluation.criteria import Criteria, GradedDimension, general_criteria
 from quaere.evaluation.grading import ProxyGrader
 from quaere.evaluation.intervals import ratio_interval
@@ -16,6 +16,7 @@ from quaere.evaluation.reporting import (
     VALID,
     Judges,
     ReportEvaluation,
+    ReportScore,
     compare_reports,
     num_asked,
     open_judges,
@@ -70,6 +71,19 @@ async def test_questions_are_the_units_and_what_cannot_be_graded_is_left_out():
     assert found.measures[VALID].value.num == 3 and found.measures[OVERALL].value.num == 2
     assert found.num_unread_grades == 4 and found.num_reports == 4
     assert scores[3].valid == (0.0,)
+
+
+def test_unknown_citations_count_in_all_and_not_in_known_ones():
+    def score(id, *verdicts):
+        checks = tuple(CitationCheck(place, 1, verdict) for place, verdict in enumerate(verdicts))
+        return ReportScore(id, id, 9, len(checks), 0, (0.0,), (verdicts.count("supported"),), checks=checks)
+
+    found = summarise(
+        [score("a", "supported", "unknown", "unknown"), score("b", "supported", "unsupported"), score("c")]
+    )
+    assert found.pooled.mean == pytest.approx(2 / 5)
+    assert found.pooled_known.mean == pytest.approx(2 / 3)  # as DeepResearch Bench counts
+    assert summarise([score("a", "unknown")]).pooled_known is None
 
 
 async def test_specific_dimensions_are_put_together():

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from itertools import groupby
 
 import pytest
 
@@ -59,6 +60,17 @@ def test_a_run_goes_through_its_phases_and_stores_everything(whole):
         assert measured["reward/total"] == pytest.approx(measured["reward/format"] + measured["reward/difficulty"])
         assert math.isfinite(measured["advantage"])
         assert episode.task.hops in (1, 2)
+
+
+def test_every_episode_of_a_step_is_told_as_it_is_done(whole):
+    run, told = whole
+    plays = [list(group) for _, group in groupby(told.progressed, key=lambda one: (one.step, one.role, one.num_all))]
+    for play in plays:
+        assert [one.num_done for one in play] == list(range(1, play[0].num_all + 1))
+        assert [one.num_tokens for one in play] == sorted(one.num_tokens for one in play) and play[-1].num_tokens > 0
+    assert {(one.phase, one.role) for one in told.progressed} >= {("proposer", "proposer"), ("proposer", "solver")}
+    first = [play[-1].num_all for play in plays if play[0].step == 1]
+    assert sum(first) == len(run.index(step=1))
 
 
 def test_one_question_a_document_and_n_attempts_a_valid_question(whole):

@@ -166,6 +166,11 @@ def test_coverage_counts_longer_words_of_the_question():
     assert find_terms("Where does the Oss river rise, 7?") == {"where", "does", "river", "rise", "7"}
 
 
+def test_a_citation_alone_counts_as_no_cited_statement():
+    checks = check_report(report("[1].", [("[1].", [1])], [(1, "The Oss rises at Korrin.")]))
+    assert (checks.cited, checks.grounded, checks.overlap) == (0.0, 0.0, 0.0)
+
+
 def test_an_empty_report_has_nothing():
     checks = check_report(report("", []))
     assert set(checks.parts.values()) == {0.0} and checks.total == 0

@@ -88,13 +88,14 @@ def test_show_a_training_run(run: Run, capsys: pytest.CaptureFixture[str]) -> No
     call("show", "evolve-1")
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert lines[1:3] == ["  recipe: drzero", "  model: tiny"]
-    assert [line.split() for line in lines[4:7]] == [
+    assert lines[3:5] == ["  stopped after step 8", f"  go on with: quaere evolve --resume {run.path}"]
+    assert [line.split() for line in lines[6:9]] == [
         ["phase", "steps", "reward/mean", "policy/entropy"],
         ["0", "proposer", "1-2", "0.100→0.200", "1.000→0.500"],
         ["0", "generation", "3"],
     ]
-    assert lines[8].split() == ["1", "proposer", "6", "0.600", "0.167"]
-    assert lines[12:] == [
+    assert lines[10].split() == ["1", "proposer", "6", "0.600", "0.167"]
+    assert lines[14:] == [
         "iteration 0: 5 candidates, 2 kept; dropped: 2 never solved, 1 always solved",
         "iteration 1: 1 candidate, 1 kept",
         "",
@@ -162,7 +163,8 @@ def test_the_phases_of_a_real_run_fit_a_terminal(
             run.log_metrics(step, {"run/iteration": 2, "run/phase": 1, **dict.fromkeys(names, 0.12345)})
         run.log_metrics(150, {"run/iteration": 2, "run/phase": 7, **dict.fromkeys(names, 2e-5)})
     call("show", str(tmp_path / "r"))
-    header, *rows = capsys.readouterr().out.splitlines()[2:5]
+    lines = capsys.readouterr().out.splitlines()
+    header, *rows = lines[lines.index("") + 1 :]
     assert header.split() == ["phase", "steps", *names]
     assert rows[0].split() == ["2", "generation", "100-149", *["0.123→0.123"] * 4]
     assert rows[1].split() == ["2", "phase", "7", "150", *["2e-05"] * 4]  # a phase nobody has named yet

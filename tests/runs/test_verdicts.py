@@ -53,6 +53,7 @@ def downgrade(path: Path) -> None:
     with closing(sqlite3.connect(path / "run.db")) as database, database:
         for column in ("span", "evidence", "support", "refusals", "cluster", "question_type", "aliases"):
             database.execute(f"ALTER TABLE candidates DROP COLUMN {column}")
+        database.execute("ALTER TABLE runs DROP COLUMN ended")
         database.execute("DROP TABLE verdicts")
         database.execute("DROP TABLE added")
         database.execute("PRAGMA user_version = 2")

@@ -1,6 +1,7 @@
 """`quaere index`, `search` and `serve-search` as a person types them."""
 
 import argparse
+import io
 import json
 import re
 import signal
@@ -13,7 +14,7 @@ from quaere.cli import index as index_command
 from quaere.cli import search as search_command
 from quaere.cli import serve_search as serve_command
 from quaere.errors import BadInput, SearchFailed
-from quaere.search.index import open_index
+from quaere.search.index import build_index, open_index
 
 
 def quaere(*words):
@@ -23,6 +24,22 @@ def quaere(*words):
         command.register(commands)
     args = parser.parse_args([str(word) for word in words])
     args.run(args)
+
+
+def test_a_log_says_every_half_minute_how_far_an_index_is():
+    log, now = io.StringIO(), iter([0.0, 29.0, 31.0, 31.0, 40.0, 61.0, 61.0])
+    progress = index_command.LogProgress(log, lambda: next(now))
+    for done in (1_000_000, 12_400_000, 50_000_000):
+        progress("reading documents", done, 98_000_000)
+    progress("embedding", 512, 23784)
+    assert log.getvalue() == "reading documents: 12.4 of 98.0 MB\nembedding: 512 of 23,784\n"
+
+
+def test_reading_is_told_in_bytes(folder, tmp_path):
+    told = []
+    build_index(folder, tmp_path / "index", progress=lambda *said: told.append(said))
+    total = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    assert ("reading documents", total, total) in told
 
 
 def test_index_and_search(folder, tmp_path, capsys):

@@ -32,6 +32,22 @@ def test_a_folder_is_read_in_the_order_of_its_paths(folder):
     assert reader.report.num_documents == 3
 
 
+def test_how_much_was_read_is_counted_in_bytes(folder):
+    """Those of files that are passed over too, so that the end is reached; compressed rows by the file's own bytes."""
+    (folder / "bad.txt").write_bytes(b"\0")
+    rows = as_lines([{"id": str(number), "text": f"{number} " + os.urandom(40).hex()} for number in range(4000)])
+    (folder / "rows.jsonl.gz").write_bytes(gzip.compress(rows))
+    reader = CorpusReader(folder)
+    seen = [(document.kind, reader.num_read) for document in reader]
+    total = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    assert reader.num_bytes == total
+    counts = [count for _, count in seen]
+    assert counts == sorted(counts) and counts[0] > 0 and counts[-1] <= total
+    packed = {count for kind, count in seen if kind == "row"}
+    assert len(packed) > 2  # row by row, as far as the buffers let one see
+    assert counts[0] == 1 + (folder / "coast" / "lighthouse.txt").stat().st_size  # the bad file comes before it
+
+
 def test_a_folder_can_be_left_out(folder):
     assert [d.id for d in CorpusReader(folder, leave_out=folder / "coast")] == ["rivers.md", "tokyo.txt"]
 

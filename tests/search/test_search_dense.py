@@ -151,6 +151,45 @@ def test_an_embedder_that_is_not_there_is_named(folder, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["docs"]
 
 
+def hub(monkeypatch, *, cached, answer):
+    """sentence-transformers over a cache, and a hub that answers like this; returns how models were asked for."""
+    asked = []
+
+    def open_model(name, local_files_only=False):
+        asked.append("cache" if local_files_only else "hub")
+        if local_files_only and not cached:
+            raise OSError("not in the cache")
+        return name
+
+    def model_info(self, name, **how):
+        asked.append("question")
+        if answer:
+            raise answer
+
+    monkeypatch.setattr("sentence_transformers.SentenceTransformer", open_model)
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", model_info)
+    return asked
+
+
+def test_without_a_network_an_embedder_is_not_asked_for_file_by_file(monkeypatch):
+    asked = hub(monkeypatch, cached=False, answer=ConnectionError("no route to the hub"))
+    with pytest.raises(ModelMissing, match="'org/embedder' cannot be loaded: no route to the hub"):
+        Embedder(DenseSettings(embedder="org/embedder"))
+    assert asked == ["cache", "question"]
+
+
+def test_an_embedder_of_the_cache_asks_the_hub_nothing(monkeypatch):
+    asked = hub(monkeypatch, cached=True, answer=ConnectionError("no route to the hub"))
+    Embedder(DenseSettings(embedder="org/embedder"))
+    assert asked == ["cache"]
+
+
+def test_an_embedder_of_the_hub_is_downloaded(monkeypatch):
+    asked = hub(monkeypatch, cached=False, answer=None)
+    Embedder(DenseSettings(embedder="org/embedder"))
+    assert asked == ["cache", "question", "hub"]
+
+
 @pytest.mark.parametrize("package", ["faiss", "sentence_transformers"])
 def test_without_the_extra_it_says_what_to_install(model, folder, tmp_path, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)

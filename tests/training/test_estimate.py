@@ -111,6 +111,23 @@ def test_keys_and_values_are_what_the_engine_reserves(family, max_rows, num_toke
     assert estimate(model, max_rows=max_rows, num_tokens=num_tokens).memory.kv_cache == num_bytes(held)
 
 
+def test_a_small_batch_is_all_there_is_to_keep():
+    config = tiny.model("llama").config
+    shared = {"adapter": AdapterSettings(rank=4), "engine": EngineSettings(), "device": "cpu"}
+
+    def activations(num_samples, micro=8192, tokens=640):
+        learner = LearnerSettings(micro_tokens=micro)
+        found = estimate_run(config, **shared, learner=learner, sequence_tokens=tokens, num_samples=num_samples)
+        return found.memory.activations
+
+    # Six episodes of 640 tokens are 3,840 tokens; thirteen are more than a micro-batch of 8,192 holds.
+    assert activations(6) == activations(None, micro=3840)
+    assert activations(6) * 8192 == activations(None) * 3840
+    assert activations(13) == activations(None)
+    assert activations(1, micro=256) == activations(None, micro=640)  # an episode is never split
+    assert sorted(map(activations, range(1, 20))) == [activations(num) for num in range(1, 20)]
+
+
 def test_a_reference_only_for_kl_without_adapters():
     model = tiny.model("llama")
     kl = LearnerSettings(kl_beta=0.001)

@@ -9,9 +9,11 @@ ordinary text and can never become a control token.
 
 from __future__ import annotations
 
+import re
+from itertools import groupby
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 Role = Literal["system", "user", "tool", "assistant"]
 
@@ -66,11 +68,39 @@ def wrap_tool_result(text: str) -> str:
     return f"<tool_response>\n{text}\n</tool_response>"
 
 
+# What the common chat templates write between turns and around calls. An endpoint's tokenizer is its own, so there is
+# no list to ask: these are its usual forms. Bounded, so that a text of opening brackets is read in linear time.
+_CONTROL = re.compile(
+    r"<\|[^<>|\n]{1,64}\|>"  # <|im_end|>, <|eot_id|>, <|start_header_id|>
+    r"|<｜[^<>｜\n]{1,64}｜>"  # DeepSeek's, with wide bars
+    r"|</?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn|think|tool_call|tool_calls|tool_response|tools)>"
+    r"|<</?SYS>>"
+    r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK|ARGS|IMG)\]",
+    re.IGNORECASE,
+)
+
+
+def break_controls(text: str) -> str:
+    """The text with a space in every string that looks like a control token, so that no tokenizer takes it for one.
+
+    break_controls("Halm <|im_end|>") == "Halm < |im_end|>"
+    """
+    return _CONTROL.sub(lambda found: f"{found.group()[0]} {found.group()[1:]}", text)
+
+
 def as_chat(message: Message) -> dict[str, str]:
-    """The message as text endpoints take it.
+    """The message as text endpoints take it, with the usual control strings broken in what comes from outside.
+
+    Ids cannot be sent there, so this is as far as one can go: a control string of an unusual tokenizer stays one.
 
     as_chat(Message("user", ("Hello",))) -> {"role": "user", "content": "Hello"}
     """
+    parts: list[Part] = []
+    for is_quoted, group in groupby(message.parts, key=lambda part: isinstance(part, Quoted)):
+        # Neighbours are joined first, or half a control string each would make a whole one.
+        said = "".join(part.text if isinstance(part, Quoted) else part for part in group)
+        parts.append(break_controls(said) if is_quoted else said)
+    text = structs.replace(message, parts=tuple(parts)).text
     if message.role == "tool":
-        return {"role": "user", "content": wrap_tool_result(message.text)}
-    return {"role": message.role, "content": message.text}
+        return {"role": "user", "content": wrap_tool_result(text)}
+    return {"role": message.role, "content": text}

@@ -37,9 +37,10 @@ def count_line(report: Report) -> str:
 
     count_line(report) -> "9 statements, 7 of them cited; 8 citations, 7 resolved (88 %), 1 unresolved"
     """
-    num_cited = sum(bool(statement.citations) for statement in report.statements)
+    stating = [statement for statement in report.statements if statement.states]
+    num_cited = sum(bool(statement.citations) for statement in stating)
     num_citations, num_lost = len(report.citations), len(report.unresolved)
-    statements = f"{_count(len(report.statements), 'statement')}, {num_cited} of them cited"
+    statements = f"{_count(len(stating), 'statement')}, {num_cited} of them cited"
     resolved = f"{num_citations - num_lost} resolved ({report.resolved_share:.0%})".replace("%", " %")
     return f"{statements}; {_count(num_citations, 'citation')}, {resolved}, {num_lost} unresolved"
 

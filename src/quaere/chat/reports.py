@@ -45,6 +45,7 @@ from quaere.records import (
     Search,
     SearchResult,
     Source,
+    Statement,
     Task,
     Turn,
 )
@@ -83,6 +84,8 @@ class ReportWriter:
         self.style = style
         self.guided = guided
         self.pool = tuple(pool)
+        # A guided report needs no closing tag, so that only by its end can one tell whether it was cut off.
+        self.needs_whole_turns = guided
         self.stop: tuple[str, ...] = ("</search>", "</answer>", "\n") if guided else ("</search>", "</answer>")
 
     def opening(self, task: Task) -> list[Message]:
@@ -162,6 +165,8 @@ def _read_report(block: Block) -> Answer | Malformed:
         return Malformed(reason=f"a report may have at most {MAX_REPORT_CHARS} characters")
     if not is_text(text):
         return Malformed(reason="the report holds half a character")
+    if not Statement(text, 0, len(text)).states:
+        return Malformed(reason="the report states nothing")
     return Answer(text=text)
 
 

@@ -24,6 +24,7 @@ from quaere.cli.asking import (
     open_model,
     read_asked,
 )
+from quaere.cli.interrupt import interruptible
 from quaere.training.settings import PROTOCOLS
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def run(args: argparse.Namespace) -> None:
     questions = read_asked(args, "ask")
     check_numbers(args)
     searcher = open_searcher(args.index)
-    asyncio.run(_ask(args, questions, searcher))
+    with interruptible():
+        asyncio.run(_ask(args, questions, searcher))
 
 
 async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Searcher) -> None:

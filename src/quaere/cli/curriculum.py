@@ -156,8 +156,9 @@ def run_list(args: argparse.Namespace) -> None:
     """Print the candidates that pass the filters."""
     from rich.console import Console
 
-    from quaere.cli.curriculum_view import item_values, render_items
+    from quaere.cli.curriculum_view import render_items
     from quaere.runs.curriculum import check_item, read_items
+    from quaere.runs.itemfiles import item_rows
 
     with _open(args) as run:
         items = read_items(run)
@@ -167,7 +168,7 @@ def run_list(args: argparse.Namespace) -> None:
         index, said = _open_documents(run, args, page)
         page = [check_item(item, index.document if index else None) for item in page]
         if args.json:
-            print(as_json([item_values(item) for item in page]))
+            print(as_json(item_rows(page, run.info.id)))
             return
         num_lost = len(run.verdicts().keys() - {item.candidate.id for item in items})
     Console(highlight=False).print(render_items(page, found, args.offset, args.name, said, num_lost))
@@ -177,8 +178,9 @@ def run_show(args: argparse.Namespace) -> None:
     """Print one candidate, with its span where it stands in the document."""
     from rich.console import Console
 
-    from quaere.cli.curriculum_view import item_values, render_item
+    from quaere.cli.curriculum_view import render_item
     from quaere.runs.curriculum import check_item, find_item, read_items
+    from quaere.runs.itemfiles import item_rows
 
     with _open(args) as run:
         item = find_item(read_items(run), args.id, args.name)
@@ -189,7 +191,9 @@ def run_show(args: argparse.Namespace) -> None:
     evidence = item.candidate.evidence
     document = index.document(evidence.doc_id) if index and evidence and item.evidence_state == "verbatim" else ""
     if args.json:
-        print(as_json({**item_values(item), "episode_metrics": paid, "documents": said}))
+        (row,) = item_rows([item], run.info.id)
+        beyond = {"problem": item.problem, "outdated": item.outdated, "episode_metrics": paid, "documents": said}
+        print(as_json({**row, **beyond}))
         return
     Console(highlight=False).print(render_item(item, paid, document, said, args.name))
 

@@ -8,9 +8,7 @@ Questions, spans and notes may hold anything: `episode_view` says why all of the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-import msgspec
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
@@ -19,22 +17,13 @@ from quaere.cli.episode_view import count, printable, trim
 from quaere.cli.run_view import cells, plain_table
 from quaere.records import Candidate, Evidence
 from quaere.runs.added import EVERY_ITERATION
-from quaere.runs.curriculum import Item, measures
+from quaere.runs.curriculum import Item
 from quaere.runs.verdicts import Verdict
 
 _CONTEXT_CHARS = 240
 _ID_WIDTH = 24  # longer ones go on in the next line
 _STATE_STYLES = {"verbatim": "green", "mismatch": "bold red", "unchecked": "yellow"}
 _VERDICT_STYLES = {"accepted": "green", "rejected": "red", "flagged": "yellow"}
-
-
-def item_values(item: Item) -> dict[str, Any]:
-    """An item as JSON tells it: all of the record, and what follows from it."""
-    values: dict[str, Any] = msgspec.to_builtins(item)
-    measured = measures(item.candidate)
-    states = {"kept": item.candidate.kept, "added": item.candidate.added, "learned": item.learned}
-    needs = {"facts": item.candidate.facts, "searches": item.candidate.facts}
-    return {**values, **states, **needs, "measures": measured}
 
 
 def render_items(

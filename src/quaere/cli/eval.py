@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -187,16 +188,22 @@ def _check_output(args: argparse.Namespace) -> None:
 def _find_weights(args: argparse.Namespace) -> RoleWeights | None:
     if args.run_name is None:
         return None
-    from quaere.runs import find_run, runs_root
-    from quaere.training.exporting import find_role
+    from quaere.training.exporting import use_role
 
-    weights = find_role(find_run(runs_root(args.runs), args.run_name), args.role, args.checkpoint, say_line)
+    weights, _ = use_role(partial(_find_role, args), lambda weights: None)
     if weights.role == "actor":
         raise BadInput(
             f"{args.run_name} learned to write reports, which have no right answer for `eval` to compare with",
             hint=f"quaere export {args.run_name} --merge --out DIR, then quaere report --model DIR and quaere grade",
         )
     return weights
+
+
+def _find_role(args: argparse.Namespace) -> RoleWeights:
+    from quaere.runs import find_run, runs_root
+    from quaere.training.exporting import find_role
+
+    return find_role(find_run(runs_root(args.runs), args.run_name), args.role, args.checkpoint, say_line)
 
 
 def _open_searcher(args: argparse.Namespace) -> Searcher:
@@ -231,11 +238,10 @@ async def _evaluate(
         protocol, limits = _arrange(args, weights)
         if args.judge and not getattr(protocol, "evidence", False):
             raise BadInput("--judge has nothing to judge without --evidence", hint="quaere eval --evidence --judge ...")
-        model = weights.name if weights else args.model
-        settings = _settings(args, model, protocol, limits)
         judge, judging = await _open_judge(args, held, quiet)
-        policy = _open_policy(args, weights, quiet)
+        weights, policy = _open_policy(args, weights, quiet)
         held.push_async_callback(policy.stop)
+        settings = _settings(args, weights.name if weights else args.model, protocol, limits)
         with Run.start(runs_root(args.runs), "eval", settings) as stored:
             scores = await _answer(args, policy, protocol, searcher, questions, limits, stored, quiet)
             if judge and judging:
@@ -244,7 +250,7 @@ async def _evaluate(
                 judging = structs.replace(judging, num_unread=num_unread)
             score = score_answering(scores)
             stored.log_metrics(0, _metrics(score))
-    evaluation = Evaluation(settings["name"], model, settings, score, tuple(scores), judging)
+    evaluation = Evaluation(settings["name"], settings["model"], settings, score, tuple(scores), judging)
     if args.out:
         write_evaluation(evaluation, args.out)
     if args.items:
@@ -344,9 +350,12 @@ def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: 
     }
 
 
-def _open_policy(args: argparse.Namespace, weights: RoleWeights | None, quiet: Console) -> Policy:
+def _open_policy(
+    args: argparse.Namespace, weights: RoleWeights | None, quiet: Console
+) -> tuple[RoleWeights | None, Policy]:
+    """Whom to ask, and with which weights: those of a run that goes on may be newer ones than were found."""
     from quaere.rollout.policy import open_policy
-    from quaere.training.exporting import role_policy
+    from quaere.training.exporting import role_policy, use_role
 
     def report(line: str) -> None:
         quiet.print(line, style="dim", markup=False)
@@ -355,8 +364,9 @@ def _open_policy(args: argparse.Namespace, weights: RoleWeights | None, quiet: C
     engine["max_rows"] = args.max_rows
     report(f"loading {weights.name if weights else args.model}")
     if weights:
-        return role_policy(weights, report=report, **engine)
-    return open_policy(args.model, report=report, **engine)
+        load = partial(role_policy, report=report, **engine)
+        return use_role(partial(_find_role, args), load, found=weights, report=report)
+    return None, open_policy(args.model, report=report, **engine)
 
 
 def _mode(args: argparse.Namespace) -> Literal["deterministic", "fast"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,16 +76,19 @@ def run(args: argparse.Namespace) -> None:
         print(config_to_yaml(config), end="")
         return
     recipe.check(config)
+    from quaere.training.writers import check_writers
+
+    check_writers(args.writer)
     if args.dry_run:
         _print_plan(recipe, config, as_json=args.json)
         return
     from quaere.runs import Run, runs_root
     from quaere.training.config import config_to_yaml
     from quaere.training.given import copy_given
-    from quaere.training.writers import check_writers
 
-    check_writers(args.writer)
     settings = {"recipe": recipe.name, "model": config.model, "index": config.index, **_fingerprint(config)}
+    if args.writer:
+        settings["writers"] = args.writer
     kept: dict[str, Any] = {"config": config_to_yaml(config), "files": copy_given(recipe.given(config))}
     if recipe.takes_questions:
         from quaere.training.practice import QUESTIONS, encode_questions, read_source
@@ -140,12 +144,18 @@ def _fingerprint(config: Any) -> dict[str, str]:
 def _resume(args: argparse.Namespace) -> None:
     from quaere.runs import Run, find_run, runs_root
     from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs
+    from quaere.training.writers import check_writers
 
     path = find_run(runs_root(args.runs), args.resume)
     with Run.open(path) as stored:
         if stored.info.kind != "evolve":
             raise BadInput(f"{path} is a run of `quaere {stored.info.kind}`, which cannot be gone on with")
         recipe = find_recipe(stored.info.settings["recipe"])
+        if args.recipe not in (None, recipe.name):
+            raise BadInput(
+                f"{path} is a run of {recipe.name}, not of {args.recipe}", hint=f"quaere evolve --resume {path}"
+            )
+        remembered = stored.info.settings.get("writers", [])
         before = config_from_yaml(recipe.schema, stored.config_text())
         fingerprint = stored.info.settings["index_fingerprint"]
     if args.preset or args.config:
@@ -163,25 +173,40 @@ def _resume(args: argparse.Namespace) -> None:
         raise BadInput(
             f"the config has changed: {'; '.join(changes)}", hint="add --force to go on with what has changed"
         )
+    check_writers(args.writer)
     store = Run.open(path, write=True)
     if changes:
         store.replace_config(config_to_yaml(config))
-    _train(recipe, config, store, args)
+    _train(recipe, config, store, args, remembered)
 
 
-def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace) -> None:
+def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, remembered: Sequence[str] = ()) -> None:
+    """Train to the end; metrics also go to the writers that are asked for and to those the run began with."""
     from quaere.cli.progress import Reporters, open_reporter
-    from quaere.training.writers import open_writers
+    from quaere.runs import RunState
+    from quaere.training.ending import check_learned
+    from quaere.training.writers import find_missing, open_writers
 
     with store:
-        reporter = Reporters([*open_writers(args.writer, store.path), open_reporter(json=args.json)])
+        missing = find_missing(remembered)
+        writers = [*args.writer, *(name for name in remembered if name not in missing)]
+        reporter = Reporters([*open_writers(writers, store.path), open_reporter(json=args.json)])
         reporter.note(f"run {store.path}")
+        for name, error in missing.items():
+            reporter.note(f"nothing is written to {name}, to which the run began to write: {error}; {error.hint}")
+        store.note_end(None)
         try:
             asyncio.run(recipe.train(config, store, reporter))  # type: ignore[arg-type]
+            check_learned(store, recipe.name, config.model, writes_questions=not recipe.takes_questions)
         except KeyboardInterrupt:
+            store.note_end(RunState("stopped"))
             reporter.note(f"stopped; go on with: quaere evolve --resume {store.path}")
             raise
+        except Exception as error:
+            store.note_end(RunState("failed", " ".join(str(error).split()) or type(error).__name__))
+            raise
         else:
+            store.note_end(RunState("done"))
             reporter.note(f"done; look at it with: quaere runs show {store.path}")
         finally:
             reporter.close()

@@ -9,10 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quaere.cli.bounds import checkpoint
 from quaere.cli.terminal import say_line
 from quaere.errors import BadInput
+
+if TYPE_CHECKING:
+    from quaere.training.exporting import RoleWeights
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -47,15 +51,19 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(args: argparse.Namespace) -> None:
     """Write the folder and say what it is."""
     from quaere.runs import find_run, runs_root
-    from quaere.training.exporting import export_role, find_role
+    from quaere.training.exporting import export_role, find_role, use_role
 
-    weights = find_role(find_run(runs_root(args.runs), args.name), args.role, args.checkpoint, say_line)
+    path = find_run(runs_root(args.runs), args.name)
+
+    def export(weights: RoleWeights) -> None:
+        if args.adapter and not weights.is_adapter:
+            raise BadInput(f"{weights.run} trained all weights: there is no adapter", hint="leave --adapter out")
+        if weights.is_adapter and not args.merge and args.dtype and not args.adapter:
+            raise BadInput("--dtype needs --merge or --adapter", hint="add one of them, or leave --dtype out")
+        export_role(weights, args.out, merge=args.merge, dtype=args.dtype or "float32", force=args.force)
+
+    weights, _ = use_role(lambda: find_role(path, args.role, args.checkpoint, say_line), export, report=say_line)
     stays_adapter = weights.is_adapter and not args.merge
-    if args.adapter and not weights.is_adapter:
-        raise BadInput(f"{weights.run} trained all weights: there is no adapter", hint="leave --adapter out")
-    if stays_adapter and args.dtype and not args.adapter:
-        raise BadInput("--dtype needs --merge or --adapter", hint="add one of them, or leave --dtype out")
-    export_role(weights, args.out, merge=args.merge, dtype=args.dtype or "float32", force=args.force)
     if args.json:
         print(json.dumps({"out": str(args.out), "run": weights.run, "role": weights.role, "step": weights.step}))
         return

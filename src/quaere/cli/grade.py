@@ -41,7 +41,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "inputs", nargs="*", metavar="RUN|FILE", help="runs of `quaere report`, or JSONL of reports; several: compared"
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N reports of each")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N reports of each, or prompts")
     judge = parser.add_argument_group("judge")
     judge.add_argument(
         "--judge",
@@ -97,8 +97,8 @@ def run(args: argparse.Namespace) -> None:
     bench = read_bench(args.bench, args.language) if args.bench else None
     if args.questions_out:
         assert bench is not None  # checked above
-        bench.write_questions(args.questions_out)
-        print(f"{len(bench.questions)} prompts written: quaere report --questions {args.questions_out} ...")
+        num_written = bench.write_questions(args.questions_out, args.limit)
+        print(f"{num_written} prompts written: quaere report --questions {args.questions_out} ...")
         return
     facts = _read_facts(args)
     sets = [_select(_read(args, name), bench) for name in args.inputs]

@@ -27,8 +27,9 @@ _PUBLISHED = (
     ("Llama-3.1-8B, ReAct", (27.00, 30.07), (22.58, 30.55)),
 )
 _NOT_COMPARABLE = (
-    "not comparable with the above: their overall is relative to a reference report and by another judge; valid "
-    "citations are counted alike (supported of all), but by another judge and over pages of the web"
+    "not comparable with the above: their overall is relative to a reference report and by another judge; their valid "
+    "citations leave out unknown ones, as the row 'of known ones' does, but are by another judge and over pages of the "
+    "web"
 )
 
 
@@ -152,6 +153,9 @@ def _print_citations(console: Console, evaluations: list[ReportEvaluation]) -> N
     rows = {
         "valid %, mean of reports": [_measure(one.score.measures.get(VALID), 100) for one in evaluations],
         "valid %, of all citations": [_percent(one.score.pooled) if one.score.pooled else "" for one in evaluations],
+        "valid %, of known ones": [
+            _percent(one.score.pooled_known) if one.score.pooled_known else "" for one in evaluations
+        ],
         "citations": [str(one.score.num_citations) for one in evaluations],
         "supported / unsupported / unknown": [
             " / ".join(str(number) for number in one.score.verdicts.values()) for one in evaluations

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from quaere.search.index import Index, IndexSettings
 
+_LOG_S = 30.0
 _DESCRIPTION = """\
 Make an index of SOURCE: a folder of .md, .txt, .html and .pdf files, or a JSON Lines file (.jsonl, .jsonl.gz,
 .jsonl.zst) with {"id", "title", "text"} or {"id", "contents"} on each line.
@@ -91,17 +92,18 @@ def _settings(args: argparse.Namespace) -> IndexSettings:
 
 
 @contextmanager
-def _show_progress() -> Iterator[Callable[[str, int, int | None], None] | None]:
-    """A progress line on a terminal; nothing when the output goes elsewhere."""
+def _show_progress() -> Iterator[Callable[[str, int, int | None], None]]:
+    """A bar on a terminal; elsewhere a line every now and then, and none at all if it does not take long."""
     if not sys.stderr.isatty():
-        yield None
+        yield LogProgress(sys.stderr)
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    amount, left = TextColumn("{task.fields[amount]}"), (TextColumn("left"), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeElapsedColumn(), *left)
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting", total=None)
+        task = bar.add_task("starting", total=None, amount="")
         shown_at = 0.0
 
         def progress(doing: str, done: int, total: int | None) -> None:
@@ -109,10 +111,38 @@ def _show_progress() -> Iterator[Callable[[str, int, int | None], None] | None]:
             now = time.monotonic()
             if now - shown_at > 0.1 or done in (0, total):
                 bar.tasks[0].total = total  # `update` would take None for "as before"
-                bar.update(task, description=doing, completed=done)
+                bar.update(task, description=doing, completed=done, amount=describe_amount(doing, done, total))
                 shown_at = now
 
         yield progress
+
+
+class LogProgress:
+    """Says how far it is, a line every half minute: "reading documents: 12.4 of 98.0 MB"."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._said_at = clock()
+
+    def __call__(self, doing: str, done: int, total: int | None) -> None:
+        """So much is done."""
+        if self._clock() - self._said_at >= _LOG_S:
+            self._said_at = self._clock()
+            print(f"{doing}: {describe_amount(doing, done, total)}", file=self._stream, flush=True)
+
+
+def describe_amount(doing: str, done: int, total: int | None) -> str:
+    """How much of it is done; documents are read by the byte.
+
+    describe_amount("embedding", 512, 23784) == "512 of 23,784"
+    describe_amount("reading documents", 12_400_000, 98_000_000) == "12.4 of 98.0 MB"
+    """
+    from quaere.search.index import READING
+
+    if doing == READING and total is not None:
+        return f"{done / 1e6:.1f} of {total / 1e6:.1f} MB"
+    return f"{done:,}" if total is None else f"{done:,} of {total:,}"
 
 
 def _print_summary(index: Index, seconds: float) -> None:

@@ -26,11 +26,12 @@ from rich.table import Table
 from rich.text import Text
 
 from quaere.cli.episode_view import printable
-from quaere.training.reporting import Reporter, StepReport
+from quaere.training.reporting import PlayProgress, Reporter, StepReport
 
 _BARS = "▁▂▃▄▅▆▇█"
 _NUM_REWARDS = 40
 _NUM_ALARMS = 3
+_LULL_S = 60.0
 
 
 def open_reporter(json: bool = False, stream: TextIO | None = None) -> Reporter:
@@ -58,6 +59,11 @@ class Reporters:
         for reporter in self._reporters:
             reporter.step(report)
 
+    def progress(self, progress: PlayProgress) -> None:
+        """Another episode is done."""
+        for reporter in self._reporters:
+            reporter.progress(progress)
+
     def note(self, line: str) -> None:
         """Something worth a line happened."""
         for reporter in self._reporters:
@@ -73,9 +79,16 @@ class Reporters:
 class JsonReporter:
     """A JSON object a line: {"event": "step", "step": 3, ..., "eta_s": 2100.0} or {"event": "note", "line": "..."}."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._pace = Pace()
+        self._lull = Lull(clock)
+
+    def progress(self, progress: PlayProgress) -> None:
+        """Another episode is done: an object a minute at most."""
+        if self._lull.is_over():
+            left = progress.seconds_left if math.isfinite(progress.seconds_left) else None
+            self._put({"event": "progress", **structs.asdict(progress), "eta_s": left})
 
     def step(self, report: StepReport) -> None:
         """A step was taken. JSON has no NaN: what is not finite becomes null."""
@@ -92,6 +105,7 @@ class JsonReporter:
         """There will be nothing more to tell."""
 
     def _put(self, event: dict[str, Any]) -> None:
+        self._lull.restart()
         # Flushed, so that whoever reads a pipe is not a step behind.
         print(jsonlib.dumps(event, allow_nan=False), file=self._stream, flush=True)
 
@@ -102,9 +116,15 @@ class PlainReporter:
     proposer 3/50 · iteration 1 · reward 0.41 · passes 0.22 · entropy 0.81 · 812 tok/s · 41 s/step · about 35 min left
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._pace = Pace()
+        self._lull = Lull(clock)
+
+    def progress(self, progress: PlayProgress) -> None:
+        """Another episode is done: a line a minute at most."""
+        if self._lull.is_over():
+            self._put(f"step {progress.step}/{progress.num_steps} · {describe_progress(progress)}")
 
     def step(self, report: StepReport) -> None:
         """A step was taken."""
@@ -122,7 +142,24 @@ class PlainReporter:
         """There will be nothing more to tell."""
 
     def _put(self, line: str) -> None:
+        self._lull.restart()
         print(printable(line), file=self._stream, flush=True)
+
+
+class Lull:
+    """Has nothing been said for a minute? A log is to show that a long step goes on, and not every episode of it."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since_s = clock()
+
+    def restart(self) -> None:
+        """Something was said."""
+        self._since_s = self._clock()
+
+    def is_over(self) -> bool:
+        """Is it time to say something?"""
+        return self._clock() - self._since_s >= _LULL_S
 
 
 class LiveReporter:
@@ -140,6 +177,7 @@ class LiveReporter:
         self._estimate: Estimate | None = None
         self._rewards: tuple[float, ...] = ()
         self._alarms: tuple[str, ...] = ()
+        self._progress: PlayProgress | None = None
         self._told_s = clock()
         # Prints that the user sends elsewhere must get there; those that would tear the display scroll above it.
         self._live = Live(
@@ -154,7 +192,13 @@ class LiveReporter:
         self._rewards = ((*self._rewards, reward) if is_same_phase else (reward,))[-_NUM_REWARDS:]
         self._alarms = (*self._alarms, *(f"step {report.step}: {alarm}" for alarm in report.alarms))[-_NUM_ALARMS:]
         self._estimate, self._report, self._told_s = self._pace.add(report), report, self._clock()
+        self._progress = None
         self._live.refresh()
+
+    def progress(self, progress: PlayProgress) -> None:
+        """Another episode is done; it is drawn with the next refresh."""
+        self._live.start()
+        self._progress = progress
 
     def note(self, line: str) -> None:
         """Something worth a line happened."""
@@ -163,14 +207,17 @@ class LiveReporter:
 
     def close(self) -> None:
         """Leave the last state on the screen."""
+        self._progress = None
         self._live.stop()
 
     def render(self) -> RenderableType:
         """The display as it is now."""
         waited_s = max(0.0, self._clock() - self._told_s)
         report = self._report
+        progress, waited = self._progress, format_duration(waited_s)
+        doing = [describe_progress(progress)] if progress else []
         if report is None:
-            return Text(f"the first step is under way · {format_duration(waited_s)}", style="dim")
+            return Text(" · ".join(["the first step is under way", *doing, waited]), style="dim")
         left = describe_left(self._estimate, waited_s)
         bars = Table.grid(padding=(0, 2), expand=True)
         bars.add_column(no_wrap=True)
@@ -185,7 +232,8 @@ class LiveReporter:
         if self._console.encoding.startswith("utf"):
             figures.append(f"  {draw_sparkline(self._rewards)}", style="dim")
         alarms = [Text(printable(alarm), style="red") for alarm in self._alarms]
-        return Group(bars, figures, *alarms)
+        under_way = [Text(" · ".join(["the next step is under way", *doing, waited]), style="dim")] if doing else []
+        return Group(bars, figures, *under_way, *alarms)
 
 
 def _bar(num_done: int, num_all: int) -> ProgressBar:
@@ -270,6 +318,18 @@ def describe_figures(report: StepReport) -> list[str]:
     )
     values = ((report.metrics.get(name, math.nan), form) for name, form in shown)
     return [form.format(_shorten(value) if "{}" in form else value) for value, form in values if math.isfinite(value)]
+
+
+def describe_progress(progress: PlayProgress) -> str:
+    """How far the episodes of a role are.
+
+    describe_progress(progress) -> "solver: 120/1280 episodes · 812 tok/s · 4 min left"
+    """
+    said = [f"{progress.role}: {progress.num_done}/{progress.num_all} episodes"]
+    said += [f"{_shorten(progress.tokens_per_s)} tok/s"] if progress.tokens_per_s else []
+    left = progress.seconds_left
+    said += [f"{format_duration(left)} left"] if 0 < left < math.inf else []
+    return " · ".join(said)
 
 
 def describe_left(estimate: Estimate | None, waited_s: float = 0.0) -> list[str]:

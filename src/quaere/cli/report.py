@@ -24,6 +24,7 @@ from quaere.cli.asking import (
     open_model,
     read_asked,
 )
+from quaere.cli.interrupt import interruptible
 
 if TYPE_CHECKING:
     from quaere.chat.reports import ReportWriter
@@ -69,7 +70,8 @@ def run(args: argparse.Namespace) -> None:
     questions = read_asked(args, "report")
     check_numbers(args)
     place = report_place(args.out, len(questions)) if args.out else None
-    asyncio.run(_Writing(args, place, open_searcher(args.index)).write(questions))
+    with interruptible():
+        asyncio.run(_Writing(args, place, open_searcher(args.index)).write(questions))
 
 
 def _arrange(args: argparse.Namespace) -> tuple[ReportWriter, Limits]:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from quaere.atomic import scratch_folder
 from quaere.cli.bounds import check_positive
+from quaere.cli.warmup_check import tell_answered
 from quaere.cli.warmup_ratios import add_ratios, read_ratios
 from quaere.cli.warmup_view import open_display
 from quaere.errors import BadInput
@@ -248,7 +249,17 @@ def _warm_up(
         save_adapter(model, _ADAPTER, args.out, manifest, dtype=dtype, force=args.force)
     else:
         save_folder(model, renderer.tokenizer, args.out, manifest, force=args.force)
+    if args.also and play is None:
+        del model  # another copy is loaded to speak with
+        tell_answered(args, played.episodes, partial(_dialect_limits, args), display.note)
     return manifest
+
+
+def _dialect_limits(args: argparse.Namespace, dialect: Dialect) -> Limits:
+    from quaere.training.warmup.oracle import allow_turns
+
+    limits = _report_limits(args) if dialect == "score" else _limits(args)
+    return allow_turns(limits, _turn_limits(args), dialect)
 
 
 def _play(args: argparse.Namespace, renderer: Renderer, display: Display) -> Demonstrations:

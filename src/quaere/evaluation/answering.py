@@ -26,7 +26,7 @@ from quaere.atomic import write_file
 from quaere.chat.protocol import Protocol
 from quaere.chat.spans import find_evidence, shown_passages
 from quaere.errors import BadInput
-from quaere.evaluation.intervals import Interval, bootstrap_interval, paired_difference, smallest_difference
+from quaere.evaluation.intervals import Interval, paired_difference, rate_interval, smallest_difference
 from quaere.evaluation.items import Item, hash_text, items_name, read_items
 from quaere.evaluation.judging import Citation, Judge
 from quaere.evaluation.validating import Validation
@@ -315,13 +315,13 @@ def score_answering(found: Sequence[QuestionScore] | Sequence[Item]) -> Answerin
     groups = {facts: [score for score in scores if score.facts == facts] for facts in {score.facts for score in scores}}
     needed = [score.searches_needed for score in scores if score.searches_needed]
     return AnsweringScore(
-        exact_match=bootstrap_interval([score.exact_match for score in scores]),
-        f1=bootstrap_interval([score.f1 for score in scores]),
+        exact_match=rate_interval([score.exact_match for score in scores]),
+        f1=rate_interval([score.f1 for score in scores]),
         by_facts=tuple(
             FactScore(
                 facts,
-                bootstrap_interval([score.exact_match for score in group]),
-                bootstrap_interval([score.f1 for score in group]),
+                rate_interval([score.exact_match for score in group]),
+                rate_interval([score.f1 for score in group]),
             )
             for facts, group in sorted(groups.items())
         ),
@@ -343,10 +343,10 @@ def _score_evidence(scores: Sequence[Item]) -> EvidenceScore | None:
         return None
     is_judged = all(score.supported is not None for score in scores)
     return EvidenceScore(
-        present=bootstrap_interval([score.present is True for score in scores]),
-        verbatim=bootstrap_interval([score.verbatim is True for score in scores]),
-        supported=bootstrap_interval([score.supported is True for score in scores]) if is_judged else None,
-        joint=bootstrap_interval([score.joint for score in scores]) if is_judged else None,
+        present=rate_interval([score.present is True for score in scores]),
+        verbatim=rate_interval([score.verbatim is True for score in scores]),
+        supported=rate_interval([score.supported is True for score in scores]) if is_judged else None,
+        joint=rate_interval([score.joint for score in scores]) if is_judged else None,
     )
 
 

@@ -7,7 +7,8 @@
     wilson_interval(8, 10) -> Interval(mean=0.8, low=0.490, high=0.943, num=10)  # a share of counted things
 
 The questions are drawn anew, with replacement, thousands of times; the interval is where the middle of those means
-lies. Values that are all equal give an interval of no width: the bootstrap cannot imagine what it has not seen.
+lies. Values that are all equal give an interval of no width: the bootstrap cannot imagine what it has not seen. So the
+interval of a rate is Wilson's where it is 0 or 1 (`rate_interval`).
 """
 
 from __future__ import annotations
@@ -53,6 +54,18 @@ def bootstrap_interval(
     means = np.clip(_resampled_means(sample, seed, num_resamples), smallest, largest)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return Interval(mean, min(float(low), mean), max(float(high), mean), sample.size)
+
+
+def rate_interval(values: Sequence[float], *, level: float = 0.95, seed: int = 0) -> Interval:
+    """The mean of values from 0 to 1 with its interval: Wilson's where all are 0 or all are 1, else the bootstrap.
+
+    Resampling none right of four gives none right of four, as if there were no doubt.
+
+        rate_interval([0, 0, 0, 0]) -> Interval(mean=0.0, low=0.0, high=0.490, num=4)
+    """
+    if values and all(value == values[0] for value in values) and values[0] in (0, 1):
+        return wilson_interval(int(values[0]) * len(values), len(values), level=level)
+    return bootstrap_interval(values, level=level, seed=seed)
 
 
 def paired_difference(

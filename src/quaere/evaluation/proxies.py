@@ -26,7 +26,7 @@ _HEADING = re.compile(r"^#{1,6}\s+\S", re.MULTILINE)
 _MEANINGS = {
     "question-terms": "share of the question's words that the report uses",
     "sources": f"documents it cites, {NUM_SOURCES} or more being 10",
-    "cited": "share of its sentences, the conclusion aside, with a citation that leads somewhere",
+    "cited": "share of its sentences, the conclusion of several paragraphs aside, with a citation that leads somewhere",
     "structure": "share of five marks: a heading, three paragraphs, five sentences, no paragraph above "
     f"{_PARAGRAPH_WORDS} words, a conclusion",
     "length": f"10 from {MIN_WORDS} to {MAX_WORDS} words, falling to 0 at none and at twice {MAX_WORDS}",
@@ -76,10 +76,10 @@ def _sources_share(report: Report) -> float:
 
 
 def _body(report: Report) -> list[Statement]:
-    """The sentences before the conclusion, headings aside."""
+    """The sentences before the conclusion, headings aside; all of them where the conclusion is the whole report."""
     start = conclusion_start(report)
-    found = [statement for statement in report.statements if statement.end <= start]
-    return [statement for statement in found if not _HEADING.match(statement.text) and terms(statement.text)]
+    found = [one for one in report.statements if not _HEADING.match(one.text) and terms(strip_marks(one.text))]
+    return [statement for statement in found if statement.end <= start] or found
 
 
 def _cited_share(report: Report) -> float:

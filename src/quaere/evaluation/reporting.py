@@ -138,7 +138,8 @@ class Measure(Struct, frozen=True):
 class ReportsScore(Struct, frozen=True):
     """All reports in numbers: grades and `overall` from 0 to 10, `valid citations` as the mean of reports' shares.
 
-    `pooled` is supported citations over all citations, every citation counting the same.
+    `pooled` is supported citations over all citations, every citation counting the same; `pooled_known` leaves out
+    those whose verdict is unknown, as DeepResearch Bench does.
 
         ReportsScore(measures={"coverage": Measure(...)}, pooled=Interval(...), verdicts={"supported": 70}, ...)
     """
@@ -151,6 +152,7 @@ class ReportsScore(Struct, frozen=True):
     num_unresolved: int
     num_unread_verdicts: int
     num_unread_grades: int
+    pooled_known: Interval | None = None
 
 
 class ReportEvaluation(Struct, frozen=True):
@@ -291,7 +293,15 @@ def summarise(scores: Sequence[ReportScore]) -> ReportsScore:
         num_unresolved=sum(score.num_unresolved for score in scores),
         num_unread_verdicts=sum(not check.is_read for score in scores for check in score.checks),
         num_unread_grades=missing,
+        pooled_known=_pool_known(scores),
     )
+
+
+def _pool_known(scores: Sequence[ReportScore]) -> Interval | None:
+    """Supported over supported and unsupported citations, by the first repeat; None where no verdict is known."""
+    counts = [Counter(check.verdict for check in score.checks) for score in scores if score.checks]
+    known = [one["supported"] + one["unsupported"] for one in counts]
+    return ratio_interval([one["supported"] for one in counts], known) if sum(known) else None
 
 
 def _measure(scores: Sequence[ReportScore], values: Sequence[tuple[float | None, ...]]) -> Measure | None:

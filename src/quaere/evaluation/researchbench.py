@@ -52,10 +52,11 @@ class Bench(Struct, frozen=True):
     questions: tuple[BenchQuestion, ...]
     criteria: CriteriaBook
 
-    def write_questions(self, path: Path) -> None:
-        """The prompts as a question file, for `quaere report --questions`."""
-        rows = ({"id": item.question.id, "question": item.question.text} for item in self.questions)
+    def write_questions(self, path: Path, limit: int | None = None) -> int:
+        """Write the first `limit` prompts as a file for `quaere report --questions`; returns how many it holds."""
+        rows = [{"id": item.question.id, "question": item.question.text} for item in self.questions[:limit]]
         write_file(path, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        return len(rows)
 
 
 class _Query(Struct):

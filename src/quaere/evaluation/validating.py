@@ -16,7 +16,7 @@ from functools import cache
 
 from msgspec import Struct
 
-from quaere.evaluation.intervals import Interval, bootstrap_interval
+from quaere.evaluation.intervals import Interval, rate_interval
 from quaere.evaluation.judging import Citation, Judge, Verdict
 from quaere.records import Evidence
 from quaere.worlds.graph import Entity, Fact
@@ -101,10 +101,10 @@ def score_verdicts(probes: Sequence[Probe], verdicts: Sequence[Verdict]) -> Vali
     kinds = sorted(by_kind, key=lambda kind: (kind in CORRUPTIONS and 1 + CORRUPTIONS.index(kind), kind))
     return Validation(
         world=f"evaluation family, seed {SEED}, {NUM_ARTICLES} articles",
-        sensitivity=bootstrap_interval(found),
-        specificity=bootstrap_interval(seen_through),
-        balanced=bootstrap_interval([(one + other) / 2 for one, other in zip(found, seen_through, strict=True)]),
-        by_kind=tuple(Agreement(kind, bootstrap_interval(by_kind[kind])) for kind in kinds),
+        sensitivity=rate_interval(found),
+        specificity=rate_interval(seen_through),
+        balanced=rate_interval([(one + other) / 2 for one, other in zip(found, seen_through, strict=True)]),
+        by_kind=tuple(Agreement(kind, rate_interval(by_kind[kind])) for kind in kinds),
         num_unread=sum(verdict is None for verdict in verdicts),
     )
 

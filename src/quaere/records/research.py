@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec import Struct
 
 from quaere.records.facts import Passage, Question
@@ -19,6 +21,9 @@ class Source(Struct, frozen=True):
     passage: Passage
 
 
+_MARK = re.compile(r"\[[0-9, \t]*+\]")
+
+
 class Statement(Struct, frozen=True):
     """A sentence of a report, `report.text[start:end]`, and the numbers it cites, as they are written.
 
@@ -29,6 +34,11 @@ class Statement(Struct, frozen=True):
     start: int
     end: int
     citations: tuple[int, ...] = ()
+
+    @property
+    def states(self) -> bool:
+        """True if there is a letter or a digit beside the citations: "[1]." alone states nothing."""
+        return any(char.isalnum() for char in _MARK.sub("", self.text))
 
 
 class Report(Struct, frozen=True):

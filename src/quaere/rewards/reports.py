@@ -209,14 +209,15 @@ class ReportChecks(Struct, frozen=True):
 def check_report(report: Report) -> ReportChecks:
     """Look at a report by rule: citations, statements, words and length."""
     said = {source.number: find_terms(source.passage.titled_text) for source in report.sources}
-    citing = [statement for statement in report.statements if statement.citations]
+    stating = [statement for statement in report.statements if statement.states]
+    citing = [statement for statement in stating if statement.citations]
     overlaps = []
     for statement in citing:
         terms = find_terms(_CITATION.sub(" ", statement.text))
         known = set[str]().union(*(said.get(number, set()) for number in statement.citations))
         overlaps.append(len(terms & known) / len(terms) if terms else 0.0)
     grounded = [statement for statement in citing if not said.keys().isdisjoint(statement.citations)]
-    asked, num = find_terms(report.question.text), max(1, len(report.statements))
+    asked, num = find_terms(report.question.text), max(1, len(stating))
     return ReportChecks(
         resolved=report.resolved_share,
         cited=len(citing) / num,

@@ -17,6 +17,7 @@ from quaere.chat.tags import find_blocks
 from quaere.errors import SamplingFailed, SearchFailed
 from quaere.policies.sampler import SamplingParams
 from quaere.records import (
+    Action,
     Boundary,
     EndReason,
     Episode,
@@ -28,7 +29,7 @@ from quaere.records import (
     Task,
     Turn,
 )
-from quaere.rollout.conversation import Conversation
+from quaere.rollout.conversation import Conversation, Written
 from quaere.rollout.policy import Policy
 from quaere.rollout.seeds import derive_seed
 from quaere.search.searcher import Searcher
@@ -158,7 +159,7 @@ class _Play:
         turn = Turn(
             index=index,
             text=written.text,
-            action=self.protocol.read(written.text, self.turns),
+            action=self._read(written),
             stop_reason=written.stop_reason,
             num_tokens=written.num_tokens,
             start=start,
@@ -170,6 +171,13 @@ class _Play:
                 return _failed(turn, "limit", "turn_tokens", "the turn was cut off before it held an action")
             return _failed(turn, "protocol", "malformed", turn.action.reason)
         return turn
+
+    def _read(self, written: Written) -> Action:
+        action = self.protocol.read(written.text, self.turns)
+        is_cut = written.stop_reason == "length" and isinstance(action, Final)
+        if is_cut and getattr(self.protocol, "needs_whole_turns", False):
+            return Malformed("the turn was cut off")
+        return action
 
     def _find_action(self, text: str, start: int) -> int:
         """At which token the block begins that the protocol marks; the turn's own start where there is none."""

@@ -7,7 +7,7 @@ async for episode in run_many(policy, jobs, searcher, Limits(), seed=7): ...
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from msgspec import Struct
 
@@ -42,8 +42,11 @@ async def run_many(
     seed: int = 0,
     params: SamplingParams | None = None,
     concurrency: int = 32,
+    on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> AsyncIterator[Episode]:
     """Run every job, at most `concurrency` at a time; episodes come out in the order of the jobs.
+
+    `on_episode` is told of each as soon as it is done, in whatever order that is.
 
     An episode's seed derives from its number, unless its job has one, so results do not depend on who finishes first. A
     policy in lockstep gets its episodes in cohorts that begin together: which episodes share a batch is then a matter
@@ -57,7 +60,7 @@ async def run_many(
     async def run(number: int) -> Episode:
         job = jobs[number]
         async with gate:
-            return await run_episode(
+            episode = await run_episode(
                 policy,
                 job.protocol,
                 searcher,
@@ -67,6 +70,8 @@ async def run_many(
                 seed=derive_seed(seed, number) if job.seed is None else job.seed,
                 params=params,
             )
+        on_episode(episode)
+        return episode
 
     cohort = concurrency if policy.lockstep else max(1, len(jobs))
     for first in range(0, len(jobs), cohort):

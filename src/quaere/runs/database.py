@@ -14,7 +14,7 @@ from typing import Any
 
 from quaere.errors import UPDATE_HINT, BadInput
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 OLDEST_VERSION = 2  # read as it is; brought up to date as soon as somebody writes
 _BUSY_S = 30.0  # how long a writer waits for another: a run in training, or a person judging or adding beside it
 
@@ -37,7 +37,7 @@ _ADDED_ALIASES = "ALTER TABLE added ADD COLUMN aliases TEXT NOT NULL DEFAULT '[]
 _SCHEMA = f"""
 CREATE TABLE runs (
     id TEXT PRIMARY KEY, kind TEXT NOT NULL, created TEXT NOT NULL, version TEXT NOT NULL,
-    settings TEXT NOT NULL, writer_pid INTEGER
+    settings TEXT NOT NULL, writer_pid INTEGER, ended TEXT NOT NULL DEFAULT ''
 ) STRICT;
 CREATE TABLE episodes (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
@@ -80,6 +80,7 @@ _MIGRATIONS = {
     ),
     3: (_ADDED,),
     4: ("ALTER TABLE candidates ADD COLUMN aliases TEXT NOT NULL DEFAULT '[]'", _ADDED_ALIASES),
+    5: ("ALTER TABLE runs ADD COLUMN ended TEXT NOT NULL DEFAULT ''",),
 }
 
 

@@ -6,6 +6,7 @@ lock = take_lock(Path("runs/ask-1"), database)
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from quaere.runs.database import connect, create_database, insert
 from quaere.runs.rows import RunInfo
 
 DATABASE, EPISODES, CONFIG, LOCK = "run.db", "episodes", "config.yaml", "run.lock"
+_LOOK_S = 0.2
 
 
 def make_directory(
@@ -45,7 +47,7 @@ def take_lock(path: Path, database: sqlite3.Connection) -> FileLock:
     """Become the writer. The system lets go of the lock when its holder dies, however it dies."""
     lock = FileLock(path / LOCK)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=_LOOK_S)  # `is_locked` may hold it for an instant
         with database:
             database.execute("UPDATE runs SET writer_pid = ?", (os.getpid(),))
         return lock
@@ -57,6 +59,21 @@ def take_lock(path: Path, database: sqlite3.Connection) -> FileLock:
         lock.release()
         reason = error.strerror if isinstance(error, OSError) else error
         raise BadInput(f"cannot write to the run {path}: {reason}") from error
+
+
+def is_locked(path: Path) -> bool:
+    """True while a process may write to the run."""
+    try:
+        handle = os.open(path / LOCK, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)  # and with it the lock
+    return False
 
 
 def _write_info(path: Path, info: RunInfo) -> None:

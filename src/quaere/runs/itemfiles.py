@@ -117,11 +117,23 @@ _Row = TypeVar("_Row", VerdictRow, QuestionRow)
 
 def write_items(path: Path, items: Sequence[Item], run_id: str) -> None:
     """Write the items to `path`, in the form its name says; what is there already is replaced."""
-    names = sorted({name for item in items for name in item.candidate.scores})
-    rows = [_item_row(item, run_id, names) for item in items]
     write = choose_form(path, parquet=_write_parquet, jsonl=_write_jsonl)
     with new_file(path) as partial:
-        write(partial, rows, {**COLUMNS, **{SCORE + name: "double" for name in names}})
+        write(partial, item_rows(items, run_id), {**COLUMNS, **dict.fromkeys(_score_columns(items), "double")})
+
+
+def item_rows(items: Sequence[Item], run_id: str) -> list[dict[str, Any]]:
+    """The items as rows with the same columns, in a file and in the JSON of the command line alike.
+
+    item_rows(items, "evolve-1")[0] -> {"id": "i0g-000001", "run": "evolve-1", ..., "score/format": 1.0}
+    """
+    names = list(COLUMNS) + _score_columns(items)
+    rows = [_item_row(item, run_id, _score_columns(items)) for item in items]
+    return [{name: row[name] for name in names} for row in rows]
+
+
+def _score_columns(items: Sequence[Item]) -> list[str]:
+    return sorted({SCORE + name for item in items for name in item.candidate.scores})
 
 
 def write_verl(path: Path, candidates: Sequence[Candidate], protocol: Protocol, run_id: str) -> None:
@@ -141,7 +153,7 @@ def choose_form(path: Path, **forms: Callable[..., Any]) -> Callable[..., Any]:
     return form
 
 
-def _item_row(item: Item, run_id: str, score_names: Sequence[str]) -> dict[str, Any]:
+def _item_row(item: Item, run_id: str, score_columns: Sequence[str]) -> dict[str, Any]:
     candidate, support, verdict = item.candidate, item.candidate.support, item.verdict
     return {
         **{name: getattr(candidate, name) for name in COLUMNS if hasattr(candidate, name)},
@@ -161,7 +173,7 @@ def _item_row(item: Item, run_id: str, score_names: Sequence[str]) -> dict[str, 
         "verdict_time": verdict.time if verdict else "",
         "origin": item.origin,
         "added_time": item.added_time,
-        **{SCORE + name: candidate.scores.get(name) for name in score_names},
+        **{name: candidate.scores.get(name.removeprefix(SCORE)) for name in score_columns},
     }
 
 

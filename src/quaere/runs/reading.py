@@ -21,9 +21,9 @@ from quaere.errors import BadInput
 from quaere.records import Candidate, DropReason, EndReason, Episode
 from quaere.records.foreign_json import decode_json
 from quaere.runs.added import EVERY_ITERATION, Added, read_added
-from quaere.runs.directory import CONFIG, DATABASE, EPISODES
+from quaere.runs.directory import CONFIG, DATABASE, EPISODES, is_locked
 from quaere.runs.nearest import nearest_hint
-from quaere.runs.rows import EpisodeRow, Event, Metric, RunInfo, read_candidate, read_index_row, read_place
+from quaere.runs.rows import EpisodeRow, Event, Metric, RunInfo, RunState, read_candidate, read_index_row, read_place
 from quaere.runs.shards import read_frame
 from quaere.runs.verdicts import Verdict, is_learned, read_verdicts
 
@@ -108,6 +108,11 @@ class RunReader:
         rows = self._query("SELECT name, value FROM metrics WHERE step = ? ORDER BY name", (step,))
         return {name: math.nan if value is None else value for name, value in rows}
 
+    def last_step(self) -> int:
+        """The last step that was measured; 0 before there is any."""
+        ((last,),) = self._query("SELECT MAX(step) FROM metrics")
+        return int(last or 0)
+
     def metric_names(self) -> list[str]:
         """Which metrics were logged, in alphabetical order."""
         return [name for (name,) in self._query("SELECT DISTINCT name FROM metrics ORDER BY name")]
@@ -158,6 +163,17 @@ class RunReader:
             yield
         except sqlite3.Error as error:
             raise BadInput(f"{self.path / DATABASE} cannot be read: {error}", hint="quaere runs list") from error
+
+    def state(self) -> RunState:
+        """How the run stands at this moment. One that left no word of its end was killed, so it is `stopped`."""
+        if is_locked(self.path):
+            return RunState("running")
+        (row,) = self._query("SELECT * FROM runs")
+        ended = str(row["ended"]) if "ended" in row.keys() else ""  # noqa: SIM118 (a row is no mapping)
+        name, _, why = ended.partition(": ")
+        if name == "failed":
+            return RunState("failed", why)
+        return RunState("done" if name == "done" else "stopped")
 
     def _read_info(self) -> RunInfo:
         rows = self._query("SELECT id, kind, created, version, settings FROM runs")

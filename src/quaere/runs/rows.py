@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -43,6 +43,16 @@ class RunInfo(Struct, frozen=True):
     created: str
     version: str
     settings: dict[str, Any]
+
+
+class RunState(Struct, frozen=True):
+    """How a run stands: `failed` says why; `stopped` is also one whose process was killed.
+
+    RunState(name="failed", why="step 12: the gradient is not finite")
+    """
+
+    name: Literal["running", "stopped", "done", "failed"]
+    why: str = ""
 
 
 class EpisodeRow(Struct, frozen=True):

@@ -40,7 +40,7 @@ from quaere.records import Candidate, Episode
 from quaere.runs.database import connect, drop_after, insert
 from quaere.runs.directory import DATABASE, EPISODES, make_directory, take_lock, write_config
 from quaere.runs.reading import RunReader
-from quaere.runs.rows import RunInfo, candidate_row, check_candidate, encode_episode, encode_values, index_row
+from quaere.runs.rows import RunInfo, RunState, candidate_row, check_candidate, encode_episode, encode_values, index_row
 from quaere.runs.shards import ShardWriter
 
 
@@ -206,6 +206,12 @@ class Run(RunReader):
         """Write another `config.yaml`: the settings were changed before the run went on."""
         with self._writing():
             write_config(self.path, text)
+
+    def note_end(self, ended: RunState | None) -> None:
+        """Remember how the run ended; None as it begins or goes on."""
+        said = f"{ended.name}: {ended.why}" if ended else ""
+        with self._writing(), self._database:
+            self._database.execute("UPDATE runs SET ended = ?", (said,))
 
     def truncate_after(self, step: int) -> None:
         """Forget every episode, metric, candidate and event of a later step, as if the run had never gone there."""

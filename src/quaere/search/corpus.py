@@ -12,6 +12,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
@@ -56,6 +57,8 @@ class CorpusReport(Struct):
 class CorpusReader:
     """Iterate it once for the documents; `report` then says what was left out and why.
 
+    Meanwhile `num_read` says how many of the `num_bytes` bytes of all files have been read.
+
     Left out are exact duplicates (same title and text), empty documents, hidden files, files of other kinds, files
     that hold no text or cannot be read, links out of the folder, documents larger than `max_file_mib`, and the folder
     `leave_out`. Two documents with one id are refused.
@@ -64,6 +67,7 @@ class CorpusReader:
     def __init__(self, source: Path, leave_out: Path | None = None, max_file_mib: int = MAX_FILE_MIB) -> None:
         self.source = source
         self.report = CorpusReport()
+        self.num_read = self.num_bytes = 0
         self._root = source.resolve()
         self._max_file_mib = max_file_mib
         self._leave_out = leave_out.resolve() if leave_out else None
@@ -92,16 +96,23 @@ class CorpusReader:
             raise BadInput(f"no document with text in {self.source}{reasons}", hint=_SUPPORTED)
 
     def _documents(self) -> Iterator[tuple[Document, str]]:
-        for path in self._files():
+        sizes = {path: _size(path) for path in self._files()}
+        self.num_bytes, before = sum(sizes.values()), 0
+        for path, size in sizes.items():
+            self.num_read, before = before, before + size
             if why := self._why_left_out(path):
                 self._leave_out_file(path, why)
             elif is_rows_file(path):
-                for row in read_rows(path):
+                for row in read_rows(path, partial(self._read_up_to, self.num_read)):
                     yield Document(id=row.id, title=row.title, text=row.text, kind="row"), f"{path}, line {row.line}"
             else:
                 document = self._read_document(path)
+                self.num_read = before
                 if document:
                     yield document, str(path)
+
+    def _read_up_to(self, before: int, num_bytes: int) -> None:
+        self.num_read = before + num_bytes
 
     def _why_left_out(self, path: Path) -> str:
         """Why a file is not opened at all; "" if it is. A pipe would never end, and a link may lead anywhere."""
@@ -184,6 +195,15 @@ _SUPPORTED = (
 
 def _is_supported(path: Path) -> bool:
     return path.suffix.lower() in FILE_SUFFIXES or is_rows_file(path)
+
+
+def _size(path: Path) -> int:
+    """Bytes of a regular file; 0 of anything else, and of what cannot be looked at."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def _digest(*parts: str) -> bytes:

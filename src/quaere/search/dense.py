@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from math import sqrt
 from pathlib import Path
@@ -30,6 +30,7 @@ _E5 = re.compile(r"(^|/)(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)
 # Fetched beyond `topk`, so that equal scores at the cut are put in order before the cut is made.
 _SPARE = 16
 _READ_AT_ONCE = 65_536
+_HUB_TIMEOUT_S = 10.0
 
 
 class DenseSettings(msgspec.Struct, frozen=True):
@@ -234,13 +235,33 @@ def _load_model(embedder: str) -> Any:
         raise _dense_missing("sentence-transformers") from None
     try:
         with _quiet_loading():
-            return SentenceTransformer(embedder)
+            return _find_model(SentenceTransformer, embedder)
     except Exception as error:  # a hub that cannot be reached, a folder that is no model: many kinds, one meaning
         reason = " ".join(str(error).split())[:200]
         raise ModelMissing(
             f"the embedder {embedder!r} cannot be loaded: {reason}",
             hint="--embedder takes a sentence-transformers model of the Hugging Face hub or a folder",
         ) from error
+
+
+def _find_model(open_model: Any, embedder: str) -> Any:
+    """The embedder from its folder or the hub's cache; only one that is in neither is asked of the hub."""
+    if Path(embedder).exists():
+        return open_model(embedder)
+    try:
+        return open_model(embedder, local_files_only=True)
+    except Exception:  # many kinds for "not here"
+        _ask_hub(embedder)
+    return open_model(embedder)
+
+
+def _ask_hub(embedder: str) -> None:
+    """Fail at once where the hub cannot be reached: each file of a download would be retried for minutes."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    with suppress(RepositoryNotFoundError):  # short names stand for others, which sentence-transformers knows
+        HfApi().model_info(embedder, timeout=_HUB_TIMEOUT_S)
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from quaere.search.rows import is_rows_file
 from quaere.search.store import Store, StoreWriter
 
 FORMAT = 1
+READING = "reading documents"  # the part of the work whose progress is in bytes
 _KIND = "quaere-index"
 _MANIFEST = "manifest.json"
 _LIBRARIES = ("bm25s", "numpy", "faiss-cpu", "sentence-transformers")
@@ -176,7 +177,7 @@ def _write_index(source: Path, out: Path, folder: Path, settings: IndexSettings,
     with StoreWriter(folder) as writer:
         for document in reader:
             writer.add(document, cut(document, settings.chunks))
-            progress("reading documents", writer.num_documents, None)
+            progress(READING, reader.num_read, reader.num_bytes)
     store = Store(folder)
     if "bm25" in settings.engine_names:
         Bm25Engine.build(store.passages(), len(store), settings.bm25, folder / "bm25", progress)

@@ -10,7 +10,7 @@ import bz2
 import gzip
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path
 from typing import Any
@@ -50,17 +50,21 @@ def is_rows_file(path: Path) -> bool:
     return path.name.lower().endswith(ROW_SUFFIXES)
 
 
-def read_rows(path: Path) -> Iterator[Row]:
-    """Stream the rows of a file; a line that is not a row is refused by its number."""
-    for number, line in read_lines(path):
+def read_rows(path: Path, at: Callable[[int], None] = lambda num_bytes: None) -> Iterator[Row]:
+    """Stream the rows of a file; a line that is not a row is refused by its number.
+
+    `at` is told how many bytes of the file have been read, compressed as it is.
+    """
+    for number, line in read_lines(path, at):
         yield _read_row(line, path, number)
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def read_lines(path: Path, at: Callable[[int], None] = lambda num_bytes: None) -> Iterator[tuple[int, bytes]]:
     """The lines of a plain or compressed file that are not blank, with their numbers; streamed."""
     try:
-        with _open(path) as lines:
+        with path.open("rb") as file, _unpack(path, file) as lines:
             for number, line in enumerate(lines, start=1):
+                at(file.tell())
                 if number == 1:
                     line = line.removeprefix(b"\xef\xbb\xbf")
                 if line.strip():
@@ -116,27 +120,28 @@ def _read_row(line: bytes, path: Path, number: int) -> Row:
 _SHAPES = 'each line should be {"id": ..., "title": ..., "text": ...} or {"id": ..., "contents": "TITLE\\nTEXT"}'
 
 
-def _open(path: Path) -> BufferedIOBase:
+def _unpack(path: Path, file: BufferedReader) -> BufferedIOBase:
+    """What is in an open file of this name."""
     match path.suffix.lower():
         case ".gz":
-            return gzip.open(path, "rb")
+            return gzip.open(file, "rb")
         case ".bz2":
-            return bz2.open(path, "rb")
+            return bz2.open(file, "rb")
         case ".xz":
-            return lzma.open(path, "rb")
+            return lzma.open(file, "rb")
         case ".zst":
-            return BufferedReader(_ZstdFile(path), buffer_size=1 << 20)
+            return BufferedReader(_ZstdFile(file), buffer_size=1 << 20)
         case _:
-            return path.open("rb")
+            return file
 
 
 class _ZstdFile(RawIOBase):
     """Unpacks zstandard frames one after another. The library's own reader takes a file cut short for a whole one."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, file: BufferedReader) -> None:
         import zstandard
 
-        self._file = path.open("rb")
+        self._file = file
         self._library = zstandard.ZstdDecompressor()
         self._frame: Any = None  # the frame under way; None between frames
         self._packed = b""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,19 @@ class Played(Struct, frozen=True):
     spoiled: list[Episode]
 
 
+class Playing(Struct, frozen=True):
+    """How many of a role's episodes are done, and what they hold.
+
+    Playing(role="solver", num_done=120, num_all=1280, num_tokens=24_360, seconds=30.0)
+    """
+
+    role: str
+    num_done: int
+    num_all: int
+    num_tokens: int
+    seconds: float
+
+
 class Actors:
     """The roles' models, and the one sampler they write with."""
 
@@ -65,6 +79,7 @@ class Actors:
         self.concurrency = concurrency
         self._shared = shared  # one model with an adapter per role
         self._load_reference = load_reference  # the model all roles began with
+        self.on_progress: Callable[[Playing], None] = lambda playing: None
         self._speaking = ""
         self._saved: Path | None = None  # a checkpoint that holds the weights of all roles but those that changed since
         self._changed = set(models)
@@ -118,7 +133,7 @@ class Actors:
         self.become(role)
         drawn = self.sampling
         params = params or SamplingParams(temperature=drawn.temperature, top_p=drawn.top_p, top_k=drawn.top_k)
-        episodes = await self._run(jobs, searcher, limits, seed, params)
+        episodes = await self._run(role, jobs, searcher, limits, seed, params)
         spoiled: list[Episode] = []
         for replay in range(1, self.search.replays + 2):
             broken = [number for number, episode in enumerate(episodes) if episode.search_failed]
@@ -127,7 +142,8 @@ class Actors:
                 break
             await asyncio.sleep(self.search.wait_s)
             again = [_again(jobs[number], replay, derive_seed(seed, number, "replay", replay)) for number in broken]
-            for number, episode in zip(broken, await self._run(again, searcher, limits, seed, params), strict=True):
+            replayed = await self._run(role, again, searcher, limits, seed, params)
+            for number, episode in zip(broken, replayed, strict=True):
                 episodes[number] = episode
         if episodes and all(episode.end == "failed" for episode in episodes):
             failure = episodes[0].turns[-1].failure
@@ -135,10 +151,18 @@ class Actors:
         return Played(episodes, spoiled)
 
     async def _run(
-        self, jobs: Sequence[Job], searcher: Searcher, limits: Limits, seed: int, params: SamplingParams
+        self, role: str, jobs: Sequence[Job], searcher: Searcher, limits: Limits, seed: int, params: SamplingParams
     ) -> list[Episode]:
-        played = run_many(self.policy, jobs, searcher, limits, seed=seed, params=params, concurrency=self.concurrency)
-        return [episode async for episode in played]
+        started, num_done, num_tokens = time.perf_counter(), 0, 0
+
+        def count(episode: Episode) -> None:
+            nonlocal num_done, num_tokens
+            num_done += 1
+            num_tokens += sum(episode.loss_mask)
+            self.on_progress(Playing(role, num_done, len(jobs), num_tokens, time.perf_counter() - started))
+
+        how: dict[str, Any] = {"seed": seed, "params": params, "concurrency": self.concurrency, "on_episode": count}
+        return [episode async for episode in run_many(self.policy, jobs, searcher, limits, **how)]
 
     # ------------------------------------------------------------------------------------------------- save and load
 

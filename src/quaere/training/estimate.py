@@ -114,12 +114,14 @@ def estimate_run(
     num_roles: int = 2,
     sampled_tokens: int = 0,
     num_moments: int = 1,
+    num_samples: int | None = None,
 ) -> RunEstimate:
     """What training `num_roles` roles of a model, one at a time, will need.
 
     `model` is a folder with a Hugging Face `config.json`, or such a config itself. `sequence_tokens` is the longest
     episode that is learned from, `sampled_tokens` one that is not, if that is longer. `num_moments` sets of Adam's
-    moments are kept.
+    moments are kept. An update learns from at most `num_samples` episodes; without it, from enough to fill a
+    micro-batch.
 
         estimate_run("models/smollm2-135m", adapter=AdapterSettings(rank=16), engine=EngineSettings(max_rows=64),
                      learner=LearnerSettings(), sequence_tokens=4096, device="cuda").memory.total
@@ -132,6 +134,7 @@ def estimate_run(
     is_offloaded = learner.offload_optimizer and device == "cuda"
     sampling_bytes = _NUM_BYTES[_resolve(engine.dtype, usual)]
     shape = _Shape.read(config)
+    num_tokens = _micro_tokens(learner, sequence_tokens, num_samples)
     memory = MemoryParts(
         weights=num_parameters * base_bytes * (1 if has_adapters else num_roles),
         adapters=num_trainable * _FLOAT32 * num_roles if has_adapters else 0,
@@ -142,11 +145,11 @@ def estimate_run(
         sampling_copy=num_parameters * sampling_bytes,
         kv_cache=_kv_numbers(shape, engine.max_rows, max(sequence_tokens, sampled_tokens)) * sampling_bytes,
         logits=_logits_bytes(shape),
-        activations=_activation_bytes(shape, learner, sequence_tokens, base_bytes, _NUM_BYTES[usual]),
+        activations=_activation_bytes(shape, learner, num_tokens, base_bytes, _NUM_BYTES[usual]),
     )
     if learner.gradient_checkpointing == "auto" and device == "cuda" and memory.total * _MARGIN > _free_bytes():
         checked = structs.replace(learner, gradient_checkpointing=True)
-        fewer = _activation_bytes(shape, checked, sequence_tokens, base_bytes, _NUM_BYTES[usual])
+        fewer = _activation_bytes(shape, checked, num_tokens, base_bytes, _NUM_BYTES[usual])
         memory = structs.replace(memory, activations=fewer)
     return RunEstimate(device, num_parameters, num_trainable, memory)
 
@@ -172,7 +175,7 @@ def needs_checkpointing(
         num_trained * _FLOAT32 * (1 + moments)
         + (num_all * 2 if base_bytes == _FLOAT32 else 0)
         + _logits_bytes(shape)
-        + _activation_bytes(shape, learner, sequence_tokens, base_bytes, 2)
+        + _activation_bytes(shape, learner, _micro_tokens(learner, sequence_tokens), base_bytes, 2)
     )
     return bool(needed * _MARGIN > _free_bytes())
 
@@ -275,10 +278,19 @@ def _logits_bytes(shape: _Shape) -> int:
     return CHUNK_TOKENS * shape.vocabulary * _FLOAT32 * _NUM_LOGITS
 
 
+def _micro_tokens(learner: LearnerSettings, sequence_tokens: int, num_samples: int | None = None) -> int:
+    """Tokens of the largest micro-batch; a single episode may be longer than one.
+
+    _micro_tokens(LearnerSettings(micro_tokens=8192), sequence_tokens=640, num_samples=6) == 3840
+    """
+    batch = learner.micro_tokens if num_samples is None else num_samples * sequence_tokens
+    return max(min(learner.micro_tokens, batch), sequence_tokens)
+
+
 def _activation_bytes(
-    shape: _Shape, learner: LearnerSettings, sequence_tokens: int, weight_bytes: int, compute_bytes: int
+    shape: _Shape, learner: LearnerSettings, num_tokens: int, weight_bytes: int, compute_bytes: int
 ) -> int:
-    """What a backward pass needs kept of the largest micro-batch: a rough figure.
+    """What a backward pass needs kept of a micro-batch of so many tokens: a rough figure.
 
     Within a quarter of what autograd keeps for Llama, Qwen, Mistral and Gemma 3 on a CPU; Gemma 2 and GPT-2 keep
     about twice as much.
@@ -288,7 +300,6 @@ def _activation_bytes(
     taken to be fused: no matrix of tokens by tokens. With gradient checkpointing only each layer's input is kept, and
     one layer at a time is computed again.
     """
-    num_tokens = max(learner.micro_tokens, sequence_tokens)  # a single episode may be longer than a micro-batch
     attention = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim
     layer = 8 * shape.hidden * weight_bytes + (4 * shape.intermediate + 2 * attention) * compute_bytes
     if learner.gradient_checkpointing is True:

@@ -35,6 +35,8 @@ from quaere.training.settings import EvaluationSettings, SolverProtocol
 
 T = TypeVar("T")
 
+_NUM_TRIES = 5  # a run that prunes faster than it can be read five times over is not followed any further
+
 _NOTES, _WARMUP = "quaere.json", "warmup.json"
 # Copied rather than loaded and saved again, so that they stay as the base model's makers wrote them.
 _TOKENIZER_FILES = (
@@ -47,6 +49,10 @@ _TOKENIZER_FILES = (
     "merges.txt",
     "tokenizer.model",
 )
+
+
+class CheckpointGone(BadInput):
+    """Training has deleted the checkpoint while it was read."""
 
 
 class RoleWeights(Struct, frozen=True):
@@ -163,6 +169,32 @@ def find_role(
     )
 
 
+def use_role(
+    find: Callable[[], RoleWeights],
+    use: Callable[[RoleWeights], T],
+    *,
+    found: RoleWeights | None = None,
+    report: Callable[[str], None] = lambda line: None,
+) -> tuple[RoleWeights, T]:
+    """Use a role's weights, with what came of it. Where training deletes them meanwhile, find others and use those.
+
+    A run that is being trained keeps its newest checkpoints only, so the one that was found may go while it is loaded.
+    `found` is what an earlier `find` gave.
+
+        use_role(lambda: find_role(path, "solver"), role_policy) -> (RoleWeights(...), TokenPolicy(...))
+    """
+    for num_left in reversed(range(_NUM_TRIES)):
+        try:
+            weights = found or find()
+            return weights, use(weights)
+        except CheckpointGone as error:
+            if not num_left:
+                raise
+            report(f"{error}; taking the one that follows")
+            found = None
+    raise AssertionError("the last try returns or raises")
+
+
 def read_notes(folder: Path) -> Notes:
     """What `quaere.json` of an export, or `warmup.json` of a warmed-up model, says about how to ask it."""
     notes = _read_json(folder / _NOTES, Notes) if (folder / _NOTES).is_file() else Notes()
@@ -253,7 +285,7 @@ def _reading(folder: Path) -> Iterator[None]:
     except Exception as error:
         if folder.is_dir():
             raise
-        raise BadInput(
+        raise CheckpointGone(
             f"{folder} was deleted while it was read: the run is still being trained",
             hint="try again, or name another --checkpoint",
         ) from error

@@ -106,6 +106,11 @@ class Learning(Protocol):
         """From episodes how long."""
         ...
 
+    @property
+    def num_samples(self) -> int:
+        """The most episodes that one update learns from."""
+        ...
+
 
 class Opened(Struct, frozen=True):
     """The documents, the search engine over them, and the roles.
@@ -224,6 +229,7 @@ def plan_memory(
             num_roles=len(phases),
             sampled_tokens=sampled_tokens,
             num_moments=num_moments,
+            num_samples=phase.num_samples,
         )
         for phase in phases
     ]

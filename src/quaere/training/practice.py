@@ -286,5 +286,5 @@ def plan_practice(config: PracticeConfig) -> list[tuple[str, str]]:
             f"{num_steps} steps of {batch} questions; a step plays {batch * solver.attempts} episodes, "
             f"{num_tokens:,} tokens at most",
         ),
-        *plan_memory(config, (solver,)),
+        *plan_memory(config, (structs.replace(solver, batch=batch),)),
     ]

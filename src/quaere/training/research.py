@@ -93,6 +93,11 @@ class WriterConfig(Struct, frozen=True, forbid_unknown_fields=True):
     )
 
     @property
+    def num_samples(self) -> int:
+        """The most reports that one update learns from."""
+        return min(self.minibatch or self.batch, self.batch) * self.attempts
+
+    @property
     def writing_limits(self) -> Limits:
         """How far a report may go.
 
@@ -294,7 +299,7 @@ def plan_research(config: ResearchConfig, *, has_evaluator: bool, num_moments: i
             f"turns and {limits.max_searches} searches; a step writes {num_reports} reports, "
             f"{num_reports * limits.sequence_tokens:,} tokens at most",
         ),
-        *plan_memory(config, (solver,), sampled_tokens=assessed, num_moments=num_moments),
+        *plan_memory(config, (structs.replace(solver, batch=batch),), sampled_tokens=assessed, num_moments=num_moments),
     ]
 
 

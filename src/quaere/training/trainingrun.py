@@ -25,7 +25,7 @@ from quaere.records import Candidate, Episode
 from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
 from quaere.runs.phases import PHASES
-from quaere.training.actors import Actors
+from quaere.training.actors import Actors, Playing
 from quaere.training.checkpoints import (
     Best,
     Checkpoint,
@@ -34,10 +34,11 @@ from quaere.training.checkpoints import (
     save_checkpoint,
     verify_checkpoint,
 )
+from quaere.training.ending import FIRST_STEPS, describe_useless, followed_metric
 from quaere.training.health import Alarm, Watch
 from quaere.training.learner import OPTIMIZER_FILE, Learner, LearnerSettings
 from quaere.training.measures import measure_memory, measure_pace
-from quaere.training.reporting import Reporter, StepReport
+from quaere.training.reporting import PlayProgress, Reporter, StepReport
 from quaere.training.settings import CheckpointSettings, HealthSettings
 
 
@@ -161,6 +162,8 @@ class TrainingRun:
         self._learner: Learner | None = None
         self._best: Best | None = None
         self._restored: Path | None = None  # a checkpoint whose optimizer the next learner goes on with
+        self._step: Step | None = None  # the one under way
+        actors.on_progress = self._tell_progress
 
     # ------------------------------------------------------------------------------------------------ begin and go on
 
@@ -204,7 +207,7 @@ class TrainingRun:
             seed = derive_seed(self.seed, self._num_rollbacks, iteration, phase, number)
             due = _is_due(self._health.update_every, number, count)
             step = Step(first + number + 1, iteration, phase, number, seed, self._learner, measures_update=due)
-            started = time.perf_counter()
+            started, self._step = time.perf_counter(), step
             yield step
             step.metrics |= measure_pace(step.metrics, time.perf_counter() - started)
             self._finish(step, role, count)
@@ -291,8 +294,24 @@ class TrainingRun:
                 alarms=tuple(alarm.message for alarm in alarms),
             )
         )
+        self._say_if_useless(step)
         if alarms:
             self._act_on(alarms)
+
+    def _tell_progress(self, playing: Playing) -> None:
+        if self._step is not None:
+            place = (self._step.step, self.num_steps, self._step.phase)
+            self.reporter.progress(PlayProgress(*place, *structs.astuple(playing)))
+
+    def _say_if_useless(self, step: Step) -> None:
+        """A model that cannot follow the protocol would go through every step for nothing: that is said early."""
+        name = followed_metric(step.phase)
+        if step.iteration == 0 and name:
+            values = {name: self.phase_values(step, name)} if step.number + 1 == FIRST_STEPS else {}
+            settings = self.store.info.settings
+            recipe, model = str(settings.get("recipe", "drzero")), str(settings.get("model", "the model"))
+            if line := describe_useless(step.phase, values, step.number + 1, recipe, model):
+                self.reporter.note(line)
 
     def _choose_best(self, step: Step, role: str) -> Best | None:
         """The best checkpoint after this step. Of equals it is the later one, which has learned from more."""

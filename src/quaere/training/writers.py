@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from quaere.errors import BadInput, ExtraMissing
 from quaere.runs import Run
-from quaere.training.reporting import Reporter, StepReport
+from quaere.training.reporting import PlayProgress, Reporter, StepReport
 
 _MODULES = {"tensorboard": "torch.utils.tensorboard", "wandb": "wandb"}
 WRITERS = tuple(_MODULES)
@@ -41,6 +41,17 @@ def check_writers(names: Sequence[str]) -> None:
             raise BadInput(f"there is no writer {name}; there are {' and '.join(WRITERS)}")
     for name in names:
         _import_extra(_MODULES[name], name)
+
+
+def find_missing(names: Sequence[str]) -> dict[str, ExtraMissing]:
+    """Which of these writers' packages are not installed here, and how to install them."""
+    missing: dict[str, ExtraMissing] = {}
+    for name in names:
+        try:
+            _import_extra(_MODULES[name], name)
+        except ExtraMissing as error:
+            missing[name] = error
+    return missing
 
 
 def _open_writer(name: str, run_path: Path) -> Reporter:
@@ -76,6 +87,9 @@ class TensorBoardReporter:
         while self._notes:
             self._writer.add_text("notes", self._notes.pop(0), report.step)
         self._writer.flush()
+
+    def progress(self, progress: PlayProgress) -> None:
+        """A curve has a point a step."""
 
     def note(self, line: str) -> None:
         """Keep the line, to be written with the next step."""
@@ -123,6 +137,9 @@ class WandbReporter:
         self._run.log({**report.metrics, "run/step": report.step})
         for line in report.alarms:
             self._run.alert(title=f"step {report.step}", text=line)
+
+    def progress(self, progress: PlayProgress) -> None:
+        """A curve has a point a step."""
 
     def note(self, line: str) -> None:
         """W&B has no place for a line; the terminal has shown it."""

@@ -94,6 +94,11 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     limits: Limits = Limits(sequence_tokens=4096, answer_tokens=128)
     learner: LearnerSettings = LearnerSettings(loss="policy_gradient")
 
+    @property
+    def num_samples(self) -> int:
+        """The most episodes that one update learns from."""
+        return self.batch * self.questions
+
 
 class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Writing the solver's questions. With `attempts`, those it never or always solves are dropped.

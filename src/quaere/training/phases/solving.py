@@ -53,6 +53,11 @@ class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
     limits: Limits = Limits(sequence_tokens=3072)
     learner: LearnerSettings = LearnerSettings(loss="clipped", epsilon=0.2)
 
+    @property
+    def num_samples(self) -> int:
+        """The most episodes that one update learns from."""
+        return self.batch * self.attempts
+
 
 def pay_exact_match(episode: Episode) -> dict[str, float]:
     """1 for the right answer, 0 for any other."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -19,6 +20,7 @@ from quaere.rollout.seeds import derive_seed
 from quaere.training.learner import Learner, LearnerSettings
 
 HELD_OUT = 0.1
+T = TypeVar("T")
 
 
 class TeachingStep(Struct, frozen=True):
@@ -68,6 +70,17 @@ def _num_held_out(num_episodes: int) -> int:
     return max(1, round(HELD_OUT * num_episodes))
 
 
+def split_held_out(items: Sequence[T], seed: int) -> tuple[list[T], list[T]]:
+    """Those that are held out, and the others; by their places and the seed alone.
+
+    split_held_out(range(10), seed=0)[0] == [4]
+    """
+    shuffled = list(items)
+    random.Random(derive_seed(seed, "held out")).shuffle(shuffled)
+    num_held_out = _num_held_out(len(shuffled))
+    return shuffled[:num_held_out], shuffled[num_held_out:]
+
+
 def teach(
     learner: Learner,
     episodes: Sequence[Episode],
@@ -82,12 +95,9 @@ def teach(
         raise BadInput(f"teaching needs at least 2 episodes, one of them to measure on; there are {len(episodes)}")
     if epochs < 1 or batch < 1:
         raise BadInput(f"epochs and batch must be at least 1, not {epochs} and {batch}")
-    samples = [make_sample(episode, 1.0) for episode in episodes]
-    random.Random(derive_seed(seed, "held out")).shuffle(samples)
-    num_held_out = _num_held_out(len(samples))
-    held_out, learnt = samples[:num_held_out], samples[num_held_out:]
+    held_out, learnt = split_held_out([make_sample(episode, 1.0) for episode in episodes], seed)
     loss_before = measure_loss(learner, held_out)
-    step, num_steps = 0, count_steps(len(samples), epochs, batch)
+    step, num_steps = 0, count_steps(len(episodes), epochs, batch)
     for epoch in range(epochs):
         random.Random(derive_seed(seed, "epoch", epoch)).shuffle(learnt)
         for first in range(0, len(learnt), batch):

@@ -1,0 +1,48 @@
+"""Ctrl-C while a model is at work: said at once, and over in seconds.
+
+with interruptible():
+    asyncio.run(ask(...))
+
+A step of a large model cannot be broken off, and stopping in order waits for it, on a CPU for half a minute. Everything
+that is finished is on disk by then, so after a few seconds the process simply leaves.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+INTERRUPTED = 130
+GRACE_S = 3.0
+_SAID = b"\nstopping; what is finished is stored (Ctrl-C again to leave at once)\n"
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Answer Ctrl-C within this: it is acknowledged, then there are a few seconds to stop in order."""
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
+        yield
+        return
+    timer = threading.Timer(GRACE_S, os._exit, [INTERRUPTED])
+    timer.daemon = True
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if timer.is_alive():
+            os._exit(INTERRUPTED)
+        os.write(2, _SAID)  # not `print`: it may be what was interrupted
+        with suppress(Exception):
+            sys.stdout.flush()
+        timer.start()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        timer.cancel()

@@ -1,0 +1,66 @@
+"""At the end of `quaere warmup RECIPE --also RECIPE`: what share of held-out tasks the model answers in each."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from quaere.records import Episode
+    from quaere.rollout.episode import Limits
+    from quaere.training.warmup.checking import Answered
+    from quaere.training.warmup.dialects import Dialect
+
+
+def tell_answered(
+    args: argparse.Namespace,
+    episodes: Sequence[Episode],
+    limits: Callable[[Dialect], Limits],
+    note: Callable[[str], None],
+) -> None:
+    """Play what `teach` held out of these episodes with the model at `args.out`, in the world they are of."""
+    from msgspec import structs
+
+    from quaere.training.warmup.checking import describe_answered
+    from quaere.training.warmup.lessons import build_world
+    from quaere.training.warmup.teaching import split_held_out
+
+    held_out, _ = split_held_out(episodes, args.seed)
+    longest = max(turn.num_tokens for episode in episodes for turn in episode.turns)
+    most = max(len(episode.turns) for episode in episodes)
+
+    def bounded(dialect: Dialect) -> Limits:
+        # Turns far longer, or more of them, than it was ever shown are none that it learned, and could take minutes.
+        usual = limits(dialect)
+        allowed = {
+            "turn_tokens": min(usual.turn_tokens, longest + longest // 4),
+            "max_turns": min(usual.max_turns, most + 1),
+        }
+        return structs.replace(usual, **allowed)
+
+    note(f"playing {len(held_out)} held-out tasks with the model that was taught")
+    with tempfile.TemporaryDirectory(prefix=f".{args.out.name}.world-", dir=args.out.parent) as folder:
+        _, index = build_world(args.world_seed, args.articles, Path(folder))
+        for line in describe_answered(asyncio.run(_play(args, held_out, index.path, bounded))):
+            note(line)
+
+
+async def _play(
+    args: argparse.Namespace, held_out: Sequence[Episode], index: Path, limits: Callable[[Dialect], Limits]
+) -> dict[str, Answered]:
+    from quaere.rollout.policy import open_policy
+    from quaere.search.searcher import open_searcher
+    from quaere.training.warmup.checking import open_spoken, play_held_out
+
+    spoken = open_spoken((args.recipe, *args.also), args.style)
+    policy = open_policy(str(args.out), device=args.device, max_rows=args.max_rows)
+    searcher = open_searcher(str(index))
+    try:
+        return await play_held_out(policy, held_out, searcher, spoken, limits, concurrency=args.max_rows)
+    finally:
+        await searcher.close()
+        await policy.stop()
