@@ -6,12 +6,13 @@ import pytest
 from test_export_command import make_base, make_run, write_adapters, write_models
 
 import tiny
+from quaere.atomic import discard_folder
 from quaere.cli.main import COMMANDS, main
 from quaere.evaluation.answering import read_evaluation
 from quaere.evaluation.items import read_items
 from quaere.runs import Run
 from quaere.training import exporting
-from quaere.training.checkpoints import discard_checkpoint, save_checkpoint
+from quaere.training.checkpoints import save_checkpoint
 
 QUESTIONS = [
     {"id": "q1", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "hops": 1},
@@ -88,7 +89,7 @@ def test_weights_that_training_deletes_while_they_are_loaded_are_those_of_the_ne
 
     def pruned(weights, **how):
         if weights.step == 2:
-            discard_checkpoint(run / "checkpoints" / "step-000002")
+            discard_folder(run / "checkpoints" / "step-000002")
             save_checkpoint(run / "checkpoints", 3, lambda folder: write_models(folder, 3), {})
         return original(weights, **how)
 

@@ -158,6 +158,21 @@ def test_only_wordings_that_ask_what_is_meant_become_forms(form, line, read):
     assert read_wording(line, Pair(VENN, OLEEN, form, ("yes",))) == read
 
 
+@pytest.mark.parametrize(
+    ("line", "read"),
+    [
+        ("Were Low Water and Grey Coast directed by the same person?", "Were {X} and {Y} directed by the same person?"),
+        ("Were the films Low Water and Grey Coast directed by the same person?", True),
+        ("Were the novels Low Water and Grey Coast directed by the same person?", ""),
+        ("Were Low Water and Grey Coast by the same person?", ""),
+    ],
+)
+def test_what_a_page_is_called_may_be_left_out_but_not_made_up(line, read):
+    one, other = (asked(name, f"Who directed the film {name}?", "Ada Brandt") for name in ("Low Water", "Grey Coast"))
+    form = read_wording(line, Pair(one, other, "same", ("yes",)))
+    assert form == read if isinstance(read, str) else form
+
+
 def test_what_is_compared_may_be_described():
     links = [(BRIDGE, VENN), (HALL, OLEEN)]
     (made,) = chained_comparisons(links, DESCRIPTIONS, BIRTHS, Dice(2))

@@ -22,7 +22,7 @@ from quaere.chat.openquestions import fill_form
 from quaere.rewards.answers import normalise_answer
 from quaere.training.warmup.documents.drafts import Draft, QuestionKind, Worded
 from quaere.training.warmup.documents.facts import Fact
-from quaere.training.warmup.documents.templates import asks_the_same, mend_verb
+from quaere.training.warmup.documents.templates import asks_the_same, find_thing, mend_verb
 from quaere.training.warmup.documents.wording import Form
 from quaere.worlds.dice import Dice
 
@@ -174,7 +174,8 @@ def read_wording(line: str, pair: Pair) -> str:
             return ""
         form = form.replace(f'"{name}"', slot).replace(name, slot)
     form = mend_verb(form)
-    return form if asks_the_same(form, pair.one.template, pair.form) else ""
+    thing = find_thing(pair.one.question, _fact(pair.one).name)
+    return form if asks_the_same(form, pair.one.template, pair.form, thing) else ""
 
 
 def comparison_questions(pairs: Iterable[Pair], wordings: Mapping[tuple[str, Form], Sequence[str]]) -> list[Worded]:

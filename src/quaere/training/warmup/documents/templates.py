@@ -28,8 +28,11 @@ _ASKING = frozenset(
 _SMALL = _ASKING | frozenset("or and both two ones one people time as with for whose".split())
 
 
-def asks_the_same(form: str, template: str, kind: Form) -> bool:
-    """Has it every word of weight of the template and no other, and the right comparison?"""
+def asks_the_same(form: str, template: str, kind: Form, thing: str = "") -> bool:
+    """Has it every word of weight of the template and no other, and the right comparison?
+
+    `thing` is what the template calls its page ("film"): that may be left out.
+    """
     begins = _YES_NO if kind == "same" else _WHICH
     is_choice = " or " in form or form.startswith("Which of {X} and {Y} ")
     if not begins.match(form) or not form.endswith("?") or is_choice != (kind != "same"):
@@ -40,7 +43,7 @@ def asks_the_same(form: str, template: str, kind: Form) -> bool:
     if not words & wanted or words & unwanted - asked:
         return False
     added = words - _SMALL - wanted
-    return _all_alike(added, asked) and _all_alike(asked - _ASKING, words)
+    return _all_alike(added, asked) and _all_alike(asked - _ASKING - {thing}, words)
 
 
 def _all_alike(words: set[str], others: set[str]) -> bool:
@@ -51,6 +54,15 @@ def _alike(one: str, other: str) -> bool:
     """Two forms of a word, as far as beginnings tell: die and died, write and written."""
     shared = min(len(one), len(other), 4)
     return shared >= 3 and one[:shared] == other[:shared]
+
+
+def find_thing(question: str, name: str) -> str:
+    """What a question calls the page it names; "" if it says nothing.
+
+    find_thing("Who directed the film Low Water?", "Low Water") == "film"
+    """
+    found = re.search(rf'\bthe (\w+) ["“]?{re.escape(name)}', question)
+    return normalise_answer(found[1]) if found else ""
 
 
 def mend_verb(form: str) -> str:

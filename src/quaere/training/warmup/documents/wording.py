@@ -195,10 +195,10 @@ _COMPARISONS: tuple[tuple[str, tuple[str, str], Form, str], ...] = (
         "Do Sall and Ferrin lie in the same country?",
     ),
     (
-        "When was the novel Tidewater published?",
+        "When was Tidewater published?",
         ("Tidewater", "Marsh Light"),
         "later",
-        "Which novel was published later, Tidewater or Marsh Light?",
+        "Which was published later, Tidewater or Marsh Light?",
     ),
     (
         "Who directed Grey Coast?",
