@@ -50,6 +50,12 @@ def test_holes_are_open_as_published_and_closed_by_the_guard_that_is_named(item)
         assert closed.format == pay(item).format, "the form is paid as before"
 
 
+@pytest.mark.parametrize("span", ["", " ", " \n\t", "\u00a0"])
+def test_blank_stands_in_every_text_and_is_no_evidence(span):
+    blank = structs.replace(triple_of(HONEST_ITEMS[0]), document="It is\u00a0old. \n\tIt stands.", span=span)
+    assert span in blank.document and refusals(blank, ["verbatim"]) == ("verbatim",)
+
+
 @pytest.mark.parametrize("item", OPEN, ids=name_of)
 def test_what_no_guard_sees_is_known(item):
     assert is_paid(pay(item)) and refusals(triple_of(item)) == ()
