@@ -344,7 +344,7 @@ def _choose(files: Sequence[TestFile], function: str, limit_s: float) -> tuple[l
     """The tests that may notice a change of a function, as many as there is time for, and how long they take."""
     tests, seconds = [], 0.0
     for file in files:
-        for test in file.tests_of(function):
+        for test in sorted(file.tests_of(function), key=file.seconds.__getitem__):
             if seconds + file.seconds[test] <= limit_s:
                 tests.append(test)
                 seconds += file.seconds[test]
