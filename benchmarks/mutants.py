@@ -23,6 +23,7 @@ import argparse
 import ast
 import os
 import random
+import resource
 import shutil
 import signal
 import sys
@@ -34,6 +35,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from hashlib import sha256
 from importlib import import_module
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,7 @@ NUM_SAMPLES = 150
 PRELOADED = ("numpy", "torch", "transformers", "hypothesis", "pytest", "msgspec", "starlette")
 PASSED = 0
 LOOK_S = 300.0
+PATIENCE_S = 20.0  # a mutant may take this much, and five times as long as its tests do
 # As in tests/conftest.py: some are read when a library is imported.
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -163,23 +166,28 @@ def _is_test(path: Path) -> bool:
 
 
 def run_forked(work: Callable[[], int], limit_s: float) -> int | None:
-    """The exit code of some work in a process of its own; None if it took too long and was ended."""
+    """The exit code of some work in a process of its own; None if it was ended for taking too long.
+
+    The limit is on processor time, so that a busy machine kills no mutant; ten times as much may pass by the clock.
+    """
     child = os.fork()
     if not child:
         code = 3
         try:
             os.setsid()
+            resource.setrlimit(resource.RLIMIT_CPU, (ceil(limit_s), ceil(limit_s) + 1))
             silence = os.open(os.devnull, os.O_RDWR)
             for stream in (0, 1, 2):
                 os.dup2(silence, stream)
             code = work()
         finally:
             os._exit(code)
-    deadline = time.monotonic() + limit_s
+    deadline = time.monotonic() + 10 * limit_s
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
-            return os.waitstatus_to_exitcode(status)
+            code = os.waitstatus_to_exitcode(status)
+            return None if code in (-signal.SIGXCPU, -signal.SIGKILL) else code
         if time.monotonic() > deadline:
             os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
@@ -314,7 +322,7 @@ class Trial:
                 continue
             path.write_bytes(mutant.apply(source))
             try:
-                code = run_forked(lambda tests=tests: run_pytest(tests, self.source), 20 + 5 * seconds)
+                code = run_forked(lambda tests=tests: run_pytest(tests, self.source), PATIENCE_S + 5 * seconds)
             finally:
                 path.write_bytes(source)
             if code != PASSED:
