@@ -4,7 +4,8 @@
         broken = mutant.apply(source)
 
 A mutant changes one thing: a comparison, an operator, a number, a condition; or it drops a keyword argument, a call
-made for its effect, or a raise. Docstrings, annotations, messages, decorators and imports are left alone.
+made for its effect, or a raise. Docstrings, annotations, messages, assertions, decorators and imports are left
+alone.
 """
 
 # ruff: noqa: N815 (ast says what a visitor's methods are called)
@@ -46,7 +47,7 @@ _CALLS = {"any": "all", "all": "any", "min": "max", "max": "min", "floor": "ceil
 _FUNCTIONS = {**_CALLS, "sum": "max", "sorted": "list"}
 _METHODS = {**_CALLS, "sum": "mean", "mean": "sum"}
 # What such a call does to its one operand may matter to nobody.
-_TRANSPARENT = {"abs", "strip", "lstrip", "rstrip", "lower", "casefold", "detach", "float", "set"}
+_TRANSPARENT = {"abs", "strip", "lstrip", "rstrip", "lower", "casefold", "detach", "set"}
 
 
 class Mutant(Struct, frozen=True):
@@ -236,11 +237,16 @@ class _Finder(ast.NodeVisitor):
             case ast.Call(func=ast.Attribute(value=operand, attr=name), args=[], keywords=[]) if name in _TRANSPARENT:
                 self._replace("call dropped", node, operand)
         for place, keyword in enumerate(node.keywords):
-            if keyword.arg is not None:
+            if keyword.arg not in (None, "strict"):
                 changed = copy.deepcopy(node)
                 del changed.keywords[place]
                 self._replace(f"{keyword.arg}= dropped", node, changed)
         self.generic_visit(node)
+
+    def visit_keyword(self, node: ast.keyword) -> None:
+        # `strict=True` is an assertion: what is of one length by construction stays so.
+        if node.arg != "strict":
+            self.generic_visit(node)
 
     # ---------------------------------------------------------------------------------------------------------- details
 
