@@ -10,8 +10,9 @@ stopped goes on, and what survived is tried again once a test has changed.
 Which tests: those of the folder that is named like the room, then those that import a module of it (`--reach 2`: or a
 module that does). Each such file is run once, when it is first needed, to see that it passes and which functions each
 of its tests calls; one that takes more than five minutes is passed over. A mutant meets the tests that call its
-function, the quickest file first, up to `--seconds`; where a fixture that tests share calls it, and for code outside
-functions, all tests of the file are meant. What only another process calls is not seen.
+function, up to `--seconds`: files that import what was changed first, and of these the quickest. Where a fixture that
+tests share calls it, and for code outside functions, all tests of the file are meant. What only another process calls
+is not seen.
 
 Every run is a fork of one process that has already imported the large libraries; the mutated source lies in a temporary
 copy, so the working tree is never touched. The default settings of pytest apply: slow tests are left out.
@@ -79,7 +80,7 @@ class Outcome(Struct, frozen=True):
 
 
 class TestFile(Struct, frozen=True):
-    """What one run of a test file showed: seconds by test, and which tests call which functions.
+    """What one run of a test file showed: processor time by test, and which tests call which functions.
 
     `shared` are calls of fixtures that several tests have, and of imports. A function is "file.py:Class.method".
     """
@@ -90,9 +91,13 @@ class TestFile(Struct, frozen=True):
     calls: dict[str, list[str]]
     shared: list[str]
 
+    @property
+    def total_s(self) -> float:
+        return sum(self.seconds.values())
+
     def tests_of(self, function: str) -> list[str]:
-        """The tests to run for a mutant of a function; all of them for one that stands outside."""
-        if function.endswith(":") or function in self.shared:
+        """The tests to run for a mutant of a function, or of "file.py:<module>"; all where it is called for all."""
+        if function in self.shared:
             return list(self.seconds)
         return [test for test, called in self.calls.items() if function in called]
 
@@ -165,12 +170,11 @@ class Watcher:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._test = nodeid.split("[")[0]
         self.calls[self._test] = self.calls[self._test]
+        self.seconds[self._test] -= time.process_time()
 
     def pytest_runtest_logfinish(self) -> None:
+        self.seconds[self._test] += time.process_time()
         self._test = ""
-
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        self.seconds[report.nodeid.split("[")[0]] += report.duration
 
 
 def _plugin_for_fixtures(watcher: Watcher) -> object:
@@ -251,8 +255,10 @@ class Trial:
         path = self.package / mutant.file
         source = path.read_bytes()
         for files in near:
-            seen = sorted(map(self._look_at, files), key=lambda file: sum(file.seconds.values()))
-            tests, seconds = _choose(seen, f"{mutant.file}:{mutant.function}", left)
+            # Who imports the very file that was changed is asked first, and of these the quickest.
+            closest = sorted(files, key=lambda file: (not self.imports.has(file, path), self._look_at(file).total_s))
+            function = f"{mutant.file}:{mutant.function or '<module>'}"
+            tests, seconds = _choose([self._look_at(file) for file in closest], function, left)
             if not tests:
                 continue
             path.write_bytes(mutant.apply(source))

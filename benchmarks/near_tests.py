@@ -31,6 +31,10 @@ class Imports:
                 found[distance].append(path)
         return found
 
+    def has(self, test: Path, module: Path) -> bool:
+        """True if a test file imports this module itself."""
+        return _dotted(module.relative_to(self.source)) in self._imports(test)
+
     def _distance(self, test: Path, wanted: set[str], reach: int) -> int:
         reached = self._imports(test)
         for distance in range(1, reach + 1):
