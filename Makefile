@@ -8,7 +8,7 @@ DEMO ?= demo
 # Most tests use one thread, so several files are run at once; a file's tests share what they have built.
 TESTS := $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: demo test test-slow check lint types setup model clean
+.PHONY: demo test test-slow check mutants lint types setup model clean
 
 # ------------------------------------------------------------------------------------------------------- what to type
 
@@ -42,6 +42,10 @@ test-slow: setup model  ## the tests that take minutes or download more
 check: setup model lint types  ## everything a change must pass: style, types, layers, tests
 	$(TESTS)
 
+MUTANTS ?=
+mutants: setup model  ## would a test notice? faults put into the code one by one; MUTANTS='--room rewards' for one room
+	$(BIN)/python benchmarks/mutants.py $(MUTANTS)
+
 lint: setup
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
@@ -66,4 +70,4 @@ model: setup
 	@$(BIN)/quaere models pull smollm2-135m > /dev/null
 
 clean:
-	rm -rf $(VENV) $(DEMO) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DEMO) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -163,6 +165,11 @@ def test_several_rewards_share_one_baseline_and_move_it_by_their_mean():
     assert centered.baseline == pytest.approx(0.45)
 
 
+def test_a_baseline_may_stand_still_or_forget_everything():
+    assert ema_centered([0.8], 0.4, beta=1).baseline == 0.4
+    assert ema_centered([0.8], 0.4, beta=0).baseline == 0.8
+
+
 def test_nothing_earned_leaves_the_baseline_alone():
     assert ema_centered([], 0.4) == ema_centered([], 0.4, beta=0.0)
     assert ema_centered([], 0.4).baseline == 0.4
@@ -180,7 +187,8 @@ def test_a_baseline_stays_among_what_was_earned_and_the_sign_says_better_or_wors
 
 
 @pytest.mark.parametrize(
-    ("rewards", "baseline", "beta"), [([float("nan")], 0, 0.7), ([1], float("inf"), 0.7), ([1], 0, 1.1)]
+    ("rewards", "baseline", "beta"),
+    [([float("nan")], 0, 0.7), ([1, float("nan")], 0, 0.7), ([1], float("inf"), 0.7), ([1], 0, 1.1), ([1], 0, -0.1)],
 )
 def test_what_is_no_number_is_refused(rewards, baseline, beta):
     with pytest.raises(ValueError, match=r"finite|between"):
@@ -196,7 +204,17 @@ def test_pairs_by_hand():
     assert dpo_advantages([1.0], [-3.0], beta=0.5).values.tolist() == pytest.approx([0.119203, -0.119203], abs=1e-6)
     two = dpo_advantages([0.0, 1.0], [0.0, -3.0], beta=0.5)
     assert two.values.tolist() == pytest.approx([0.5, 0.119203, -0.5, -0.119203], abs=1e-6)
-    assert two.num_groups == 2
+    assert (two.num_groups, two.num_lone, two.num_zero_variance) == (2, 0, 0)
+    assert dpo_advantages([0.0], [0.0]).values.tolist() == pytest.approx([0.1, -0.1])  # the usual beta
+
+
+def test_pairs_are_worth_numbers_and_nothing_that_learns():
+    ratios = torch.tensor([1e-9, 2.0], dtype=torch.float32, requires_grad=True)
+    worth = dpo_advantages(ratios, ratios.detach() + 1).values
+    assert not worth.requires_grad
+    # In single precision a lead of 1e-9 beside 2**24 would be lost.
+    long = dpo_advantages([2.0**24 + 1], [2.0**24], beta=1.0).values[0]
+    assert long == pytest.approx(2 / (1 + math.e), abs=1e-6)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 4), st.floats(0.01, 2))
@@ -215,7 +233,14 @@ def test_what_pairs_are_worth_makes_a_policy_gradient_that_of_the_loss(seed, num
 
 
 @pytest.mark.parametrize(
-    ("chosen", "rejected", "beta"), [([1.0], [1.0, 2.0], 0.1), ([float("inf")], [0.0], 0.1), ([1.0], [0.0], 0.0)]
+    ("chosen", "rejected", "beta"),
+    [
+        ([1.0], [1.0, 2.0], 0.1),
+        ([float("inf")], [0.0], 0.1),
+        ([0.0, float("nan")], [0.0, 0.0], 0.1),
+        ([0.0, 0.0], [0.0, float("nan")], 0.1),
+        ([1.0], [0.0], 0.0),
+    ],
 )
 def test_bad_pairs_are_refused(chosen, rejected, beta):
     with pytest.raises(ValueError, match=r"two sides|finite|above 0"):

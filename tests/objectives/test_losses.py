@@ -108,6 +108,8 @@ def test_policy_gradient_by_hand():
         (0.5, -2, 1.6, 1, 0),
         (1.1, 2, -2.2, 0, 0),
         (1.0, 0, 0.0, 0, 0),
+        (0.5, 0, 0.0, 0, 0),  # what is worth nothing is not pushed, and so not clipped
+        (1.5, 0, 0.0, 0, 0),
     ],
 )
 def test_clipping_by_hand(ratio, advantage, loss, low, high):
@@ -116,6 +118,22 @@ def test_clipping_by_hand(ratio, advantage, loss, low, high):
     assert result.loss == pytest.approx(loss)
     assert (result.num_tokens, result.num_clipped_low, result.num_clipped_high) == (1, low, high)
     assert result.clip_fraction == low + high
+
+
+def test_a_band_of_nothing_clips_whatever_has_moved_and_nothing_else():
+    """A ratio of 1 lies on both of its edges, to the bit."""
+    old, mask = torch.zeros(1, 2, dtype=torch.float64), torch.ones(1, 2)
+    worth, band = torch.tensor([[-1.0, 1.0]], dtype=torch.float64), {"epsilon": 0.0, "epsilon_high": 0.0}
+    still = clipped_loss(old, old, worth, mask, **band)
+    assert (still.num_clipped_low, still.num_clipped_high) == (0, 0)
+    moved = clipped_loss(old + torch.tensor([[-1e-9, 1e-9]]), old, worth, mask, **band)
+    assert (moved.num_clipped_low, moved.num_clipped_high) == (1, 1)
+
+
+@pytest.mark.parametrize("options", [{"epsilon": 1.0}, {"epsilon": 1.5}, {"epsilon": -0.1}, {"epsilon_high": -0.1}])
+def test_a_band_that_is_none_is_refused(options):
+    with pytest.raises(ValueError, match="the clip band needs"):
+        clipped_loss(*torch.zeros(2, 1, 1), torch.zeros(1), torch.ones(1, 1), **options)
 
 
 def test_the_band_may_be_wider_above():

@@ -25,6 +25,9 @@ def test_three_steps_by_hand():
 
 
 def test_epsilon_stands_beside_the_deviation():
+    # By default a millionth: of scores a ten-thousandth apart it takes a fiftieth.
+    apart = standardise_scores([2.0, 2.0001])[1]
+    assert apart == pytest.approx(5e-5 / (5e-5 + 1e-6), rel=1e-6)
     assert standardise_scores([2.0, 4.0], epsilon=1.0) == [-0.5, 0.5]
 
 

@@ -203,6 +203,15 @@ def test_stop_strings(pieces, stop, length):
     assert sampled.stop_reason == ("length" if length == 4 and stop == "zz" else "stop_string")
 
 
+@pytest.mark.parametrize(("stop", "length"), [(("</b>", "</c>"), 2), (("</c>", "</b>"), 2), (("</c>", "</d>"), 3)])
+def test_any_of_several_stop_strings_ends_the_turn(stop, length):
+    params = SamplingParams(max_tokens=4, temperature=9.0, seed=3)
+    free = run(make_engine(), [Request("x", [1, 2], params)])[0].token_ids
+    engine = Engine(make_engine().model, Spelling(dict(zip(free, [b"a", b"</b>", b"</c>", b"d"], strict=True))))
+    sampled = run(engine, [Request("x", [1, 2], structs.replace(params, stop=stop))])[0]
+    assert (sampled.token_ids, sampled.stop_reason) == (free[:length], "stop_string")
+
+
 def test_a_stop_string_may_end_in_a_space_that_the_tokenizer_drops_from_a_lone_token():
     params = SamplingParams(max_tokens=4, temperature=9.0, seed=3)
     free = run(make_engine(), [Request("x", [1, 2], params)])[0].token_ids

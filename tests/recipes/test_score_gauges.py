@@ -80,13 +80,17 @@ def test_statistics_by_hand():
         "scores/spread": [0.1, 0.3],
         "scores/ceiling": [0.0, 1.0],
         "check/grounded": [0.5, 0.7],
+        "verification/searches": [1.0, 2.0],
+        "consistency/mean": [0.2, 0.6],
+        "diversity/mean": [0.9],
     }
     found = collect_statistics(7, history, {"coverage": 3})
     assert (found.step, found.num_scored, found.mean_reward) == (7, 16, pytest.approx(0.6))
     assert (found.share_under_verified, found.share_invalid_rubrics) == (pytest.approx(0.25), pytest.approx(0.5))
     assert (found.share_invalid_assessments, found.score_spread) == (pytest.approx(0.25), pytest.approx(0.2))
     assert (found.share_at_ceiling, found.citation_validity) == (pytest.approx(0.5), pytest.approx(0.6))
-    assert (found.entropy, found.consistency, found.dimension_counts) == (None, None, {"coverage": 3})
+    assert (found.mean_searches, found.consistency, found.diversity) == (1.5, pytest.approx(0.4), 0.9)
+    assert (found.entropy, found.dimension_counts) == (None, {"coverage": 3})
     assert collect_statistics(1, {}, {}).num_scored == 0
     lone = collect_statistics(1, {"scores/num": [3.0]}, {})  # one report a question: nothing to tell apart
     assert lone.score_spread is None and RulesHarness().find_rules(lone) == []

@@ -368,7 +368,7 @@ def test_reports_under_checks(play, name):
 
 def test_pairs_are_the_best_and_the_worst_of_a_question(play):
     with dictating(newsroom.dictate):
-        run = play("report-dpo")
+        run = play("report-dpo", "dpo_beta=0.3")
     groups = {}
     for episode, row in rows(run, "report-writer"):
         groups.setdefault((row.step, episode.task.question.id), []).append(row.metrics)
@@ -381,7 +381,7 @@ def test_pairs_are_the_best_and_the_worst_of_a_question(play):
             assert not worth
     # Nobody has moved yet: no pair is preferred, and each pulls with beta.
     assert run.metrics_at(1)["dpo/margin"] == pytest.approx(0, abs=1e-6)
-    assert run.metrics_at(1)["advantage/max_abs"] == pytest.approx(0.1, abs=1e-5)
+    assert run.metrics_at(1)["advantage/max_abs"] == pytest.approx(0.3, abs=1e-5)
     assert run.metrics_at(2)["dpo/margin"] != 0
 
 

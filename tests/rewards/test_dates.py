@@ -28,9 +28,11 @@ def test_only_a_date_has_a_year(text, year):
     [
         ("In which year was Venn born?", "4 May 1702", ("1702",)),
         ("Venn was born in which year?", "May 1702", ("1702",)),
+        ("YEAR of Venn's birth?", "4 May 1702", ("1702",)),
         ("When was Venn born?", "4 May 1702", ()),
         ("How many years did it take?", "4 May 1702", ()),
         ("In which year was Venn born?", "1702", ()),
+        ("In which year was Venn born?", " 1702\n", ()),
         ("Which year was hard?", "the flood", ()),
     ],
 )

@@ -41,6 +41,7 @@ def test_brevity_by_hand(num_tokens, score):
 
 
 def test_brevity_of_another_limit():
+    assert (brevity_score(0, 1), brevity_score(1, 1)) == (1, 0)
     assert brevity_score(25, limit=100) == 0.75
 
 
@@ -99,6 +100,7 @@ def test_a_triple_by_hand():
     assert paid == TripleReward(format=0.5, difficulty=0.75, value=0.25, brevity=0.1 * 0.75, total=1.575)
     hurt = triple_reward(PERFECT, 1, 5, value=-0.6, num_span_tokens=300, is_verbatim=True)
     assert hurt == TripleReward(format=0.5, difficulty=1, value=-0.3, brevity=0, total=1.2)
+    assert triple_reward(PERFECT, 1, 5, value=-1, num_span_tokens=300, is_verbatim=True).total == 1  # 0.5 + 1 - 0.5
     other = triple_reward(
         PERFECT,
         2,
@@ -240,6 +242,7 @@ def test_rewards_of_solvers_are_bounded(answer, gold, span, gold_span):
         lambda: brevity_score(-1),
         lambda: brevity_score(5, limit=0),
         lambda: triple_reward(PERFECT, 1, 5, value=1.01, num_span_tokens=1, is_verbatim=True),
+        lambda: triple_reward(PERFECT, 1, 5, value=-1.01, num_span_tokens=1, is_verbatim=True),
         lambda: triple_reward(PERFECT, 1, 5, value=float("nan"), num_span_tokens=1, is_verbatim=True),
         lambda: triple_reward(PERFECT, 6, 5, value=1, num_span_tokens=1, is_verbatim=True),
         lambda: triple_reward(PERFECT, 1, 5, value=1, num_span_tokens=1, is_verbatim=True, evidence_check="all"),

@@ -62,6 +62,8 @@ CHOICES = [
     ("In which year was it opened, 1702 or 1703?", "1702", "1703"),
     ("Was it opened in 1702 or 1703?", "1702", "1703"),
     ("Did Venn build Halm or Korrin?", "Halm", "Korrin"),
+    ("Did Venn OR Brod build the Halm bridge?", "Venn", "Brod"),
+    ("\tWas it opened in 1702 or 1703? \n", "1702", "1703"),
 ]
 
 
@@ -193,6 +195,22 @@ def test_containment_by_words_and_by_characters():
         assert not contains("the the", "the", containment=containment), "nothing stands nowhere"
     assert answer_score("橋", ["古い橋がある"], containment="characters") == 1
     assert answer_score("橋", ["古い橋がある"]) == 0
+
+
+@pytest.mark.parametrize(("num_words", "named"), [(8, True), (9, False)])
+def test_an_alternative_has_at_most_eight_words(num_words, named):
+    long = " ".join(["Guild", *["Of"] * (num_words - 1)])
+    assert names_alternatives(f"Who built it, Venn or {long}?", "Venn") == named
+    assert names_alternatives(f"Who built it, {long} or Venn?", "Venn") == named
+
+
+def test_a_proposal_is_scored_by_the_containment_that_was_set():
+    """In a script without spaces the answer is found, and given away, by characters alone."""
+    asked = {"question": "誰が橋を造ったか", "answer": "造", "sources": ["古い橋を造った"]}
+    by_words, by_characters = (format_score(**GOOD | asked | {"containment": how}) for how in ("words", "characters"))
+    assert (by_words.answer, by_words.leaked) == (0, False)
+    assert (by_characters.answer, by_characters.leaked) == (1, True)
+    assert not gives_away(asked["question"], "造") and gives_away(asked["question"], "造", containment="characters")
 
 
 @given(

@@ -50,6 +50,12 @@ def test_holes_are_open_as_published_and_closed_by_the_guard_that_is_named(item)
         assert closed.format == pay(item).format, "the form is paid as before"
 
 
+@pytest.mark.parametrize("span", ["", " ", " \n\t", "\u00a0"])
+def test_blank_stands_in_every_text_and_is_no_evidence(span):
+    blank = structs.replace(triple_of(HONEST_ITEMS[0]), document="It is\u00a0old. \n\tIt stands.", span=span)
+    assert span in blank.document and refusals(blank, ["verbatim"]) == ("verbatim",)
+
+
 @pytest.mark.parametrize("item", OPEN, ids=name_of)
 def test_what_no_guard_sees_is_known(item):
     assert is_paid(pay(item)) and refusals(triple_of(item)) == ()
@@ -99,6 +105,36 @@ def test_every_guard_closes_a_hole_that_no_other_does(name):
             "partial",
             dict(span="word " * 40 + "end", document="word " * 40 + "end" + " more" * 41),
             dict(span="word " * 40 + "end", document="word " * 40 + "end" + " more" * 40),
+        ),
+        (  # forty words may be all of a text
+            "partial",
+            dict(span="word " * 39 + "end", document="word " * 39 + "end"),
+            dict(span="word " * 40 + "end", document="word " * 40 + "end"),
+        ),
+        (  # of the texts that hold the span each counts, and no other
+            "partial",
+            dict(span="word " * 40 + "end", document="word " * 40 + "end" + " more" * 41, returned=("short",)),
+            dict(span="word " * 40 + "end", document="word " * 99 + "end", returned=("word " * 40 + "end",)),
+        ),
+        (  # small words are in every text
+            "grounded",
+            dict(question="Is the Oss a river?", document="It is the river."),
+            dict(question="Is the Oss a lake?", document="It is the river."),
+        ),
+        (
+            "own_words",
+            dict(question="Who built the Halm bridge?", document="Orsolya Venn built the Halm bridge."),
+            dict(question="Venn built the Halm bridge?", document="Venn built the Halm bridge.", returned=("Oss",)),
+        ),
+        (  # in any order
+            "unspoken",
+            dict(question="Who built it, Zora Abel or Brod?", answer="Zora Abel"),
+            dict(question="Did Zora Abel build it?", answer="Zora Abel"),
+        ),
+        (
+            "unspoken",
+            dict(question="Did the fall destroy it?", answer="The Halm"),
+            dict(question="Did Halm fall?", answer="The Halm"),
         ),
         ("says_more", dict(span="Orsolya Venn built it there"), dict(span="there Orsolya Venn built")),
         ("holds_answer", dict(span="by ORSOLYA Venn's own hand"), dict(span="by Orsolya Vennison")),

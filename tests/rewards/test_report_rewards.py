@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from quaere.records import Passage, Question, Report, Rubric, Scores, Source, Statement, Weight
 from quaere.rewards.reports import (
+    ReportPay,
     check_report,
     consistency_score,
     diversity_score,
@@ -58,7 +59,7 @@ def test_a_report_that_was_hardly_looked_into_earns_nothing(num_searches, tau, p
 def test_what_is_not_valid_or_was_never_finished_earns_nothing():
     made_up = Scores(1, {"factuality": 0.0, "coverage": 10.0, "insight": 10.0})
     assert report_reward(made_up, RUBRIC).total == 0.0
-    assert report_reward(None, RUBRIC, num_searches=5).total == 0.0
+    assert report_reward(None, RUBRIC, num_searches=5) == ReportPay(0.0, 0.0, verified=False, total=0.0)
 
 
 def test_the_most_a_rubric_pays():

@@ -6,11 +6,13 @@ import tiny
 from quaere.chat.rendering import Renderer
 from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
 from quaere.errors import SamplingFailed, SearchFailed
-from quaere.policies.sampler import ChatReply
+from quaere.policies.sampler import ChatReply, SamplingParams
 from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Answer, Malformed, Proposal, ProposeTask, Question, Search, SolveTask
 from quaere.rollout.episode import Limits, run_episode
+from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import ChatPolicy, TokenPolicy
+from quaere.rollout.seeds import derive_seed
 
 TASK = SolveTask(Question("q1", "Who built the Halm bridge?", ("Orsolya Venn",)))
 CALL = '<tool_call>{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}</tool_call>'
@@ -175,3 +177,52 @@ async def test_a_text_endpoint_plays_the_same_episode_without_tokens():
     ]
     assert '"search"' in endpoint.heard[0][0]["content"]
     assert "<tool_response>" in endpoint.heard[1][3]["content"]
+
+
+# ---------------------------------------------------------------------------------------- what a sampler is asked for
+
+
+class RecordingSampler(ScriptedSampler):
+    """Keeps, per session, what each turn was asked for: the length of its context and the parameters."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.asked = {}
+
+    async def sample(self, session, token_ids, params):
+        self.asked.setdefault(session, []).append((len(token_ids), params))
+        return await super().sample(session, token_ids, params)
+
+
+async def test_every_turn_is_asked_for_within_its_room_with_a_seed_of_its_own():
+    tokenizer, protocol = tiny.tokenizer(), ToolCallSolver()
+    params = SamplingParams(temperature=0.7, top_p=0.9, top_k=5, max_tokens=99_999, seed=1, stop=("never",))
+
+    async def asked(sequence_tokens):
+        sampler = RecordingSampler(tokenizer, {"q1": [CALL, CALL, ANSWER + "x" * 200]})
+        limits = Limits(turn_tokens=60, sequence_tokens=sequence_tokens, answer_turn=False)
+        policy = TokenPolicy(sampler, Renderer(tokenizer))
+        episode = await run_episode(policy, protocol, tiny.ListSearcher(), TASK, limits, seed=11, params=params)
+        return episode, sampler.asked["q1"]
+
+    _, roomy = await asked(3000)
+    assert [params.max_tokens for _, params in roomy] == [60, 60, 60]
+    # Twenty tokens for the last turn, and more than sixty for those before.
+    episode, turns = await asked(roomy[-1][0] + 20)
+    assert [params.max_tokens for _, params in turns] == [60, 60, 20]
+    assert [params.seed for _, params in turns] == [derive_seed(11, turn) for turn in range(3)]
+    assert {(one.temperature, one.top_p, one.top_k, one.stop) for _, one in turns} == {(0.7, 0.9, 5, protocol.stop)}
+    assert episode.seed == 11 and len(episode.token_ids) == roomy[-1][0] + 20
+
+
+async def test_episodes_that_run_together_have_seeds_of_their_own():
+    tokenizer = tiny.tokenizer()
+    sampler = RecordingSampler(tokenizer, {name: [ANSWER] for name in "abc"})
+    jobs = [Job(ToolCallSolver(), TASK, name, seed=5 if name == "c" else None) for name in "abc"]
+    policy = TokenPolicy(sampler, Renderer(tokenizer))
+    params = SamplingParams(temperature=0.3)
+    episodes = [one async for one in run_many(policy, jobs, tiny.ListSearcher(), Limits(), seed=3, params=params)]
+    seeds = [derive_seed(3, 0), derive_seed(3, 1), 5]
+    assert [episode.seed for episode in episodes] == seeds and len(set(seeds)) == 3
+    assert [sampler.asked[name][0][1].seed for name in "abc"] == [derive_seed(seed, 0) for seed in seeds]
+    assert {sampler.asked[name][0][1].temperature for name in "abc"} == {0.3}

@@ -1,3 +1,5 @@
+import math
+
 import bm25s
 import numpy as np
 import pytest
@@ -70,6 +72,14 @@ def test_the_title_counts(tmp_path):
     for weight, best in ((0, 0), (3, 1)):
         engine = build(tmp_path / str(weight), passages, Bm25Settings(title_weight=weight))
         assert engine.search(["halm"], 2)[0][0].number == best
+
+
+def test_the_textbook_score_by_hand(tmp_path):
+    """With k1 = 1.2 and b = 0.75: idf * tf / (tf + k1 * (1 - b + b * length / mean length))."""
+    engine = build(tmp_path, passages_of([("", "bridge bridge oss halm"), ("", "river river")]), Bm25Settings())
+    ((match,),) = engine.search(["bridge"], 2)
+    idf = math.log(1 + (2 - 1 + 0.5) / (1 + 0.5))
+    assert match.score == pytest.approx(idf * 2 / (2 + 1.2 * (1 - 0.75 + 0.75 * 4 / 3)))
 
 
 @pytest.mark.parametrize("settings", [Bm25Settings(k1=-1), Bm25Settings(b=1.5), Bm25Settings(title_weight=-1)])

@@ -1,5 +1,6 @@
 """Checkpoints: whole or not there, and a learner that goes on as if it had never stopped."""
 
+import contextlib
 import os
 import random
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -119,6 +121,31 @@ def test_a_failed_write_leaves_the_older_ones_and_its_rest_is_cleared_away(tmp_p
     assert [checkpoint.step for checkpoint in find_checkpoints(tmp_path)] == [1]
     save_checkpoint(tmp_path, 2, write_files(b"x"), {})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000001", "step-000002"]
+
+
+def test_a_checkpoint_that_is_replaced_is_gone_or_whole_at_every_moment(tmp_path, monkeypatch):
+    """Whatever the deletion has reached when the process dies, no half of the old checkpoint passes for one."""
+    save_checkpoint(tmp_path, 1, write_files(b"x"), {})
+    save_checkpoint(tmp_path, 2, write_files(b"old"), {})
+
+    def die(path, *_, **__):
+        (Path(path) / "a.bin").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+        patch.setattr("shutil.rmtree", die)
+        save_checkpoint(tmp_path, 2, write_files(b"new"), {})
+    found = find_checkpoints(tmp_path)
+    assert found[0].step == 1
+    for checkpoint in found:
+        verify_checkpoint(checkpoint)
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+def test_the_checkpoint_that_was_just_written_is_always_kept(tmp_path, keep):
+    for step in (1, 2, 3):
+        save_checkpoint(tmp_path, step, write_files(b"x"), {}, keep=keep)
+        assert [checkpoint.step for checkpoint in find_checkpoints(tmp_path)] == [step]
 
 
 def test_killed_at_any_moment_what_is_found_is_whole(tmp_path):

@@ -1,0 +1,73 @@
+"""Which test files are near a room of the package: those of its own folder, those that import it, and so on.
+
+Imports(Path("src"), Path("tests")).near("rewards", reach=1)
+-> [[tests/rewards/test_answers.py, ...], [tests/evaluation/test_answering.py, ...]]
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+
+class Imports:
+    """Who imports what, read from the sources of package and tests."""
+
+    def __init__(self, source: Path, tests: Path) -> None:
+        self.source, self.tests = source, tests
+        self.modules = {_dotted(path.relative_to(source)): path for path in sorted(source.rglob("*.py"))}
+        self.helpers = {path.stem: path for path in sorted(tests.rglob("*.py")) if not _is_test(path)}
+        self._known: dict[Path, set[str]] = {}
+
+    def near(self, room: str, reach: int) -> list[list[Path]]:
+        """Test files by their distance from a room: its own folder first, then who imports it, and so on."""
+        package = next(iter(self.modules)).split(".")[0]
+        wanted = {name for name in self.modules if name.startswith(f"{package}.{room}.")}
+        found: list[list[Path]] = [[] for _ in range(reach + 1)]
+        for path in sorted(self.tests.rglob("test_*.py")):
+            distance = 0 if path.parent.name == room else self._distance(path, wanted, reach)
+            if distance <= reach:
+                found[distance].append(path)
+        return found
+
+    def has(self, test: Path, module: Path) -> bool:
+        """True if a test file imports this module itself."""
+        return _dotted(module.relative_to(self.source)) in self._imports(test)
+
+    def _distance(self, test: Path, wanted: set[str], reach: int) -> int:
+        reached = self._imports(test)
+        for distance in range(1, reach + 1):
+            if reached & wanted:
+                return distance
+            reached = {other for name in reached for other in self._imports(self.modules[name])}
+        return reach + 1
+
+    def _imports(self, path: Path) -> set[str]:
+        """The modules a file imports, through helpers of the tests and through packages that pass names on."""
+        if path not in self._known:
+            self._known[path] = set()  # helpers may import one another
+            found = set()
+            for name in self._names(path):
+                if name in self.helpers and path.is_relative_to(self.tests):
+                    found |= self._imports(self.helpers[name])
+                elif name in self.modules:
+                    found |= {name} if self.modules[name].stem != "__init__" else self._imports(self.modules[name])
+            self._known[path] = found
+        return self._known[path]
+
+    def _names(self, path: Path) -> Iterator[str]:
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                yield node.module
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def _is_test(path: Path) -> bool:
+    return path.name.startswith("test_") or path.name == "conftest.py"

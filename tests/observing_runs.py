@@ -1,0 +1,197 @@
+"""What can be seen of a run's settings without a model: whole phases with actors that do not think."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import tiny
+from observing import SEGMENTS, proposal
+from quaere.chat.toolcall import ToolCallSolver
+from quaere.errors import QuaereError, TrainingStopped
+from quaere.recipes.drzero.train import evolve
+from quaere.records import Answer, Episode, ProposeTask, Question
+from quaere.rollout.seeds import derive_seed
+from quaere.runs import Run
+from quaere.training.actors import Played, open_actors
+from quaere.training.checkpoints import find_checkpoints
+from quaere.training.learner import LearnerSettings
+from quaere.training.opening import open_run
+from quaere.training.phases.playing import Stage
+from quaere.training.phases.solving import Solver, practise
+from quaere.training.settings import AdapterSettings, CheckpointSettings, HealthSettings, ValidationSettings
+from quaere.training.trainingrun import Step, TrainingRun
+from village_runs import Told
+
+# ------------------------------------------------------------------------------------------------------- what is played
+
+
+class Acting:
+    """Actors without weights: notes what each role is asked for, and lets it write what its task's name decides."""
+
+    def __init__(self):
+        self.asked = []
+
+    async def play(self, role, jobs, searcher, limits, *, seed, params=None):
+        shown = [(job.episode_id, job.task, job.protocol.opening(job.task)) for job in jobs]
+        self.asked.append((role, shown, limits, seed, params))
+        return Played([self.write(job) for job in jobs], [])
+
+    def weights_changed(self, role):
+        pass
+
+    def write(self, job):
+        luck = derive_seed(0, job.episode_id)
+        if isinstance(job.task, ProposeTask):
+            words = "very " * (60 if luck % 5 == 0 else 0)  # some questions are too long
+            return proposal(f"Who built the {words}old bridge {luck}?", job.task, num_queries=luck % 3)
+        answer = Answer("Venn" if luck % 3 == 0 else "Oss")
+        return Episode(job.episode_id, job.task, "s", "m", 0, SEGMENTS, (), answer, "answered")
+
+
+class Training:
+    """A training run of which only the steps are real: what is kept and learned in each is noted."""
+
+    def __init__(self):
+        self.actors, self.store = Acting(), self
+        self.reporter = SimpleNamespace(note=lambda text: None)
+        self.done = []
+
+    async def iterate(self, count, work):
+        for iteration in range(count):
+            await work(iteration)
+
+    def steps(self, iteration, phase, count, *, role="", settings=None):
+        for number in range(count):
+            learned = []
+            learner = SimpleNamespace(step=lambda samples, kept=learned: kept.extend(samples) or {})
+            step = Step(len(self.done) + 1, iteration, phase, number, number, learner)
+            yield step
+            self.done.append((iteration, phase, step.candidates, step.measured, learned))
+
+    def candidates(self, *, iteration, kept=None):
+        found = [one for number, _, candidates, _, _ in self.done for one in candidates if number == iteration]
+        return [one for one in found if kept is None or one.kept == kept]
+
+    def curriculum(self, iteration):
+        return self.candidates(iteration=iteration, kept=True)
+
+    def phase_values(self, step, name):
+        return []
+
+    def take_best(self, role):
+        pass
+
+    def skip(self, count):
+        pass
+
+
+class Numbers:
+    """Passages that are called by their numbers."""
+
+    def __len__(self):
+        return 50
+
+    def passage(self, number):
+        return tiny.passage(f"text {number}", title=f"title {number}")
+
+
+def evolved(config):
+    """A whole run of Dr. Zero in which nobody thinks: everything that was asked, kept and learned from."""
+    training = Training()
+    asyncio.run(evolve(config, training, Numbers(), tiny.ListSearcher()))
+    return training.actors.asked, training.done
+
+
+def practised(config, validation=None):
+    """A solver's phase on forty questions: what was asked, what it was worth, what was learned from."""
+    training = Training()
+    questions = [Question(f"q{number}", "Who?", ("Venn",)) for number in range(40)]
+    options = {"questions": questions, "validation": validation or ValidationSettings(questions=0), "seed": 0}
+    stage = Stage(training.actors, tiny.ListSearcher())
+    asyncio.run(practise(training, stage, 0, config, solver=Solver(ToolCallSolver()), **options))
+    return training.actors.asked, training.done
+
+
+# ------------------------------------------------------------------------------------------------------- what is opened
+
+
+def opened(config):
+    """What a run of this config opens: the index, the search engine, the roles."""
+    calls = []
+
+    def note(name):
+        async def end():
+            pass
+
+        ending = SimpleNamespace(close=end, policy=SimpleNamespace(stop=end))
+        return lambda *given, **options: calls.append((name, given, options)) or ending
+
+    async def run():
+        async with open_run(config, ("solver",), SimpleNamespace(note=None)):
+            pass
+
+    names = ("open_index", "open_searcher", "LocalSearcher", "open_actors")
+    with mock.patch.multiple("quaere.training.opening", **{name: note(name) for name in names}):
+        asyncio.run(run())
+    return [(name, given if name != "LocalSearcher" else (), options) for name, given, options in calls]
+
+
+def engaged(engine):
+    """What a model is loaded with, for sampling and as the base of adapters."""
+    calls = []
+    load = lambda *given, **options: calls.append((given[1:], options))  # noqa: E731
+    here = {"resolve_model": lambda name, **_: SimpleNamespace(tokenizer="t")}
+    with (
+        mock.patch.multiple("quaere.policies.catalogue", **here),
+        mock.patch("transformers.AutoTokenizer.from_pretrained", return_value=tiny.tokenizer()),
+        mock.patch("quaere.policies.native.sampler.NativeSampler.load", lambda found, decode, **o: calls.append(o)),
+        mock.patch("quaere.policies.native.bridge.load_model", load),
+        mock.patch("quaere.training.actors.add_adapters", return_value=None),
+        mock.patch("quaere.training.actors.TokenPolicy", return_value=None),
+    ):
+        try:
+            actors = open_actors("m", ("solver",), engine=engine, adapter=AdapterSettings(rank=4))
+        except QuaereError as error:  # there is no such device
+            return str(error)
+    return calls, actors.concurrency
+
+
+# ------------------------------------------------------------------------------------------------------- what surrounds
+
+
+class Weightless(Acting):
+    """Actors with an empty file for weights."""
+
+    def learner(self, role, settings, num_steps):
+        return SimpleNamespace(save_optimizer=lambda folder: None, load_optimizer=lambda folder: None)
+
+    def save(self, folder):
+        (folder / "weights").write_bytes(b"")
+
+    def load(self, folder):
+        pass
+
+    def saved_at(self, folder):
+        pass
+
+
+def surrounded(checkpoints=CheckpointSettings(), health=HealthSettings()):  # noqa: B008 (both are frozen)
+    """A phase of six steps whose policy collapses in the fourth: checkpoints, events, when the update is measured."""
+    with tempfile.TemporaryDirectory() as folder, Run.create(Path(folder) / "run", "evolve") as store:
+        options = {"checkpoints": checkpoints, "health": health, "reporter": Told(), "num_steps": 6, "seed": 0}
+        training, due = TrainingRun(store, Weightless(), **options), []
+
+        async def iterate(iteration):
+            steps = training.steps(iteration, "solver", 6, role="solver", settings=LearnerSettings())
+            for step in steps:
+                due.append((step.number, step.measures_update))
+                step.metrics["policy/entropy"] = 0.0 if step.number >= 3 else 1.0
+
+        try:
+            asyncio.run(training.iterate(1, iterate))
+        except TrainingStopped as error:
+            due.append(str(error).replace(folder, ""))
+        found = [checkpoint.step for checkpoint in find_checkpoints(store.path / "checkpoints")]
+        return due, found, [(event.step, event.kind) for event in store.events()]

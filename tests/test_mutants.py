@@ -1,0 +1,174 @@
+"""`benchmarks/mutants.py`: what it changes, which tests it thinks near, and that a test is seen to notice."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = b'''"""Weights of 1 < 2."""
+
+LIMIT: int = 3
+
+
+class Box:
+    """One of 4."""
+
+    size: float = 0.5
+
+    def fits(self, other: "Box", *, tight: bool = False) -> bool:
+        """True if 1 == 1."""
+        if not tight and any(part > self.size for part in other.parts):
+            raise ValueError(f"{LIMIT + 1} is too large")
+        total = sum((part * 2 for part in other.parts if part), start=0)
+        self.log(total)
+        return min(total, -other.size) <= LIMIT
+'''
+
+
+@pytest.fixture
+def tools(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import mutants
+
+    return mutants
+
+
+def test_every_mutant_is_one_change_that_can_be_parsed(tools):
+    found = tools.find_mutants("box.py", SOURCE)
+    assert len({mutant.apply(SOURCE) for mutant in found}) == len(found) == len({m.key(SOURCE) for m in found})
+    for mutant in found:
+        ast.parse(mutant.apply(SOURCE))
+        assert SOURCE[mutant.start : mutant.end].decode() == mutant.old != mutant.new
+
+
+def test_what_is_changed_and_what_is_left_alone(tools):
+    found = tools.find_mutants("box.py", SOURCE)
+    places = {(mutant.function, mutant.kind, mutant.old) for mutant in found}
+    assert {
+        ("", "constant", "3"),
+        ("", "constant", "0.5"),
+        ("Box.fits", "constant", "False"),
+        ("Box.fits", "not", "not tight"),
+        ("Box.fits", "comparison", "part > self.size"),
+        ("Box.fits", "raise dropped", 'raise ValueError(f"{LIMIT + 1} is too large")'),
+        ("Box.fits", "filter dropped", "part"),
+        ("Box.fits", "start= dropped", "sum((part * 2 for part in other.parts if part), start=0)"),
+        ("Box.fits", "call dropped", "self.log(total)"),
+        ("Box.fits", "sign", "-other.size"),
+    } < places
+    changed = {mutant.line for mutant in found}
+    assert changed == {3, 9, 11, 13, 14, 15, 16, 17}, "no docstring, no annotation, no message"
+    new = {mutant.new for mutant in found if mutant.line == 17}
+    assert {
+        "(min(total, -other.size) < LIMIT)",
+        "(min(total, -other.size) > LIMIT)",
+        "(max(total, -other.size))",
+    } <= new
+
+
+def test_the_tests_of_a_room_come_before_those_that_only_import_it(tools):
+    imports = tools.Imports(ROOT / "src", ROOT / "tests")
+    own, direct, further = imports.near("objectives", 2)
+    assert {path.name for path in own} == {path.name for path in (ROOT / "tests/objectives").glob("test_*.py")}
+    assert ROOT / "tests/training/test_first_order.py" in direct
+    assert ROOT / "tests/training/test_learner.py" in further  # by way of the learner
+    assert ROOT / "tests/search/test_search_words.py" not in [*own, *direct, *further]
+
+
+def test_what_never_ends_is_ended(tools):
+    def spin():
+        while True:
+            pass
+
+    assert tools.run_forked(spin, 1) is None
+    assert tools.run_forked(lambda: 7, 60) == 7
+
+
+SUMS = """
+def proven(n):
+    return n < 3
+
+
+def called(n):
+    return n < 3
+
+
+def forgotten(n):
+    return n < 3
+"""
+TESTS = """
+import pytest
+from small.room.sums import called, proven
+
+
+def test_proven():
+    assert [proven(n) for n in (2, 3, 4)] == [True, False, False]
+
+
+@pytest.fixture(scope="module")
+def shared():
+    return called(3)
+
+
+def test_called(shared):
+    pass
+"""
+# In a process of its own: pytest runs no pytest.
+DRIVER = """
+import json, sys, tempfile
+from pathlib import Path
+import hypothesis, mutants, pytest, pytest_asyncio
+
+mutants.ROOT = root = Path(sys.argv[1])
+seed, num = int(sys.argv[2]), json.loads(sys.argv[3])
+with tempfile.TemporaryDirectory() as copy:
+    trial = mutants.Trial(root / "home", Path(copy), reach=1, seconds=30)
+    tried = trial.try_room("room", num, seed)
+fates = [(mutant.function, mutant.new, outcome.fate) for mutant, outcome in tried]
+print(json.dumps([fates, mutants.report("room", tried)]))
+"""
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A package of one room: a function that is tested, one that is called, one that is neither."""
+    room, tests = tmp_path / "src" / "small" / "room", tmp_path / "tests" / "room"
+    room.mkdir(parents=True)
+    tests.mkdir(parents=True)
+    for folder in (room, room.parent):
+        (folder / "__init__.py").write_text("")
+    (room / "sums.py").write_text(SUMS)
+    (tests / "test_sums.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    return tmp_path
+
+
+def run(package, seed=0, num=None):
+    """What became of each mutant, by function and change; and the report."""
+    command = [sys.executable, "-c", DRIVER, str(package), str(seed), json.dumps(num)]
+    where = {"PYTHONPATH": f"{ROOT / 'benchmarks'}:{ROOT / 'src'}"}
+    done = subprocess.run(command, env={**os.environ, **where}, capture_output=True, text=True, check=True)
+    fates, said = json.loads(done.stdout.splitlines()[-1])
+    return {(function, new): fate for function, new, fate in fates}, said
+
+
+def test_what_becomes_of_mutants_and_that_a_run_goes_on(package):
+    some, _ = run(package, seed=1, num=4)
+    fates, said = run(package)
+    by_function = {name: {fate for (function, _), fate in fates.items() if function == name} for name, _ in fates}
+    assert by_function == {"proven": {"killed"}, "called": {"survived"}, "forgotten": {"uncalled"}}
+    lost = sum(fate in ("survived", "uncalled") for fate in fates.values())
+    assert said.startswith(f"room: {len(fates) - lost} of {len(fates)} noticed") and said.count("\n") == lost
+    assert "uncalled  room/sums.py:11 comparison: n < 3  ->  (n <= 3)" in said
+    kept = package / "home" / "room.jsonl"
+    assert len(some) == 4 and some.items() <= fates.items()
+    assert len(kept.read_text().splitlines()) == len(fates), "nothing was tried twice"
+    tests = package / "tests" / "room" / "test_sums.py"
+    more = "\n\ndef test_called_too():\n    assert [called(n) for n in (2, 3, 4)] == [True, False, False]\n"
+    tests.write_text(TESTS + more)
+    assert {fate for (function, _), fate in run(package)[0].items() if function == "called"} == {"killed"}
