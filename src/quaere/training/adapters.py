@@ -13,6 +13,7 @@ import torch
 from quaere.errors import BadInput, ExtraMissing
 from quaere.policies.adapters import WEIGHTS
 from quaere.policies.native.rounding import copy_rounded
+from quaere.training.finite import refuse_non_finite
 from quaere.training.settings import AdapterSettings
 
 
@@ -55,6 +56,7 @@ def trainable_weights(model: Any, adapter: str) -> list[torch.Tensor]:
 def save_weights(model: Any, folder: Path, adapter: str = "", dtype: str = "float32") -> None:
     """Write a model, or one adapter of it (its tensors in `dtype`), as Hugging Face lays it out."""
     if not adapter:
+        refuse_non_finite(model.named_parameters())
         model.save_pretrained(folder)
         return
     from peft import get_peft_model_state_dict
@@ -70,7 +72,9 @@ def save_tensors(tensors: dict[str, torch.Tensor], path: Path, dtype: str) -> No
     """Write the tensors of an adapter in a dtype, to the nearest: they are no sums in which the small part is lost."""
     from safetensors.torch import save_file
 
-    save_file({name: tensor.to(getattr(torch, dtype)).contiguous() for name, tensor in tensors.items()}, path)
+    cast = {name: tensor.to(getattr(torch, dtype)).contiguous() for name, tensor in tensors.items()}
+    refuse_non_finite(cast.items())  # after the cast: float16 has no room for what float32 can hold
+    save_file(cast, path)
 
 
 def load_weights(model: Any, folder: Path, adapter: str = "") -> None:

@@ -317,12 +317,14 @@ def export_role(
     An adapter stays one unless `merge` adds it to its base; a whole model is written as it is. `dtype` is that of the
     weights that are written. With `force` an earlier export is replaced, and nothing but an export.
     """
+    from quaere.training.adapters import save_weights
+
     _refuse_taken(out, force)
     with new_folder(out) as folder, _reading(weights.folder):
         if weights.is_adapter and not merge:
             _write_adapter(weights, folder, dtype)
         else:
-            load_role(weights, dtype=dtype).save_pretrained(folder)
+            save_weights(load_role(weights, dtype=dtype), folder)
             _copy_tokenizer(_tokenizer_folder(weights), folder)
         (folder / _NOTES).write_bytes(msgspec.json.format(msgspec.json.encode(_describe(weights)), indent=2))
     return out

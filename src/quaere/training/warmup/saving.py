@@ -64,7 +64,7 @@ def save_folder(model: Any, tokenizer: Any, out: Path, manifest: WarmupManifest,
     """Write model, tokenizer and manifest under another name beside `out`, then rename: all of it or nothing."""
     check_target(out, force)
     with new_folder(out) as folder:
-        model.save_pretrained(folder)
+        save_weights(model, folder)
         tokenizer.save_pretrained(folder)
         _write_manifest(manifest, folder)
 
