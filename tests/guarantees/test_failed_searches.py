@@ -104,7 +104,9 @@ def places(tmp_path_factory):
 
 def start(name, places, folder):
     if name in ("drzero", "eve"):
-        make, run, room = (make_config, run_drzero, "village") if name == "drzero" else (make_quoting, run_eve, "quoting")
+        make, run, room = (
+            (make_config, run_drzero, "village") if name == "drzero" else (make_quoting, run_eve, "quoting")
+        )
         limits = {"proposer.limits": village.LIMITS | ROOMY, "solver.limits": village.LIMITS | ROOMY}
         changes = {"proposer.hop_ratio": (0, 1), "proposer.steps": 1, **limits, **ONE_STEP}
         return run(folder, make(places[room], **changes))[0]

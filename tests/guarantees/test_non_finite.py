@@ -212,7 +212,9 @@ def test_a_run_stops_before_a_weight_is_saved(name, places, tmp_path, monkeypatc
     monkeypatch.setattr(target, spoiled)
     monkeypatch.setattr(Learner, "step", lambda *given, **options: steps.append(1) or {})
     folder = tmp_path / "run"
-    with pytest.raises(TrainingStopped, match="the reward of episode 1 of the batch is not finite; no weight was changed"):
+    with pytest.raises(
+        TrainingStopped, match="the reward of episode 1 of the batch is not finite; no weight was changed"
+    ):
         start(name, places, folder)
     assert len(calls) >= 2 and not steps
     (saved,) = find_checkpoints(folder / "checkpoints")

@@ -19,6 +19,7 @@ from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import TokenPolicy
 
+
 @pytest.mark.parametrize("template", tiny.TEMPLATES)
 async def test_episodes_of_a_real_sampler_are_exact(template):
     """A tiny transformer with the real engine, batching and stop handling."""
