@@ -40,36 +40,24 @@ NAMES = (
     *("rubric", "assessment", "report", "score", "reason", "verdict", "information", "documents", "observation"),
 )
 TAGS = [mark.format(name) for name in NAMES for mark in ("<{}>", "</{}>", "<{}", '<{} id="1">', "<{}/>")]
-JSON = [
-    '{"name": "search", "arguments": {"query": "',
-    '"score": ',
-    '"]}}',
-    "{",
-    "[",
-    '"',
-    "\\u0000",
-    "\\ud800",
+JSON = ['{"name": "search", "arguments": {"query": "', '"score": ', '"]}}', "{", "[", '"', "\\u0000", "\\ud800"]
+JSON += [
     "1e999",
+    "NaN",
+    "-Infinity",
+    "true",
+    "null",
+    "[" * 200,
+    '{"a":' * 80,
+    "10.5",
+    "-1",
+    "1" * 40,
+    '"evaluation": "',
 ]
-JSON += ["NaN", "-Infinity", "true", "null", "[" * 200, '{"a":' * 80, "10.5", "-1", "1" * 40, '"evaluation": "']
 WHOLES = [ANSWER, SEARCH, ONE, SCORED, QUOTED, TAGGED, REPORT, RUBRIC, ASSESSMENT, "<verdict>supported</verdict>"]
 WHOLES += ["<question>What is known of Halm?</question>", "<think>so</think>", "<refine>Venn.</refine>"]
-WORDS = [
-    "Venn",
-    " ",
-    "\n",
-    "é",
-    "漢",
-    "\x00",
-    "🌉",
-    "[1]",
-    "[2, 3]",
-    ": 0.3\n",
-    "factuality\n",
-    "- ",
-    "&lt;",
-    "x" * 5000,
-]
+WORDS = ["Venn", " ", "\n", "é", "漢", "\x00", "🌉", "[1]", "[2, 3]", ": 0.3\n", "factuality\n", "- ", "&lt;"]
+WORDS.append("x" * 5000)
 KINDS = {
     "proposer": {Search, Proposal},
     "citing proposer": {Search, Proposal},
@@ -77,7 +65,7 @@ KINDS = {
     "rubric": {Rubric},
     "assessment": {Search, Assessment},
     "open question": {Proposal},
-    **dict.fromkeys(("closed book", "judge", "verdict", "one line"), {Answer}),
+    **{name: {Answer} for name in ("closed book", "judge", "verdict", "one line")},
 }
 
 

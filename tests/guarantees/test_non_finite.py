@@ -56,7 +56,7 @@ def test_there_are_forty_injections():
     assert len(STEPS) + len(REWARDS) + len(SAVES) == 40
 
 
-# ---------------------------------------------------------------------------------------------------------- single steps
+# --------------------------------------------------------------------------------------------------------- single steps
 
 
 def make_learner(kind):
@@ -116,7 +116,7 @@ def test_a_step_stops_before_a_weight_moves(kind, place, value):
     learner = make_learner(kind)
     samples = inject(learner, make_samples(), place, value)
     before = weights_of(learner.model)
-    with pytest.raises(TrainingStopped, match="not finite.*no weight was changed") as caught:
+    with pytest.raises(TrainingStopped, match=r"not finite.*no weight was changed") as caught:
         learner.step(samples)
     assert "\n" not in str(caught.value)
     assert_unmoved(learner.model, before)
@@ -132,7 +132,7 @@ def test_the_same_step_without_an_injection_moves_weights(kind):
     assert any(not torch.equal(weight, before[name]) for name, weight in learner.model.named_parameters())
 
 
-# ------------------------------------------------------------------------------------------------------------------ saves
+# ---------------------------------------------------------------------------------------------------------------- saves
 
 
 @pytest.mark.parametrize(("kind", "part", "value"), SAVES)
@@ -155,7 +155,7 @@ def test_a_weight_that_overflows_in_the_dtype_it_is_saved_in_is_not_saved(tmp_pa
         save_weights(learner.model, tmp_path, "solver", "float16")
 
 
-# -------------------------------------------------------------------------------------------------------------- whole runs
+# ----------------------------------------------------------------------------------------------------------- whole runs
 
 
 @pytest.fixture(scope="module")
