@@ -3,7 +3,7 @@
     python benchmarks/text_scaling.py                     # all of them; some minutes
     python benchmarks/text_scaling.py locate_span terms   # those whose name holds one of the words
 
-Every function is tried on some sixty texts of 64 KiB: units that are repeated, between others. The three that take
+Every function is tried on some eighty texts of 64 KiB: units that are repeated, between others. The three that take
 longest or grow fastest there are measured at 512 KiB and at 1 MiB, medians of 5. A ratio of 2 is linear, 4 quadratic.
 Above 2.6 the exit code is 1.
 """
