@@ -66,7 +66,7 @@ from quaere.training.warmup.documents.wording import OneLine
 TRIED, WHOLE = 1 << 15, 1 << 20
 LIMIT = 2.6
 TOO_FAST_S = 1e-4  # below it a ratio says nothing
-MOST_S = 6.0
+MOST_S = 3.0
 NUM_MEASURED = 3
 
 TAGS = ("think", "answer", "tool_call", "search", "question", "evidence", "rubric", "assessment", "verdict", "report")
