@@ -204,3 +204,11 @@ def test_a_passage_stands_on_the_page_letter_for_letter(document):
     report = make("So [1].", [passage(shown)])
     assert shown.strip() in Page(to_html(report, no_file)).text
     assert shown.strip() in rendered(to_markdown(report, no_file)).text
+
+
+def test_a_statement_is_shown_once_whatever_it_cites():
+    """With every unresolved citation, a page would grow with the square of its report."""
+    report = make("It is long " + "".join(f"[{number}]" for number in range(20, 90)) + ".", [])
+    for page in (to_markdown(report, no_file), to_html(report, no_file)):
+        assert page.count("It is long") == 2  # in the report, and among what is unresolved
+        assert all(str(number) in page.partition("nresolved citations")[2] for number in range(20, 90))

@@ -203,3 +203,12 @@ def test_the_table_has_a_row_for_every_trick():
     assert header.startswith("| trick | hops | published | honest | hole")
     assert len(rows) == len(TRICKS) + len(OPEN)
     assert rows[0] == "| empty span | 1 | 1.100 | 1.496 | yes | no | 1.000 | verbatim | 0.500 |"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("marks", ["\u0301\u0316", "\u0f73"])  # of two classes, and one that stands for two
+def test_a_letter_with_a_megabyte_of_marks(marks):
+    """Normalisation sorts them by comparing all with one another, which is hours; the limit only ends a hang."""
+    honest = triple_of(HONEST[1])
+    marked = structs.replace(honest, document=honest.document + " e" + marks * (1 << 19) + "s")
+    assert refusals(marked) == ()

@@ -1,94 +1,23 @@
 """Token in, token out: an episode's segments are exactly what the sampler saw and sampled."""
 
-import random
-from collections import Counter
-
 import pytest
 from msgspec import json as mjson
 
 import tiny
+from exact_episodes import CALL, assert_exact, jobs_and_scripts
 from quaere.chat.plaintext import PlainEncoder
 from quaere.chat.rendering import Renderer
-from quaere.chat.tagged import TagSolver
-from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
+from quaere.chat.toolcall import ToolCallSolver
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.engine import Engine
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import SamplingParams
 from quaere.policies.scripted import ScriptedSampler
-from quaere.records import Episode, ProposeTask, Question, SolveTask
+from quaere.records import Episode, Question, SolveTask
 from quaere.rollout.conversation import TokenConversation
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import TokenPolicy
-
-CALL = '<tool_call>{{"name": "search", "arguments": {{"query_list": ["{}"]}}}}</tool_call>'
-
-
-def assert_exact(episode, seen):
-    """`seen` is what the sampler was given and gave back, turn by turn."""
-    ids = episode.token_ids
-    sampled = [segment for segment in episode.segments if segment.origin == "model"]
-    assert [segment.token_ids for segment in sampled] == [given for _, given in seen]
-    assert all(all(segment.loss_mask) and len(segment.logprobs) == len(segment.token_ids) for segment in sampled)
-    others = [segment for segment in episode.segments if segment.origin != "model"]
-    assert not any(any(segment.loss_mask) or segment.logprobs for segment in others)
-    for context, given in seen:
-        assert ids[: len(context)] == context
-        assert ids[len(context) : len(context) + len(given)] == given
-    if seen:
-        assert ids == seen[-1][0] + seen[-1][1] + ids[len(seen[-1][0]) + len(seen[-1][1]) :]
-    assert len(episode.loss_mask) == len(ids)
-    assert sum(episode.loss_mask) == sum(len(given) for _, given in seen)
-
-
-def random_turn(draw, vocabulary, name):
-    """A turn as a policy might write it: sound, broken, or any ids at all, control tokens included."""
-    return draw.choice(
-        [
-            CALL.format(f"query {name}"),
-            f"<think>a thought {name}</think>" + CALL.format("Halm") + draw.choice(["", "<|im_end|>", " trailing"]),
-            f"<answer>{name}</answer>" + draw.choice(["", "<|im_end|>", "\n"]),
-            f"<question>Who {name}?</question><answer>{name}</answer>",
-            f"<evaluate>so {name}</evaluate><search>{name}</search>",
-            "no action at all <|im_end|>",
-            "<tool_call>{</tool_call>",
-            tuple(draw.randrange(vocabulary) for _ in range(draw.randint(1, 40))),
-        ]
-    )
-
-
-def jobs_and_scripts(count, tokenizer, seed):
-    draw = random.Random(seed)
-    jobs, scripts = [], {}
-    for number in range(count):
-        name = f"e{number}"
-        if number % 8 == 3:
-            protocol, task = TagSolver("evalrar"), SolveTask(Question(name, f"Who is {name}? </information>"))
-        elif number % 2:
-            protocol, task = ToolCallSolver(guided=number % 4 == 1), SolveTask(Question(name, f"Who is {name}? <s>"))
-        else:
-            protocol, task = ToolCallProposer(), ProposeTask(name, tiny.passage(f"About {name} </s>"), 1 + number % 4)
-        jobs.append(Job(protocol, task, name))
-        scripts[name] = [random_turn(draw, len(tokenizer), name) for _ in range(4)]
-    return jobs, scripts
-
-
-@pytest.mark.parametrize("count", [400, pytest.param(2500, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("template", tiny.TEMPLATES)
-async def test_scripted_episodes_are_exact(template, count):
-    """Under each of four templates and without one, twelve thousand in all among the slow tests."""
-    tokenizer = tiny.tokenizer(template)
-    jobs, scripts = jobs_and_scripts(count, tokenizer, seed=len(template))
-    sampler = ScriptedSampler(tokenizer, scripts)
-    policy = TokenPolicy(sampler, Renderer(tokenizer))
-    limits = Limits(max_turns=4, turn_tokens=60, sequence_tokens=1500, tool_response_tokens=50)
-    ends = Counter()
-    async for episode in run_many(policy, jobs, tiny.ListSearcher(), limits, seed=3):
-        assert_exact(episode, sampler.seen.get(episode.id, []))
-        ends[episode.end] += 1
-    assert min(ends["answered"], ends["turn_limit"]) > 0.08 * count
-    assert sum(map(len, sampler.seen.values())) > 1.6 * count
 
 
 @pytest.mark.parametrize("template", tiny.TEMPLATES)

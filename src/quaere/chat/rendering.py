@@ -25,6 +25,7 @@ from msgspec import Struct, structs
 
 from quaere.chat.messages import Message, Part, Quoted, Role, wrap_tool_result
 from quaere.chat.plaintext import PlainEncoder
+from quaere.chat.template_budget import limited_work, refuse_powers
 from quaere.chat.tools import SEARCH, ToolSchema
 from quaere.errors import TemplateRefused
 
@@ -69,6 +70,9 @@ class Renderer:
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.has_template = bool(getattr(tokenizer, "chat_template", None))
+        templates = tokenizer.chat_template if self.has_template else ""
+        for template in templates.values() if isinstance(templates, dict) else (templates,):
+            refuse_powers(template)
         self._plain = PlainEncoder(tokenizer)
         # Rollouts of one question are shown the same passages.
         self._encode_quoted = lru_cache(NUM_REMEMBERED)(lambda text: tuple(self._plain.encode(text)))
@@ -170,11 +174,12 @@ class Renderer:
         if self.folds_system:
             listed = _fold_system(listed)
         known = [tool.as_json() for tool in tools] if tools and self.speaks_tools else None
-        return str(
-            self.tokenizer.apply_chat_template(
-                listed, tools=known, chat_template=self._own_template, tokenize=False, add_generation_prompt=True
+        with limited_work():
+            return str(
+                self.tokenizer.apply_chat_template(
+                    listed, tools=known, chat_template=self._own_template, tokenize=False, add_generation_prompt=True
+                )
             )
-        )
 
     @cached_property
     def _own_template(self) -> str | None:
@@ -188,6 +193,8 @@ class Renderer:
         """Does the template take a system message and keep its text?"""
         try:
             return _SLOT.format(0) in self._render([("system", _SLOT.format(0)), ("user", _SLOT.format(1))])
+        except TemplateRefused:
+            raise
         except Exception:
             # Templates refuse roles by raising errors of their own making; any error is a no.
             return False
@@ -197,6 +204,8 @@ class Renderer:
         turns = [("user", _SLOT.format(0)), ("assistant", _SLOT.format(1)), ("tool", _SLOT.format(2))]
         try:
             text = self._render([("system", "You search."), *turns], (SEARCH,))
+        except TemplateRefused:
+            raise
         except Exception:
             return False
         return SEARCH.name in text and "<tool_call>" in text and all(_SLOT.format(slot) in text for slot in range(3))
@@ -211,6 +220,8 @@ class Renderer:
             short, middle, long = (
                 self._render(turns, tools) for turns in (start, start + rounds, start + rounds + again)
             )
+        except TemplateRefused:
+            raise
         except Exception as error:
             raise TemplateRefused(f"the chat template cannot render a {role} reply: {_one_line(error)}") from error
         pieces = _SLOT_PATTERN.split(long)

@@ -83,15 +83,16 @@ def _fragment(text: str) -> str:
     return "#:~:text=" + ",".join(quote(" ".join(words), safe="").replace("-", "%2D") for words in ends)
 
 
-def _unresolved(report: Report) -> list[tuple[str, str]]:
-    """Every citation that leads nowhere, as it is written, with the statement it stands in."""
+def _unresolved(report: Report) -> list[tuple[list[str], str]]:
+    """Every statement with citations that lead nowhere, and these as they are written, each once."""
     known = {source.number for source in report.sources}
-    return [
-        (statement.text[cite.start : cite.end], statement.text)
-        for statement in report.statements
-        for cite in find_citations(statement.text)
-        if not known.issuperset(cite.numbers)
-    ]
+    found = []
+    for statement in report.statements:
+        cites = (cite for cite in find_citations(statement.text) if not known.issuperset(cite.numbers))
+        # A statement is shown once, not once a citation: a page would grow with the square of its report.
+        if lost := list(dict.fromkeys(_cut(statement.text[cite.start : cite.end]) for cite in cites)):
+            found.append((lost, statement.text))
+    return found
 
 
 def _written(text: str, cite: Citation) -> Iterator[tuple[int, str]]:
@@ -122,7 +123,8 @@ def to_markdown(report: Report, link: Link, *, index: str = "") -> str:
     if lost:
         parts.append("## Unresolved citations")
         parts.append("The writer was shown no passage of these numbers.")
-        parts.append("\n".join(f"- **{_escape(_cut(cite))}** in: {_escape(said)}" for cite, said in lost))
+        named = ((", ".join(f"**{_escape(cite)}**" for cite in cites), said) for cites, said in lost)
+        parts.append("\n".join(f"- {cites} in: {_escape(said)}" for cites, said in named))
     return "\n\n".join(parts) + "\n"
 
 
@@ -293,9 +295,8 @@ def _html_unresolved(report: Report) -> str:
     lost = _unresolved(report)
     if not lost:
         return ""
-    items = "\n".join(
-        f'<li><span class="lost">{_html(_cut(cite))}</span> in: {_html(said)}</li>' for cite, said in lost
-    )
+    named = ((", ".join(f'<span class="lost">{_html(cite)}</span>' for cite in cites), said) for cites, said in lost)
+    items = "\n".join(f"<li>{cites} in: {_html(said)}</li>" for cites, said in named)
     return (
         '<h2 id="unresolved">Unresolved citations</h2>\n<p>The writer was shown no passage of these numbers.</p>\n'
         f"<ul>\n{items}\n</ul>\n"

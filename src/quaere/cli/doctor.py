@@ -154,12 +154,11 @@ def _extras() -> Check:
 
 def _template(model: str) -> Check:
     """Derive the joints, which refuses templates that cannot be exact, and say what they are."""
-    from transformers import AutoTokenizer
-
     from quaere.chat.rendering import Renderer
     from quaere.policies.catalogue import resolve_model
+    from quaere.policies.loading import load_tokenizer
 
-    renderer = Renderer(AutoTokenizer.from_pretrained(resolve_model(model, pull=False).tokenizer))
+    renderer = Renderer(load_tokenizer(resolve_model(model, pull=False).tokenizer))
     if not renderer.keeps_thoughts():
         return Check("template", "fail", f"the chat template of {model} cuts thoughts out of earlier turns")
     joint = renderer.joint("tool")

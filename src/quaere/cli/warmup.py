@@ -233,14 +233,13 @@ def _warm_up_on_documents(args: argparse.Namespace, display: Display) -> Any:
 def _warm_up(
     args: argparse.Namespace, display: Display, play: Callable[[Renderer], Demonstrations] | None = None
 ) -> Any:
-    from transformers import AutoTokenizer
-
     from quaere.chat.rendering import Renderer
     from quaere.policies.catalogue import resolve_model
+    from quaere.policies.loading import load_tokenizer
     from quaere.training.warmup.saving import save_adapter, save_folder
 
     found = resolve_model(args.model, report=display.note)
-    renderer = Renderer(AutoTokenizer.from_pretrained(found.tokenizer))
+    renderer = Renderer(load_tokenizer(found.tokenizer))
     played = play(renderer) if play else _play(args, renderer, display)
     model, taught = _teach(args, found, played.episodes, display)
     manifest = _describe(args, played, taught)

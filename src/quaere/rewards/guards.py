@@ -239,6 +239,7 @@ def count_earlier(questions: Sequence[str]) -> list[int]:
 # Ideographs, kana and Thai letters count one by one, for these scripts put no space between words.
 _UNSPACED = r"\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+_MOST_MARKS = 30  # as in Unicode's Stream-Safe Text Format
 _ARTICLES = {"a", "an", "the"}
 _SMALL_WORDS = _ARTICLES | set(
     "and or but of in on at to by for from with as is are was were be it its he she they this that their".split()
@@ -255,8 +256,20 @@ def _words(text: str) -> list[str]:
 
     _words("Venn’s pre-1702 bridge") -> ["venn", "s", "pre", "1702", "bridge"]
     """
-    folded = unicodedata.normalize("NFKC", text).casefold()
+    folded = unicodedata.normalize("NFKC", _with_few_marks(text)).casefold()
     return _WORD.findall("".join(character for character in folded if unicodedata.category(character) != "Cf"))
+
+
+def _with_few_marks(text: str) -> str:
+    """The text with at most 30 marks on a letter: normalisation compares all marks of a letter with one another."""
+    if text.isascii():
+        return text
+    kept, num_marks = [], 0
+    for character in text:
+        num_marks = num_marks + 1 if unicodedata.category(character)[0] == "M" else 0
+        if num_marks <= _MOST_MARKS:
+            kept.append(character)
+    return "".join(kept)
 
 
 def _outside_answer(span: str, answer: str) -> list[str]:

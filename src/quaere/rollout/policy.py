@@ -112,13 +112,12 @@ def open_policy(
     from quaere.policies.catalogue import resolve_model
 
     found = resolve_model(model, report=report)
-    from transformers import AutoTokenizer
-
+    from quaere.policies.loading import load_tokenizer
     from quaere.policies.native.device import choose_device, choose_dtype
     from quaere.policies.native.sampler import NativeSampler
 
     chosen = choose_device(device, report)
-    renderer = Renderer(AutoTokenizer.from_pretrained(found.tokenizer))
+    renderer = Renderer(load_tokenizer(found.tokenizer))
     sampler = NativeSampler.load(
         found,
         renderer.decode,

@@ -43,6 +43,17 @@ def write_config(directory: Path, text: str) -> None:
     write_file(directory / CONFIG, text)
 
 
+def refuse_links(path: Path) -> None:
+    """Refuse to write to a run whose files are links: one that somebody else sent could lead to any file of ours."""
+    files = (*path.iterdir(), *path.glob(f"{EPISODES}/*")) if path.is_dir() else ()
+    for file in files:
+        if file.is_symlink():
+            raise BadInput(
+                f"{file} is a link; a run is written to only where its files are its own",
+                hint="put the file in the link's place",
+            )
+
+
 def take_lock(path: Path, database: sqlite3.Connection) -> FileLock:
     """Become the writer. The system lets go of the lock when its holder dies, however it dies."""
     lock = FileLock(path / LOCK)

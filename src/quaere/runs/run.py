@@ -38,7 +38,7 @@ import quaere
 from quaere.errors import BadInput
 from quaere.records import Candidate, Episode
 from quaere.runs.database import connect, drop_after, insert
-from quaere.runs.directory import DATABASE, EPISODES, make_directory, take_lock, write_config
+from quaere.runs.directory import DATABASE, EPISODES, make_directory, refuse_links, take_lock, write_config
 from quaere.runs.reading import RunReader
 from quaere.runs.rows import RunInfo, RunState, candidate_row, check_candidate, encode_episode, encode_values, index_row
 from quaere.runs.shards import ShardWriter
@@ -101,6 +101,8 @@ class Run(RunReader):
     def open(cls, path: str | Path, *, write: bool = False) -> Self:
         """Open a run: read-only beside a writer, or as its only writer."""
         path = Path(path)
+        if write:
+            refuse_links(path)
         database = connect(path / DATABASE, write=write)
         lock: FileLock | None = None
         try:

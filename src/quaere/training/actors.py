@@ -226,10 +226,10 @@ def open_actors(
 ) -> Actors:
     """Load the model once for sampling, and for training once (with adapters) or once per role."""
     import torch
-    from transformers import AutoTokenizer
 
     from quaere.chat.rendering import Renderer
     from quaere.policies.catalogue import resolve_model
+    from quaere.policies.loading import load_tokenizer
     from quaere.policies.native.bridge import load_model
     from quaere.policies.native.device import choose_device, choose_dtype
     from quaere.policies.native.sampler import NativeSampler
@@ -237,7 +237,7 @@ def open_actors(
     engine, adapter = engine or EngineSettings(), adapter or AdapterSettings()
     device = choose_device(engine.device, report)
     found = resolve_model(model, report=report)
-    renderer = Renderer(AutoTokenizer.from_pretrained(found.tokenizer))
+    renderer = Renderer(load_tokenizer(found.tokenizer))
     sampler = NativeSampler.load(
         found,
         renderer.decode,

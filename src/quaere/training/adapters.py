@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from quaere.errors import BadInput, ExtraMissing, TrainingStopped
+from quaere.errors import BadInput, ExtraMissing
 from quaere.policies.adapters import WEIGHTS
 from quaere.policies.native.rounding import copy_rounded
+from quaere.training.finite import refuse_non_finite
 from quaere.training.settings import AdapterSettings
 
 
@@ -68,31 +69,17 @@ def save_weights(model: Any, folder: Path, adapter: str = "", dtype: str = "floa
 
 def save_model(model: Any, folder: Path) -> None:
     """Write a whole model as Hugging Face lays it out, if all its weights are finite."""
-    check_finite(dict(model.named_parameters()))
+    refuse_non_finite(model.named_parameters())
     model.save_pretrained(folder)
-
-
-def check_finite(tensors: Mapping[str, torch.Tensor]) -> None:
-    """Refuse weights that hold a NaN or an infinity anywhere.
-
-    A step looks at losses and gradients, and neither depends on an embedding row that no sample used.
-    """
-    for name, tensor in tensors.items():
-        # The extremes are NaN where any element is, and need no memory of the tensor's size.
-        if tensor.is_floating_point() and tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():
-            raise TrainingStopped(
-                f"{name} holds a value that is not finite: it is not saved",
-                hint="go on from the last checkpoint with --resume, with a lower learning rate",
-            )
 
 
 def save_tensors(tensors: dict[str, torch.Tensor], path: Path, dtype: str) -> None:
     """Write the tensors of an adapter in a dtype, to the nearest: they are no sums in which the small part is lost."""
     from safetensors.torch import save_file
 
-    saved = {name: tensor.to(getattr(torch, dtype)).contiguous() for name, tensor in tensors.items()}
-    check_finite(saved)
-    save_file(saved, path)
+    cast = {name: tensor.to(getattr(torch, dtype)).contiguous() for name, tensor in tensors.items()}
+    refuse_non_finite(cast.items())  # after the cast: float16 has no room for what float32 can hold
+    save_file(cast, path)
 
 
 def load_weights(model: Any, folder: Path, adapter: str = "") -> None:

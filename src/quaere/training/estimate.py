@@ -229,7 +229,7 @@ def _read_config(model: str | Path) -> Any:
     from transformers import AutoConfig
 
     try:
-        return AutoConfig.from_pretrained(str(model), local_files_only=True)
+        return AutoConfig.from_pretrained(str(model), local_files_only=True, trust_remote_code=False)
     except Exception as error:  # a config can be wrong in many ways, and each raises a type of its own
         raise ModelMissing(
             f"cannot read the config of {model}: {_one_line(error)}", hint="quaere models list"

@@ -332,14 +332,13 @@ def role_policy(
     report: Callable[[str], None] = lambda line: None,
 ) -> TokenPolicy:
     """A policy that speaks with the role's weights; the counterpart of `open_policy` for a run."""
-    from transformers import AutoTokenizer
-
     from quaere.chat.rendering import Renderer
+    from quaere.policies.loading import load_tokenizer
     from quaere.policies.native.device import choose_device, choose_dtype
     from quaere.policies.native.sampler import NativeSampler
 
     chosen = choose_device(device, report)
-    renderer = Renderer(AutoTokenizer.from_pretrained(_tokenizer_folder(weights)))
+    renderer = Renderer(load_tokenizer(str(_tokenizer_folder(weights))))
     with _reading(weights.folder):
         model = load_role(weights, device=chosen, dtype=choose_dtype(dtype, chosen, mode))
     sampler = NativeSampler.over(model, renderer.decode, name=weights.name, mode=mode, max_rows=max_rows)

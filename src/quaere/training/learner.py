@@ -32,7 +32,6 @@ from quaere.objectives.losses import Aggregation, Divergence, clipped_loss, coun
 from quaere.policies.native.bridge import decoder_layers, use_varlen_attention
 from quaere.rollout.samples import Sample
 from quaere.training.adapters import (
-    check_finite,
     load_weights,
     plain_model,
     save_weights,
@@ -41,6 +40,7 @@ from quaere.training.adapters import (
 )
 from quaere.training.batching import MicroBatch, split_batch
 from quaere.training.estimate import needs_checkpointing
+from quaere.training.finite import largest_weight, refuse_non_finite
 from quaere.training.logprobs import packed_logprobs
 from quaere.training.optimizer import make_optimizer
 
@@ -159,14 +159,14 @@ class Learner:
         self.model.train()
         measured = [self._add_gradients(batch, denominator, settings) for batch in batches]
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, settings.max_grad_norm)
-        totals = _read(measured, norm)
+        totals = _read(measured, norm, largest_weight(self.model.parameters()))
         self._refuse_non_finite(totals)
         rate = self._update(optimizer, settings.learning_rate, moves_on=how is None)
         num_tokens = sum(len(batch.targets_N) for batch in batches)
         # Losses were divided by the whole batch's count already; the others are sums over tokens, or stand for all.
         means = ("policy/entropy", "policy/clip_fraction", "mismatch/mean")
         metrics = {name: value / num_tokens if name in means else value for name, value in totals.items()}
-        del metrics["loss"]
+        del metrics["loss"], metrics["weights"]
         return metrics | {"learner/rate": rate, "batch/model_tokens": float(num_tokens)}
 
     @property
@@ -213,7 +213,7 @@ class Learner:
             for number, state in optimizer.state_dict()["state"].items()
             for name, value in state.items()
         }
-        check_finite(saved)
+        refuse_non_finite(saved.items())
         saved["num_steps"] = torch.tensor(self.num_steps)
         save_file(saved, folder / OPTIMIZER_FILE)
 
@@ -318,6 +318,7 @@ class Learner:
             "loss": f"the loss is not finite at step {self.num_steps}",
             "mismatch/mean": "a log-prob of the learner is not finite",
             "gradient/norm": f"the gradient is not finite at step {self.num_steps}",
+            "weights": "a weight that no sample used is not finite",
         }
         for name, cause in causes.items():
             if not math.isfinite(totals[name]):
@@ -375,11 +376,12 @@ def _refuse_unusable(samples: Sequence[Sample]) -> None:
                 raise TrainingStopped(f"a {name} of sample {number} is not finite; no weight was changed")
 
 
-def _read(measured: Sequence[dict[str, Tensor]], norm: Tensor) -> dict[str, float]:
+def _read(measured: Sequence[dict[str, Tensor]], norm: Tensor, largest: Tensor) -> dict[str, float]:
     """Sums over the micro-batches (of the largest mismatch, the largest), in one transfer from the device."""
     names = list(measured[0])
     rows = [torch.stack([batch[name].double() for name in names]) for batch in measured]
-    *values, norm_value = torch.cat([*rows, norm.double().reshape(1)]).tolist()
+    whole = torch.stack([norm.double(), largest.double()])
+    *values, norm_value, largest_value = torch.cat([*rows, whole]).tolist()
     totals = {name: sum(values[place :: len(names)]) for place, name in enumerate(names)}
     totals["mismatch/max"] = max(values[names.index("mismatch/max") :: len(names)])
-    return totals | {"gradient/norm": norm_value}
+    return totals | {"gradient/norm": norm_value, "weights": largest_value}

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from quaere.errors import BadInput, ModelMissing
 from quaere.policies.catalogue import ModelPath
+from quaere.policies.loading import first_line
 from quaere.policies.native.attention import Pass
 from quaere.policies.native.kinds import Kind
 from quaere.policies.native.lora import merge_adapters
@@ -66,9 +67,11 @@ def load_model(model: str | ModelPath, device: str, dtype: str, *, packed: bool 
             dtype=torch.float32 if found.adapters else kept,
             attn_implementation=ATTENTION if packed else "sdpa",
             low_cpu_mem_usage=True,
+            use_safetensors=True,  # a pickle runs code when it is loaded
+            trust_remote_code=False,  # said outright: without it transformers asks at a terminal
         )
-    except (OSError, ValueError) as error:
-        raise ModelMissing(f"cannot load a causal language model from {path}: {_first_line(error)}") from error
+    except Exception as error:  # files can be wrong in many ways, and each raises a type of its own
+        raise ModelMissing(f"cannot load a causal language model from {path}: {first_line(error)}") from error
     if found.adapters:
         loaded = merge_adapters(loaded, found.adapters, stored_dtype(path), as_base=as_base)
     if dtype == "int8":
@@ -82,7 +85,7 @@ def stored_dtype(path: str) -> torch.dtype:
     """The dtype a model's config says its weights have; float32 where it says nothing."""
     from transformers import AutoConfig
 
-    return AutoConfig.from_pretrained(path).dtype or torch.float32
+    return AutoConfig.from_pretrained(path, trust_remote_code=False).dtype or torch.float32
 
 
 def use_packed_attention(model: Any) -> Any:
@@ -202,10 +205,6 @@ def forward(model: Any, where: Pass, token_ids: Tensor, positions: Tensor, wante
         _pass.reset(token)
     logits: Tensor = output.logits[0]
     return logits
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
 
 
 # --------------------------------------------------------------------------------------------------------- training

@@ -1,0 +1,239 @@
+"""How the time of every function that reads foreign text grows with the text, on the texts that are worst for it.
+
+    python benchmarks/text_scaling.py                     # all of them; some minutes
+    python benchmarks/text_scaling.py locate_span terms   # those whose name holds one of the words
+
+Every function is tried on some eighty texts of 32 KiB: units that are repeated, between others. The three that take
+longest or grow fastest there are measured at 512 KiB and at 1 MiB (at less where that would take many seconds), medians
+of 5. A ratio of 2 is linear, 4 quadratic. Above 2.6 the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from quaere.chat.assessments import Assessor
+from quaere.chat.closedbook import ClosedBook
+from quaere.chat.evalact import EvaluateSolver
+from quaere.chat.markup import read_markup
+from quaere.chat.openquestions import QuestionWriter, find_question_fault
+from quaere.chat.reportpages import to_html, to_markdown
+from quaere.chat.reports import ReportWriter
+from quaere.chat.rubrics import RubricChooser
+from quaere.chat.spans import locate_span
+from quaere.chat.statements import extract_conclusion, find_citations, split_statements
+from quaere.chat.tagged import TagSolver
+from quaere.chat.tags import find_blocks
+from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
+from quaere.cli.terminal import printable, printable_line
+from quaere.evaluation.asking import read_block, read_list
+from quaere.evaluation.citing import find_cited
+from quaere.evaluation.judging import VerdictTurn
+from quaere.evaluation.naming import split_words
+from quaere.evaluation.proxies import count_proxies
+from quaere.evaluation.wording import (
+    content_words,
+    find_names,
+    lower_words,
+    name_runs,
+    num_negations,
+    read_numbers,
+    split_clauses,
+    split_sentences,
+    strip_marks,
+)
+from quaere.records import Dimension, DimensionRules, Harness, Passage, Question, Report, Rubric, Source
+from quaere.rewards.answers import f1_score, normalise_answer
+from quaere.rewards.dates import year_aliases, year_of
+from quaere.rewards.formatting import contains, gives_away, names_alternatives
+from quaere.rewards.guards import Triple, count_earlier, refusals
+from quaere.rewards.reports import check_report, consistency_score, diversity_score, find_terms
+from quaere.rollout.topics import find_phrases, is_title
+from quaere.search.chunking import ChunkSettings, cut
+from quaere.search.corpus import Document
+from quaere.search.files import read_file
+from quaere.search.rows import split_contents
+from quaere.search.words import count_words, fold, terms, word_spans
+from quaere.training.warmup.documents.facts import page_name
+from quaere.training.warmup.documents.wording import OneLine
+
+TRIED, WHOLE = 1 << 15, 1 << 20
+LIMIT = 2.6
+TOO_FAST_S = 1e-4  # below it a ratio says nothing
+MOST_S = 3.0
+NUM_MEASURED = 3
+
+TAGS = ("think", "answer", "tool_call", "search", "question", "evidence", "rubric", "assessment", "verdict", "report")
+UNITS = [
+    *(form.format(tag) for tag in ("think", "answer", "tool_call", "search", "report") for form in ("<{}>", "</{}>")),
+    *("<{}", "<a ", '<a b=">" ', "<a b='\">", "</", "<!--", "<![", "<?", "&#1", "&", "<p>one", "<title>a<", "<script>"),
+    *("[1] ", "[1, ", "[", "]", "[1][2]", "a.[1] ", ". ", ".'\"", "! ", "? ", "?", "Conclusion:\n", "# a\n"),
+    "#######\n",
+    *(" ", "\n", "\n \t", "\t\n", "- ", "-", "_", "* ", "|", "\\", "`", "{", '{"a":', '["', '"', "'", "’s ", "Oss's "),
+    *(",111", "1", "1.", "1,", "1702 ", "12 May 1702, ", "a", "x ", "Venn ", "Venn of ", "Dr. ", "A. ", " and", " or "),
+    *("The Oss rises. ", "not ", "東京", "橋。", "\u0301\u0316", "é", "\u200b", "\x1b[31m", "\u202e", "\x00", "🌉"),
+]
+ENDS = [("", ""), ("x", "x"), ("# a", "x"), ("<think>", ">"), ("Venn built it ", ".")]
+
+PASSAGE = Passage(id="a#0", doc_id="a", title="Halm", text="Venn built the bridge.", start=0, end=22)
+HARNESS = Harness(0, (Dimension("factuality", "Good."),), DimensionRules(k=1))
+PROTOCOLS = {
+    "tool-call solver": ToolCallSolver(evidence=True),
+    "proposer": ToolCallProposer(evidence=True),
+    "evalact": EvaluateSolver(evidence=True),
+    "search-r1": TagSolver("search-r1"),
+    "evalrar": TagSolver("evalrar", evidence=True),
+    "autorefine": TagSolver("autorefine"),
+    "closed book": ClosedBook(evidence=True),
+    "report writer": ReportWriter(),
+    "guided writer": ReportWriter(guided=True),
+    "rubric": RubricChooser(HARNESS),
+    "assessment": Assessor(Rubric("factuality"), 2),
+    "open question": QuestionWriter({}),
+    "verdict": VerdictTurn("Venn built it."),
+    "one line": OneLine([]),
+}
+
+
+def read(suffix: str) -> Callable[[str], object]:
+    def work(text: str) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(folder, f"page{suffix}")
+            page.write_bytes(text.replace("\0", "0").encode("utf-8", "replace"))
+            read_file(page)
+
+    return work
+
+
+def as_report(text: str) -> Report:
+    return Report(Question("q", "?"), text, split_statements(text), (Source(1, PASSAGE),), extract_conclusion(text))
+
+
+def as_triple(text: str) -> Triple:
+    return Triple(text, "Orsolya Venn", text[:4000], 9, text, 2, (text,), (text,), (text,))
+
+
+FUNCTIONS: dict[str, Callable[[str], object]] = {
+    **{f"{name}.read": protocol.read for name, protocol in PROTOCOLS.items()},
+    **{f"read_file {suffix}": read(suffix) for suffix in (".md", ".txt", ".html")},
+    "cut": lambda text: cut(Document(id="a", title="", text=text, kind="file"), ChunkSettings()),
+    "terms": terms,
+    "fold": fold,
+    "count_words": count_words,
+    "word_spans": lambda text: list(word_spans(text, 0, len(text))),
+    "split_contents": split_contents,
+    "find_blocks": lambda text: find_blocks(text, TAGS),
+    "read_markup": lambda text: read_markup(text, max_chars=1 << 21, max_elements=1000, max_depth=8),
+    "read_block": lambda text: read_block(text, "verdict"),
+    "read_list": lambda text: read_list(text, int),
+    "locate_span": lambda text: locate_span(text[: len(text) // 2] + "“", text),
+    "split_statements": split_statements,
+    "find_citations": find_citations,
+    "extract_conclusion": extract_conclusion,
+    "to_markdown": lambda text: to_markdown(as_report(text), lambda passage: "a.md"),
+    "to_html": lambda text: to_html(as_report(text), lambda passage: "a.md"),
+    "find_cited": lambda text: find_cited(as_report(text)),
+    "count_proxies": lambda text: count_proxies(as_report(text)),
+    "check_report": lambda text: check_report(as_report(text)),
+    "consistency_score": lambda text: consistency_score([text, text[1:]]),
+    "diversity_score": lambda text: diversity_score([text, text[1:]]),
+    "find_terms": find_terms,
+    "split_words": split_words,
+    "strip_marks": strip_marks,
+    "split_sentences": split_sentences,
+    "split_clauses": split_clauses,
+    "read_numbers": read_numbers,
+    "content_words": content_words,
+    "lower_words": lower_words,
+    "find_names": lambda text: find_names(text, frozenset()),
+    "name_runs": name_runs,
+    "num_negations": num_negations,
+    "normalise_answer": normalise_answer,
+    "f1_score": lambda text: f1_score(text, [text[1:]]),
+    "year_of": year_of,
+    "year_aliases": lambda text: year_aliases(text, text),
+    "contains": lambda text: contains(text, text[: len(text) // 2] + "z"),
+    "gives_away": lambda text: gives_away(text, "Orsolya Venn"),
+    "names_alternatives": lambda text: names_alternatives(text, "Orsolya Venn"),
+    "refusals": lambda text: refusals(as_triple(text)),
+    "count_earlier": lambda text: count_earlier([text, text]),
+    "find_question_fault": lambda text: find_question_fault(text, "Halm", PASSAGE),
+    "find_phrases": find_phrases,
+    "is_title": is_title,
+    "page_name": page_name,
+    "printable": printable,
+    "printable_line": printable_line,
+}
+
+
+class Measured(NamedTuple):
+    """A text of this size, repeated from a unit; how long it took, and by how much longer than half of it."""
+
+    unit: str
+    size: int
+    whole_s: float
+    ratio: float
+
+
+def seconds(work: Callable[[str], object], text: str, repeats: int = 1, at_least_s: float = 0.0) -> float:
+    """The median CPU time of a call, which other programs do not add to; a short call is made several times."""
+    taken = []
+    for _ in range(repeats):
+        started, num_calls = time.process_time(), 0
+        while num_calls == 0 or time.process_time() - started < at_least_s:
+            work(text)
+            num_calls += 1
+        taken.append((time.process_time() - started) / num_calls)
+    return median(taken)
+
+
+def make_text(unit: str, ends: tuple[str, str], size: int) -> str:
+    return ends[0] + unit * (size // len(unit)) + ends[1]
+
+
+def worst_texts(work: Callable[[str], object]) -> list[tuple[str, tuple[str, str]]]:
+    """The units that take longest, by the time for 32 KiB and, of those that count, by its growth."""
+    tried = []
+    for number, unit in enumerate(UNITS):
+        ends = ENDS[number % len(ENDS)]
+        half, whole = (seconds(work, make_text(unit, ends, size)) for size in (TRIED // 2, TRIED))
+        growth = whole / half if whole > TOO_FAST_S else 0.0
+        tried.append((whole, growth, unit, ends))
+    by_growth = sorted(tried, key=lambda one: one[1], reverse=True)[: NUM_MEASURED - 1]
+    slowest = max(tried, key=lambda one: one[0])
+    return list(dict.fromkeys((unit, ends) for _, _, unit, ends in [*by_growth, slowest]))
+
+
+def measure(work: Callable[[str], object], unit: str, ends: tuple[str, str]) -> Measured:
+    """At 1 MiB; at the largest part of it that takes some seconds where that would take longer."""
+    tried, size = seconds(work, make_text(unit, ends, TRIED)), WHOLE
+    while tried * size / TRIED > MOST_S and size > 2 * TRIED:
+        size //= 2
+    half, whole = (seconds(work, make_text(unit, ends, num), 5, 0.05) for num in (size // 2, size))
+    return Measured(unit, size, whole, whole / half if whole > TOO_FAST_S else 1.0)
+
+
+def main() -> int:
+    wanted = sys.argv[1:]
+    num_slow = 0
+    print(f"{'function':20} {'unit':22} {'KiB':>6} {'ms':>9} {'ratio':>6}")
+    for name, work in FUNCTIONS.items():
+        if wanted and not any(word in name for word in wanted):
+            continue
+        worst = max((measure(work, *text) for text in worst_texts(work)), key=lambda one: one.ratio)
+        num_slow += worst.ratio > LIMIT
+        mark = "  <-- too slow" if worst.ratio > LIMIT else ""
+        said = f"{name:20} {worst.unit!r:22.22} {worst.size >> 10:>6} {worst.whole_s * 1e3:>9.1f} {worst.ratio:>6.2f}"
+        print(said + mark, flush=True)
+    print(f"{num_slow} of {len(FUNCTIONS)} functions grow by more than {LIMIT} when their text doubles")
+    return 1 if num_slow else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

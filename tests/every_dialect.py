@@ -1,0 +1,127 @@
+"""Every dialect there is, with a task about a document from outside and a sound episode in it."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+import tiny
+from quaere.chat.assessments import Assessor
+from quaere.chat.closedbook import ClosedBook
+from quaere.chat.evalact import EvaluateSolver
+from quaere.chat.messages import Message
+from quaere.chat.openquestions import QuestionWriter
+from quaere.chat.protocol import Protocol
+from quaere.chat.reports import ReportWriter
+from quaere.chat.rubrics import RubricChooser
+from quaere.chat.tagged import TagSolver
+from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
+from quaere.evaluation.asking import JudgeTurn, quote, read_block
+from quaere.evaluation.judging import VerdictTurn
+from quaere.records import (
+    AssessTask,
+    Dimension,
+    DimensionRules,
+    Harness,
+    ProposeTask,
+    Question,
+    Report,
+    ReportTask,
+    Rubric,
+    RubricTask,
+    SolveTask,
+    Source,
+    Task,
+    Weight,
+)
+from quaere.training.warmup.documents.wording import OneLine, answer_question
+
+SEARCH = '<tool_call>{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}</tool_call>'
+ONE = '<tool_call>{"name": "search", "arguments": {"query": "Halm bridge"}}</tool_call>'
+SCORED = '<tool_call>{"name": "evaluate", "arguments": {"evaluation": "It is here.", "score": 9}}</tool_call>'
+QUOTED = "<evidence>Orsolya Venn built it.</evidence>"
+ANSWER = "<answer>Orsolya Venn</answer>"
+TAGGED = "<think>look</think><search>Halm bridge</search>"
+REPORT = "<answer>Venn built it [1]. It stands [2, 9].\n\nConclusion: It is old [1].</answer>"
+RUBRIC = "<rubric>\nfactuality\ncoverage: 0.3\n</rubric>"
+SCORES = '<score dimension="factuality">9</score><score dimension="coverage">5</score>'
+ASSESSMENT = f'<assessment><report id="1">{SCORES}</report><report id="2">{SCORES}</report></assessment>'
+
+HARNESS = Harness(0, tuple(Dimension(name, "Good.") for name in ("factuality", "coverage")), DimensionRules(k=2))
+RUBRIC_READ = Rubric("factuality", (Weight("coverage", 0.3),))
+
+
+class Dialect(Struct, frozen=True):
+    """`open(name, document)` puts the document wherever the dialect shows text from outside; `turns` answer it."""
+
+    open: Callable[[str, str], tuple[Protocol, Task]]
+    turns: tuple[str, ...]
+
+
+def _question(name, document):
+    return Question(name, document[:2000], ("Mallory",))
+
+
+def _solve(make):
+    return lambda name, document: (make(document[:2000]), SolveTask(_question(name, document)))
+
+
+def _solver(protocol):
+    return _solve(lambda document: protocol)
+
+
+def _propose(protocol):
+    def open_task(name, document):
+        return protocol, ProposeTask(name, tiny.passage("Orsolya Venn built it. " + document[:2000], document[:200]), 2)
+
+    return open_task
+
+
+def _ask(name, document):
+    passage = tiny.passage(document[:2000], document[:200])
+    return QuestionWriter({name: document[:200]}), ProposeTask(name, passage, 1)
+
+
+def _choose(name, document):
+    task = RubricTask(name, (document[:2000],), HARNESS, passages=(tiny.passage(document[:2000], document[:200]),))
+    return RubricChooser(HARNESS), task
+
+
+def _assess(name, document):
+    source = Source(1, tiny.passage(document[:2000], document[:200]))
+    shown = Report(_question(name, document), document[:2000], (), (source,))
+    task = AssessTask(name, shown.question, RUBRIC_READ, HARNESS, (shown, shown))
+    return Assessor(RUBRIC_READ, 2), task
+
+
+def _judge(document):
+    return JudgeTurn([Message("user", ("Is it so?\n", quote(document)))], lambda text: read_block(text, "verdict"))
+
+
+DIALECTS = {
+    "tool-call solver": Dialect(_solver(ToolCallSolver()), ("<think>so</think>" + SEARCH, "unsure", SEARCH, ANSWER)),
+    "guided solver": Dialect(_solver(ToolCallSolver(guided=True)), ('Halm"]}}</tool_call>', "Orsolya Venn</answer>")),
+    "citing solver": Dialect(_solver(ToolCallSolver(evidence=True)), (SEARCH, QUOTED + ANSWER)),
+    "proposer": Dialect(_propose(ToolCallProposer()), (SEARCH, f"<question>Who?</question>{ANSWER}")),
+    "citing proposer": Dialect(
+        _propose(ToolCallProposer(evidence=True)), (SEARCH, f"<question>Who?</question>{QUOTED}{ANSWER}")
+    ),
+    "search-r1": Dialect(_solver(TagSolver("search-r1")), (TAGGED, ANSWER)),
+    "evalrar": Dialect(_solver(TagSolver("evalrar")), (TAGGED, "<evaluate>No.</evaluate>" + TAGGED, ANSWER)),
+    "autorefine": Dialect(_solver(TagSolver("autorefine")), (TAGGED, "<refine>Venn.</refine>" + ANSWER)),
+    "evalact": Dialect(_solver(EvaluateSolver()), (ONE, SCORED, ANSWER)),
+    "closed book": Dialect(_solve(lambda document: ClosedBook(span=document)), ("unsure", ANSWER)),
+    "report writer": Dialect(
+        lambda name, document: (ReportWriter(), ReportTask(_question(name, document), RUBRIC_READ)),
+        (TAGGED, TAGGED, REPORT),
+    ),
+    "guided writer": Dialect(
+        lambda name, document: (ReportWriter(guided=True), ReportTask(_question(name, document))),
+        ("Halm\n", "bridge\n", " It stands.\n"),
+    ),
+    "rubric": Dialect(_choose, (RUBRIC,)),
+    "assessment": Dialect(_assess, ("<search>[2] Halm bridge</search>", ASSESSMENT)),
+    "open question": Dialect(_ask, ("<question>What is known of Halm?</question>",)),
+    "judge": Dialect(_solve(_judge), ("<verdict>supported</verdict>",)),
+    "verdict": Dialect(_solve(VerdictTurn), ("<verdict>supported</verdict>",)),
+    "one line": Dialect(_solve(lambda document: OneLine(answer_question("Who?", [document]))), ("Orsolya Venn\n",)),
+}
