@@ -15,11 +15,11 @@ from statistics import median
 from quaere.chat.statements import extract_conclusion, split_statements
 from quaere.chat.tags import find_blocks
 from quaere.cli.episode_view import printable
-from quaere.evaluation.citing import find_cited
-from quaere.evaluation.naming import split_words
-from quaere.evaluation.wording import find_names, name_runs, read_numbers, split_clauses, strip_marks
+from quaere.evaluation.reports.citations import find_cited
+from quaere.evaluation.reports.lexical import find_names, name_runs, read_numbers, split_clauses, strip_marks
+from quaere.evaluation.reports.name_matching import split_words
 from quaere.records import Passage, Question, Report, Source
-from quaere.search.chunking import ChunkSettings, cut
+from quaere.search.chunks import ChunkSettings, cut
 from quaere.search.corpus import Document
 from quaere.search.files import read_file
 from quaere.search.words import count_words, terms

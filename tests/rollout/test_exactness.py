@@ -7,10 +7,10 @@ import pytest
 from msgspec import json as mjson
 
 import tiny
-from quaere.chat.plaintext import PlainEncoder
-from quaere.chat.rendering import Renderer
-from quaere.chat.tagged import TagSolver
-from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
+from quaere.chat.renderer import Renderer
+from quaere.chat.untrusted_text import PlainEncoder
+from quaere.dialects.tagged.protocol import TagSolver
+from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.engine import Engine
 from quaere.policies.native.sampler import NativeSampler

@@ -6,9 +6,9 @@ import pytest
 from msgspec import structs
 
 import tiny
-from quaere.chat.rendering import Renderer
-from quaere.chat.tagged import TagSolver, noted_share, read_note
-from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
+from quaere.chat.renderer import Renderer
+from quaere.dialects.tagged.protocol import TagSolver, noted_share, read_note
+from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
 from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Answer, Malformed, Proposal, Question, Search, SolveTask
 from quaere.rewards.answers import exact_match_score

@@ -4,10 +4,10 @@ import pytest
 
 from quaere.errors import BadInput
 from quaere.worlds import FAMILIES, generate_world, write_world
-from quaere.worlds.openquestions import ask_open_questions
+from quaere.worlds.articles import open_world, report_line
+from quaere.worlds.open_questions import ask_open_questions
 from quaere.worlds.questions import says
 from quaere.worlds.statements import _LITERALS, name_unknown, state_fact, unknown_relations
-from quaere.worlds.writing import open_world, report_line
 
 both = pytest.mark.parametrize("family", list(FAMILIES))
 

@@ -156,7 +156,7 @@ def _template(model: str) -> Check:
     """Derive the joints, which refuses templates that cannot be exact, and say what they are."""
     from transformers import AutoTokenizer
 
-    from quaere.chat.rendering import Renderer
+    from quaere.chat.renderer import Renderer
     from quaere.policies.catalogue import resolve_model
 
     renderer = Renderer(AutoTokenizer.from_pretrained(resolve_model(model, pull=False).tokenizer))

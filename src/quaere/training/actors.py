@@ -228,7 +228,7 @@ def open_actors(
     import torch
     from transformers import AutoTokenizer
 
-    from quaere.chat.rendering import Renderer
+    from quaere.chat.renderer import Renderer
     from quaere.policies.catalogue import resolve_model
     from quaere.policies.native.bridge import load_model
     from quaere.policies.native.device import choose_device, choose_dtype

@@ -20,18 +20,18 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from quaere.chat.prompts import PromptStyle
+from quaere.chat.prompt_style import PromptStyle
 from quaere.errors import BadInput
 from quaere.objectives.advantages import DELTA, LoneGroup
 from quaere.records import Episode, searches_needed
 from quaere.rewards.difficulty import FORMAT_WEIGHT, DifficultyShape
-from quaere.rewards.formatting import Containment, FormatRule, InvalidRule
+from quaere.rewards.format import Containment, FormatRule, InvalidRule
 from quaere.rollout.episode import Limits
 from quaere.training.bounds import check_hops, check_least, check_phase, check_run, check_solver
 from quaere.training.learner import LearnerSettings
-from quaere.training.phases.proposing import Proposed, read_proposal
-from quaere.training.phases.solving import SolverConfig
-from quaere.training.practice import LARGE_GPU
+from quaere.training.phases.proposals import Proposed, read_proposal
+from quaere.training.phases.solver import SolverConfig
+from quaere.training.qa_run import LARGE_GPU
 from quaere.training.settings import (
     AdapterSettings,
     CheckpointSettings,

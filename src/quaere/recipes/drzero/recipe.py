@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from quaere.dialects.registry import solver_dialect
 from quaere.recipes.drzero.config import PRESETS, DrZeroConfig, check_config
-from quaere.recipes.drzero.measuring import GRPO_ROLLOUTS
+from quaere.recipes.drzero.measures import GRPO_ROLLOUTS
 from quaere.recipes.drzero.prompts import solver_protocol
 from quaere.recipes.drzero.train import ROLES, count_batches, count_candidates, count_steps, evolve
 from quaere.recipes.registry import Recipe
 from quaere.runs import Run
 from quaere.training.estimate import estimate_rollouts
 from quaere.training.given import plan_given
-from quaere.training.opening import check_openable, open_run, open_training, plan_memory
-from quaere.training.phases.validating import plan_validation
-from quaere.training.protocols import solver_dialect
-from quaere.training.reporting import Reporter
+from quaere.training.phases.validation import plan_validation
+from quaere.training.progress import Reporter
+from quaere.training.run_setup import check_openable, open_run, open_training, plan_memory
 
 
 async def train(config: DrZeroConfig, store: Run, reporter: Reporter) -> None:

@@ -10,8 +10,8 @@ from msgspec import Struct
 from quaere.objectives.advantages import Advantages, grpo, hrpo, reinforce_global
 from quaere.recipes.drzero.config import ProposerConfig
 from quaere.rewards.difficulty import ProposerReward, proposer_reward
-from quaere.training.phases.playing import check_finite, shuffled
-from quaere.training.phases.proposing import Proposed
+from quaere.training.phases.proposals import Proposed
+from quaere.training.phases.stage import check_finite, shuffled
 
 
 class Judged(Struct, frozen=True):

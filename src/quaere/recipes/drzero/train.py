@@ -13,21 +13,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quaere.recipes.drzero.config import DrZeroConfig, GenerationConfig, ProposerConfig
-from quaere.recipes.drzero.measuring import measure_generation, measure_proposer
+from quaere.recipes.drzero.measures import measure_generation, measure_proposer
 from quaere.recipes.drzero.prompts import proposer_protocol
 from quaere.recipes.drzero.rewards import judge_proposal, proposer_advantages
 from quaere.records import ProposeTask
 from quaere.rollout.seeds import derive_seed
 from quaere.search.searcher import Searcher
 from quaere.training.given import count_given_steps, take_given
-from quaere.training.phases.attempting import rights
-from quaere.training.phases.drawing import Passages, draw_tasks
-from quaere.training.phases.playing import Stage, can_be_judged, keep_best, learn
-from quaere.training.phases.proposing import Proposed, propose_jobs
-from quaere.training.phases.selecting import judge_attempts, judge_form, make_candidate, remember_questions
-from quaere.training.phases.solving import train_solver
-from quaere.training.solvers import solver_of
-from quaere.training.trainingrun import Step, TrainingRun
+from quaere.training.phases.attempts import rights
+from quaere.training.phases.curriculum_filter import judge_attempts, judge_form, make_candidate, remember_questions
+from quaere.training.phases.proposals import Proposed, propose_jobs
+from quaere.training.phases.solver import solver_of, train_solver
+from quaere.training.phases.stage import Stage, can_be_judged, keep_best, learn
+from quaere.training.phases.tasks import Passages, draw_tasks
+from quaere.training.training_run import Step, TrainingRun
 
 ROLES = ("proposer", "solver")
 

@@ -27,8 +27,8 @@ from quaere.recipes.drzero.config import check_config as check_drzero
 from quaere.rewards.evidence import BREVITY_TOKENS, BREVITY_WEIGHT, SPAN_WEIGHT, VALUE_WEIGHT, EvidenceCheck
 from quaere.rewards.guards import GUARDS, OURS, PAPER
 from quaere.training.learner import LearnerSettings
-from quaere.training.phases.solving import SolverConfig
-from quaere.training.phases.verifying import VerifierSettings
+from quaere.training.phases.solver import SolverConfig
+from quaere.training.phases.verification import VerifierSettings
 from quaere.training.selector.selector import SelectorSettings
 
 MAX_GRAD_NORM = 0.1  # of Dr. Zero's two values this is the paper's

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+from quaere.dialects.registry import solver_dialect
 from quaere.recipes.drzero.recipe import plan as plan_drzero
 from quaere.recipes.drzero.train import ROLES, count_steps
 from quaere.recipes.eve.config import PRESETS, EveConfig, check_config
@@ -26,11 +27,10 @@ from quaere.recipes.registry import Recipe
 from quaere.rollout.policy import ChatPolicy
 from quaere.rollout.questions import read_questions
 from quaere.runs import Run
-from quaere.training.opening import Opened, check_openable, open_run, open_training
-from quaere.training.phases.drawing import Passages
-from quaere.training.phases.verifying import open_hosted
-from quaere.training.protocols import solver_dialect
-from quaere.training.reporting import Reporter
+from quaere.training.phases.tasks import Passages
+from quaere.training.phases.verification import open_hosted
+from quaere.training.progress import Reporter
+from quaere.training.run_setup import Opened, check_openable, open_run, open_training
 from quaere.training.selector.clusters import sklearn_missing
 from quaere.training.selector.embeddings import embed_index
 from quaere.training.selector.selector import Selector

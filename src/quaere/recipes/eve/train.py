@@ -17,15 +17,15 @@ from functools import partial
 from msgspec import structs
 
 from quaere.chat.messages import Quoted
-from quaere.recipes.drzero.measuring import measure_generation, measure_proposer
+from quaere.recipes.drzero.measures import measure_generation, measure_proposer
 from quaere.recipes.drzero.rewards import proposer_advantages
 from quaere.recipes.drzero.train import ROLES, count_batches, count_documents, documents_a_batch
 from quaere.recipes.eve.config import EveConfig
 from quaere.recipes.eve.documents import Documents, SelectedDocuments
 from quaere.recipes.eve.prompts import proposer_protocol
 from quaere.recipes.eve.rewards import JudgedTriple, candidate_scores, judge_triple, pay_cited_answer
-from quaere.recipes.eve.tracing import Traced, hear, trace
-from quaere.recipes.eve.verifying import Verifier
+from quaere.recipes.eve.traces import Traced, hear, trace
+from quaere.recipes.eve.verification import Verifier
 from quaere.records import Candidate, DropReason, Episode, ProposeTask, Support
 from quaere.rollout.policy import ChatPolicy
 from quaere.rollout.seeds import derive_seed
@@ -33,15 +33,14 @@ from quaere.runs import Run
 from quaere.runs.phases import PHASES
 from quaere.search.searcher import Searcher
 from quaere.training.given import count_given_steps, take_given
-from quaere.training.phases.attempting import rights
-from quaere.training.phases.playing import Stage, can_be_judged, keep_best, learn
-from quaere.training.phases.proposing import Proposed, propose_jobs
-from quaere.training.phases.selecting import judge_attempts, judge_form, make_candidate, remember_questions
-from quaere.training.phases.solving import train_solver
+from quaere.training.phases.attempts import rights
+from quaere.training.phases.curriculum_filter import judge_attempts, judge_form, make_candidate, remember_questions
+from quaere.training.phases.proposals import Proposed, propose_jobs
+from quaere.training.phases.solver import solver_of, train_solver
+from quaere.training.phases.stage import Stage, can_be_judged, keep_best, learn
 from quaere.training.selector.feedback import Choice, Pulled
 from quaere.training.selector.selector import Selector
-from quaere.training.solvers import solver_of
-from quaere.training.trainingrun import Step, TrainingRun
+from quaere.training.training_run import Step, TrainingRun
 
 
 async def evolve(eve: Eve, training: TrainingRun, iterations: int) -> None:
