@@ -1,4 +1,4 @@
-"""What is measured in a step of Dr. Zero beside what every step measures."""
+"""Metrics of the proposer's phase and of the generation, beside what every step measures."""
 
 from __future__ import annotations
 
