@@ -20,12 +20,21 @@ from statistics import fmean
 from msgspec import Struct
 from tables import as_table
 
-from quaere.chat.reports import bind_report
-from quaere.evaluation.criteria import SCALE, general_criteria
-from quaere.evaluation.factbook import FactBook, read_facts
+from quaere.dialects.report.protocol import bind_report
 from quaere.evaluation.intervals import bootstrap_interval, paired_difference, smallest_difference
-from quaere.evaluation.reporting import OVERALL, PROVEN, TOLD, VALID, add_knowing, open_judges, score_reports, values_of
-from quaere.evaluation.reportsets import read_report_run
+from quaere.evaluation.reports.criteria import SCALE, general_criteria
+from quaere.evaluation.reports.factbook import FactBook, read_facts
+from quaere.evaluation.reports.scores import (
+    OVERALL,
+    PROVEN,
+    TOLD,
+    VALID,
+    add_knowing,
+    open_judges,
+    score_reports,
+    values_of,
+)
+from quaere.evaluation.reports.sources import read_report_run
 from quaere.records import ReportTask
 from quaere.runs import Run
 

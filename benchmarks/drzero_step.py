@@ -118,7 +118,7 @@ def run_drzero(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def watch_parts(busy: Busy, engine: Any, learner: Any, actors: Any, run: Any) -> None:
-    from quaere.chat.rendering import Renderer
+    from quaere.chat.renderer import Renderer
     from quaere.search.index import Index
 
     busy.watch(engine, "step", "sampling")

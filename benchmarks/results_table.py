@@ -30,7 +30,7 @@ from tables import as_table
 
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import bootstrap_interval, paired_difference, smallest_difference
-from quaere.evaluation.items import Item, read_items
+from quaere.evaluation.qa.items import Item, read_items
 
 HEX = "0123456789abcdef"
 FIELDS = ("set", "facts")

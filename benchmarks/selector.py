@@ -21,9 +21,9 @@ from statistics import mean
 import numpy as np
 from tables import as_table
 
-from quaere.chat.questiontypes import TYPE_NAMES
+from quaere.dialects.tool_call.question_types import TYPE_NAMES
 from quaere.records import Passage
-from quaere.training.phases.drawing import draw_tasks
+from quaere.training.phases.tasks import draw_tasks
 from quaere.training.selector.embeddings import Embedded
 from quaere.training.selector.feedback import Choice, Pulled
 from quaere.training.selector.selector import Selector, SelectorSettings

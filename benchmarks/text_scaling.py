@@ -18,26 +18,24 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from quaere.chat.assessments import Assessor
-from quaere.chat.closedbook import ClosedBook
-from quaere.chat.evalact import EvaluateSolver
 from quaere.chat.markup import read_markup
-from quaere.chat.openquestions import QuestionWriter, find_question_fault
-from quaere.chat.reportpages import to_html, to_markdown
-from quaere.chat.reports import ReportWriter
-from quaere.chat.rubrics import RubricChooser
+from quaere.chat.open_questions import QuestionWriter, find_question_fault
+from quaere.chat.report_pages import to_html, to_markdown
 from quaere.chat.spans import locate_span
 from quaere.chat.statements import extract_conclusion, find_citations, split_statements
-from quaere.chat.tagged import TagSolver
 from quaere.chat.tags import find_blocks
-from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
 from quaere.cli.terminal import printable, printable_line
-from quaere.evaluation.asking import read_block, read_list
-from quaere.evaluation.citing import find_cited
-from quaere.evaluation.judging import VerdictTurn
-from quaere.evaluation.naming import split_words
-from quaere.evaluation.proxies import count_proxies
-from quaere.evaluation.wording import (
+from quaere.dialects.closed_book.protocol import ClosedBook
+from quaere.dialects.evalact.protocol import EvaluateSolver
+from quaere.dialects.report.assessment import Assessor
+from quaere.dialects.report.protocol import ReportWriter
+from quaere.dialects.report.rubric import RubricChooser
+from quaere.dialects.tagged.protocol import TagSolver
+from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
+from quaere.evaluation.judges.calls import read_block, read_list
+from quaere.evaluation.judges.judge import VerdictTurn
+from quaere.evaluation.reports.citations import find_cited
+from quaere.evaluation.reports.lexical import (
     content_words,
     find_names,
     lower_words,
@@ -48,20 +46,22 @@ from quaere.evaluation.wording import (
     split_sentences,
     strip_marks,
 )
+from quaere.evaluation.reports.name_matching import split_words
+from quaere.evaluation.reports.proxies import count_proxies
 from quaere.records import Dimension, DimensionRules, Harness, Passage, Question, Report, Rubric, Source
 from quaere.rewards.answers import f1_score, normalise_answer
 from quaere.rewards.dates import year_aliases, year_of
-from quaere.rewards.formatting import contains, gives_away, names_alternatives
+from quaere.rewards.format import contains, gives_away, names_alternatives
 from quaere.rewards.guards import Triple, count_earlier, refusals
 from quaere.rewards.reports import check_report, consistency_score, diversity_score, find_terms
 from quaere.rollout.topics import find_phrases, is_title
-from quaere.search.chunking import ChunkSettings, cut
+from quaere.search.chunks import ChunkSettings, cut
 from quaere.search.corpus import Document
 from quaere.search.files import read_file
 from quaere.search.rows import split_contents
 from quaere.search.words import count_words, fold, terms, word_spans
-from quaere.training.warmup.documents.facts import page_name
-from quaere.training.warmup.documents.wording import OneLine
+from quaere.warmup.documents.facts import page_name
+from quaere.warmup.documents.prompts import OneLine
 
 TRIED, WHOLE = 1 << 15, 1 << 20
 LIMIT = 2.6

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quaere.cli.main import build_parser
+from quaere.dialects.settings import PROTOCOLS
 from quaere.errors import BadInput
 from quaere.recipes.registry import RECIPES, find_recipe
 from quaere.training.config import load_config
-from quaere.training.settings import PROTOCOLS
 
 ROOT = Path(__file__).parents[1]
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*(\.\.\.)?")

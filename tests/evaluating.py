@@ -3,8 +3,8 @@
 import json
 
 import tiny
-from quaere.chat.evalact import EvaluateSolver, format_fault
-from quaere.chat.rendering import Renderer
+from quaere.chat.renderer import Renderer
+from quaere.dialects.evalact.protocol import EvaluateSolver, format_fault
 from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Evaluate, Failure, Malformed, Question, Search, SearchResult, SolveTask, Turn
 from quaere.rollout.episode import Limits, run_episode

@@ -5,18 +5,18 @@ from collections.abc import Callable
 from msgspec import Struct
 
 import tiny
-from quaere.chat.assessments import Assessor
-from quaere.chat.closedbook import ClosedBook
-from quaere.chat.evalact import EvaluateSolver
 from quaere.chat.messages import Message
-from quaere.chat.openquestions import QuestionWriter
+from quaere.chat.open_questions import QuestionWriter
 from quaere.chat.protocol import Protocol
-from quaere.chat.reports import ReportWriter
-from quaere.chat.rubrics import RubricChooser
-from quaere.chat.tagged import TagSolver
-from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
-from quaere.evaluation.asking import JudgeTurn, quote, read_block
-from quaere.evaluation.judging import VerdictTurn
+from quaere.dialects.closed_book.protocol import ClosedBook
+from quaere.dialects.evalact.protocol import EvaluateSolver
+from quaere.dialects.report.assessment import Assessor
+from quaere.dialects.report.protocol import ReportWriter
+from quaere.dialects.report.rubric import RubricChooser
+from quaere.dialects.tagged.protocol import TagSolver
+from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
+from quaere.evaluation.judges.calls import JudgeTurn, quote, read_block
+from quaere.evaluation.judges.judge import VerdictTurn
 from quaere.records import (
     AssessTask,
     Dimension,
@@ -33,7 +33,7 @@ from quaere.records import (
     Task,
     Weight,
 )
-from quaere.training.warmup.documents.wording import OneLine, answer_question
+from quaere.warmup.documents.prompts import OneLine, answer_question
 
 SEARCH = '<tool_call>{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}</tool_call>'
 ONE = '<tool_call>{"name": "search", "arguments": {"query": "Halm bridge"}}</tool_call>'

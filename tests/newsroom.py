@@ -17,11 +17,11 @@ import json
 from functools import lru_cache
 
 import village
-from quaere.chat.assessments import Assessor
-from quaere.chat.judging_prompts import assessment_system, rubric_system
-from quaere.chat.reportprompts import BRIEF_SYSTEM
-from quaere.chat.reports import ReportWriter, extract_conclusion, split_statements
-from quaere.chat.rubrics import RubricChooser
+from quaere.dialects.report.assessment import Assessor
+from quaere.dialects.report.evaluator_prompts import assessment_system, rubric_system
+from quaere.dialects.report.prompts import BRIEF_SYSTEM
+from quaere.dialects.report.protocol import ReportWriter, extract_conclusion, split_statements
+from quaere.dialects.report.rubric import RubricChooser
 from quaere.records import (
     AssessTask,
     Dimension,

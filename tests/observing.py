@@ -10,18 +10,18 @@ from msgspec import structs
 
 import tiny
 from judging import HARNESS, QUESTION, RUBRIC, assess_task, report
-from quaere.chat.assessments import Assessor
-from quaere.chat.rendering import Renderer
-from quaere.chat.rubrics import RubricChooser
-from quaere.chat.toolcall import ToolCallSolver
+from quaere.chat.renderer import Renderer
+from quaere.dialects.report.assessment import Assessor
+from quaere.dialects.report.rubric import RubricChooser
+from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.errors import BadInput, SearchFailed
 from quaere.policies.scripted import ScriptedSampler
-from quaere.recipes.drzero.config import DrZeroConfig, ProposerConfig, check_config
+from quaere.recipes.drzero.config import DrZeroConfig
 from quaere.recipes.drzero.rewards import judge_proposal
 from quaere.recipes.eve.config import EveConfig
 from quaere.recipes.eve.prompts import proposer_protocol
 from quaere.recipes.eve.rewards import candidate_scores, judge_triple
-from quaere.recipes.eve.tracing import claim_of, trace
+from quaere.recipes.eve.traces import claim_of, trace
 from quaere.recipes.score.config import ScoreConfig
 from quaere.recipes.score.harness import default_harness, parse_harness
 from quaere.recipes.score.metaharness import RulesHarness
@@ -54,12 +54,14 @@ from quaere.training.actors import Actors
 from quaere.training.adapters import add_adapters
 from quaere.training.health import Watch
 from quaere.training.learner import Learner
-from quaere.training.phases.verifying import Claim, verification_jobs
-from quaere.training.phases.writing import Written
+from quaere.training.phases.reports import Written
+from quaere.training.phases.solver import solver_of
+from quaere.training.phases.verification import Claim, verification_jobs
 from quaere.training.selector.embeddings import Embedded
 from quaere.training.selector.feedback import Pulled
 from quaere.training.selector.selector import Selector
-from quaere.training.solvers import solver_of
+from quaere.training.self_play.config import ProposerConfig
+from quaere.training.self_play.config import check_self_play as check_config
 
 # -------------------------------------------------------------------------------------------------------- the learner
 

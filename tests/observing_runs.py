@@ -8,7 +8,8 @@ from unittest import mock
 
 import tiny
 from observing import SEGMENTS, proposal
-from quaere.chat.toolcall import ToolCallSolver
+from quaere.dialects.solver import Solver
+from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.errors import QuaereError, TrainingStopped
 from quaere.recipes.drzero.train import evolve
 from quaere.records import Answer, Episode, ProposeTask, Question
@@ -17,11 +18,11 @@ from quaere.runs import Run
 from quaere.training.actors import Played, open_actors
 from quaere.training.checkpoints import find_checkpoints
 from quaere.training.learner import LearnerSettings
-from quaere.training.opening import open_run
-from quaere.training.phases.playing import Stage
-from quaere.training.phases.solving import Solver, practise
+from quaere.training.phases.solver import practise
+from quaere.training.phases.stage import Stage
+from quaere.training.run_setup import open_run
 from quaere.training.settings import AdapterSettings, CheckpointSettings, HealthSettings, ValidationSettings
-from quaere.training.trainingrun import Step, TrainingRun
+from quaere.training.training_run import Step, TrainingRun
 from village_runs import Told
 
 # ------------------------------------------------------------------------------------------------------- what is played
@@ -133,7 +134,7 @@ def opened(config):
             pass
 
     names = ("open_index", "open_searcher", "LocalSearcher", "open_actors")
-    with mock.patch.multiple("quaere.training.opening", **{name: note(name) for name in names}):
+    with mock.patch.multiple("quaere.training.run_setup", **{name: note(name) for name in names}):
         asyncio.run(run())
     return [(name, given if name != "LocalSearcher" else (), options) for name, given, options in calls]
 

@@ -10,10 +10,10 @@ something.
 import functools
 
 import village
-from quaere.chat.closedbook import ClosedBook
-from quaere.chat.prompts import CITED_BRIEF_SOLVER_SYSTEM, brief_proposer_system
-from quaere.chat.questiontypes import QUESTION_TYPES
-from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
+from quaere.dialects.closed_book.protocol import ClosedBook
+from quaere.dialects.tool_call.prompts import CITED_BRIEF_SOLVER_SYSTEM, brief_proposer_system
+from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
+from quaere.dialects.tool_call.question_types import QUESTION_TYPES
 from quaere.records import ProposeTask, Question, SolveTask
 from village import BRIDGES, PEOPLE, SEARCH, builder, next_bridge, payer
 

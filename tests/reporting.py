@@ -1,8 +1,8 @@
 """Reports for tests: scripted writers over real searches, and documents that try to interfere."""
 
 import tiny
-from quaere.chat.rendering import Renderer
-from quaere.chat.reports import ReportWriter
+from quaere.chat.renderer import Renderer
+from quaere.dialects.report.protocol import ReportWriter
 from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Hit, Passage, Question, ReportTask
 from quaere.rollout.episode import Limits, run_episode

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 import httpx
 
 import tiny
-from quaere.chat.rendering import Renderer
+from quaere.chat.renderer import Renderer
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.sampler import NativeSampler
 from quaere.rollout.policy import TokenPolicy
-from quaere.rollout.serving.app import Service
+from quaere.serving.model.app import Service
 from quaere.serving.server import ServerSettings
 from quaere.serving.servers import make_model_server
 

@@ -1,6 +1,7 @@
 """Who may import whom: downwards only, and never sideways except where this table says so."""
 
 import ast
+import re
 from pathlib import Path
 
 import quaere
@@ -13,7 +14,9 @@ FLOORS = [
     {"cli", "viewer"},
     {"serving"},
     {"recipes", "evaluation"},
+    {"warmup"},
     {"training"},
+    {"dialects"},
     {"rollout", "runs"},
     {"policies", "search", "worlds"},
     {"chat", "rewards", "objectives"},
@@ -63,6 +66,16 @@ def test_every_room_is_on_a_floor():
 
 def test_imports_run_downwards():
     assert list(violations(ROOT.rglob("*.py"))) == []
+
+
+def test_no_recipe_imports_another():
+    recipes = {path.name for path in (ROOT / "recipes").iterdir() if path.is_dir() and not path.name.startswith("__")}
+    for path in (ROOT / "recipes").rglob("*.py"):
+        own = path.relative_to(ROOT / "recipes").parts[0]
+        if own not in recipes:
+            continue  # the registry knows them all
+        for name in re.findall(r"quaere\.recipes\.(\w+)", path.read_text(encoding="utf-8")):
+            assert name == own or name not in recipes, f"{path}: {own} imports {name}"
 
 
 def test_an_upward_or_sideways_import_is_seen(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 import observing
 import observing_runs as runs
-from quaere.recipes.drzero.config import DrZeroConfig, GenerationConfig, ProposerConfig, RewardConfig
+from quaere.recipes.drzero.config import DrZeroConfig
 from quaere.recipes.evalact.config import EvalActConfig
 from quaere.recipes.eve.config import EvidenceConfig
 from quaere.recipes.registry import RECIPES, find_recipe
@@ -26,11 +26,12 @@ from quaere.recipes.score.scheduler import SchedulerSettings
 from quaere.records import Dimension, DimensionRules, ProcessRules, Question, ReportTask, SolveTask
 from quaere.rollout.episode import Limits
 from quaere.training.learner import LearnerSettings
-from quaere.training.phases.solving import SolverConfig
-from quaere.training.phases.verifying import VerifierSettings
-from quaere.training.practice import PracticeConfig
-from quaere.training.research import EvaluatorConfig, ResearchConfig
+from quaere.training.phases.solver import SolverConfig
+from quaere.training.phases.verification import VerifierSettings
+from quaere.training.qa_run import PracticeConfig
+from quaere.training.report_run import EvaluatorConfig, ResearchConfig
 from quaere.training.selector.selector import SelectorSettings
+from quaere.training.self_play.config import GenerationConfig, ProposerConfig, RewardConfig
 from quaere.training.settings import (
     AdapterSettings,
     CheckpointSettings,

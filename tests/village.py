@@ -12,9 +12,9 @@ import re
 from functools import lru_cache
 
 import tiny
-from quaere.chat.prompts import BRIEF_SOLVER_SYSTEM, brief_proposer_system
-from quaere.chat.rendering import Renderer
-from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
+from quaere.chat.renderer import Renderer
+from quaere.dialects.tool_call.prompts import BRIEF_SOLVER_SYSTEM, brief_proposer_system
+from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
 from quaere.policies.scripted import ScriptedSampler
 from quaere.records import ProposeTask, Question, SolveTask
 from quaere.rollout.episode import Limits, run_episode

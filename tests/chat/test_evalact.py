@@ -18,8 +18,8 @@ from evaluating import (
     call,
     evaluate,
 )
-from quaere.chat.evalact import EVALUATE, SEARCH_ONE, EvaluateSolver, cue, format_fault, search_waits
 from quaere.chat.messages import Quoted
+from quaere.dialects.evalact.protocol import EVALUATE, SEARCH_ONE, EvaluateSolver, cue, format_fault, search_waits
 from quaere.records import Answer, Evaluate, Failure, Malformed, ProposeTask, Search, SearchResult, Turn
 
 # ------------------------------------------------------------------------------------------------------- one turn

@@ -4,9 +4,9 @@ from hypothesis import strategies as st
 
 import tiny
 from quaere.chat.messages import Message, Quoted
-from quaere.chat.plaintext import PlainEncoder
-from quaere.chat.rendering import Renderer
+from quaere.chat.renderer import Renderer
 from quaere.chat.tools import SEARCH
+from quaere.chat.untrusted_text import PlainEncoder
 from quaere.errors import TemplateRefused
 
 SYSTEM = Message("system", ("You search.",))

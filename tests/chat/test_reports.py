@@ -9,7 +9,7 @@ from msgspec import structs
 
 from quaere.chat.dimensions import POOL
 from quaere.chat.messages import Quoted
-from quaere.chat.reports import (
+from quaere.dialects.report.protocol import (
     MAX_REPORT_CHARS,
     ReportWriter,
     bind_report,

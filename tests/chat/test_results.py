@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 import tiny
 from quaere.chat.messages import Message
-from quaere.chat.rendering import Renderer
+from quaere.chat.renderer import Renderer
 from quaere.chat.results import format_results, shown_results
 from quaere.chat.spans import find_evidence
 from quaere.records import Hit, Passage, SearchResult

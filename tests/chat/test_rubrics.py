@@ -7,7 +7,7 @@ from msgspec import structs
 
 from judging import HARNESS, QUESTION, RUBRIC, RUBRIC_TEXT, spoil
 from quaere.chat.messages import Quoted
-from quaere.chat.rubrics import MAX_RUBRIC_CHARS, RubricChooser, default_rubric, read_rubric
+from quaere.dialects.report.rubric import MAX_RUBRIC_CHARS, RubricChooser, default_rubric, read_rubric
 from quaere.records import (
     DimensionRules,
     Hints,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.chat.reports import extract_conclusion, find_citations, split_statements
 from quaere.chat.statements import MAX_CITATION
+from quaere.dialects.report.protocol import extract_conclusion, find_citations, split_statements
 
 
 def said(text):

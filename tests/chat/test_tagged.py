@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from quaere.chat.messages import Quoted, as_chat
-from quaere.chat.tagged import TagSolver, noted_share, read_note
 from quaere.chat.tools import MAX_QUERY_CHARS
+from quaere.dialects.tagged.protocol import TagSolver, noted_share, read_note
 from quaere.records import (
     Answer,
     Evaluate,

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.chat.assessments import Assessor
-from quaere.chat.closedbook import ClosedBook
-from quaere.chat.evalact import EvaluateSolver
-from quaere.chat.reports import ReportWriter
-from quaere.chat.tagged import TagSolver
-from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
+from quaere.dialects.closed_book.protocol import ClosedBook
+from quaere.dialects.evalact.protocol import EvaluateSolver
+from quaere.dialects.report.assessment import Assessor
+from quaere.dialects.report.protocol import ReportWriter
+from quaere.dialects.tagged.protocol import TagSolver
+from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
 from quaere.records import Malformed, Rubric
 
 CALL = '<tool_call>{"name": "search", "arguments": {"query_list": ["Halm"]}}</tool_call>'

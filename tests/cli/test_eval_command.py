@@ -8,10 +8,10 @@ from test_export_command import make_base, make_run, write_adapters, write_model
 import tiny
 from quaere.atomic import discard_folder
 from quaere.cli.main import COMMANDS, main
-from quaere.evaluation.answering import read_evaluation
-from quaere.evaluation.items import read_items
+from quaere.evaluation.qa.items import read_items
+from quaere.evaluation.qa.scores import read_evaluation
 from quaere.runs import Run
-from quaere.training import exporting
+from quaere.training import exports as exporting
 from quaere.training.checkpoints import save_checkpoint
 
 QUESTIONS = [
@@ -227,7 +227,7 @@ def test_a_search_that_failed_is_told(place, capsys, monkeypatch):
         raise SearchFailed("the engine is broken", kind="broken")
 
     # The tiny model cannot write a call that can be read, so its turns are read as one.
-    from quaere.chat.toolcall import ToolCallSolver
+    from quaere.dialects.tool_call.protocol import ToolCallSolver
     from quaere.records import Search
 
     monkeypatch.setattr(LocalSearcher, "search", fail)

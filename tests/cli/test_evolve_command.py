@@ -12,9 +12,10 @@ from quaere.cli.main import main
 from quaere.errors import TrainingStopped
 from quaere.recipes.registry import find_recipe
 from quaere.runs import Run
-from quaere.training import opening, writers
+from quaere.training import metric_sinks as writers
+from quaere.training import run_setup as opening
 from quaere.training.estimate import estimate_run
-from quaere.training.reporting import StepReport
+from quaere.training.progress import StepReport
 from village_runs import SMALL
 
 

@@ -16,12 +16,12 @@ from quaere.policies.native.bridge import load_model
 from quaere.policies.native.rounding import copy_rounded
 from quaere.recipes.drzero.config import DrZeroConfig
 from quaere.runs import Run
-from quaere.training import exporting
+from quaere.training import exports as exporting
 from quaere.training.actors import open_actors
 from quaere.training.adapters import add_adapters, save_weights
 from quaere.training.checkpoints import save_checkpoint
 from quaere.training.config import config_to_yaml
-from quaere.training.exporting import export_role, find_notes, find_role, load_role, read_notes
+from quaere.training.exports import export_role, find_notes, find_role, load_role, read_notes
 from quaere.training.settings import AdapterSettings
 
 CONFIG = """\
@@ -268,7 +268,7 @@ def test_a_failed_export_leaves_nothing(place, tmp_path, monkeypatch):
     def fail(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("quaere.training.exporting._copy_tokenizer", fail)
+    monkeypatch.setattr("quaere.training.exports._copy_tokenizer", fail)
     with pytest.raises(BadInput, match="No space left"):
         export_role(find_role(place / "runs" / "full", "solver"), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

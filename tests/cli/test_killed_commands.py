@@ -22,7 +22,7 @@ from quaere.runs import Run, list_runs
 
 # A forked server has torch loaded, so that a killed command costs no new start of Python.
 SPAWN = multiprocessing.get_context("forkserver")
-SPAWN.set_forkserver_preload(["quaere.training.warmup.teaching", "transformers.models.llama", "peft"])
+SPAWN.set_forkserver_preload(["quaere.warmup.imitation", "transformers.models.llama", "peft"])
 TOUCHES = {"open", "os", "shutil", "fcntl", "sqlite3"}
 
 

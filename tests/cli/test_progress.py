@@ -24,7 +24,7 @@ from quaere.cli.progress import (
     format_duration,
     open_reporter,
 )
-from quaere.training.reporting import PlayProgress, StepReport
+from quaere.training.progress import PlayProgress, StepReport
 
 METRICS = {
     "reward/mean": 0.412,

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 import pytest
 
 import tiny
-from quaere.chat.rendering import Renderer
+from quaere.chat.renderer import Renderer
 from quaere.cli.main import main
 from quaere.policies.scripted import ScriptedSampler
 from quaere.rollout.policy import TokenPolicy

@@ -3,11 +3,12 @@
 import pytest
 
 import tiny
-from quaere.chat.closedbook import ClosedBook
-from quaere.chat.rendering import Renderer
-from quaere.chat.toolcall import ToolCallSolver
+from quaere.chat.renderer import Renderer
+from quaere.dialects.closed_book.protocol import ClosedBook
+from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.errors import BadInput, SamplingFailed, SearchFailed
-from quaere.evaluation.answering import (
+from quaere.evaluation.intervals import Interval
+from quaere.evaluation.qa.scores import (
     Evaluation,
     compare,
     evaluate,
@@ -15,7 +16,6 @@ from quaere.evaluation.answering import (
     score_answering,
     write_evaluation,
 )
-from quaere.evaluation.intervals import Interval
 from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Answer, Malformed, Question
 from quaere.rollout.episode import Limits

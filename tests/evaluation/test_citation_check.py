@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 import tiny
 from loopback import serve_chat
-from quaere.chat.rendering import Renderer
+from quaere.chat.renderer import Renderer
 from quaere.errors import SamplingFailed
-from quaere.evaluation.asking import JudgeTurn, read_list
-from quaere.evaluation.citationmodels import EndpointCitations, ModelCitations, read_verdict, read_verdicts
-from quaere.evaluation.citing import (
+from quaere.evaluation.judges.calls import JudgeTurn, read_list
+from quaere.evaluation.reports.citation_models import EndpointCitations, ModelCitations, read_verdict, read_verdicts
+from quaere.evaluation.reports.citations import (
     Checked,
     CitationChecks,
     Cited,

@@ -5,11 +5,14 @@ import json
 import pytest
 
 import tiny
-from quaere.chat.closedbook import ClosedBook
-from quaere.chat.rendering import Renderer
-from quaere.chat.toolcall import ToolCallSolver
+from quaere.chat.renderer import Renderer
+from quaere.dialects.closed_book.protocol import ClosedBook
+from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.errors import SearchFailed
-from quaere.evaluation.answering import (
+from quaere.evaluation.intervals import Interval
+from quaere.evaluation.judges.judge import StringCheck
+from quaere.evaluation.judges.validation import validate_judge
+from quaere.evaluation.qa.scores import (
     Evaluation,
     Judging,
     compare,
@@ -19,9 +22,6 @@ from quaere.evaluation.answering import (
     score_answering,
     write_evaluation,
 )
-from quaere.evaluation.intervals import Interval
-from quaere.evaluation.judging import StringCheck
-from quaere.evaluation.validating import validate_judge
 from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Answer, Evidence, Malformed, Question, SolveTask
 from quaere.rollout.episode import Limits

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quaere.evaluation.corrupting import KINDS, SPOILING_CITATIONS, SPOILING_TEXT, corrupt, negate, rewrite
-from quaere.evaluation.wording import MARK, num_negations, read_numbers
+from quaere.evaluation.judges.corruptions import KINDS, SPOILING_CITATIONS, SPOILING_TEXT, corrupt, negate, rewrite
+from quaere.evaluation.reports.lexical import MARK, num_negations, read_numbers
 from quaere.records import Source
 from reported import GOOD, SOURCES, make_report, passage
 

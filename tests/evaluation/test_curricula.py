@@ -3,7 +3,7 @@
 import pytest
 
 from quaere.errors import BadInput
-from quaere.evaluation.curricula import (
+from quaere.evaluation.qa.curriculum_quality import (
     CHOICE,
     LEAKED,
     MISQUOTED,

@@ -9,9 +9,9 @@ from msgspec import structs
 
 import tiny
 from loopback import serve_chat
-from quaere.chat.rendering import Renderer
+from quaere.chat.renderer import Renderer
 from quaere.errors import BadInput
-from quaere.evaluation.criteria import (
+from quaere.evaluation.reports.criteria import (
     GENERAL,
     Criteria,
     Criterion,
@@ -21,8 +21,8 @@ from quaere.evaluation.criteria import (
     read_criteria,
     weighted_mean,
 )
-from quaere.evaluation.grading import ModelGrader, ProxyGrader, Submission, write_dimensions
-from quaere.evaluation.proxies import PROXIES, count_proxies
+from quaere.evaluation.reports.grades import ModelGrader, ProxyGrader, Submission, write_dimensions
+from quaere.evaluation.reports.proxies import PROXIES, count_proxies
 from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Question
 from quaere.rollout.policy import TokenPolicy, open_policy

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quaere.errors import BadInput
-from quaere.evaluation.answering import (
+from quaere.evaluation.qa.items import Item, items_name, read_items, write_items
+from quaere.evaluation.qa.scores import (
     Evaluation,
     ItemEvaluation,
     QuestionScore,
@@ -18,7 +19,6 @@ from quaere.evaluation.answering import (
     score_answering,
     write_evaluation,
 )
-from quaere.evaluation.items import Item, items_name, read_items, write_items
 from quaere.records import Evidence
 
 

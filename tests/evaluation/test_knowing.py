@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quaere.chat.reports import numbered_sources, split_statements
+from quaere.dialects.report.protocol import numbered_sources, split_statements
 from quaere.errors import BadInput, SamplingFailed
-from quaere.evaluation.citing import CitationCheck, CitationChecks, check_citations
-from quaere.evaluation.factbook import read_facts
-from quaere.evaluation.knowing import Knowing, judge_truth, know_report, label_citations, proves
+from quaere.evaluation.reports.citations import CitationCheck, CitationChecks, check_citations
+from quaere.evaluation.reports.fact_coverage import Knowing, judge_truth, know_report, label_citations, proves
+from quaere.evaluation.reports.factbook import read_facts
 from quaere.records import Evidence, Passage, Question, Report, Source, Statement
 from quaere.rollout.episode import Limits
-from quaere.training.warmup.drafts import write_draft
-from quaere.training.warmup.lessons import build_world
-from quaere.training.warmup.research import Research
+from quaere.warmup.drafts import write_draft
+from quaere.warmup.lessons import build_world
+from quaere.warmup.report_lessons import Research
 from quaere.worlds import generate_world
+from quaere.worlds.articles import ReportLine, report_line
 from quaere.worlds.dice import Dice
-from quaere.worlds.openquestions import KnownFact, ask_open_questions
-from quaere.worlds.writing import ReportLine, report_line
+from quaere.worlds.open_questions import KnownFact, ask_open_questions
 
 BRIDGE = "The Halm Bridge is old. Orsolya Venn drew its plans. Its 16 arches are of unequal width. Trolden paid for it."
 MILL = "The Oss Mill grinds rye. Pip Brod drew its plans. It has six wheels."

@@ -2,12 +2,9 @@
 
 import pytest
 
-from quaere.evaluation.citing import Checked, CitationChecks
-from quaere.evaluation.corrupting import SPOILING_CITATIONS, SPOILING_TEXT
-from quaere.evaluation.criteria import Criteria, GradedDimension
-from quaere.evaluation.grading import ProxyGrader
-from quaere.evaluation.paraphrases import PARAPHRASES
-from quaere.evaluation.probing import (
+from quaere.evaluation.judges.corruptions import SPOILING_CITATIONS, SPOILING_TEXT
+from quaere.evaluation.judges.paraphrases import PARAPHRASES
+from quaere.evaluation.judges.probes import (
     GOOD,
     Probe,
     make_pairs,
@@ -17,6 +14,9 @@ from quaere.evaluation.probing import (
     probe_judges,
     score_checks,
 )
+from quaere.evaluation.reports.citations import Checked, CitationChecks
+from quaere.evaluation.reports.criteria import Criteria, GradedDimension
+from quaere.evaluation.reports.grades import ProxyGrader
 
 NUM = 10
 

@@ -5,12 +5,12 @@ import pytest
 
 import tiny
 from quaere.errors import BadInput
-from quaere.evaluation.citing import Checked, CitationCheck, CitationChecks
-from quaere.evaluation.criteria import Criteria, GradedDimension, general_criteria
-from quaere.evaluation.grading import ProxyGrader
 from quaere.evaluation.intervals import ratio_interval
-from quaere.evaluation.probing import probe_judges
-from quaere.evaluation.reporting import (
+from quaere.evaluation.judges.probes import probe_judges
+from quaere.evaluation.reports.citations import Checked, CitationCheck, CitationChecks
+from quaere.evaluation.reports.criteria import Criteria, GradedDimension, general_criteria
+from quaere.evaluation.reports.grades import ProxyGrader
+from quaere.evaluation.reports.scores import (
     OVERALL,
     SPECIFIC,
     VALID,
@@ -23,7 +23,7 @@ from quaere.evaluation.reporting import (
     score_reports,
     summarise,
 )
-from quaere.evaluation.reportsets import read_report_file
+from quaere.evaluation.reports.sources import read_report_file
 from reported import GOOD, make_report
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from quaere.evaluation.items import Item, hash_text, write_items
+from quaere.evaluation.qa.items import Item, hash_text, write_items
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -6,10 +6,10 @@ import json
 import pytest
 
 from quaere.errors import BadInput
-from quaere.evaluation.supporting import Verified, locate_evidence, read_claims, score_supporting
+from quaere.evaluation.evidence.value import Verified, locate_evidence, read_claims, score_supporting
 from quaere.records import Evidence, Support
 from quaere.search.index import build_index
-from quaere.training.phases.verifying import Claim
+from quaere.training.phases.verification import Claim
 
 HALM = "# Halm\n\nOrsolya Venn built the\nHalm bridge in 1702. It’s of oak.\n"
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.evaluation.wording import (
+from quaere.evaluation.reports.lexical import (
     content_words,
     find_names,
     name_runs,

@@ -10,7 +10,7 @@ import pytest
 
 import tiny
 from exact_episodes import SOLVERS, assert_exact, jobs_and_scripts
-from quaere.chat.rendering import Renderer
+from quaere.chat.renderer import Renderer
 from quaere.policies.scripted import ScriptedSampler
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import run_many

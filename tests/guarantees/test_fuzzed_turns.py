@@ -14,10 +14,10 @@ from msgspec import json as mjson
 
 import tiny
 from every_dialect import ANSWER, ASSESSMENT, DIALECTS, ONE, QUOTED, REPORT, RUBRIC, SCORED, SEARCH, TAGGED
-from quaere.chat.evalact import MAX_EVALUATION_CHARS
-from quaere.chat.rendering import Renderer
-from quaere.chat.reports import MAX_REPORT_CHARS
+from quaere.chat.renderer import Renderer
 from quaere.chat.tools import MAX_QUERIES, MAX_QUERY_CHARS
+from quaere.dialects.evalact.protocol import MAX_EVALUATION_CHARS
+from quaere.dialects.report.protocol import MAX_REPORT_CHARS
 from quaere.policies.scripted import ScriptedSampler
 from quaere.records import (
     Action,

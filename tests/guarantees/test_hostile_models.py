@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 import tiny
-from quaere.chat.rendering import Renderer
+from quaere.chat.renderer import Renderer
 from quaere.cli.main import main
 from quaere.errors import TemplateRefused
 from quaere.policies.loading import load_tokenizer

@@ -38,7 +38,7 @@ STEPS = [(kind, place, value) for kind in KINDS for place in PLACES for value in
 REWARDS = {
     "drzero": ("quaere.recipes.drzero.train.judge_proposal", math.nan),
     "eve": ("quaere.recipes.eve.train.judge_triple", math.inf),
-    "search-r1": ("quaere.training.phases.solving.solver_reward", -math.inf),
+    "search-r1": ("quaere.training.phases.solver.solver_reward", -math.inf),
     "score": ("quaere.recipes.score.train.report_reward", math.nan),
     "report-grpo": ("quaere.recipes.baselines.reports.check_report", math.inf),
 }

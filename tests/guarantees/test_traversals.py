@@ -17,10 +17,10 @@ from quaere.cli.report_files import report_place, write_report
 from quaere.errors import QuaereError
 from quaere.policies.catalogue import CatalogueEntry, extract_gguf
 from quaere.records import Answer, Episode, Passage, Question, Report, SolveTask, Source
-from quaere.rollout.serving.documents import Documents
-from quaere.rollout.serving.wire import Refused
 from quaere.runs import Run
 from quaere.search.index import build_index
+from quaere.serving.model.documents import Documents
+from quaere.serving.model.wire import Refused
 
 SECRET = "the-canary-of-the-house"
 # Names that lead out of a folder, or would on some system or after some decoding.

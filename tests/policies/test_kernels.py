@@ -15,9 +15,9 @@ if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("there is no CUDA device; TRITON_INTERPRET=1 runs the kernels on the CPU", allow_module_level=True)
 
 from quaere.policies.native import fused, kernels
+from quaere.policies.native.attention_spec import Kind
 from quaere.policies.native.bridge import fuse
-from quaere.policies.native.kinds import Kind
-from quaere.policies.native.picking import pick_tokens
+from quaere.policies.native.sampling import pick_tokens
 from quaere.policies.native.storage import Span
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

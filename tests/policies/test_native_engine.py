@@ -9,8 +9,8 @@ from msgspec import structs
 
 import tiny
 from quaere.policies.native.bridge import use_packed_attention
+from quaere.policies.native.cpu_matmul import swap_products
 from quaere.policies.native.engine import Engine, Request
-from quaere.policies.native.products import swap_products
 from quaere.policies.sampler import SamplingParams
 
 FAMILIES = {

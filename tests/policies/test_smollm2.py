@@ -9,8 +9,8 @@ import torch
 
 import tiny
 from quaere.chat.messages import Message, Quoted
-from quaere.chat.rendering import Renderer
-from quaere.chat.toolcall import ToolCallSolver
+from quaere.chat.renderer import Renderer
+from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.engine import Engine
 from quaere.policies.native.sampler import NativeSampler

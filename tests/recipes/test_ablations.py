@@ -11,12 +11,12 @@ import pytest
 
 from evaluating import ANSWER, SEARCH, TASK, evaluate, play
 from practice_runs import make_practice, run_practice
+from quaere.dialects.evalact.pairs import find_pairs
 from quaere.objectives.pcar import pcar_factors
 from quaere.records import Answer
-from quaere.rollout.pairs import find_pairs
 from quaere.training.checkpoints import find_checkpoints
 from quaere.training.learner import Learner
-from quaere.training.solvers import solver_of
+from quaere.training.phases.solver import solver_of
 
 CENTRE = {"base": 0.1, "most": 0.5, "floor": 1e-6}
 

@@ -7,8 +7,9 @@ from msgspec import Struct, structs
 
 from quaere.errors import BadInput
 from quaere.recipes.drzero import config as module
-from quaere.recipes.drzero.config import PRESETS, DrZeroConfig, check_config
+from quaere.recipes.drzero.config import PRESETS, DrZeroConfig
 from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs, load_config
+from quaere.training.self_play.config import check_self_play as check_config
 
 
 def load(*assignments, preset="paper"):

@@ -12,11 +12,11 @@ import evaluated
 import quoting
 from dictating import dictating
 from loopback import serve_chat
+from quaere.dialects.registry import open_solver
 from quaere.errors import SamplingFailed
 from quaere.recipes.eve.rewards import pay_cited_answer
 from quaere.records import Candidate, Proposal
-from quaere.rewards.formatting import contains
-from quaere.training.solvers import open_solver
+from quaere.rewards.format import contains
 from quoting import BRIDGES, count_tokens, doer
 from village_runs import about, make_quoting, proposals, run_eve
 

@@ -9,7 +9,7 @@ from msgspec import structs
 from safetensors import safe_open
 
 import quoting
-from quaere.chat.questiontypes import QUESTION_TYPES, TYPE_NAMES
+from quaere.dialects.tool_call.question_types import QUESTION_TYPES, TYPE_NAMES
 from quaere.recipes.eve.train import pulled_questions
 from quaere.records import Candidate
 from quaere.runs import Run

@@ -9,14 +9,14 @@ import quoting
 from dictating import dictating
 from quaere.recipes.drzero.rewards import judge_proposal
 from quaere.recipes.eve.rewards import judge_triple
-from quaere.recipes.eve.tracing import trace
+from quaere.recipes.eve.traces import trace
 from quaere.records import Answer, Proposal, Support
 from quaere.rewards.evidence import TripleReward, triple_reward
-from quaere.rewards.formatting import FormatScore
+from quaere.rewards.format import FormatScore
 from quaere.rewards.guards import GUARDS, OURS
 from quaere.search.index import open_index
 from quaere.training.checkpoints import find_checkpoints
-from quaere.training.phases.proposing import read_proposal
+from quaere.training.phases.proposals import read_proposal
 from quoting import count_tokens
 from village_runs import about, make_quoting, proposals, run_eve
 

@@ -6,11 +6,11 @@ from hashlib import sha256
 import pytest
 
 from quaere.errors import BadInput
-from quaere.recipes.drzero.config import check_config
-from quaere.recipes.drzero.recipe import plan
-from quaere.recipes.drzero.train import count_steps
 from quaere.training.checkpoints import find_checkpoints
 from quaere.training.given import GIVEN, copy_given
+from quaere.training.self_play.config import check_self_play as check_config
+from quaere.training.self_play.schedule import count_steps
+from quaere.training.self_play.schedule import plan_self_play as plan
 from village import BRIDGES, builder, payer
 from village_runs import Told, make_config, make_quoting, run_drzero, run_eve
 

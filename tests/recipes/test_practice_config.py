@@ -11,8 +11,8 @@ from quaere.recipes.evalrar import config as evalrar_config
 from quaere.recipes.registry import RECIPES, find_recipe
 from quaere.rewards.evaluation import noted_reward
 from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs, load_config
-from quaere.training.practice import check_config, count_steps
-from quaere.training.solvers import solver_of
+from quaere.training.phases.solver import solver_of
+from quaere.training.qa_run import check_config, count_steps
 
 PRACTICE = ("evalact", "evalrar", "search-r1", "autorefine")
 

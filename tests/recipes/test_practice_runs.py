@@ -9,7 +9,7 @@ from practice_runs import SMALL, make_practice, run_practice
 from quaere.cli.main import main
 from quaere.runs import Run
 from quaere.training.checkpoints import find_checkpoints
-from quaere.training.exporting import find_role, read_notes
+from quaere.training.exports import find_role, read_notes
 from village_runs import SMALL as SMALL_LOOP
 from village_runs import Told
 from weighing import LIMITS

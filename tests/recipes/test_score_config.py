@@ -12,7 +12,7 @@ from quaere.recipes.score import config as score_config
 from quaere.recipes.score.config import check_config
 from quaere.records import Rubric, Weight
 from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs, load_config
-from quaere.training.research import ResearchConfig, parse_rubric
+from quaere.training.report_run import ResearchConfig, parse_rubric
 
 NAMES = ("score", "report-grpo", "report-dpo")
 

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from judging import spoil
 from quaere.chat.dimensions import POOL
-from quaere.chat.rubrics import default_rubric
+from quaere.dialects.report.rubric import default_rubric
 from quaere.errors import BadInput
 from quaere.recipes.score.harness import (
     HarnessLimits,

@@ -8,7 +8,7 @@ import math
 import pytest
 
 import newsroom
-from quaere.chat.reports import bind_report
+from quaere.dialects.report.protocol import bind_report
 from quaere.records import Rubric
 from score_runs import make_reports, run_reports
 from village_runs import Told

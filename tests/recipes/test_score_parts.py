@@ -13,9 +13,9 @@ from quaere.recipes.score.metaharness import Regenerated
 from quaere.recipes.score.scheduler import Scheduler, SchedulerSettings
 from quaere.recipes.score.train import Chosen, Score
 from quaere.records import Episode, Hints, Question, ReportTask, Scores, Segment, Turn
-from quaere.training.phases.assessing import Assessed, Verdict
-from quaere.training.phases.writing import Written
-from quaere.training.research import Research
+from quaere.training.phases.assessments import Assessed, Verdict
+from quaere.training.phases.reports import Written
+from quaere.training.report_run import Research
 
 QUESTIONS = [Question(f"q{number}", f"What is known of bridge {number}?") for number in range(9)]
 TWO_CALLS = structs.replace(HARNESS, process=structs.replace(HARNESS.process, min_tool_calls=2))

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from judging import HARNESS
-from quaere.chat.rubrics import default_rubric
+from quaere.dialects.report.rubric import default_rubric
 from quaere.errors import BadInput
 from quaere.recipes.score.scheduler import Chosen, Scheduler, SchedulerSettings, Tally
 from quaere.records import DimensionRules, Hints, Rubric, Weight

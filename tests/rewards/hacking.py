@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from quaere.chat.spans import locate_span
 from quaere.rewards.evidence import EvidenceCheck, TripleReward, triple_reward, verifier_value
-from quaere.rewards.formatting import FormatScore, format_score
+from quaere.rewards.format import FormatScore, format_score
 from quaere.rewards.guards import OURS, PAPER, Triple, guarded, refusals
 
 NUM_SAMPLES = 5

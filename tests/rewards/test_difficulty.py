@@ -12,7 +12,7 @@ from quaere.rewards.difficulty import (
     parabola_reward,
     proposer_reward,
 )
-from quaere.rewards.formatting import FormatScore
+from quaere.rewards.format import FormatScore
 
 attempts = st.integers(2, 40)
 GOOD = FormatScore(think=1.0, tool=1.0, answer=0.5, valid=True, total=0.875)

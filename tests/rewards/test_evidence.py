@@ -16,7 +16,7 @@ from quaere.rewards.evidence import (
     value_variance,
     verifier_value,
 )
-from quaere.rewards.formatting import FormatScore, format_score
+from quaere.rewards.format import FormatScore, format_score
 
 PERFECT = FormatScore(think=1.0, tool=1.0, answer=1.0, valid=True, total=1.0)
 INVALID = FormatScore(think=1.0, tool=1.0, answer=1.0, valid=False, total=1.0)

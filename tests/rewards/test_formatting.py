@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.rewards.formatting import (
+from quaere.rewards.format import (
     FormatScore,
     answer_score,
     contains,

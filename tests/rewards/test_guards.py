@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from quaere.errors import BadInput
-from quaere.rewards.formatting import FormatScore
+from quaere.rewards.format import FormatScore
 from quaere.rewards.guards import GUARDS, OURS, PAPER, Triple, count_earlier, guarded, refusals
 from quaere.worlds.world import generate_world
 

@@ -1,8 +1,8 @@
 import pytest
 
-from quaere.rollout.serving.documents import Documents
-from quaere.rollout.serving.embedding import HashEmbedder
 from quaere.search.index import build_index
+from quaere.serving.model.documents import Documents
+from quaere.serving.model.embeddings import HashEmbedder
 from served import serving
 
 

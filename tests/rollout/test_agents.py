@@ -15,9 +15,9 @@ import pytest
 
 import tiny
 from quaere.policies.sampler import Sampled
-from quaere.rollout.serving.documents import Documents
-from quaere.rollout.serving.embedding import HashEmbedder
 from quaere.search.index import build_index
+from quaere.serving.model.documents import Documents
+from quaere.serving.model.embeddings import HashEmbedder
 from served import make_policy, serving
 
 QUESTION = "Who built the Halm bridge?"

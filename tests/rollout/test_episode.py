@@ -3,8 +3,8 @@
 import pytest
 
 import tiny
-from quaere.chat.rendering import Renderer
-from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
+from quaere.chat.renderer import Renderer
+from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
 from quaere.errors import SamplingFailed, SearchFailed
 from quaere.policies.sampler import ChatReply, SamplingParams
 from quaere.policies.scripted import ScriptedSampler

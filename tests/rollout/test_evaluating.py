@@ -22,9 +22,9 @@ from evaluating import (
     fault,
     play,
 )
-from quaere.chat.evalact import EvaluateSolver, cue, format_fault
 from quaere.chat.messages import Quoted
-from quaere.chat.rendering import Renderer
+from quaere.chat.renderer import Renderer
+from quaere.dialects.evalact.protocol import EvaluateSolver, cue, format_fault
 from quaere.errors import SearchFailed
 from quaere.records import Answer, Evaluate, Malformed, Search, Turn
 from quaere.rollout.episode import Limits

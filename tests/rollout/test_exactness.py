@@ -5,9 +5,9 @@ from msgspec import json as mjson
 
 import tiny
 from exact_episodes import CALL, assert_exact, jobs_and_scripts
-from quaere.chat.plaintext import PlainEncoder
-from quaere.chat.rendering import Renderer
-from quaere.chat.toolcall import ToolCallSolver
+from quaere.chat.renderer import Renderer
+from quaere.chat.untrusted_text import PlainEncoder
+from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.engine import Engine
 from quaere.policies.native.sampler import NativeSampler

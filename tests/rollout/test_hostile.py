@@ -4,8 +4,8 @@ import pytest
 from msgspec import structs
 
 import tiny
-from quaere.chat.rendering import Renderer
-from quaere.chat.tagged import TagSolver, noted_share, read_note
+from quaere.chat.renderer import Renderer
+from quaere.dialects.tagged.protocol import TagSolver, noted_share, read_note
 from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Answer, Question, SolveTask
 from quaere.rewards.answers import exact_match_score

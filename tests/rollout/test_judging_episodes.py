@@ -5,9 +5,9 @@ from msgspec import structs
 
 import tiny
 from judging import HARNESS, QUESTION, RUBRIC, RUBRIC_TEXT, assess_task, assessment, entry
-from quaere.chat.assessments import Assessor, count_searches
-from quaere.chat.rendering import Renderer
-from quaere.chat.rubrics import RubricChooser
+from quaere.chat.renderer import Renderer
+from quaere.dialects.report.assessment import Assessor, count_searches
+from quaere.dialects.report.rubric import RubricChooser
 from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Assessment, Rubric, RubricTask
 from quaere.rollout.episode import Limits, run_episode

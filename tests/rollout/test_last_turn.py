@@ -9,13 +9,13 @@ from msgspec import structs
 import tiny
 from evaluating import call, evaluate
 from judging import RUBRIC, assess_task, assessment, entry
-from quaere.chat.assessments import Assessor
-from quaere.chat.evalact import EvaluateSolver, cue, format_fault
-from quaere.chat.lastsearch import LAST_SEARCH, NONE_LEFT
-from quaere.chat.rendering import Renderer
-from quaere.chat.reports import ReportWriter
-from quaere.chat.tagged import TagSolver
-from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
+from quaere.chat.last_search import LAST_SEARCH, NONE_LEFT
+from quaere.chat.renderer import Renderer
+from quaere.dialects.evalact.protocol import EvaluateSolver, cue, format_fault
+from quaere.dialects.report.assessment import Assessor
+from quaere.dialects.report.protocol import ReportWriter
+from quaere.dialects.tagged.protocol import TagSolver
+from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
 from quaere.errors import SearchFailed
 from quaere.policies.sampler import ChatReply
 from quaere.policies.scripted import ScriptedSampler

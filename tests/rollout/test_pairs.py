@@ -8,12 +8,12 @@ from msgspec import structs
 import tiny
 from evaluated import NEVER_MET, NO_ROOM, answer, episode, evaluate, malformed, passage, search
 from quaere.chat.messages import Message
-from quaere.chat.rendering import Renderer
-from quaere.chat.toolcall import ToolCallSolver
+from quaere.chat.renderer import Renderer
+from quaere.dialects.evalact.pairs import Pair, find_pairs, token_factors
+from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Evaluate, Question, Search, SolveTask
 from quaere.rollout.episode import Limits, run_episode
-from quaere.rollout.pairs import Pair, find_pairs, token_factors
 from quaere.rollout.policy import TokenPolicy
 from quaere.rollout.samples import make_sample
 

@@ -11,7 +11,7 @@ import pytest
 
 from quaere.policies.openai import OpenAISampler, parse_endpoint
 from quaere.policies.sampler import SamplingParams
-from quaere.rollout.serving.wire import ChatRequest, read_body
+from quaere.serving.model.wire import ChatRequest, read_body
 from served import make_policy, serving, text_of
 
 

@@ -8,8 +8,8 @@ import struct
 import pytest
 
 from quaere.policies.sampler import Sampled
-from quaere.rollout.serving.embedding import open_embedder
-from quaere.rollout.serving.wire import ChatRequest, read_body
+from quaere.serving.model.embeddings import open_embedder
+from quaere.serving.model.wire import ChatRequest, read_body
 from served import make_policy, serving, text_of
 
 # ---------------------------------------------------------------------------------------------------------------- tools
@@ -167,7 +167,7 @@ def test_embeddings_that_cannot_be_made_are_refused(client, fields, status):
 
 
 def test_without_scikit_learn_a_model_is_served_all_the_same(monkeypatch):
-    monkeypatch.setattr("quaere.rollout.serving.embedding.find_spec", lambda name: None)
+    monkeypatch.setattr("quaere.serving.model.embeddings.find_spec", lambda name: None)
     assert open_embedder("auto", None) is None
     with serving() as served:
         refused = served.post("/v1/embeddings", {"model": "hash", "input": "x"})

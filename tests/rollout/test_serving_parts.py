@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from quaere.chat.tools import SEARCH
 from quaere.policies.sampler import Sampled, SamplingParams
-from quaere.rollout.serving.prompting import Prompt
-from quaere.rollout.serving.writing import Writer
+from quaere.serving.model.generation import Writer
+from quaere.serving.model.prompts import Prompt
 from served import make_policy
 
 POLICY = make_policy()

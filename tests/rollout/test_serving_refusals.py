@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import tiny
-from quaere.rollout.serving.wire import ChatRequest, read_body
+from quaere.serving.model.wire import ChatRequest, read_body
 from served import make_policy, serving
 
 CONTROL = [*tiny.SPECIAL, *tiny.ADDED]

@@ -12,12 +12,12 @@ from builders import build_candidate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.chat.toolcall import ToolCallSolver
+from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.errors import BadInput
 from quaere.records import DropReason, Evidence, Support
 from quaere.rollout.questions import read_questions
 from quaere.runs.curriculum import Item, ItemFilter, check_item, measures
-from quaere.runs.itemfiles import COLUMNS, SCORE, QuestionRow, VerdictRow, read_verdict_rows, write_items, write_verl
+from quaere.runs.item_files import COLUMNS, SCORE, QuestionRow, VerdictRow, read_verdict_rows, write_items, write_verl
 from quaere.runs.verdicts import VerdictKind, judge
 
 DOCUMENT = "The Halm bridge was built by Orsolya Venn in 1702."

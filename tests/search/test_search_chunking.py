@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaere.errors import BadInput
-from quaere.search.chunking import ChunkSettings, cut
+from quaere.search.chunks import ChunkSettings, cut
 from quaere.search.corpus import Document
 from quaere.search.words import count_words
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from quaere.errors import UPDATE_HINT, BadInput, IndexMissing
 from quaere.search.bm25 import Bm25Settings
-from quaere.search.chunking import ChunkSettings, cut
+from quaere.search.chunks import ChunkSettings, cut
 from quaere.search.corpus import Document
 from quaere.search.dense import DenseSettings
 from quaere.search.index import IndexSettings, build_index, open_index

@@ -13,7 +13,7 @@ from quaere.errors import BadInput, SearchFailed
 from quaere.records import Passage
 from quaere.search.client import SearchClient
 from quaere.search.index import build_index
-from quaere.search.server import ServerLimits
+from quaere.serving.search_app import ServerLimits
 from quaere.serving.server import ServerSettings
 from quaere.serving.servers import make_search_server
 

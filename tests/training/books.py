@@ -18,8 +18,10 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import tiny
-from quaere.chat.evalact import cue
-from quaere.chat.rendering import Renderer
+from quaere.chat.renderer import Renderer
+from quaere.dialects.evalact.calibration import judge_searches
+from quaere.dialects.evalact.protocol import cue
+from quaere.dialects.registry import open_solver
 from quaere.objectives.advantages import grpo
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.engine import Engine
@@ -33,9 +35,7 @@ from quaere.rollout.samples import make_sample
 from quaere.rollout.seeds import derive_seed
 from quaere.training.adapters import copy_weights
 from quaere.training.learner import Learner, LearnerSettings
-from quaere.training.phases.calibrating import judge_searches
-from quaere.training.phases.playing import learn, shuffled
-from quaere.training.solvers import open_solver
+from quaere.training.phases.stage import learn, shuffled
 
 BOOKS = ["register", "chronicle"]
 BRIDGES = ["Halm", "Oss", "Korrin", "Tallow"]

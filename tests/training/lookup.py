@@ -15,8 +15,8 @@ from msgspec import structs
 
 import tiny
 from quaere.chat.messages import Message, Quoted
-from quaere.chat.rendering import Renderer
-from quaere.chat.toolcall import ToolCallSolver
+from quaere.chat.renderer import Renderer
+from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.objectives.advantages import grpo, hrpo
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.engine import Engine

@@ -4,8 +4,8 @@ import pytest
 from msgspec import structs
 
 from evaluated import NEVER_MET, NO_ROOM, QUESTION, answer, episode, evaluate, malformed, passage, search
+from quaere.dialects.evalact.calibration import judge_searches, measure_evaluations
 from quaere.records import Evidence, Question
-from quaere.training.phases.calibrating import judge_searches, measure_evaluations
 
 RIGHT = passage("Orsolya Venn built it.", "halm")
 WRONG = passage("A road to Halm.", "road")

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from quaere.records import Passage
-from quaere.training.warmup.documents.compositions import (
+from quaere.warmup.documents.compositions import (
     Pair,
     chain_questions,
     chained_comparisons,
@@ -15,8 +15,8 @@ from quaere.training.warmup.documents.compositions import (
     linked_pairs,
     read_wording,
 )
-from quaere.training.warmup.documents.drafts import Draft, Worded
-from quaere.training.warmup.documents.facts import Fact
+from quaere.warmup.documents.drafts import Draft, Worded
+from quaere.warmup.documents.facts import Fact
 from quaere.worlds.dice import Dice
 
 

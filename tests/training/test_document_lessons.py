@@ -3,14 +3,14 @@
 from collections import Counter
 
 import tiny
-from quaere.chat.rendering import Renderer
-from quaere.chat.tagged import TagSolver
+from quaere.chat.renderer import Renderer
+from quaere.dialects.tagged.protocol import TagSolver
 from quaere.errors import SearchFailed
 from quaere.policies.scripted import ScriptedSampler
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
-from quaere.training.warmup.documents.lessons import count_searches, draw_evenly, play_own
-from quaere.training.warmup.documents.writer import CheckedQuestion
+from quaere.warmup.documents.lessons import count_searches, draw_evenly, play_own
+from quaere.warmup.documents.writer import CheckedQuestion
 
 SEARCH, RIGHT, WRONG = "<search>Halm bridge</search>", "<answer>Venn</answer>", "<answer>Oleen</answer>"
 

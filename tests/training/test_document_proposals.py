@@ -5,22 +5,22 @@ import json
 import pytest
 
 import tiny
-from quaere.chat.rendering import Renderer
+from quaere.chat.renderer import Renderer
 from quaere.chat.spans import shown_passages
-from quaere.chat.toolcall import ToolCallSolver
+from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Evidence, Proposal, Search
-from quaere.rewards.formatting import contains
+from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
 from quaere.search.index import build_index
 from quaere.search.searcher import LocalSearcher
-from quaere.training.phases.proposing import read_proposal
-from quaere.training.warmup.demonstration import judge
-from quaere.training.warmup.documents.lessons import play_own
-from quaere.training.warmup.documents.links import Pages
-from quaere.training.warmup.documents.proposals import THOUGHTS, plan_proposals, play_proposals
-from quaere.training.warmup.documents.writer import CheckedQuestion
+from quaere.training.phases.proposals import read_proposal
+from quaere.warmup.demonstration import judge
+from quaere.warmup.documents.lessons import play_own
+from quaere.warmup.documents.links import Pages
+from quaere.warmup.documents.proposals import THOUGHTS, plan_proposals, play_proposals
+from quaere.warmup.documents.writer import CheckedQuestion
 
 PAGES = {
     "Halm Bridge": "Halm Bridge crosses the River Oss near the mill. It was built by Orsolya Venn for the whole town.",

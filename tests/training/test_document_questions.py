@@ -10,12 +10,12 @@ from quaere.policies.sampler import ChatReply
 from quaere.records import Answer, Passage
 from quaere.rollout.policy import ChatPolicy
 from quaere.search.index import build_index
-from quaere.training.warmup.documents.checks import find_fault, shares_words
-from quaere.training.warmup.documents.drafts import single_drafts
-from quaere.training.warmup.documents.facts import draw_facts, find_facts, page_name
-from quaere.training.warmup.documents.links import Pages
-from quaere.training.warmup.documents.wording import OneLine
-from quaere.training.warmup.documents.writer import WriterSettings, write_questions
+from quaere.warmup.documents.checks import find_fault, shares_words
+from quaere.warmup.documents.drafts import single_drafts
+from quaere.warmup.documents.facts import draw_facts, find_facts, page_name
+from quaere.warmup.documents.links import Pages
+from quaere.warmup.documents.prompts import OneLine
+from quaere.warmup.documents.writer import WriterSettings, write_questions
 from quaere.worlds.dice import Dice
 
 PAGES = {

@@ -12,7 +12,7 @@ from quaere.policies.native.varlen import kernel_works
 from quaere.rollout.samples import Sample
 from quaere.training import estimate
 from quaere.training.adapters import add_adapters
-from quaere.training.batching import split_batch
+from quaere.training.batches import split_batch
 from quaere.training.learner import Learner, LearnerSettings
 from quaere.training.settings import AdapterSettings
 

@@ -6,7 +6,7 @@ import copy
 import pytest
 from books import Reader, last_mean
 
-from quaere.rollout.pairs import find_pairs
+from quaere.dialects.evalact.pairs import find_pairs
 from quaere.rollout.samples import make_sample
 from quaere.training.learner import Learner, LearnerSettings
 

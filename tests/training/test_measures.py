@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import tiny
-from quaere.chat.rendering import Renderer
-from quaere.chat.toolcall import ToolCallProposer, ToolCallSolver
+from quaere.chat.renderer import Renderer
+from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
 from quaere.errors import SamplingFailed, SearchFailed
 from quaere.objectives.advantages import grpo, hrpo
 from quaere.policies.scripted import ScriptedSampler

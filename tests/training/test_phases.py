@@ -25,10 +25,8 @@ from quaere.records import (
     Turn,
 )
 from quaere.training.measures import measure_draws
-from quaere.training.phases.attempting import rights
-from quaere.training.phases.drawing import draw_hops, draw_tasks
-from quaere.training.phases.proposing import best_samples, leaks_answer, opens_with_plan, propose_jobs, read_proposal
-from quaere.training.phases.selecting import (
+from quaere.training.phases.attempts import rights
+from quaere.training.phases.curriculum_filter import (
     as_questions,
     count_steps_with_questions,
     draw_questions,
@@ -37,6 +35,8 @@ from quaere.training.phases.selecting import (
     make_candidate,
     remember_questions,
 )
+from quaere.training.phases.proposals import best_samples, leaks_answer, opens_with_plan, propose_jobs, read_proposal
+from quaere.training.phases.tasks import draw_hops, draw_tasks
 
 
 class Numbers:

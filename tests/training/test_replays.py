@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tiny
-from quaere.chat.rendering import Renderer
-from quaere.chat.toolcall import ToolCallSolver
+from quaere.chat.renderer import Renderer
+from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.errors import SearchFailed
 from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Question, SolveTask

@@ -7,11 +7,11 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from quaere.chat.questiontypes import TYPE_NAMES
+from quaere.dialects.tool_call.question_types import TYPE_NAMES
 from quaere.errors import BadInput
 from quaere.records import Passage
 from quaere.search.index import IndexSettings, build_index
-from quaere.training.phases.drawing import draw_tasks
+from quaere.training.phases.tasks import draw_tasks
 from quaere.training.selector.embeddings import Embedded, embed_index
 from quaere.training.selector.feedback import Pulled
 from quaere.training.selector.selector import STATE_FILE, Selector, SelectorSettings

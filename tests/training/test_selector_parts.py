@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.chat.questiontypes import QUESTION_TYPES, TYPE_NAMES
+from quaere.dialects.tool_call.question_types import QUESTION_TYPES, TYPE_NAMES
 from quaere.training.selector.bandits import (
     Arms,
     batch_probabilities,
@@ -17,7 +17,7 @@ from quaere.training.selector.bandits import (
     pull,
     score_arms,
 )
-from quaere.training.selector.choosing import choose_passages, passage_probabilities
+from quaere.training.selector.choices import choose_passages, passage_probabilities
 from quaere.training.selector.clusters import Clustering, count_clusters, inherit, nearest
 from quaere.training.selector.feedback import Choice, Pulled, judge_quality, raw_rewards, run_score
 

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_packing import FAMILIES, assert_same, make_model, packed_gradients, padded_gradients
 
+from quaere.policies.native.attention_spec import Kind
 from quaere.policies.native.bridge import use_varlen_attention
-from quaere.policies.native.kinds import Kind
 from quaere.policies.native.varlen import Packing, varlen_attention
 from quaere.rollout.samples import Sample
 from quaere.training.adapters import add_adapters
-from quaere.training.batching import split_batch
+from quaere.training.batches import split_batch
 from quaere.training.learner import Learner, LearnerSettings
 from quaere.training.logprobs import packed_logprobs
 from quaere.training.settings import AdapterSettings

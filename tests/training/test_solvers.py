@@ -5,14 +5,16 @@ import pytest
 from msgspec import structs
 
 from evaluated import QUESTION, answer, episode, evaluate, malformed, passage, search
-from quaere.chat.evalact import EvaluateSolver
-from quaere.chat.toolcall import ToolCallSolver
+from quaere.dialects.evalact.protocol import EvaluateSolver
+from quaere.dialects.evalact.reward import weigh_pairs
+from quaere.dialects.registry import open_solver
+from quaere.dialects.settings import PROTOCOLS, EvaluationSettings
+from quaere.dialects.tagged.reward import notes_searches
+from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.errors import BadInput
 from quaere.objectives.pcar import pcar_factors
 from quaere.training.measures import mean_parts
-from quaere.training.phases.attempting import rights
-from quaere.training.settings import PROTOCOLS, EvaluationSettings
-from quaere.training.solvers import notes_searches, open_solver, weigh_pairs
+from quaere.training.phases.attempts import rights
 
 FOUND = passage("Orsolya Venn built it.")
 TWO = (search(FOUND), evaluate(9.0), search(FOUND), evaluate(2.0))

@@ -14,10 +14,10 @@ from quaere.rollout.samples import Sample
 from quaere.runs import Run
 from quaere.training.adapters import add_adapters, copy_weights, merged_weights, save_weights
 from quaere.training.checkpoints import save_checkpoint
-from quaere.training.exporting import export_role, find_role, load_role
+from quaere.training.exports import export_role, find_role, load_role
 from quaere.training.learner import Learner, LearnerSettings
 from quaere.training.settings import AdapterSettings
-from quaere.training.trainingrun import _is_due
+from quaere.training.training_run import _is_due
 from quaere.training.update_seen import MIN_TOKENS, compare_update, measure_update
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from quaere.errors import BadInput
 from quaere.records import Answer, Episode, Question, SolveTask
-from quaere.training.phases.validating import count_held_back, hold_back, plan_validation, score_answer
+from quaere.training.phases.validation import count_held_back, hold_back, plan_validation, score_answer
 from quaere.training.settings import ValidationSettings
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import tiny
-from quaere.chat.closedbook import ClosedBook
-from quaere.chat.rendering import Renderer
+from quaere.chat.renderer import Renderer
+from quaere.dialects.closed_book.protocol import ClosedBook
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.sampler import NativeSampler
@@ -24,7 +24,7 @@ from quaere.rewards.evidence import expected_value, value_variance
 from quaere.rollout.many import run_many
 from quaere.rollout.policy import ChatPolicy, TokenPolicy
 from quaere.search.searcher import NoSearcher
-from quaere.training.phases.verifying import (
+from quaere.training.phases.verification import (
     Claim,
     VerifierSettings,
     open_hosted,

@@ -9,19 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from quaere.chat.lastsearch import LAST_SEARCH
-from quaere.chat.rendering import Renderer
-from quaere.chat.toolcall import STOP
+from quaere.chat.answers import STOP
+from quaere.chat.last_search import LAST_SEARCH
+from quaere.chat.renderer import Renderer
 from quaere.errors import BadInput
 from quaere.records import Answer, Proposal, Search
 from quaere.rewards.answers import exact_match_score
-from quaere.rewards.formatting import contains
+from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
 from quaere.search.index import build_index
-from quaere.training.phases.proposing import opens_with_plan, read_proposal
-from quaere.training.warmup.demonstration import find_fault
-from quaere.training.warmup.lessons import Lessons, Portion, build_world, plan_lessons, share_out
-from quaere.training.warmup.oracle import play_oracle
+from quaere.training.phases.proposals import opens_with_plan, read_proposal
+from quaere.warmup.demonstration import find_fault
+from quaere.warmup.lessons import Lessons, Portion, build_world, plan_lessons, share_out
+from quaere.warmup.oracle import play_oracle
 from quaere.worlds import generate_world, write_world
 
 # The tiny tokenizer takes three times as many tokens as a real one.

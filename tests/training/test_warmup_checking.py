@@ -3,13 +3,13 @@
 import asyncio
 
 import tiny
-from quaere.chat.rendering import Renderer
+from quaere.chat.renderer import Renderer
 from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Episode, Question, SolveTask
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
-from quaere.training.warmup.checking import Answered, describe_answered, open_spoken, play_held_out
-from quaere.training.warmup.teaching import split_held_out
+from quaere.warmup.dialect_check import Answered, describe_answered, open_spoken, play_held_out
+from quaere.warmup.imitation import split_held_out
 
 ANSWER = "<answer>Venn</answer>"
 SPOKEN = open_spoken(("drzero", "evalrar"), "brief")

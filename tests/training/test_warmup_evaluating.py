@@ -9,24 +9,24 @@ import pytest
 from msgspec import structs
 
 import tiny
-from quaere.chat.evalact import format_fault
-from quaere.chat.rendering import Renderer
-from quaere.chat.tagged import noted_share, read_note
+from quaere.chat.renderer import Renderer
+from quaere.dialects.evalact.calibration import judge_searches
+from quaere.dialects.evalact.pairs import find_pairs
+from quaere.dialects.evalact.protocol import format_fault
+from quaere.dialects.registry import open_solver
+from quaere.dialects.tagged.protocol import noted_share, read_note
 from quaere.errors import BadInput
 from quaere.records import Answer, Evaluate, Evidence, Hit, Passage, Question, Search, SearchResult, SolveTask, Turn
 from quaere.rewards.answers import exact_match_score
 from quaere.rewards.calibration import auroc
-from quaere.rewards.formatting import contains
+from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
-from quaere.rollout.pairs import find_pairs
-from quaere.training.phases.calibrating import judge_searches
-from quaere.training.solvers import open_solver
-from quaere.training.warmup.demonstration import demonstrate, judge, open_protocol
-from quaere.training.warmup.dialects import DIALECTS, needed_turns, roles_of
-from quaere.training.warmup.lessons import Portion, build_world, plan_lessons
-from quaere.training.warmup.oracle import allow_turns, play_oracle, refuse_few_turns
-from quaere.training.warmup.turns import write_answer, write_evaluation, write_search
-from quaere.training.warmup.verdicts import Verdict, weigh_search
+from quaere.warmup.demonstration import demonstrate, judge, open_protocol
+from quaere.warmup.dialects import DIALECTS, needed_turns, roles_of
+from quaere.warmup.lessons import Portion, build_world, plan_lessons
+from quaere.warmup.oracle import allow_turns, play_oracle, refuse_few_turns
+from quaere.warmup.turns import write_answer, write_evaluation, write_search
+from quaere.warmup.verdicts import Verdict, weigh_search
 from quaere.worlds import Hop
 from quaere.worlds.dice import Dice
 

@@ -7,16 +7,16 @@ from collections import Counter
 import pytest
 
 import tiny
-from quaere.chat.evalact import format_fault
-from quaere.chat.rendering import Renderer
-from quaere.chat.tagged import noted_share
+from quaere.chat.renderer import Renderer
+from quaere.dialects.evalact.pairs import find_pairs
+from quaere.dialects.evalact.protocol import format_fault
+from quaere.dialects.tagged.protocol import noted_share
 from quaere.policies.sampler import ChatReply
 from quaere.records import Answer, Evaluate, Search
 from quaere.rollout.episode import Limits
-from quaere.rollout.pairs import find_pairs
 from quaere.rollout.policy import ChatPolicy
-from quaere.training.warmup.lessons import build_world
-from quaere.training.warmup.teacher import play_teacher
+from quaere.warmup.lessons import build_world
+from quaere.warmup.teacher import play_teacher
 
 LIMITS = Limits(max_turns=2, turn_tokens=1024, sequence_tokens=40_000, tool_response_tokens=6000)
 RENDERER = Renderer(tiny.tokenizer())

@@ -9,9 +9,9 @@ import pytest
 from msgspec import structs
 
 import tiny
-from quaere.chat.prompts import CITED_BRIEF_SOLVER_SYSTEM, CITED_SOLVER_SYSTEM
-from quaere.chat.rendering import Renderer
+from quaere.chat.renderer import Renderer
 from quaere.chat.spans import check_evidence, find_evidence, shown_passages
+from quaere.dialects.tool_call.prompts import CITED_BRIEF_SOLVER_SYSTEM, CITED_SOLVER_SYSTEM
 from quaere.errors import BadInput
 from quaere.policies.sampler import ChatReply
 from quaere.recipes.registry import RECIPES
@@ -19,13 +19,13 @@ from quaere.records import Answer, Hit, Passage, Proposal, ProposeTask, Question
 from quaere.rewards.guards import OURS, Triple, refusals
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import ChatPolicy
-from quaere.training.exporting import Notes, find_notes
-from quaere.training.warmup.demonstration import demonstrate, open_protocol
-from quaere.training.warmup.dialects import DIALECTS, cites
-from quaere.training.warmup.lessons import Lessons, Portion, build_world, plan_lessons
-from quaere.training.warmup.oracle import play_oracle
-from quaere.training.warmup.quoting import find_misquote
-from quaere.training.warmup.teacher import play_teacher
+from quaere.training.exports import Notes, find_notes
+from quaere.warmup.demonstration import demonstrate, open_protocol
+from quaere.warmup.dialects import DIALECTS, cites
+from quaere.warmup.lessons import Lessons, Portion, build_world, plan_lessons
+from quaere.warmup.oracle import play_oracle
+from quaere.warmup.quotes import find_misquote
+from quaere.warmup.teacher import play_teacher
 from quaere.worlds.prose import write_article
 
 # The tiny tokenizer takes three times as many tokens as a real one.
@@ -394,7 +394,7 @@ def test_notes_say_what_was_taught_and_old_ones_still_read(tmp_path):
 
 
 def test_an_old_manifest_still_reads():
-    from quaere.training.warmup.saving import WarmupManifest
+    from quaere.warmup.model_folder import WarmupManifest
 
     later = ("also", "evidence", "fact_ratio", "lesson_ratio")
     old = {name: 0 for name in WarmupManifest.__struct_fields__ if name not in later}

@@ -10,27 +10,27 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import tiny
-from quaere.chat.assessments import count_searches, read_assessment
 from quaere.chat.dimensions import POOL
-from quaere.chat.rendering import Renderer
-from quaere.chat.reports import bind_report, numbered_sources
-from quaere.chat.rubrics import read_rubric
+from quaere.chat.renderer import Renderer
+from quaere.dialects.report.assessment import count_searches, read_assessment
+from quaere.dialects.report.protocol import bind_report, numbered_sources
+from quaere.dialects.report.rubric import read_rubric
 from quaere.errors import BadInput, SamplingFailed
 from quaere.records import AssessTask, Malformed, ReportTask, RubricTask, Search
 from quaere.rollout.episode import Limits
 from quaere.training.learner import Learner
-from quaere.training.warmup.dialects import DIALECTS, role_of, roles_of
-from quaere.training.warmup.drafts import FLAWS, write_draft
-from quaere.training.warmup.findings import facts_in
-from quaere.training.warmup.lessons import Portion, build_world, plan_lessons
-from quaere.training.warmup.marks import explain, mark
-from quaere.training.warmup.oracle import play_oracle
-from quaere.training.warmup.research import MAX_REPORTS, MAX_SEARCHES, MIN_REPORTS, Research
-from quaere.training.warmup.rubriclessons import draw_harness, draw_hints, draw_rubric, write_rubric
-from quaere.training.warmup.teaching import imitation, teach
+from quaere.warmup.dialects import DIALECTS, role_of, roles_of
+from quaere.warmup.drafts import FLAWS, write_draft
+from quaere.warmup.findings import facts_in
+from quaere.warmup.imitation import imitation, teach
+from quaere.warmup.lessons import Portion, build_world, plan_lessons
+from quaere.warmup.marks import explain, mark
+from quaere.warmup.oracle import play_oracle
+from quaere.warmup.report_lessons import MAX_REPORTS, MAX_SEARCHES, MIN_REPORTS, Research
+from quaere.warmup.rubric_lessons import draw_harness, draw_hints, draw_rubric, write_rubric
 from quaere.worlds import generate_world
 from quaere.worlds.dice import Dice
-from quaere.worlds.openquestions import ask_open_questions
+from quaere.worlds.open_questions import ask_open_questions
 
 # The tiny tokenizer takes three times as many tokens as a real one.
 LIMITS = Limits(max_turns=8, turn_tokens=6000, sequence_tokens=60_000, tool_response_tokens=2500)
@@ -331,7 +331,7 @@ def test_two_steps_on_a_tiny_model(place):
 
 def test_from_the_command_line_to_notes_that_name_the_dialect(tmp_path):
     from quaere.cli.main import main
-    from quaere.training.exporting import find_notes
+    from quaere.training.exports import find_notes
 
     base, out = tmp_path / "base", tmp_path / "warm"
     tiny.model(scale=1, num_hidden_layers=1, max_position_embeddings=32768).save_pretrained(base)

@@ -6,15 +6,15 @@ import json
 import pytest
 
 import tiny
-from quaere.chat.rendering import Renderer
+from quaere.chat.renderer import Renderer
 from quaere.errors import SamplingFailed
 from quaere.policies.sampler import ChatReply
 from quaere.records import Answer, Proposal
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import ChatPolicy
-from quaere.training.phases.proposing import read_proposal
-from quaere.training.warmup.lessons import build_world
-from quaere.training.warmup.teacher import cut_turn, play_teacher
+from quaere.training.phases.proposals import read_proposal
+from quaere.warmup.lessons import build_world
+from quaere.warmup.teacher import cut_turn, play_teacher
 
 LIMITS = Limits(turn_tokens=1024, sequence_tokens=40_000, tool_response_tokens=6000)
 

@@ -8,14 +8,14 @@ import pytest
 from msgspec import structs
 
 import tiny
-from quaere.chat.rendering import Renderer
+from quaere.chat.renderer import Renderer
 from quaere.errors import BadInput
 from quaere.rollout.episode import Limits
 from quaere.training.learner import Learner
-from quaere.training.warmup.lessons import build_world
-from quaere.training.warmup.oracle import play_oracle
-from quaere.training.warmup.saving import MANIFEST, WarmupManifest, check_target, save_folder
-from quaere.training.warmup.teaching import count_steps, imitation, teach
+from quaere.warmup.imitation import count_steps, imitation, teach
+from quaere.warmup.lessons import build_world
+from quaere.warmup.model_folder import MANIFEST, WarmupManifest, check_target, save_folder
+from quaere.warmup.oracle import play_oracle
 
 LIMITS = Limits(turn_tokens=1024, sequence_tokens=4096, tool_response_tokens=600, topk=1)
 

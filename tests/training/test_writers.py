@@ -11,9 +11,9 @@ import pytest
 
 from quaere.errors import BadInput, ExtraMissing, install_hint
 from quaere.runs import Run
-from quaere.training import writers
-from quaere.training.reporting import StepReport
-from quaere.training.writers import TensorBoardReporter, WandbReporter, open_writers
+from quaere.training import metric_sinks as writers
+from quaere.training.metric_sinks import TensorBoardReporter, WandbReporter, open_writers
+from quaere.training.progress import StepReport
 
 
 def report(step: int, reward: float, *alarms: str) -> StepReport:

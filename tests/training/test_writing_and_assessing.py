@@ -4,14 +4,14 @@ import pytest
 
 import tiny
 from judging import HARNESS, QUESTION, RUBRIC, assessment, entry
-from quaere.chat.rendering import Renderer
-from quaere.chat.reports import ReportWriter, bind_report, split_statements
+from quaere.chat.renderer import Renderer
+from quaere.dialects.report.protocol import ReportWriter, bind_report, split_statements
 from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Assessment, AssessTask, Episode, Question, Report, Rubric, Scores, Statement
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
 from quaere.training.actors import Played
-from quaere.training.phases.assessing import (
+from quaere.training.phases.assessments import (
     Assessed,
     Evaluating,
     Verdict,
@@ -24,9 +24,9 @@ from quaere.training.phases.assessing import (
     measure_spread,
     view_reports,
 )
-from quaere.training.phases.playing import Stage
-from quaere.training.phases.writing import Written, measure_groups, measure_report, write_jobs, write_reports
-from quaere.training.trainingrun import Step
+from quaere.training.phases.reports import Written, measure_groups, measure_report, write_jobs, write_reports
+from quaere.training.phases.stage import Stage
+from quaere.training.training_run import Step
 
 pytest.importorskip("sklearn")
 

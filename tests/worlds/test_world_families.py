@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from quaere.worlds import FAMILIES, generate_world
+from quaere.worlds import generate_world
+from quaere.worlds.families import load_family
 from quaere.worlds.schema import SAME, Family, ends_in_slot, split_forms, split_slots
 
-EVALUATION, WARMUP = FAMILIES["evaluation"], FAMILIES["warmup"]
+EVALUATION, WARMUP = load_family("evaluation"), load_family("warmup")
 SUBJECT_SLOTS = {"S", "S's", "he", "him", "his", "himself"}
 FREE_SLOTS = {"noun", "later", "small", "big", "times"}
 FUNCTION_WORDS = frozenset(

@@ -4,10 +4,11 @@ import pytest
 
 from quaere.errors import BadInput
 from quaere.worlds import FAMILIES, generate_world, write_world
-from quaere.worlds.openquestions import ask_open_questions
+from quaere.worlds.articles import open_world, report_line
+from quaere.worlds.families import load_family
+from quaere.worlds.open_questions import ask_open_questions
 from quaere.worlds.questions import says
 from quaere.worlds.statements import _LITERALS, name_unknown, state_fact, unknown_relations
-from quaere.worlds.writing import open_world, report_line
 
 both = pytest.mark.parametrize("family", list(FAMILIES))
 
@@ -49,7 +50,7 @@ def test_what_is_unknown_is_said_nowhere(family):
 @both
 def test_every_fact_can_be_stated(family):
     world = generate_world(2, 200, family)
-    literals = {relation.name for relation in FAMILIES[family].relations if relation.is_literal}
+    literals = {relation.name for relation in load_family(family).relations if relation.is_literal}
     assert literals <= set(_LITERALS)
     for fact in world.facts():
         for form in range(4):
@@ -58,7 +59,7 @@ def test_every_fact_can_be_stated(family):
 
 
 def test_families_share_no_statement():
-    names = [{relation.name for relation in family.relations} for family in FAMILIES.values()]
+    names = [{relation.name for relation in family.relations} for family in map(load_family, FAMILIES)]
     texts = [{text for name in own & set(_LITERALS) for text in _LITERALS[name]} for own in names]
     assert not texts[0] & texts[1]
     assert set(_LITERALS) <= names[0] | names[1]

@@ -12,7 +12,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any
 
-from quaere.cli.asking import (
+from quaere.cli.answers import (
     LIMITS,
     add_asked,
     add_sampling,
@@ -25,7 +25,7 @@ from quaere.cli.asking import (
     read_asked,
 )
 from quaere.cli.interrupt import interruptible
-from quaere.training.settings import PROTOCOLS
+from quaere.dialects.settings import PROTOCOLS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from quaere.rollout.policy import Policy
     from quaere.runs import Run
     from quaere.search.searcher import Searcher
-    from quaere.training.exporting import Notes
+    from quaere.training.exports import Notes
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -108,9 +108,9 @@ def _arrange(args: argparse.Namespace) -> tuple[Protocol, Limits]:
     """How to ask: as the command line says, else as the model was trained, which its notes say."""
     from msgspec import structs
 
+    from quaere.dialects.registry import check_turns, open_protocol, usual_limits
     from quaere.policies.catalogue import needs_guide
-    from quaere.training.exporting import find_notes
-    from quaere.training.protocols import check_turns, open_protocol, usual_limits
+    from quaere.training.exports import find_notes
 
     notes = find_notes(args.model)
     name = args.solver_protocol or notes.protocol or "tool-call"

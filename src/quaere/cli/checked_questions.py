@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:
-    from quaere.training.warmup.documents.writer import WriterSettings, Written
+    from quaere.warmup.documents.writer import WriterSettings, Written
 
 
 def run_checked(args: argparse.Namespace) -> None:
@@ -21,7 +21,7 @@ def run_checked(args: argparse.Namespace) -> None:
     from rich.console import Console
 
     from quaere.cli.questions import write_lines
-    from quaere.training.warmup.documents.writer import WriterSettings
+    from quaere.warmup.documents.writer import WriterSettings
 
     quiet = Console(stderr=True, highlight=False)
     settings = WriterSettings(
@@ -78,7 +78,7 @@ async def _write(
 ) -> Written:
     from quaere.rollout.policy import open_policy
     from quaere.search.index import open_index
-    from quaere.training.warmup.documents.writer import write_questions
+    from quaere.warmup.documents.writer import write_questions
 
     opened = open_index(index)
     note(f"loading {model}")

@@ -158,7 +158,7 @@ def run_list(args: argparse.Namespace) -> None:
 
     from quaere.cli.curriculum_view import render_items
     from quaere.runs.curriculum import check_item, read_items
-    from quaere.runs.itemfiles import item_rows
+    from quaere.runs.item_files import item_rows
 
     with _open(args) as run:
         items = read_items(run)
@@ -180,7 +180,7 @@ def run_show(args: argparse.Namespace) -> None:
 
     from quaere.cli.curriculum_view import render_item
     from quaere.runs.curriculum import check_item, find_item, read_items
-    from quaere.runs.itemfiles import item_rows
+    from quaere.runs.item_files import item_rows
 
     with _open(args) as run:
         item = find_item(read_items(run), args.id, args.name)
@@ -227,7 +227,7 @@ def run_clear(args: argparse.Namespace) -> None:
 def run_export(args: argparse.Namespace) -> None:
     """Write the candidates that pass the filters to a file."""
     from quaere.runs.curriculum import check_item, read_items
-    from quaere.runs.itemfiles import write_items, write_verl
+    from quaere.runs.item_files import write_items, write_verl
 
     if args.file.exists() and not args.force:
         raise BadInput(f"{args.file} is there already", hint="--force replaces it")
@@ -254,7 +254,7 @@ def run_import(args: argparse.Namespace) -> None:
     from quaere.cli.verdict_import import plan_import
     from quaere.runs import give_verdicts
     from quaere.runs.curriculum import read_items
-    from quaere.runs.itemfiles import read_verdict_rows
+    from quaere.runs.item_files import read_verdict_rows
 
     with _open(args) as run:
         plan = plan_import(read_verdict_rows(args.file), read_items(run), str(args.file), args.name)
@@ -267,7 +267,7 @@ def run_add(args: argparse.Namespace) -> None:
     from quaere.cli.question_add import plan_add, settle_evidence
     from quaere.runs import add_questions
     from quaere.runs.curriculum import Item, check_item, read_items
-    from quaere.runs.itemfiles import read_question_rows
+    from quaere.runs.item_files import read_question_rows
 
     with _open(args) as run:
         if run.info.kind != "evolve":

@@ -13,14 +13,14 @@ from quaere.cli.runs import as_json
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:
-    from quaere.evaluation.curricula import Asked
+    from quaere.evaluation.qa.curriculum_quality import Asked
     from quaere.runs import Run
     from quaere.runs.curriculum import Item
 
 
 def ask_of_file(path: Path, index: str | None) -> list[Asked]:
     """The questions of a file, with what its documents say."""
-    from quaere.evaluation.curricula import of_question
+    from quaere.evaluation.qa.curriculum_quality import of_question
     from quaere.rollout.questions import read_questions
     from quaere.search.index import open_index
 
@@ -32,7 +32,7 @@ def ask_of_file(path: Path, index: str | None) -> list[Asked]:
 
 def ask_of_run(run: Run, items: list[Item], index: str) -> list[Asked]:
     """What the solver learns from of these items, with what the run's documents and its proposer's episodes say."""
-    from quaere.evaluation.curricula import of_candidate
+    from quaere.evaluation.qa.curriculum_quality import of_candidate
     from quaere.search.index import open_index
 
     documents = open_index(Path(index))
@@ -48,7 +48,7 @@ def tell_quality(asked: list[Asked], *, json: bool) -> None:
     """Print the share that is proven, and what is wrong with the rest."""
     from msgspec import to_builtins
 
-    from quaere.evaluation.curricula import measure_quality
+    from quaere.evaluation.qa.curriculum_quality import measure_quality
 
     if not asked:
         raise BadInput("there is no question to look at")

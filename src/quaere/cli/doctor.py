@@ -154,7 +154,7 @@ def _extras() -> Check:
 
 def _template(model: str) -> Check:
     """Derive the joints, which refuses templates that cannot be exact, and say what they are."""
-    from quaere.chat.rendering import Renderer
+    from quaere.chat.renderer import Renderer
     from quaere.policies.catalogue import resolve_model
     from quaere.policies.loading import load_tokenizer
 

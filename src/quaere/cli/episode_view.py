@@ -16,10 +16,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from quaere.chat.reportpages import count_line
-from quaere.chat.reports import bind_report
+from quaere.chat.report_pages import count_line
 from quaere.chat.tags import find_blocks
 from quaere.cli.terminal import printable as printable  # shown with everything here, and asked for here
+from quaere.dialects.report.protocol import bind_report
 from quaere.records import (
     Answer,
     Assessment,

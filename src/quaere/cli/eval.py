@@ -18,25 +18,25 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from quaere.cli.ask import trained_limits, wants_evidence
 from quaere.cli.bounds import check_positive, checkpoint
-from quaere.cli.counting import counting
+from quaere.cli.counts import counting
 from quaere.cli.eval_view import print_json, print_results
 from quaere.cli.terminal import say_line
+from quaere.dialects.settings import PROTOCOLS
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.native.device import Precision
-from quaere.training.settings import PROTOCOLS
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from quaere.chat.protocol import Protocol
-    from quaere.evaluation.answering import AnsweringScore, Judging, QuestionScore, Scored
-    from quaere.evaluation.judging import Judge
+    from quaere.evaluation.judges.judge import Judge
+    from quaere.evaluation.qa.scores import AnsweringScore, Judging, QuestionScore, Scored
     from quaere.records import Episode, Question
     from quaere.rollout.episode import Limits
     from quaere.rollout.policy import Policy
     from quaere.runs import Run
     from quaere.search.searcher import Searcher
-    from quaere.training.exporting import Notes, RoleWeights
+    from quaere.training.exports import Notes, RoleWeights
 
 _LIMITS = {
     "max_turns": "turns the model may take",
@@ -140,7 +140,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(args: argparse.Namespace) -> None:
     """Check everything that can be checked at once, then load, answer, score and print."""
-    from quaere.evaluation.answering import read_scored, refuse_unanswerable
+    from quaere.evaluation.qa.scores import read_scored, refuse_unanswerable
     from quaere.rollout.questions import read_questions
 
     others = [read_scored(path) for path in args.compare]
@@ -171,7 +171,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _check_output(args: argparse.Namespace) -> None:
-    from quaere.evaluation.items import SUFFIX, check_items_path
+    from quaere.evaluation.qa.items import SUFFIX, check_items_path
     from quaere.search.rows import is_rows_file
 
     if args.out is not None and is_rows_file(args.out):
@@ -188,7 +188,7 @@ def _check_output(args: argparse.Namespace) -> None:
 def _find_weights(args: argparse.Namespace) -> RoleWeights | None:
     if args.run_name is None:
         return None
-    from quaere.training.exporting import use_role
+    from quaere.training.exports import use_role
 
     weights, _ = use_role(partial(_find_role, args), lambda weights: None)
     if weights.role == "actor":
@@ -201,7 +201,7 @@ def _find_weights(args: argparse.Namespace) -> RoleWeights | None:
 
 def _find_role(args: argparse.Namespace) -> RoleWeights:
     from quaere.runs import find_run, runs_root
-    from quaere.training.exporting import find_role
+    from quaere.training.exports import find_role
 
     return find_role(find_run(runs_root(args.runs), args.run_name), args.role, args.checkpoint, say_line)
 
@@ -225,8 +225,8 @@ async def _evaluate(
     from msgspec import structs
     from rich.console import Console
 
-    from quaere.evaluation.answering import Evaluation, judge_spans, score_answering, write_evaluation
-    from quaere.evaluation.items import write_items
+    from quaere.evaluation.qa.items import write_items
+    from quaere.evaluation.qa.scores import Evaluation, judge_spans, score_answering, write_evaluation
     from quaere.runs import Run, runs_root
     from quaere.search.client import SearchClient
 
@@ -264,9 +264,9 @@ async def _open_judge(
     """The judge and what it is worth, before anything is answered: one that cannot be reached is said now."""
     if args.judge is None:
         return None, None
-    from quaere.evaluation.answering import Judging
-    from quaere.evaluation.judging import open_judge
-    from quaere.evaluation.validating import validate_judge
+    from quaere.evaluation.judges.judge import open_judge
+    from quaere.evaluation.judges.validation import validate_judge
+    from quaere.evaluation.qa.scores import Judging
 
     def report(line: str) -> None:
         quiet.print(line, style="dim", markup=False)
@@ -298,9 +298,9 @@ def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Pro
     """How to ask: as the command line says, else as the model was trained, else as the paper has it."""
     from msgspec import structs
 
-    from quaere.chat.closedbook import ClosedBook
+    from quaere.dialects.closed_book.protocol import ClosedBook
+    from quaere.dialects.registry import check_turns, open_protocol, usual_limits
     from quaere.policies.catalogue import needs_guide
-    from quaere.training.protocols import check_turns, open_protocol, usual_limits
 
     notes = _notes(args, weights)
     protocol = args.solver_protocol or notes.protocol or "tool-call"
@@ -320,7 +320,7 @@ def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Pro
 
 
 def _notes(args: argparse.Namespace, weights: RoleWeights | None) -> Notes:
-    from quaere.training.exporting import find_notes, notes_of
+    from quaere.training.exports import find_notes, notes_of
 
     return notes_of(weights) if weights else find_notes(args.model)
 
@@ -355,7 +355,7 @@ def _open_policy(
 ) -> tuple[RoleWeights | None, Policy]:
     """Whom to ask, and with which weights: those of a run that goes on may be newer ones than were found."""
     from quaere.rollout.policy import open_policy
-    from quaere.training.exporting import role_policy, use_role
+    from quaere.training.exports import role_policy, use_role
 
     def report(line: str) -> None:
         quiet.print(line, style="dim", markup=False)
@@ -384,7 +384,7 @@ async def _answer(
     quiet: Console,
 ) -> list[QuestionScore]:
     """Answer the questions; every episode is stored as soon as it is there."""
-    from quaere.evaluation.answering import evaluate
+    from quaere.evaluation.qa.scores import evaluate
 
     failures: list[str] = []
     rights: list[float] = []

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from quaere.evaluation.answering import Difference, Judging, Scored
     from quaere.evaluation.intervals import Interval
+    from quaere.evaluation.qa.scores import Difference, Judging, Scored
     from quaere.runs import Run
 
 
@@ -33,7 +33,7 @@ def print_results(evaluation: Scored, others: list[Scored], stored: Run | None) 
     from rich.text import Text
 
     from quaere.cli.episode_view import count, printable
-    from quaere.evaluation.answering import compare
+    from quaere.evaluation.qa.scores import compare
 
     differences = [compare(evaluation, other) for other in others]
     # Where nobody has set a width (a file, a pipe), the tables get the room they need.
@@ -179,7 +179,7 @@ def print_json(evaluation: Scored, others: list[Scored], stored: Run | None) -> 
 
     import msgspec
 
-    from quaere.evaluation.answering import compare
+    from quaere.evaluation.qa.scores import compare
 
     found = {
         "name": evaluation.name,

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quaere.dialects.settings import PROTOCOLS
 from quaere.errors import BadInput
 from quaere.recipes.registry import RECIPES, find_recipe
-from quaere.training.settings import PROTOCOLS
-from quaere.training.writers import WRITERS
+from quaere.training.metric_sinks import WRITERS
 
 if TYPE_CHECKING:
     from quaere.recipes.registry import Recipe
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> None:
         print(config_to_yaml(config), end="")
         return
     recipe.check(config)
-    from quaere.training.writers import check_writers
+    from quaere.training.metric_sinks import check_writers
 
     check_writers(args.writer)
     if args.dry_run:
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> None:
         settings["writers"] = args.writer
     kept: dict[str, Any] = {"config": config_to_yaml(config), "files": copy_given(recipe.given(config))}
     if recipe.takes_questions:
-        from quaere.training.practice import QUESTIONS, encode_questions, read_source
+        from quaere.training.qa_run import QUESTIONS, encode_questions, read_source
 
         settings["questions"] = config.questions
         kept["files"] = {QUESTIONS: encode_questions(read_source(config.questions, answered=recipe.needs_answers))}
@@ -125,7 +125,7 @@ def _config(recipe: Recipe, args: argparse.Namespace, file: Path | None = None) 
 def _find_questions(recipe: Recipe, args: argparse.Namespace) -> str:
     """A file as it is, a run by its directory, so that it is found again from anywhere."""
     from quaere.runs import runs_root
-    from quaere.training.practice import find_source
+    from quaere.training.qa_run import find_source
 
     if not recipe.takes_questions:
         raise BadInput(
@@ -144,7 +144,7 @@ def _fingerprint(config: Any) -> dict[str, str]:
 def _resume(args: argparse.Namespace) -> None:
     from quaere.runs import Run, find_run, runs_root
     from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs
-    from quaere.training.writers import check_writers
+    from quaere.training.metric_sinks import check_writers
 
     path = find_run(runs_root(args.runs), args.resume)
     with Run.open(path) as stored:
@@ -184,8 +184,8 @@ def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, re
     """Train to the end; metrics also go to the writers that are asked for and to those the run began with."""
     from quaere.cli.progress import Reporters, open_reporter
     from quaere.runs import RunState
-    from quaere.training.ending import check_learned
-    from quaere.training.writers import find_missing, open_writers
+    from quaere.training.metric_sinks import find_missing, open_writers
+    from quaere.training.outcome import check_learned
 
     with store:
         missing = find_missing(remembered)

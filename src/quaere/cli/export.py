@@ -16,7 +16,7 @@ from quaere.cli.terminal import say_line
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:
-    from quaere.training.exporting import RoleWeights
+    from quaere.training.exports import RoleWeights
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -51,7 +51,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(args: argparse.Namespace) -> None:
     """Write the folder and say what it is."""
     from quaere.runs import find_run, runs_root
-    from quaere.training.exporting import export_role, find_role, use_role
+    from quaere.training.exports import export_role, find_role, use_role
 
     path = find_run(runs_root(args.runs), args.name)
 

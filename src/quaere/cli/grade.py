@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from quaere.cli.bounds import check_positive
-from quaere.cli.counting import counting
+from quaere.cli.counts import counting
 from quaere.cli.grade_view import agreement_lines, print_agreement, print_evaluations, results_json
 from quaere.errors import BadInput
 from quaere.policies.native.device import Precision
@@ -23,12 +23,12 @@ from quaere.policies.native.device import Precision
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from quaere.evaluation.criteria import Criteria, CriteriaBook, GradedDimension
-    from quaere.evaluation.factbook import FactBook
-    from quaere.evaluation.probing import JudgeAgreement
-    from quaere.evaluation.reporting import Judges, ReportEvaluation
-    from quaere.evaluation.reportsets import ReportSet
-    from quaere.evaluation.researchbench import Bench
+    from quaere.evaluation.judges.probes import JudgeAgreement
+    from quaere.evaluation.reports.bench import Bench
+    from quaere.evaluation.reports.criteria import Criteria, CriteriaBook, GradedDimension
+    from quaere.evaluation.reports.factbook import FactBook
+    from quaere.evaluation.reports.scores import Judges, ReportEvaluation
+    from quaere.evaluation.reports.sources import ReportSet
 
 _MAX_REPEATS = 100
 _MAX_SPECIFIC = 10
@@ -91,7 +91,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(args: argparse.Namespace) -> None:
     """Check everything that can be checked at once, then validate the judge, judge, and print."""
-    from quaere.evaluation.researchbench import read_bench
+    from quaere.evaluation.reports.bench import read_bench
 
     _check(args)
     bench = read_bench(args.bench, args.language) if args.bench else None
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> None:
     _check_known(args, sets, facts)
     evaluations = asyncio.run(_grade(args, sets, bench, facts))
     if args.out:
-        from quaere.evaluation.reporting import write_report_evaluations
+        from quaere.evaluation.reports.scores import write_report_evaluations
 
         write_report_evaluations(evaluations, args.out)
     if args.json:
@@ -137,7 +137,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _read(args: argparse.Namespace, name: str) -> ReportSet:
-    from quaere.evaluation.reportsets import read_report_file, read_report_run
+    from quaere.evaluation.reports.sources import read_report_file, read_report_run
     from quaere.runs import find_run, runs_root
 
     if Path(name).is_file():
@@ -146,7 +146,7 @@ def _read(args: argparse.Namespace, name: str) -> ReportSet:
 
 
 def _read_facts(args: argparse.Namespace) -> FactBook | None:
-    from quaere.evaluation.factbook import read_facts
+    from quaere.evaluation.reports.factbook import read_facts
 
     return read_facts(args.facts) if args.facts else None
 
@@ -177,7 +177,7 @@ async def _grade(
 ) -> list[ReportEvaluation]:
     from rich.console import Console
 
-    from quaere.evaluation.criteria import read_criteria
+    from quaere.evaluation.reports.criteria import read_criteria
 
     quiet = Console(stderr=True, highlight=False)
     book = bench.criteria if bench else read_criteria(args.criteria) if args.criteria else None
@@ -194,7 +194,7 @@ async def _grade(
 
 
 def _open_judges(args: argparse.Namespace, quiet: Console) -> Judges:
-    from quaere.evaluation.reporting import open_judges
+    from quaere.evaluation.reports.scores import open_judges
 
     def report(line: str) -> None:
         quiet.print(line, style="dim", markup=False)
@@ -220,7 +220,7 @@ def _temperature(args: argparse.Namespace) -> float:
 
 
 async def _probe(args: argparse.Namespace, judges: Judges, quiet: Console) -> JudgeAgreement:
-    from quaere.evaluation.probing import num_steps, probe_judges
+    from quaere.evaluation.judges.probes import num_steps, probe_judges
 
     with counting("corrupted reports", num_steps(args.probes), quiet) as advance:
         return await probe_judges(
@@ -248,7 +248,7 @@ async def _write_dimensions(
     """What the judge wants questions to be graded by, where it is asked: made once, for all inputs alike."""
     if args.specific is None or judges.policy is None:
         return {}
-    from quaere.evaluation.grading import write_dimensions
+    from quaere.evaluation.reports.grades import write_dimensions
 
     questions = list({report.question.text: report.question for one in sets for report in one.reports}.values())
     quiet.print(f"making {args.specific} dimensions for each of {len(questions)} questions", style="dim")
@@ -270,7 +270,7 @@ async def _score(
     facts: FactBook | None,
     quiet: Console,
 ) -> ReportEvaluation:
-    from quaere.evaluation.reporting import ReportEvaluation, add_knowing, num_asked, score_reports, summarise
+    from quaere.evaluation.reports.scores import ReportEvaluation, add_knowing, num_asked, score_reports, summarise
 
     parts: dict[str, Any] = {
         "with_citations": args.force or agreement.citations_trusted,
@@ -301,7 +301,7 @@ async def _score(
 
 
 def _criteria(id: str, text: str, book: CriteriaBook | None, made: dict[str, tuple[GradedDimension, ...]]) -> Criteria:
-    from quaere.evaluation.criteria import general_criteria
+    from quaere.evaluation.reports.criteria import general_criteria
 
     return (book.find(id, text) if book else None) or general_criteria(made.get(text, ()))
 

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from quaere.evaluation.intervals import Interval
-    from quaere.evaluation.knowing import JudgeTruth
-    from quaere.evaluation.probing import JudgeAgreement
-    from quaere.evaluation.reporting import Measure, ReportDifference, ReportEvaluation
-    from quaere.evaluation.validating import Agreement
+    from quaere.evaluation.judges.probes import JudgeAgreement
+    from quaere.evaluation.judges.validation import Agreement
+    from quaere.evaluation.reports.fact_coverage import JudgeTruth
+    from quaere.evaluation.reports.scores import Measure, ReportDifference, ReportEvaluation
 
 _LEGEND = (
     "in brackets the 95 % interval, in parentheses the smallest difference the sample could have shown (80 % power)"
@@ -104,7 +104,7 @@ def print_evaluations(evaluations: list[ReportEvaluation], is_bench: bool) -> No
     from rich.text import Text
 
     from quaere.cli.episode_view import count, printable
-    from quaere.evaluation.reporting import compare_reports
+    from quaere.evaluation.reports.scores import compare_reports
 
     console = _console()
     _print_grades(console, evaluations)
@@ -128,7 +128,7 @@ def print_evaluations(evaluations: list[ReportEvaluation], is_bench: bool) -> No
 
 
 def _print_grades(console: Console, evaluations: list[ReportEvaluation]) -> None:
-    from quaere.evaluation.reporting import SHARES
+    from quaere.evaluation.reports.scores import SHARES
 
     names = list(dict.fromkeys(name for one in evaluations for name in one.score.measures if name not in SHARES))
     if not names:
@@ -143,7 +143,7 @@ def _print_grades(console: Console, evaluations: list[ReportEvaluation]) -> None
 
 
 def _print_citations(console: Console, evaluations: list[ReportEvaluation]) -> None:
-    from quaere.evaluation.reporting import VALID
+    from quaere.evaluation.reports.scores import VALID
 
     if not any(VALID in one.score.measures for one in evaluations):
         return
@@ -172,7 +172,7 @@ def _print_knowing(console: Console, evaluations: list[ReportEvaluation]) -> Non
     from rich.text import Text
 
     from quaere.cli.episode_view import printable
-    from quaere.evaluation.reporting import ADMITTED, PROVEN, TOLD
+    from quaere.evaluation.reports.scores import ADMITTED, PROVEN, TOLD
 
     if not any(TOLD in one.score.measures for one in evaluations):
         return
@@ -227,7 +227,7 @@ def _print_published(console: Console) -> None:
 def _difference_line(ours: ReportEvaluation, theirs: ReportEvaluation, difference: ReportDifference | None) -> str:
     if difference is None:
         return f"{ours.name} and {theirs.name} share no question, so no paired difference can be given"
-    from quaere.evaluation.reporting import SHARES
+    from quaere.evaluation.reports.scores import SHARES
 
     num = next(iter(difference.measures.values())).num
     found = []
@@ -283,7 +283,7 @@ def results_json(evaluations: list[ReportEvaluation]) -> str:
     """What the judge is worth, then every result; reports one by one are in --out."""
     import msgspec
 
-    from quaere.evaluation.reporting import compare_reports
+    from quaere.evaluation.reports.scores import compare_reports
 
     *others, last = evaluations
     found = {

@@ -74,7 +74,7 @@ def _settings(args: argparse.Namespace) -> IndexSettings:
     from msgspec import convert
 
     from quaere.search.bm25 import Bm25Settings
-    from quaere.search.chunking import ChunkSettings
+    from quaere.search.chunks import ChunkSettings
     from quaere.search.dense import DenseSettings
     from quaere.search.index import IndexSettings
 

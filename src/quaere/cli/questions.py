@@ -22,7 +22,7 @@ from quaere.errors import BadInput
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from quaere.rollout.openquestions import OpenQuestion
+    from quaere.rollout.open_questions import OpenQuestion
     from quaere.search.index import Index
 
 
@@ -101,8 +101,8 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _ask_world(args: argparse.Namespace) -> list[Struct]:
-    from quaere.worlds.openquestions import ask_open_questions
-    from quaere.worlds.writing import open_world, report_line
+    from quaere.worlds.articles import open_world, report_line
+    from quaere.worlds.open_questions import ask_open_questions
 
     world = open_world(args.world)
     return [report_line(asked) for asked in ask_open_questions(world.graph, world.seed, args.num, draw=args.seed)]
@@ -111,8 +111,8 @@ def _ask_world(args: argparse.Namespace) -> list[Struct]:
 def _ask_index(args: argparse.Namespace) -> tuple[list[OpenQuestion], Counter[str]]:
     from rich.console import Console
 
-    from quaere.cli.counting import counting
-    from quaere.rollout.openquestions import draw_open_questions
+    from quaere.cli.counts import counting
+    from quaere.rollout.open_questions import draw_open_questions
     from quaere.search.index import open_index
 
     quiet = Console(stderr=True, highlight=False)
@@ -125,9 +125,9 @@ def _ask_index(args: argparse.Namespace) -> tuple[list[OpenQuestion], Counter[st
 async def _rewrite(
     args: argparse.Namespace, index: Index, drawn: list[OpenQuestion], quiet: Any
 ) -> tuple[list[OpenQuestion], Counter[str]]:
-    from quaere.cli.counting import counting
+    from quaere.cli.counts import counting
     from quaere.policies.catalogue import needs_guide
-    from quaere.rollout.openquestions import rewrite_questions
+    from quaere.rollout.open_questions import rewrite_questions
     from quaere.rollout.policy import open_policy
 
     quiet.print(f"loading {args.model}", style="dim", markup=False)

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quaere.cli.asking import (
+from quaere.cli.answers import (
     LIMITS,
     add_asked,
     add_sampling,
@@ -27,8 +27,8 @@ from quaere.cli.asking import (
 from quaere.cli.interrupt import interruptible
 
 if TYPE_CHECKING:
-    from quaere.chat.reports import ReportWriter
     from quaere.cli.report_files import ReportPlace
+    from quaere.dialects.report.protocol import ReportWriter
     from quaere.records import Episode, Question, Report
     from quaere.rollout.episode import Limits
     from quaere.rollout.policy import Policy
@@ -78,11 +78,11 @@ def _arrange(args: argparse.Namespace) -> tuple[ReportWriter, Limits]:
     """How to ask: as the command line says, else as the model was trained to write reports, which its notes say."""
     from msgspec import structs
 
-    from quaere.chat.reports import ReportWriter
+    from quaere.dialects.report.protocol import ReportWriter
     from quaere.policies.catalogue import needs_guide
     from quaere.recipes.registry import writes_reports
     from quaere.rollout.episode import Limits
-    from quaere.training.exporting import find_notes
+    from quaere.training.exports import find_notes
 
     notes = find_notes(args.model)
     taught = any(writes_reports(name) for name in (notes.recipe, *notes.dialects))
@@ -157,7 +157,7 @@ class _Writing:
         self, questions: list[Question], policy: Policy, writer: ReportWriter, limits: Limits, stored: Run
     ) -> list[Episode]:
         """A report for every question of a file, and a table."""
-        from quaere.cli.counting import counting
+        from quaere.cli.counts import counting
         from quaere.cli.episode_view import count
         from quaere.records import ReportTask
         from quaere.rollout.many import Job, run_many
@@ -176,8 +176,8 @@ class _Writing:
 
     def _keep(self, episode: Episode, stored: Run) -> tuple[Report | None, list[Path]]:
         """Store the episode, and write its report where the person wants it."""
-        from quaere.chat.reports import bind_report
         from quaere.cli.report_files import write_report
+        from quaere.dialects.report.protocol import bind_report
 
         report = bind_report(episode)
         stored.add_episode(episode, report_scores(report) if report else None)

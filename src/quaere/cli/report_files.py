@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec import Struct
 
 from quaere.atomic import write_file
-from quaere.chat.reportpages import to_html, to_markdown
+from quaere.chat.report_pages import to_html, to_markdown
 from quaere.errors import BadInput
 from quaere.records import Passage, Report
 from quaere.search.index import Index

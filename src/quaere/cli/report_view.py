@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from quaere.chat.reportpages import count_line
+from quaere.chat.report_pages import count_line
 from quaere.chat.statements import find_citations
 from quaere.cli.episode_view import printable, trim
 from quaere.records import Report

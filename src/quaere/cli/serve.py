@@ -81,10 +81,10 @@ def run(args: argparse.Namespace) -> None:
     settings, key = server_settings(args), read_key(args)
     listener = bind(settings, key)  # what is wrong with the address is said before the model is loaded
 
-    from quaere.rollout.serving.app import Service
-    from quaere.rollout.serving.documents import Documents
-    from quaere.rollout.serving.embedding import open_embedder
     from quaere.search.index import open_index
+    from quaere.serving.model.app import Service
+    from quaere.serving.model.documents import Documents
+    from quaere.serving.model.embeddings import open_embedder
 
     index = open_index(args.index) if args.index else None
     embedder = open_embedder(args.embeddings, index)
@@ -122,7 +122,7 @@ def _check(args: argparse.Namespace) -> None:
 def _open_policy(args: argparse.Namespace) -> TokenPolicy:
     from quaere.rollout.policy import TokenPolicy, open_policy
     from quaere.runs import find_run, runs_root
-    from quaere.training.exporting import find_role, role_policy
+    from quaere.training.exports import find_role, role_policy
 
     def report(line: str) -> None:
         print(line, file=sys.stderr)

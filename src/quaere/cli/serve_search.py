@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> None:
     from msgspec import convert
 
     from quaere.search.index import open_index
-    from quaere.search.server import ServerLimits
+    from quaere.serving.search_app import ServerLimits
     from quaere.serving.server import run_server
     from quaere.serving.servers import make_search_server
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from quaere.errors import BadInput
 from quaere.runs.curriculum import Item, find_item
-from quaere.runs.itemfiles import VerdictRow
+from quaere.runs.item_files import VerdictRow
 from quaere.runs.verdicts import Verdict, VerdictKind, judge
 
 

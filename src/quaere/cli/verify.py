@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, get_args
 
 from quaere.atomic import write_file
 from quaere.cli.bounds import check_positive
-from quaere.cli.counting import counting
+from quaere.cli.counts import counting
 from quaere.cli.verify_view import print_items, result_json
 from quaere.errors import BadInput
 from quaere.policies.native.device import Precision
@@ -22,10 +22,10 @@ from quaere.policies.native.device import Precision
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from quaere.evaluation.supporting import ClaimFile, Verified
+    from quaere.evaluation.evidence.value import ClaimFile, Verified
     from quaere.records import Evidence, Support
     from quaere.rollout.policy import Policy
-    from quaere.training.phases.verifying import Claim, Form, VerifierSettings
+    from quaere.training.phases.verification import Claim, Form, VerifierSettings
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -63,7 +63,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(args: argparse.Namespace) -> None:
     """Check everything that can be checked at once, then load, verify and print."""
-    from quaere.evaluation.supporting import locate_evidence, read_claims
+    from quaere.evaluation.evidence.value import locate_evidence, read_claims
     from quaere.search.index import open_index
 
     settings = _settings(args)
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _settings(args: argparse.Namespace) -> VerifierSettings:
     from quaere.policies.catalogue import needs_guide
-    from quaere.training.phases.verifying import VerifierSettings
+    from quaere.training.phases.verification import VerifierSettings
 
     check_positive(args, ("samples", "limit", "max_rows", "turn_tokens"))
     if not 0 <= args.temperature < float("inf"):
@@ -103,7 +103,7 @@ def _settings(args: argparse.Namespace) -> VerifierSettings:
 async def _verify(args: argparse.Namespace, settings: VerifierSettings, claims: list[Claim]) -> list[Support | None]:
     from rich.console import Console
 
-    from quaere.training.phases.verifying import verify_claims
+    from quaere.training.phases.verification import verify_claims
 
     quiet = Console(stderr=True, highlight=False)
     policy = _open_policy(args, settings, quiet)
@@ -124,7 +124,7 @@ async def _verify(args: argparse.Namespace, settings: VerifierSettings, claims: 
 
 def _open_policy(args: argparse.Namespace, settings: VerifierSettings, quiet: Console) -> Policy:
     from quaere.rollout.policy import open_policy
-    from quaere.training.phases.verifying import open_hosted
+    from quaere.training.phases.verification import open_hosted
 
     def report(line: str) -> None:
         quiet.print(line, style="dim", markup=False)
@@ -146,7 +146,7 @@ def _put_together(
     found: ClaimFile, supports: list[Support | None], places: dict[str, Evidence | None] | None
 ) -> list[Verified]:
     """One item per claim; a claim's evidence is verbatim if all of its spans are."""
-    from quaere.evaluation.supporting import Verified
+    from quaere.evaluation.evidence.value import Verified
 
     items = []
     for claim, spans, support in zip(found.claims, found.spans, supports, strict=True):
@@ -160,7 +160,7 @@ def _put_together(
 def _show(args: argparse.Namespace, settings: VerifierSettings, items: list[Verified]) -> None:
     from msgspec import structs
 
-    from quaere.evaluation.supporting import score_supporting
+    from quaere.evaluation.evidence.value import score_supporting
 
     score = score_supporting(items)
     kept = {

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from quaere.evaluation.evidence.value import SupportingScore, Verified
     from quaere.evaluation.intervals import Interval
-    from quaere.evaluation.supporting import SupportingScore, Verified
 
 _QUESTION_CHARS = 60
 

@@ -26,16 +26,16 @@ from quaere.cli.warmup_check import tell_answered
 from quaere.cli.warmup_ratios import add_ratios, read_ratios
 from quaere.cli.warmup_view import open_display
 from quaere.errors import BadInput
-from quaere.training.warmup.dialects import DIALECTS, ROLES, Dialect, cites, roles_of
+from quaere.warmup.dialects import DIALECTS, ROLES, Dialect, cites, roles_of
 
 if TYPE_CHECKING:
-    from quaere.chat.rendering import Renderer
+    from quaere.chat.renderer import Renderer
     from quaere.cli.warmup_view import Display
     from quaere.policies.catalogue import ModelPath
     from quaere.records import Episode
     from quaere.rollout.episode import Limits
-    from quaere.training.warmup.demonstration import Demonstrations
-    from quaere.training.warmup.teaching import Taught
+    from quaere.warmup.demonstration import Demonstrations
+    from quaere.warmup.imitation import Taught
 
 FULL_RATE, LORA_RATE = 1e-4, 3e-4
 MAX_TURNS = 5
@@ -146,9 +146,9 @@ def run(args: argparse.Namespace) -> None:
     """Play, teach, save."""
     import msgspec
 
-    from quaere.training.warmup.lessons import plan_lessons
-    from quaere.training.warmup.oracle import refuse_few_turns
-    from quaere.training.warmup.saving import check_target
+    from quaere.warmup.lessons import plan_lessons
+    from quaere.warmup.model_folder import check_target
+    from quaere.warmup.oracle import refuse_few_turns
 
     args.roles = None if args.roles is None else _names(args.roles)
     notice = read_ratios(args)
@@ -217,7 +217,7 @@ def _turn_limits(args: argparse.Namespace) -> dict[Dialect, int]:
 def _warm_up_on_documents(args: argparse.Namespace, display: Display) -> Any:
     """Questions by the model as it is, then the form of an episode where it was not taught, then its own lessons."""
     from quaere.cli.warmup_documents import obtain_questions, play_documents, refuse_others, teach_form
-    from quaere.training.warmup.oracle import allow_turns
+    from quaere.warmup.oracle import allow_turns
 
     refuse_others(args)
     questions = obtain_questions(args, display.note)
@@ -233,10 +233,10 @@ def _warm_up_on_documents(args: argparse.Namespace, display: Display) -> Any:
 def _warm_up(
     args: argparse.Namespace, display: Display, play: Callable[[Renderer], Demonstrations] | None = None
 ) -> Any:
-    from quaere.chat.rendering import Renderer
+    from quaere.chat.renderer import Renderer
     from quaere.policies.catalogue import resolve_model
     from quaere.policies.loading import load_tokenizer
-    from quaere.training.warmup.saving import save_adapter, save_folder
+    from quaere.warmup.model_folder import save_adapter, save_folder
 
     found = resolve_model(args.model, report=display.note)
     renderer = Renderer(load_tokenizer(found.tokenizer))
@@ -255,7 +255,7 @@ def _warm_up(
 
 
 def _dialect_limits(args: argparse.Namespace, dialect: Dialect) -> Limits:
-    from quaere.training.warmup.oracle import allow_turns
+    from quaere.warmup.oracle import allow_turns
 
     limits = _report_limits(args) if dialect == "score" else _limits(args)
     return allow_turns(limits, _turn_limits(args), dialect)
@@ -263,8 +263,8 @@ def _dialect_limits(args: argparse.Namespace, dialect: Dialect) -> Limits:
 
 def _play(args: argparse.Namespace, renderer: Renderer, display: Display) -> Demonstrations:
     """Play in a world that is made for this and gone afterwards."""
-    from quaere.training.warmup.lessons import build_world
-    from quaere.training.warmup.oracle import play_oracle
+    from quaere.warmup.lessons import build_world
+    from quaere.warmup.oracle import play_oracle
 
     shared: dict[str, Any] = {
         "roles": args.roles,
@@ -293,7 +293,7 @@ def _play(args: argparse.Namespace, renderer: Renderer, display: Display) -> Dem
 
 async def _play_teacher(teacher: str, world: Any, index: Any, renderer: Renderer, shared: dict[str, Any]) -> Any:
     from quaere.rollout.policy import ChatPolicy, open_policy
-    from quaere.training.warmup.teacher import play_teacher
+    from quaere.warmup.teacher import play_teacher
 
     if not teacher.startswith("openai:"):
         raise BadInput(f"a teacher is an endpoint, openai:MODEL@URL, not {teacher}")
@@ -315,7 +315,7 @@ def _teach(args: argparse.Namespace, found: ModelPath, episodes: list[Episode], 
     from quaere.training.adapters import add_adapters
     from quaere.training.learner import Learner
     from quaere.training.settings import AdapterSettings
-    from quaere.training.warmup.teaching import count_steps, imitation, teach
+    from quaere.warmup.imitation import count_steps, imitation, teach
 
     device = choose_device(args.device, display.note)
     num_tokens = sum(len(segment.token_ids) for episode in episodes for segment in episode.segments)
@@ -345,7 +345,7 @@ def _learning_rate(args: argparse.Namespace) -> float:
 
 
 def _describe(args: argparse.Namespace, played: Demonstrations, taught: Taught) -> Any:
-    from quaere.training.warmup.saving import WarmupManifest
+    from quaere.warmup.model_folder import WarmupManifest
 
     dialects = (args.recipe, *args.also)
     return WarmupManifest(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from quaere.records import Episode
     from quaere.rollout.episode import Limits
-    from quaere.training.warmup.checking import Answered
-    from quaere.training.warmup.dialects import Dialect
+    from quaere.warmup.dialect_check import Answered
+    from quaere.warmup.dialects import Dialect
 
 
 def tell_answered(
@@ -25,9 +25,9 @@ def tell_answered(
     """Play what `teach` held out of these episodes with the model at `args.out`, in the world they are of."""
     from msgspec import structs
 
-    from quaere.training.warmup.checking import describe_answered
-    from quaere.training.warmup.lessons import build_world
-    from quaere.training.warmup.teaching import split_held_out
+    from quaere.warmup.dialect_check import describe_answered
+    from quaere.warmup.imitation import split_held_out
+    from quaere.warmup.lessons import build_world
 
     held_out, _ = split_held_out(episodes, args.seed)
     longest = max(turn.num_tokens for episode in episodes for turn in episode.turns)
@@ -54,7 +54,7 @@ async def _play(
 ) -> dict[str, Answered]:
     from quaere.rollout.policy import open_policy
     from quaere.search.searcher import open_searcher
-    from quaere.training.warmup.checking import open_spoken, play_held_out
+    from quaere.warmup.dialect_check import open_spoken, play_held_out
 
     spoken = open_spoken((args.recipe, *args.also), args.style)
     policy = open_policy(str(args.out), device=args.device, max_rows=args.max_rows)

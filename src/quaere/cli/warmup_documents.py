@@ -21,11 +21,11 @@ from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
 
 if TYPE_CHECKING:
-    from quaere.chat.rendering import Renderer
+    from quaere.chat.renderer import Renderer
     from quaere.rollout.episode import Limits
-    from quaere.training.warmup.demonstration import Demonstrations
-    from quaere.training.warmup.dialects import Dialect, Role
-    from quaere.training.warmup.documents.writer import CheckedQuestion
+    from quaere.warmup.demonstration import Demonstrations
+    from quaere.warmup.dialects import Dialect, Role
+    from quaere.warmup.documents.writer import CheckedQuestion
 
 Note = Callable[[str], None]
 GetLimits = Callable[["Dialect"], "Limits"]
@@ -35,7 +35,7 @@ _SAID_EVERY = 1000  # attempts
 def read_checked(path: Path) -> list[CheckedQuestion]:
     """The questions of a file that `quaere questions --checked` wrote."""
     from quaere.search.rows import read_lines
-    from quaere.training.warmup.documents.writer import CheckedQuestion
+    from quaere.warmup.documents.writer import CheckedQuestion
 
     found = []
     for number, line in read_lines(path):
@@ -61,8 +61,8 @@ def obtain_questions(args: argparse.Namespace, note: Note) -> list[CheckedQuesti
     """The questions of the file, which the model writes first, as it is, if there is none."""
     from quaere.cli.checked_questions import summarise, write_checked
     from quaere.cli.questions import write_lines
-    from quaere.training.warmup.documents.lessons import draw_evenly
-    from quaere.training.warmup.documents.writer import WriterSettings
+    from quaere.warmup.documents.lessons import draw_evenly
+    from quaere.warmup.documents.writer import WriterSettings
 
     path = args.questions or args.out.with_name(f"{args.out.name}-questions.jsonl")
     if not path.exists():
@@ -81,7 +81,7 @@ def teach_form(
     args: argparse.Namespace, warm_up: Callable[[argparse.Namespace], object]
 ) -> Iterator[argparse.Namespace]:
     """The arguments with a model that knows the form: the one named, or one that is taught it first, in a world."""
-    from quaere.training.exporting import find_notes
+    from quaere.training.exports import find_notes
 
     if {args.recipe, *args.also} <= set(find_notes(args.model).dialects):
         yield args
@@ -106,7 +106,7 @@ def play_documents(
     note: Note,
 ) -> Demonstrations:
     """Episodes on the questions in every dialect that is taught, an equal share each, and in each of its roles."""
-    from quaere.training.warmup.demonstration import Demonstrations
+    from quaere.warmup.demonstration import Demonstrations
 
     played = Demonstrations()
     shares = _share(args, questions)
@@ -140,7 +140,7 @@ def _share(args: argparse.Namespace, questions: list[CheckedQuestion]) -> dict[D
 
 
 def _roles(args: argparse.Namespace, dialect: Dialect) -> tuple[Role, ...]:
-    from quaere.training.warmup.dialects import roles_of
+    from quaere.warmup.dialects import roles_of
 
     return tuple(role for role in roles_of(dialect) if args.roles is None or role in args.roles)
 
@@ -152,8 +152,8 @@ async def _play_solver(
     from quaere.cli.questions import write_lines
     from quaere.rollout.policy import open_policy
     from quaere.search.searcher import open_searcher
-    from quaere.training.warmup.demonstration import open_protocol
-    from quaere.training.warmup.documents.lessons import play_own
+    from quaere.warmup.demonstration import open_protocol
+    from quaere.warmup.documents.lessons import play_own
 
     played: dict[Dialect, Demonstrations] = {}
     unsure: list[CheckedQuestion] = []
@@ -206,8 +206,8 @@ async def _play_proposer(
     """How questions are arrived at, at most so many of each dialect."""
     from quaere.search.index import open_index
     from quaere.search.searcher import LocalSearcher
-    from quaere.training.warmup.documents.links import Pages
-    from quaere.training.warmup.documents.proposals import plan_proposals, play_proposals
+    from quaere.warmup.documents.links import Pages
+    from quaere.warmup.documents.proposals import plan_proposals, play_proposals
 
     played = {}
     index = open_index(args.index)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from quaere.training.warmup.teaching import TeachingStep
+    from quaere.warmup.imitation import TeachingStep
 
 
 def open_display(as_json: bool) -> Display:

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     import msgspec
 
     from quaere.worlds import generate_world, write_world
-    from quaere.worlds.writing import check_destination
+    from quaere.worlds.articles import check_destination
 
     check_destination(args.out, args.force)  # before the work, not after
     world = generate_world(args.seed, args.articles, args.family)

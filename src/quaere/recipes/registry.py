@@ -13,10 +13,10 @@ from typing import Any
 from msgspec import Struct
 
 from quaere.chat.protocol import Protocol
-from quaere.chat.reports import ReportWriter
+from quaere.dialects.report.protocol import ReportWriter
 from quaere.errors import BadInput
 from quaere.runs import Run
-from quaere.training.reporting import Reporter
+from quaere.training.progress import Reporter
 
 
 class Recipe(Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from quaere.rewards.formatting import FormatScore
+from quaere.rewards.format import FormatScore
 
 DifficultyShape = Literal["single", "parabola"]
 

@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec import Struct
 
 from quaere.rewards.answers import f1_score
-from quaere.rewards.formatting import contains
+from quaere.rewards.format import contains
 
 NoteMatch = Literal["normalised", "raw"]
 

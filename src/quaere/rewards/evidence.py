@@ -4,7 +4,7 @@
     solver    R = EM + 0.3 F1(its span, gold span)    (Eq. 19-21)
 
 The caller has asked the solver and counted tokens; what arrives here are counts, texts and flags. The format score F of
-EVE is `quaere.rewards.formatting.format_score`; the span plays no part in it.
+EVE is `quaere.rewards.format.format_score`; the span plays no part in it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rewards.difficulty import FORMAT_WEIGHT, DifficultyShape, proposer_reward
-from quaere.rewards.formatting import FormatScore
+from quaere.rewards.format import FormatScore
 
 EvidenceCheck = Literal["none", "zero_value", "invalid"]
 

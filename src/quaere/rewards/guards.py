@@ -22,7 +22,7 @@ from msgspec import Struct, structs
 
 from quaere.errors import BadInput
 from quaere.rewards.answers import normalise_answer
-from quaere.rewards.formatting import FormatScore, names_alternatives
+from quaere.rewards.format import FormatScore, names_alternatives
 
 MAX_SPAN_TOKENS = 128
 # A sentence or two is never too much of a text, however short the text is.

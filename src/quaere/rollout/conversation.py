@@ -13,7 +13,7 @@ from typing import Protocol as Interface
 from msgspec import Struct, structs
 
 from quaere.chat.messages import Message, as_chat
-from quaere.chat.rendering import Renderer
+from quaere.chat.renderer import Renderer
 from quaere.policies.sampler import ChatSampler, SamplingParams, TokenSampler
 from quaere.records import Origin, Segment, StopReason
 

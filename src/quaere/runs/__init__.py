@@ -6,7 +6,7 @@ Run.open("runs/ask-20250301-101500").episode("ask-0")
 """
 
 from quaere.runs.added import Added, add_questions, make_added
-from quaere.runs.listing import RunSummary, find_run, list_runs, runs_root
+from quaere.runs.list import RunSummary, find_run, list_runs, runs_root
 from quaere.runs.rows import EpisodeRow, Event, Metric, RunInfo, RunState
 from quaere.runs.run import Run
 from quaere.runs.verdicts import Verdict, give_verdicts, judge

@@ -39,7 +39,7 @@ from quaere.errors import BadInput
 from quaere.records import Candidate, Episode
 from quaere.runs.database import connect, drop_after, insert
 from quaere.runs.directory import DATABASE, EPISODES, make_directory, refuse_links, take_lock, write_config
-from quaere.runs.reading import RunReader
+from quaere.runs.reader import RunReader
 from quaere.runs.rows import RunInfo, RunState, candidate_row, check_candidate, encode_episode, encode_values, index_row
 from quaere.runs.shards import ShardWriter
 

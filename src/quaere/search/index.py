@@ -24,7 +24,7 @@ from quaere.errors import UPDATE_HINT, BadInput, IndexMissing
 from quaere.records import Hit, Passage
 from quaere.records.foreign_json import decode_json
 from quaere.search.bm25 import Bm25Engine, Bm25Settings
-from quaere.search.chunking import ChunkSettings, cut
+from quaere.search.chunks import ChunkSettings, cut
 from quaere.search.corpus import MAX_FILE_MIB, CorpusReader, CorpusReport
 from quaere.search.dense import DenseEngine, DenseSettings
 from quaere.search.engine import Engine, Progress

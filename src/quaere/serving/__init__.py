@@ -5,5 +5,5 @@ guard         checks each request before the application sees it: Host, Origin, 
 connections   drops slow clients and keeps connections below the limit of open files
 servers       the two servers there are: an index, a model
 
-The applications are `search/server.py` and `rollout/serving/app.py`. They know nothing of sockets, keys and hosts.
+The applications are `serving/search_app.py` and `serving/model/app.py`. They know nothing of sockets, keys and hosts.
 """

@@ -12,17 +12,17 @@ from msgspec import structs
 from quaere.serving.server import Server, ServerSettings, make_server
 
 if TYPE_CHECKING:
-    from quaere.rollout.serving.app import Service
     from quaere.search.index import Index
-    from quaere.search.server import ServerLimits
     from quaere.serving.connections import Listener
+    from quaere.serving.model.app import Service
+    from quaere.serving.search_app import ServerLimits
 
 
 def make_search_server(
     index: Index, settings: ServerSettings, *, key: str = "", limits: ServerLimits | None = None
 ) -> Server:
     """A server of an index, which is loaded before the first request rather than during it."""
-    from quaere.search.server import ServerLimits, error_form, make_app
+    from quaere.serving.search_app import ServerLimits, error_form, make_app
 
     limits = limits or ServerLimits()
     app = make_app(index, limits)
@@ -35,7 +35,7 @@ def make_model_server(
     service: Service, settings: ServerSettings, *, key: str = "", listener: Listener | None = None
 ) -> Server:
     """A server of a model; with a `listener` that was bound while the model was still to be loaded."""
-    from quaere.rollout.serving.app import make_app
-    from quaere.rollout.serving.wire import error_form
+    from quaere.serving.model.app import make_app
+    from quaere.serving.model.wire import error_form
 
     return make_server(make_app(service), settings, as_error=error_form, key=key, listener=listener)

@@ -227,7 +227,7 @@ def open_actors(
     """Load the model once for sampling, and for training once (with adapters) or once per role."""
     import torch
 
-    from quaere.chat.rendering import Renderer
+    from quaere.chat.renderer import Renderer
     from quaere.policies.catalogue import resolve_model
     from quaere.policies.loading import load_tokenizer
     from quaere.policies.native.bridge import load_model

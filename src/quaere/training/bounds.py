@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from quaere.dialects.registry import check_turns
 from quaere.errors import BadInput
 from quaere.rollout.episode import Limits
 from quaere.training.learner import LearnerSettings
-from quaere.training.phases.solving import SolverConfig
-from quaere.training.protocols import check_turns
+from quaere.training.phases.solver import SolverConfig
 from quaere.training.settings import (
     AdapterSettings,
     CheckpointSettings,

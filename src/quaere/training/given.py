@@ -19,15 +19,15 @@ from quaere.chat.spans import check_evidence
 from quaere.errors import BadInput
 from quaere.records import Candidate, DropReason, Evidence, Question
 from quaere.rewards.answers import normalise_answer
-from quaere.rewards.formatting import gives_away
+from quaere.rewards.format import gives_away
 from quaere.rollout.episode import Limits
 from quaere.rollout.questions import read_questions
 from quaere.runs import Run
-from quaere.training.phases.attempting import rights
-from quaere.training.phases.playing import Stage
-from quaere.training.phases.selecting import as_questions, judge_attempts
-from quaere.training.practice import encode_questions, read_source
-from quaere.training.trainingrun import Step, TrainingRun
+from quaere.training.phases.attempts import rights
+from quaere.training.phases.curriculum_filter import as_questions, judge_attempts
+from quaere.training.phases.stage import Stage
+from quaere.training.qa_run import encode_questions, read_source
+from quaere.training.training_run import Step, TrainingRun
 
 GIVEN = "given.jsonl"
 ReadDocument = Callable[[str], str]

@@ -38,7 +38,7 @@ from quaere.training.adapters import (
     trainable_weights,
     without_adapter,
 )
-from quaere.training.batching import MicroBatch, split_batch
+from quaere.training.batches import MicroBatch, split_batch
 from quaere.training.estimate import needs_checkpointing
 from quaere.training.finite import largest_weight, refuse_non_finite
 from quaere.training.logprobs import packed_logprobs

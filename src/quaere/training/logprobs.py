@@ -22,7 +22,7 @@ from torch.nn.functional import linear
 
 from quaere.policies.native.bridge import Head, output_head, packed_states
 from quaere.training.adapters import plain_model
-from quaere.training.batching import MicroBatch
+from quaere.training.batches import MicroBatch
 
 CHUNK_TOKENS = 1024
 

@@ -1,10 +1,10 @@
 """Fictional encyclopedias with gold questions. See `generate_world` and `write_world`."""
 
+from quaere.worlds.articles import Manifest, write_world
 from quaere.worlds.graph import Entity, Fact
 from quaere.worlds.prose import Article, Support
 from quaere.worlds.questions import GoldQuestion, Hop
 from quaere.worlds.world import FAMILIES, World, generate_world
-from quaere.worlds.writing import Manifest, write_world
 
 __all__ = [
     "FAMILIES",

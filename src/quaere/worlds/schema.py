@@ -1,13 +1,15 @@
 """The words in which a family of worlds is described: kinds of entity, relations between them, and how both are told.
 
-A family is pure data (see `evaluation/` and `warmup/`). To add a relation, add one `Relation(...)` to its table:
+A family is pure data (`families/`). To add a relation, add it to a table there:
 
-    Relation(
-        "spans", ("bridge",), objects=("river",), percent=90,
-        sentences=("{S} carries the road over {O}.", ...),
-        phrases=("the river crossed by {X}", ...),
-        questions=("Which river does {X} cross?", "Which river runs beneath {X}?"),
-    )
+    [[relations]]
+    name = "spans"
+    subjects = ["bridge"]
+    objects = ["river"]
+    percent = 90
+    sentences = ["{S} carries the road over {O}."]
+    phrases = ["the river crossed by {X}"]
+    questions = ["Which river does {X} cross?", "Which river runs beneath {X}?"]
 
 Slots of a sentence:
 
@@ -147,11 +149,6 @@ def words(text: str) -> tuple[str, ...]:
     words("spring summer") == ("spring", "summer")
     """
     return tuple(text.split())
-
-
-def lines(text: str) -> tuple[str, ...]:
-    """The entries of a list written one to a line, for those of several words."""
-    return tuple(line.strip() for line in text.strip().splitlines())
 
 
 def ends_in_slot(template: str) -> bool:

@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from quaere.errors import BadInput
-from quaere.worlds.evaluation import EVALUATION
+from quaere.worlds.families import load_family
 from quaere.worlds.graph import Entity, Fact, Graph
 from quaere.worlds.prose import Article, write_article
 from quaere.worlds.questions import MAX_FACTS, GoldQuestion, ask_questions
-from quaere.worlds.schema import Family
-from quaere.worlds.warmup import WARMUP
 
-FAMILIES: dict[str, Family] = {"evaluation": EVALUATION, "warmup": WARMUP}
+FAMILIES = ("evaluation", "warmup")
 MIN_ARTICLES = 200
 MAX_ARTICLES = 100_000
 MAX_DEFAULT_QUESTIONS = 1000
@@ -31,7 +29,7 @@ class World:
     """
 
     def __init__(self, family: str, seed: int, num_articles: int) -> None:
-        self.family = FAMILIES[family]
+        self.family = load_family(family)
         self.seed = seed
         self.graph = Graph(self.family, seed, num_articles)
 

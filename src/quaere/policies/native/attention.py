@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from quaere.policies.native.attention_spec import Kind, softcapped_attention
 from quaere.policies.native.device import has_kernels
-from quaere.policies.native.kinds import Kind, softcapped_attention
 from quaere.policies.native.storage import KVStorage, Span
 
 

@@ -22,10 +22,10 @@ from quaere.errors import BadInput, ModelMissing
 from quaere.policies.catalogue import ModelPath
 from quaere.policies.loading import first_line
 from quaere.policies.native.attention import Pass
-from quaere.policies.native.kinds import Kind
+from quaere.policies.native.attention_spec import Kind
+from quaere.policies.native.cpu_matmul import use_int8
 from quaere.policies.native.lora import merge_adapters
-from quaere.policies.native.merging import merge
-from quaere.policies.native.products import use_int8
+from quaere.policies.native.merge import merge
 from quaere.policies.native.rounding import round_weights
 from quaere.policies.native.varlen import VARLEN, Packing, varlen_attention
 

@@ -25,13 +25,13 @@ from typing import Any
 from msgspec import Struct
 
 from quaere.policies.native.bridge import fuse
-from quaere.policies.native.decoding import Decoder, Drawn, Joining
+from quaere.policies.native.cpu_matmul import prepare_products
+from quaere.policies.native.decoder import Decoder, Drawn, Joining
 from quaere.policies.native.device import has_kernels
-from quaere.policies.native.picking import Draw, how_to_draw
-from quaere.policies.native.products import prepare_products
-from quaere.policies.native.scoring import score_sequences
+from quaere.policies.native.sampling import Draw, how_to_draw
+from quaere.policies.native.scores import score_sequences
 from quaere.policies.native.slots import Slot, SlotTable
-from quaere.policies.native.stopping import StopStrings
+from quaere.policies.native.stop_strings import StopStrings
 from quaere.policies.native.storage import KVStorage, Span
 from quaere.policies.sampler import Sampled, SamplingParams
 from quaere.records import StopReason

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from quaere.policies.native.kinds import Kind
+from quaere.policies.native.attention_spec import Kind
 from quaere.policies.native.storage import Span
 
 BLOCK_M = 64

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from quaere.policies.native.kinds import Kind, softcapped_attention
+from quaere.policies.native.attention_spec import Kind, softcapped_attention
 
 VARLEN = "quaere_varlen"
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from quaere.rollout.episode import Limits
 from quaere.training.learner import LearnerSettings
-from quaere.training.phases.solving import SolverConfig
-from quaere.training.practice import DEMO, LARGE_GPU, PAPER, SINGLE_GPU, PracticeConfig
+from quaere.training.phases.solver import SolverConfig
+from quaere.training.qa_run import DEMO, LARGE_GPU, PAPER, SINGLE_GPU, PracticeConfig
 
 _LIMITS = Limits(topk=3, sequence_tokens=4096)
 _LEARNER = LearnerSettings(learning_rate=1e-6, loss="clipped", epsilon=0.2)

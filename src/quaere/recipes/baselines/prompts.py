@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from quaere.chat.protocol import Protocol
-from quaere.training.practice import PracticeConfig
-from quaere.training.protocols import open_protocol
+from quaere.dialects.registry import open_protocol
+from quaere.training.qa_run import PracticeConfig
 
 
 def solver_protocol(config: PracticeConfig) -> Protocol:

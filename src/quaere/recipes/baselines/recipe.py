@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from quaere.chat.protocol import Protocol
-from quaere.chat.reports import ReportWriter
+from quaere.dialects.report.protocol import ReportWriter
 from quaere.recipes.baselines.config import PRESETS, AutoRefineConfig, SearchR1Config
 from quaere.recipes.baselines.prompts import solver_protocol
 from quaere.recipes.baselines.reports import train as train_reports
@@ -13,8 +13,8 @@ from quaere.recipes.baselines.reports_config import PRESETS as REPORT_PRESETS
 from quaere.recipes.baselines.reports_config import ReportDpoConfig, ReportGrpoConfig, check_dpo, check_grpo
 from quaere.recipes.baselines.train import train
 from quaere.recipes.registry import Recipe
-from quaere.training.practice import check_practice, plan_practice
-from quaere.training.research import plan_research
+from quaere.training.qa_run import check_practice, plan_practice
+from quaere.training.report_run import plan_research
 
 SEARCH_R1 = Recipe(
     name="search-r1",

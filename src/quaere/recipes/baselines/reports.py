@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from quaere.chat.dimensions import POOL
-from quaere.chat.reports import ReportWriter
-from quaere.chat.rubrics import default_rubric
+from quaere.dialects.report.protocol import ReportWriter
+from quaere.dialects.report.rubric import default_rubric
 from quaere.objectives.advantages import Advantages, dpo_advantages, grpo
 from quaere.recipes.baselines.reports_config import ReportDpoConfig, ReportGrpoConfig
 from quaere.records import Harness, Rubric
@@ -25,12 +25,12 @@ from quaere.rewards.reports import check_report, report_reward
 from quaere.rollout.samples import Sample, make_sample
 from quaere.runs import Run
 from quaere.training.measures import mean_parts, measure_advantages
-from quaere.training.phases.assessing import assess_reports, measure_assessments, view_reports
-from quaere.training.phases.playing import check_finite, coin, shuffled
-from quaere.training.phases.writing import Written, measure_groups, measure_report, write_jobs, write_reports
-from quaere.training.reporting import Reporter
-from quaere.training.research import ROLE, Research, group_samples, learn_in_parts, open_research, parse_rubric
-from quaere.training.trainingrun import Step
+from quaere.training.phases.assessments import assess_reports, measure_assessments, view_reports
+from quaere.training.phases.reports import Written, measure_groups, measure_report, write_jobs, write_reports
+from quaere.training.phases.stage import check_finite, coin, shuffled
+from quaere.training.progress import Reporter
+from quaere.training.report_run import ROLE, Research, group_samples, learn_in_parts, open_research, parse_rubric
+from quaere.training.training_run import Step
 
 JUDGE = "judge"  # a role that never learns
 HARNESS = Harness(0, POOL)

@@ -15,7 +15,7 @@ from typing import Literal
 from quaere.chat.dimensions import POOL
 from quaere.errors import BadInput
 from quaere.training.learner import LearnerSettings
-from quaere.training.research import (
+from quaere.training.report_run import (
     DEMO,
     SINGLE_GPU,
     ResearchConfig,

@@ -14,9 +14,9 @@ repeat:
 from __future__ import annotations
 
 from quaere.runs import Run
-from quaere.training.practice import PracticeConfig, open_practice
-from quaere.training.reporting import Reporter
-from quaere.training.solvers import solver_of
+from quaere.training.phases.solver import solver_of
+from quaere.training.progress import Reporter
+from quaere.training.qa_run import PracticeConfig, open_practice
 
 
 async def train(config: PracticeConfig, store: Run, reporter: Reporter) -> None:

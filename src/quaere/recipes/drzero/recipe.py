@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from quaere.recipes.drzero.config import PRESETS, DrZeroConfig, check_config
-from quaere.recipes.drzero.measuring import GRPO_ROLLOUTS
+from quaere.dialects.registry import solver_dialect
+from quaere.recipes.drzero.config import PRESETS, DrZeroConfig
 from quaere.recipes.drzero.prompts import solver_protocol
-from quaere.recipes.drzero.train import ROLES, count_batches, count_candidates, count_steps, evolve
+from quaere.recipes.drzero.train import evolve
 from quaere.recipes.registry import Recipe
 from quaere.runs import Run
-from quaere.training.estimate import estimate_rollouts
-from quaere.training.given import plan_given
-from quaere.training.opening import check_openable, open_run, open_training, plan_memory
-from quaere.training.phases.validating import plan_validation
-from quaere.training.protocols import solver_dialect
-from quaere.training.reporting import Reporter
+from quaere.training.progress import Reporter
+from quaere.training.run_setup import check_openable, open_run, open_training
+from quaere.training.self_play.config import check_self_play
+from quaere.training.self_play.schedule import ROLES, count_steps, plan_self_play
 
 
 async def train(config: DrZeroConfig, store: Run, reporter: Reporter) -> None:
@@ -27,46 +25,9 @@ async def train(config: DrZeroConfig, store: Run, reporter: Reporter) -> None:
 
 def check(config: DrZeroConfig) -> None:
     """Refuse what cannot be run, before anything is loaded."""
-    check_config(config)
+    check_self_play(config)
     protocol = config.solver.protocol
     check_openable(config, "drzero", ["drzero"] if protocol == "tool-call" else ["drzero", solver_dialect(protocol)])
-
-
-def plan(config: DrZeroConfig) -> list[tuple[str, str]]:
-    """What would run, and what each step costs at most."""
-    proposer, solver, generation = config.proposer, config.solver, config.generation
-    rollouts = estimate_rollouts(
-        proposer.batch,
-        proposer.questions,
-        proposer.attempts,
-        sequence_tokens=proposer.limits.sequence_tokens,
-        attempt_tokens=solver.limits.sequence_tokens,
-    )
-    candidates = count_candidates(generation, proposer)
-    samples = f", each the best of {generation.samples} samples" if generation.samples > 1 else ""
-    tries = f"{samples}, {generation.attempts} attempts at each" if generation.attempts else samples
-    solver_tokens = solver.batch * solver.attempts * solver.limits.sequence_tokens
-    return [
-        ("iterations", f"{config.iterations}, {count_steps(config)} steps in all"),
-        (
-            "proposer phase",
-            f"{proposer.steps} steps of {proposer.batch} documents; a step plays {rollouts.num_proposals} + "
-            f"{rollouts.num_attempts} episodes, {rollouts.max_tokens:,} tokens at most",
-        ),
-        (
-            "episodes a document",
-            f"{rollouts.num_episodes // proposer.batch}, where GRPO with 4 x 4 takes {GRPO_ROLLOUTS}",
-        ),
-        ("generation", f"{candidates} candidates in {count_batches(generation, proposer)} steps{tries}"),
-        *plan_given(generation.given),
-        (
-            "solver phase",
-            f"{solver.steps} steps of {solver.batch} questions; a step plays {solver.batch * solver.attempts} "
-            f"episodes, {solver_tokens:,} tokens at most",
-        ),
-        plan_validation(config.validation),
-        *plan_memory(config, (config.proposer, config.solver)),
-    ]
 
 
 DRZERO = Recipe(
@@ -75,7 +36,7 @@ DRZERO = Recipe(
     schema=DrZeroConfig,
     presets=PRESETS,
     check=check,
-    plan=plan,
+    plan=plan_self_play,
     train=train,
     solver_protocol=solver_protocol,
     given=lambda config: config.generation.given,

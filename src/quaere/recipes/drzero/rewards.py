@@ -1,17 +1,14 @@
-"""What each role earns in a step of Dr. Zero, read from its episodes; and who is compared with whom."""
+"""What a proposal earns in a step of Dr. Zero, read from its episode."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec import Struct
 
-from quaere.objectives.advantages import Advantages, grpo, hrpo, reinforce_global
-from quaere.recipes.drzero.config import ProposerConfig
 from quaere.rewards.difficulty import ProposerReward, proposer_reward
-from quaere.training.phases.playing import check_finite, shuffled
-from quaere.training.phases.proposing import Proposed
+from quaere.training.phases.proposals import Proposed
+from quaere.training.self_play.config import ProposerConfig
 
 
 class Judged(Struct, frozen=True):
@@ -48,20 +45,3 @@ def judge_proposal(proposed: Proposed, rights: Sequence[float], config: Proposer
         format_weight=config.reward.format_weight,
     )
     return Judged(proposed, num_right, num_attempts, reward)
-
-
-def proposer_advantages(
-    rewards: Sequence[float], proposals: Sequence[Proposed], config: ProposerConfig, seed: int
-) -> Advantages:
-    """Standardise rewards by requested hops (HRPO), by document (GRPO) or over the batch (REINFORCE++)."""
-    check_finite(rewards)
-    options: dict[str, Any] = {"delta": config.delta, "unbiased": config.unbiased_std}
-    if config.advantage == "hrpo":
-        found = hrpo(rewards, [item.hops for item in proposals], lone_group=config.lone_group, **options)
-    elif config.advantage == "grpo":
-        tasks = [item.episode.task for item in proposals]
-        documents = {task.id: number for number, task in enumerate(tasks)}
-        found = grpo(rewards, [documents[task.id] for task in tasks], lone_group=config.lone_group, **options)
-    else:
-        found = reinforce_global(rewards, **options)
-    return shuffled(found, seed) if config.shuffle_advantages else found

@@ -12,24 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quaere.recipes.drzero.config import DrZeroConfig, GenerationConfig, ProposerConfig
-from quaere.recipes.drzero.measuring import measure_generation, measure_proposer
+from quaere.recipes.drzero.config import DrZeroConfig
 from quaere.recipes.drzero.prompts import proposer_protocol
-from quaere.recipes.drzero.rewards import judge_proposal, proposer_advantages
+from quaere.recipes.drzero.rewards import judge_proposal
 from quaere.records import ProposeTask
 from quaere.rollout.seeds import derive_seed
 from quaere.search.searcher import Searcher
-from quaere.training.given import count_given_steps, take_given
-from quaere.training.phases.attempting import rights
-from quaere.training.phases.drawing import Passages, draw_tasks
-from quaere.training.phases.playing import Stage, can_be_judged, keep_best, learn
-from quaere.training.phases.proposing import Proposed, propose_jobs
-from quaere.training.phases.selecting import judge_attempts, judge_form, make_candidate, remember_questions
-from quaere.training.phases.solving import train_solver
-from quaere.training.solvers import solver_of
-from quaere.training.trainingrun import Step, TrainingRun
-
-ROLES = ("proposer", "solver")
+from quaere.training.phases.attempts import rights
+from quaere.training.phases.curriculum_filter import judge_attempts, judge_form, make_candidate, remember_questions
+from quaere.training.phases.proposals import Proposed, propose_jobs
+from quaere.training.phases.solver import solver_of, train_solver
+from quaere.training.phases.stage import Stage, can_be_judged, keep_best, learn
+from quaere.training.phases.tasks import Passages, draw_tasks
+from quaere.training.self_play.advantages import proposer_advantages
+from quaere.training.self_play.measures import measure_proposer
+from quaere.training.self_play.schedule import generation_steps
+from quaere.training.training_run import Step, TrainingRun
 
 
 async def evolve(config: DrZeroConfig, training: TrainingRun, passages: Passages, searcher: Searcher) -> None:
@@ -42,33 +40,6 @@ async def evolve(config: DrZeroConfig, training: TrainingRun, passages: Passages
         await recipe.train_solver(iteration)
 
     await training.iterate(config.iterations, iterate)
-
-
-def count_steps(config: DrZeroConfig) -> int:
-    """How many steps a run has, over all phases."""
-    num_batches = count_batches(config.generation, config.proposer)
-    num_given = count_given_steps(config.generation.given, 0)
-    return num_given + config.iterations * (config.proposer.steps + num_batches + config.solver.steps)
-
-
-def count_batches(generation: GenerationConfig, proposer: ProposerConfig) -> int:
-    """How many steps of an iteration's generation the proposer writes in."""
-    return -(-count_documents(generation, proposer) // documents_a_batch(generation))
-
-
-def count_documents(generation: GenerationConfig, proposer: ProposerConfig) -> int:
-    """About how many documents an iteration generates questions."""
-    return -(-count_candidates(generation, proposer) // generation.questions)
-
-
-def count_candidates(generation: GenerationConfig, proposer: ProposerConfig) -> int:
-    """How many questions an iteration generates: one for each of the proposer's own prompts, unless told otherwise."""
-    return generation.candidates or proposer.steps * proposer.batch
-
-
-def documents_a_batch(generation: GenerationConfig) -> int:
-    """How many documents a step of the generation is about."""
-    return max(1, generation.batch // generation.questions)
 
 
 class _DrZero:
@@ -105,18 +76,11 @@ class _DrZero:
 
     async def generate_questions(self, iteration: int) -> None:
         """Let the trained proposer write, on its own training prompts, what the solver will learn from."""
-        config, proposer = self.config.generation, self.config.proposer
-        total, size = count_documents(config, proposer), documents_a_batch(config)
+        config, stage = self.config.generation, self.stage
         seen = remember_questions(self.training.store.candidates(iteration=iteration))
-        num_given = count_given_steps(config.given, iteration)
-        for step in self.training.steps(iteration, "generation", num_given + count_batches(config, proposer)):
-            if step.number < num_given:
-                tries = {"attempts": config.attempts, "max_words": config.max_words}
-                await take_given(step, self.training, self.stage, self.asking, self.limits, seen, **tries)
-                measure_generation(step)
-                continue
-            first = (step.number - num_given) * size
-            tasks = self.draw(iteration, range(first, min(total, first + size)), step)
+        steps = generation_steps(self.config, self.training, stage, self.asking, iteration, seen)
+        async for step, numbers in steps:
+            tasks = self.draw(iteration, numbers, step)
             written = await self.propose(step, tasks, config.questions * config.samples)
             proposals = keep_best(step, written, config.samples, config.max_words)
             reasons = [judge_form(proposed, seen, config.max_words) for proposed in proposals]
@@ -132,7 +96,6 @@ class _DrZero:
                 tries = {"num_right": num_right, "num_attempts": num_attempts}
                 candidate = make_candidate(proposed, step=step.step, iteration=iteration, reason=reason, **tries)
                 step.candidates.append(candidate)
-            measure_generation(step)
 
     async def train_solver(self, iteration: int) -> None:
         """GRPO: a group of answers to each question, paid by exact match (Eq. 5), or as its protocol has it."""

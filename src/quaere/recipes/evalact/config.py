@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from quaere.rollout.episode import Limits
 from quaere.training.learner import LearnerSettings
-from quaere.training.phases.solving import SolverConfig
-from quaere.training.practice import DEMO, LARGE_GPU, PAPER, SINGLE_GPU, PracticeConfig
+from quaere.training.phases.solver import SolverConfig
+from quaere.training.qa_run import DEMO, LARGE_GPU, PAPER, SINGLE_GPU, PracticeConfig
 
 # A search and its evaluation are two turns: twenty of both, the answer, and one turn to spare.
 LIMITS = Limits(max_turns=42, max_searches=20, topk=3, sequence_tokens=16384)

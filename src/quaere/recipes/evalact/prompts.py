@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from quaere.chat.protocol import Protocol
+from quaere.dialects.registry import open_protocol
 from quaere.recipes.evalact.config import EvalActConfig
-from quaere.training.protocols import open_protocol
 
 
 def solver_protocol(config: EvalActConfig) -> Protocol:

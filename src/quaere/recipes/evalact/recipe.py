@@ -6,7 +6,7 @@ from quaere.recipes.evalact.config import PRESETS, EvalActConfig
 from quaere.recipes.evalact.prompts import solver_protocol
 from quaere.recipes.evalact.train import train
 from quaere.recipes.registry import Recipe
-from quaere.training.practice import check_practice, plan_practice
+from quaere.training.qa_run import check_practice, plan_practice
 
 
 def check(config: EvalActConfig) -> None:

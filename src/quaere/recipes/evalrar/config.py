@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from quaere.rollout.episode import Limits
 from quaere.training.learner import LearnerSettings
-from quaere.training.phases.solving import SolverConfig
-from quaere.training.practice import DEMO, LARGE_GPU, PAPER, SINGLE_GPU, PracticeConfig
+from quaere.training.phases.solver import SolverConfig
+from quaere.training.qa_run import DEMO, LARGE_GPU, PAPER, SINGLE_GPU, PracticeConfig
 
 
 class EvalRarConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):

@@ -6,7 +6,7 @@ from quaere.recipes.evalrar.config import PRESETS, EvalRarConfig
 from quaere.recipes.evalrar.prompts import solver_protocol
 from quaere.recipes.evalrar.train import train
 from quaere.recipes.registry import Recipe
-from quaere.training.practice import check_practice, plan_practice
+from quaere.training.qa_run import check_practice, plan_practice
 
 
 def check(config: EvalRarConfig) -> None:

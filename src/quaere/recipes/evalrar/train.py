@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from quaere.recipes.evalrar.config import EvalRarConfig
 from quaere.runs import Run
-from quaere.training.practice import open_practice
-from quaere.training.reporting import Reporter
-from quaere.training.solvers import solver_of
+from quaere.training.phases.solver import solver_of
+from quaere.training.progress import Reporter
+from quaere.training.qa_run import open_practice
 
 
 async def train(config: EvalRarConfig, store: Run, reporter: Reporter) -> None:

@@ -22,14 +22,20 @@ from typing import Literal
 from msgspec import Struct
 
 from quaere.errors import BadInput
-from quaere.recipes.drzero.config import LARGE_LOOP, DrZeroConfig, GenerationConfig, ProposerConfig, RewardConfig
-from quaere.recipes.drzero.config import check_config as check_drzero
 from quaere.rewards.evidence import BREVITY_TOKENS, BREVITY_WEIGHT, SPAN_WEIGHT, VALUE_WEIGHT, EvidenceCheck
 from quaere.rewards.guards import GUARDS, OURS, PAPER
 from quaere.training.learner import LearnerSettings
-from quaere.training.phases.solving import SolverConfig
-from quaere.training.phases.verifying import VerifierSettings
+from quaere.training.phases.solver import SolverConfig
+from quaere.training.phases.verification import VerifierSettings
 from quaere.training.selector.selector import SelectorSettings
+from quaere.training.self_play.config import (
+    LARGE_LOOP,
+    GenerationConfig,
+    ProposerConfig,
+    RewardConfig,
+    SelfPlayConfig,
+    check_self_play,
+)
 
 MAX_GRAD_NORM = 0.1  # of Dr. Zero's two values this is the paper's
 
@@ -49,7 +55,7 @@ class EvidenceConfig(Struct, frozen=True, forbid_unknown_fields=True):
     guards: tuple[str, ...] = PAPER
 
 
-class EveConfig(DrZeroConfig, frozen=True, forbid_unknown_fields=True):
+class EveConfig(SelfPlayConfig, frozen=True, forbid_unknown_fields=True):
     """A whole run: all that Dr. Zero has, and evidence.
 
     `held_out_share` of the documents is kept from the proposer's phase, for it to write the solver's questions about.
@@ -169,7 +175,7 @@ PRESETS: dict[str, dict[str, object]] = {
 
 def check_config(config: EveConfig) -> None:
     """Refuse values that contradict each other or make no sense, each with one clear line."""
-    check_drzero(config)
+    check_self_play(config)
     config.verifier.check()
     config.selector.check()
     evidence = config.evidence

@@ -14,7 +14,7 @@ from quaere.records import Passage, ProposeTask
 from quaere.rollout.questions import read_questions
 from quaere.rollout.seeds import derive_seed
 from quaere.search.searcher import Searcher
-from quaere.training.phases.drawing import Passages, draw_hops, draw_tasks
+from quaere.training.phases.tasks import Passages, draw_hops, draw_tasks
 from quaere.training.selector.feedback import Choice
 from quaere.training.selector.selector import Selector
 

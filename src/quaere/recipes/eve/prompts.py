@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from quaere.chat.protocol import Protocol
-from quaere.chat.toolcall import ToolCallProposer
+from quaere.dialects.registry import open_protocol
+from quaere.dialects.tool_call.protocol import ToolCallProposer
 from quaere.recipes.eve.config import EveConfig
-from quaere.training.protocols import open_protocol
 
 
 def proposer_protocol(config: EveConfig) -> ToolCallProposer:

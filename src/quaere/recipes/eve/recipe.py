@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from quaere.recipes.drzero.recipe import plan as plan_drzero
-from quaere.recipes.drzero.train import ROLES, count_steps
+from quaere.dialects.registry import solver_dialect
 from quaere.recipes.eve.config import PRESETS, EveConfig, check_config
 from quaere.recipes.eve.documents import (
     Documents,
@@ -26,14 +25,14 @@ from quaere.recipes.registry import Recipe
 from quaere.rollout.policy import ChatPolicy
 from quaere.rollout.questions import read_questions
 from quaere.runs import Run
-from quaere.training.opening import Opened, check_openable, open_run, open_training
-from quaere.training.phases.drawing import Passages
-from quaere.training.phases.verifying import open_hosted
-from quaere.training.protocols import solver_dialect
-from quaere.training.reporting import Reporter
+from quaere.training.phases.tasks import Passages
+from quaere.training.phases.verification import open_hosted
+from quaere.training.progress import Reporter
+from quaere.training.run_setup import Opened, check_openable, open_run, open_training
 from quaere.training.selector.clusters import sklearn_missing
 from quaere.training.selector.embeddings import embed_index
 from quaere.training.selector.selector import Selector
+from quaere.training.self_play.schedule import ROLES, count_steps, plan_self_play
 
 
 async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
@@ -123,7 +122,7 @@ def plan(config: EveConfig) -> list[tuple[str, str]]:
         ("verifier", asked),
         ("documents", f"{config.prompt_source}; triples about {documents}"),
     ]
-    return [*plan_drzero(config), *lines]
+    return [*plan_self_play(config), *lines]
 
 
 EVE = Recipe(

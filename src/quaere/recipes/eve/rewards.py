@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from quaere.dialects.solver import Solver
 from quaere.recipes.eve.config import EveConfig
-from quaere.recipes.eve.tracing import Traced
+from quaere.recipes.eve.traces import Traced
 from quaere.records import Answer, Candidate, Episode, SolveTask, Support
 from quaere.rewards.evidence import TripleReward, brevity_score, cited_answer_reward, triple_reward
-from quaere.training.phases.proposing import Proposed
-from quaere.training.phases.solving import Solver
+from quaere.training.phases.proposals import Proposed
 
 
 class JudgedTriple(Struct, frozen=True):

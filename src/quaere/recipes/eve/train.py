@@ -17,31 +17,29 @@ from functools import partial
 from msgspec import structs
 
 from quaere.chat.messages import Quoted
-from quaere.recipes.drzero.measuring import measure_generation, measure_proposer
-from quaere.recipes.drzero.rewards import proposer_advantages
-from quaere.recipes.drzero.train import ROLES, count_batches, count_documents, documents_a_batch
 from quaere.recipes.eve.config import EveConfig
 from quaere.recipes.eve.documents import Documents, SelectedDocuments
 from quaere.recipes.eve.prompts import proposer_protocol
 from quaere.recipes.eve.rewards import JudgedTriple, candidate_scores, judge_triple, pay_cited_answer
-from quaere.recipes.eve.tracing import Traced, hear, trace
-from quaere.recipes.eve.verifying import Verifier
+from quaere.recipes.eve.traces import Traced, hear, trace
+from quaere.recipes.eve.verification import Verifier
 from quaere.records import Candidate, DropReason, Episode, ProposeTask, Support
 from quaere.rollout.policy import ChatPolicy
 from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
 from quaere.runs.phases import PHASES
 from quaere.search.searcher import Searcher
-from quaere.training.given import count_given_steps, take_given
-from quaere.training.phases.attempting import rights
-from quaere.training.phases.playing import Stage, can_be_judged, keep_best, learn
-from quaere.training.phases.proposing import Proposed, propose_jobs
-from quaere.training.phases.selecting import judge_attempts, judge_form, make_candidate, remember_questions
-from quaere.training.phases.solving import train_solver
+from quaere.training.phases.attempts import rights
+from quaere.training.phases.curriculum_filter import judge_attempts, judge_form, make_candidate, remember_questions
+from quaere.training.phases.proposals import Proposed, propose_jobs
+from quaere.training.phases.solver import solver_of, train_solver
+from quaere.training.phases.stage import Stage, can_be_judged, keep_best, learn
 from quaere.training.selector.feedback import Choice, Pulled
 from quaere.training.selector.selector import Selector
-from quaere.training.solvers import solver_of
-from quaere.training.trainingrun import Step, TrainingRun
+from quaere.training.self_play.advantages import proposer_advantages
+from quaere.training.self_play.measures import measure_proposer
+from quaere.training.self_play.schedule import ROLES, generation_steps
+from quaere.training.training_run import Step, TrainingRun
 
 
 async def evolve(eve: Eve, training: TrainingRun, iterations: int) -> None:
@@ -105,18 +103,11 @@ class Eve:
 
     async def generate_triples(self, iteration: int) -> None:
         """Let the trained proposer write about other documents what the solver will learn from."""
-        config, proposer = self.config.generation, self.config.proposer
-        total, size = count_documents(config, proposer), documents_a_batch(config)
+        config, stage = self.config.generation, self.stage
         seen = remember_questions(self.training.store.candidates(iteration=iteration))
-        num_given = count_given_steps(config.given, iteration)
-        for step in self.training.steps(iteration, "generation", num_given + count_batches(config, proposer)):
-            if step.number < num_given:
-                tries = {"attempts": config.attempts, "max_words": config.max_words}
-                await take_given(step, self.training, self.stage, self.asking, self.limits, seen, **tries)
-                measure_generation(step)
-                continue
-            first = (step.number - num_given) * size
-            tasks = self.draw(self.second, iteration, range(first, min(total, first + size)), step)
+        steps = generation_steps(self.config, self.training, stage, self.asking, iteration, seen)
+        async for step, numbers in steps:
+            tasks = self.draw(self.second, iteration, numbers, step)
             written = await self.propose(step, tasks, config.questions * config.samples)
             proposals = keep_best(step, written, config.samples, config.max_words)
             triples = self.trace(proposals)
@@ -127,7 +118,6 @@ class Eve:
             for traced, reason, support in zip(triples, reasons, supports, strict=True):
                 group = next(groups) if not reason else []
                 step.candidates.append(self.decide(step, traced, reason, group, support))
-            measure_generation(step)
 
     async def train_solver(self, iteration: int) -> None:
         """Phase B: answers with evidence, paid for both (Algorithm 2)."""

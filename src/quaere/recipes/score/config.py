@@ -39,7 +39,7 @@ from quaere.recipes.score.metaharness import RuleSettings
 from quaere.recipes.score.scheduler import SchedulerSettings
 from quaere.records import Dimension, DimensionRules, Harness, ProcessRules
 from quaere.training.bounds import check_least
-from quaere.training.research import DEMO, SINGLE_GPU, EvaluatorConfig, ResearchConfig, WriterConfig, check_research
+from quaere.training.report_run import DEMO, SINGLE_GPU, EvaluatorConfig, ResearchConfig, WriterConfig, check_research
 from quaere.training.settings import HealthSettings
 
 RubricScope = Literal["step", "query"]

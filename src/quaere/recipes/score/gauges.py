@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from quaere.recipes.score.statistics import Statistics
 from quaere.runs import Run
-from quaere.training.phases.assessing import correlate
+from quaere.training.phases.assessments import correlate
 
 _ENDS = 5  # steps at the beginning and at the end of a run that a change is read from
 _FEWEST = 4  # steps without which there is none to read

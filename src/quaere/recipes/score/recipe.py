@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quaere.chat.protocol import Protocol
-from quaere.chat.reports import ReportWriter
+from quaere.dialects.report.protocol import ReportWriter
 from quaere.policies.openai import OpenAISampler, parse_endpoint
 from quaere.recipes.registry import Recipe
 from quaere.recipes.score.config import PRESETS, HarnessSettings, ScoreConfig, check_config
@@ -12,8 +12,8 @@ from quaere.recipes.score.metaharness import FixedHarness, LlmHarness, MetaHarne
 from quaere.recipes.score.train import Score
 from quaere.recipes.score.versions import Versions
 from quaere.runs import Run
-from quaere.training.reporting import Reporter
-from quaere.training.research import check_research_run, open_research, plan_research
+from quaere.training.progress import Reporter
+from quaere.training.report_run import check_research_run, open_research, plan_research
 
 
 async def train(config: ScoreConfig, store: Run, reporter: Reporter) -> None:

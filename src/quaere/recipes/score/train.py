@@ -23,8 +23,8 @@ from functools import partial
 
 from msgspec import Struct, structs
 
-from quaere.chat.reports import ReportWriter
-from quaere.chat.rubrics import RubricChooser, default_rubric
+from quaere.dialects.report.protocol import ReportWriter
+from quaere.dialects.report.rubric import RubricChooser, default_rubric
 from quaere.errors import SearchFailed
 from quaere.objectives.advantages import Advantages, ema_centered, grpo
 from quaere.policies.sampler import SamplingParams
@@ -41,7 +41,7 @@ from quaere.rollout.many import Job
 from quaere.rollout.samples import Sample, make_sample
 from quaere.training.learner import LearnerSettings
 from quaere.training.measures import mean_parts, measure_advantages
-from quaere.training.phases.assessing import (
+from quaere.training.phases.assessments import (
     Assessed,
     Verdict,
     assess_reports,
@@ -49,10 +49,10 @@ from quaere.training.phases.assessing import (
     verdict_parts,
     view_reports,
 )
-from quaere.training.phases.playing import check_finite, coin, shuffled
-from quaere.training.phases.writing import Written, measure_groups, measure_report, write_jobs, write_reports
-from quaere.training.research import ROLE, Research, group_samples, learn_in_parts, parse_rubric
-from quaere.training.trainingrun import Step
+from quaere.training.phases.reports import Written, measure_groups, measure_report, write_jobs, write_reports
+from quaere.training.phases.stage import check_finite, coin, shuffled
+from quaere.training.report_run import ROLE, Research, group_samples, learn_in_parts, parse_rubric
+from quaere.training.training_run import Step
 
 
 class Chosen(Struct, frozen=True):

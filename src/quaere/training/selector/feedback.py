@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from quaere.chat.questiontypes import QuestionType
+from quaere.dialects.tool_call.question_types import QuestionType
 from quaere.training.selector.bandits import Floats
 
 RunScore = Literal["clip", "rescale"]

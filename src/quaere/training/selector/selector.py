@@ -20,11 +20,11 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from quaere.chat.questiontypes import TYPE_NAMES
+from quaere.dialects.tool_call.question_types import TYPE_NAMES
 from quaere.errors import BadInput
 from quaere.rollout.seeds import derive_seed
 from quaere.training.selector.bandits import Arms, PreviousMean, learn_pulls, pull
-from quaere.training.selector.choosing import Mask, Uses, choose_passages
+from quaere.training.selector.choices import Mask, Uses, choose_passages
 from quaere.training.selector.clusters import Clustering, count_clusters, fit_clusters, inherit
 from quaere.training.selector.embeddings import Embedded
 from quaere.training.selector.feedback import (

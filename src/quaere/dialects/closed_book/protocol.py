@@ -1,0 +1,99 @@
+"""What a model knows without searching: one turn, no tools, the answer between tags.
+
+The row of a table that shows what the documents add. The prompt does not mention searching, so a model that was taught
+to search is not punished for trying to.
+
+    ClosedBook().read("It was her. <answer>Orsolya Venn</answer>") -> Answer(text="Orsolya Venn")
+
+With a span of evidence above the question it shows what that span adds. Nothing else in the prompt changes, so that
+whatever changes in the answers is the span's doing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quaere.chat.answers import read_answer
+from quaere.chat.examples import EXAMPLES
+from quaere.chat.messages import Message, Part, Quoted
+from quaere.chat.tags import THOUGHT, Block, find_blocks, has_unclosed
+from quaere.chat.tools import ToolSchema
+from quaere.records import Action, Failure, Malformed, SearchResult, SolveTask, Task, Turn
+
+ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
+
+_SYSTEM = """\
+Answer the question from what you know. If you are not sure, give your best guess. Write the answer alone, as short as \
+possible, between <answer> and </answer>."""
+
+_CITED_SYSTEM = """\
+Answer the question from what you know. If you are not sure, give your best guess. Write one sentence that states the \
+answer between <evidence> and </evidence>, and right after it the answer alone, as short as possible, between <answer> \
+and </answer>."""
+
+
+class ClosedBook:
+    """Asks for the answer directly.
+
+    `guided` shows two worked examples and opens the turn as an answer, for models too small to do so themselves. A
+    `span` is shown above the question as text from outside: whatever it holds, it cannot act. A blank one is none. With
+    `evidence`, it is asked for a sentence that states the answer too, so that it can be judged beside systems that
+    search; nothing is shown to it, so none of its sentences is verbatim.
+
+        ClosedBook(guided=True).prefix(turn=0, is_last=True) -> "<answer>"
+        ClosedBook(span="Venn built it.").opening(task)[-1].text -> "Evidence:\\nVenn built it.\\n\\nQuestion:\\nWho?"
+    """
+
+    tools: tuple[ToolSchema, ...] = ()
+    stop: tuple[str, ...] = (ANSWER_CLOSE,)
+    marks: tuple[str, ...] = ()
+    turns_per_search = 1
+
+    def __init__(self, *, guided: bool = False, span: str = "", evidence: bool = False) -> None:
+        self.guided = guided
+        self.span = span if span.strip() else ""
+        self.evidence = evidence
+        marks = {"-evidence": evidence, "-guided": guided, "-with-span": bool(self.span)}
+        self.name = "closed-book" + "".join(mark for mark, wanted in marks.items() if wanted)
+
+    def opening(self, task: Task) -> list[Message]:
+        """What to do, then the evidence if there is any, then the question."""
+        if not isinstance(task, SolveTask):
+            raise TypeError(f"{self.name} answers questions; it got a {type(task).__name__}")
+        messages = [Message("system", (_CITED_SYSTEM if self.evidence else _SYSTEM,))]
+        for asked, _, _, passage, answer in EXAMPLES if self.guided else ():
+            said = f"<evidence>{passage.split('. ', 1)[1]}</evidence>" if self.evidence else ""
+            messages += [
+                Message("user", (f"Question:\n{asked}",)),
+                Message("assistant", (f"{said}<answer>{answer}</answer>",)),
+            ]
+        evidence: tuple[Part, ...] = ("Evidence:\n", Quoted(self.span), "\n\n") if self.span else ()
+        return [*messages, Message("user", (*evidence, "Question:\n", Quoted(task.question.text)))]
+
+    def prefix(self, turn: int, is_last: bool) -> str:
+        """In a guided episode, open every turn as an answer, or as its evidence."""
+        if not self.guided:
+            return ""
+        return "<evidence>" if self.evidence else ANSWER_OPEN
+
+    def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
+        """The first answer outside a thought, and the last sentence before it."""
+        span: Block | None = None
+        for block in find_blocks(text, ("think", "answer", "evidence") if self.evidence else ("think", "answer")):
+            if block.name == "evidence":
+                span = block
+            if block.name == "answer":
+                return read_answer(block, span)
+        return Malformed("the think block is not closed" if has_unclosed(text, THOUGHT) else "there is no answer")
+
+    def reply(
+        self,
+        action: Action,
+        results: Sequence[SearchResult],
+        failure: Failure | None,
+        earlier: Sequence[Turn] = (),
+        *,
+        final: bool = False,
+    ) -> Message:
+        """Ask again, where the limits leave a turn for it."""
+        return Message("user", ("Put the answer between <answer> and </answer>.",))

@@ -1,0 +1,1 @@
+"""JSON calls, every search evaluated and scored: EvalAct."""

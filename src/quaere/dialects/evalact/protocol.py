@@ -1,0 +1,332 @@
+"""The evaluate dialect of EvalAct: what a search was worth is said in an action of its own, right after it.
+
+    <think>I need the builder.</think>
+    <tool_call>{"name": "search", "arguments": {"query": "builder of the Halm bridge"}}</tool_call>
+
+    <tool_call>{"name": "evaluate", "arguments": {"evaluation": "Passage 2 names her.", "score": 9}}</tool_call>
+
+    <think>That is all I need.</think><answer>Orsolya Venn</answer>
+
+The environment answers a score with a cue and reads neither the assessment nor the passages. Two things keep searches
+and evaluations coupled: `read` takes nothing but an evaluation after a search that was carried out, and `format_fault`
+says afterwards whether an episode kept to it all. A search that failed, or for which none were left, brought nothing
+that could be evaluated: it waits for no evaluation, and it is no fault in the format.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import structs
+
+from quaere.chat.answers import STOP, read_answer
+from quaere.chat.last_search import LAST_SEARCH, final_reply
+from quaere.chat.messages import Message, Quoted
+from quaere.chat.prompt_style import PromptStyle
+from quaere.chat.results import format_results
+from quaere.chat.tags import THOUGHT, Block, find_blocks, has_unclosed
+from quaere.chat.tools import MAX_QUERY_CHARS, CallRefused, ToolSchema, is_text, read_call
+from quaere.chat.turns import was_searched
+from quaere.dialects.evalact.prompts import (
+    CUES,
+    EVALUATE_CALL,
+    FINAL_CUES,
+    SEARCH_CALL,
+    ThinkBeforeEvaluate,
+    finish,
+    system_prompt,
+)
+from quaere.records import (
+    Action,
+    Answer,
+    EndReason,
+    Evaluate,
+    Failure,
+    Malformed,
+    Search,
+    SearchResult,
+    SolveTask,
+    Task,
+    Turn,
+)
+
+BadScore = Literal["format_fail", "clamp"]
+
+MAX_EVALUATION_CHARS = 2000
+_MOST = 10
+
+SEARCH_ONE = ToolSchema(
+    name="search",
+    description="Look passages up in the document collection. Evaluate what comes back in your next turn.",
+    parameters={
+        "type": "object",
+        "properties": {"query": {"type": "string", "description": "One complete search query."}},
+        "required": ["query"],
+    },
+)
+EVALUATE = ToolSchema(
+    name="evaluate",
+    description="Say what the search just before this was worth. Once after every search.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "evaluation": {"type": "string", "description": "What the passages tell you and what they lack."},
+            "score": {"type": "number", "minimum": 0, "maximum": _MOST, "description": "0: no use, 10: all you need."},
+        },
+        "required": ["evaluation", "score"],
+    },
+)
+TOOLS = (SEARCH_ONE, EVALUATE)
+
+UNEVALUATED = "the last search is not evaluated yet"
+NOTHING_TO_EVALUATE = "no search waits for an evaluation"
+BAD_SCORE = "the score must be a number from 0 to 10"
+BAD_EVALUATION = "the evaluation must be a text that is not empty"
+LONG_EVALUATION = f"the evaluation may have at most {MAX_EVALUATION_CHARS} characters"
+_BAD_EVALUATES = (BAD_SCORE, BAD_EVALUATION, LONG_EVALUATION)
+
+
+class EvaluateSolver:
+    """Answers a question with searches, each of which it evaluates before it does anything else.
+
+    `bad_score` says what becomes of a score that is out of bounds or written as text: the turn cannot be read, or the
+    nearest score is taken. `think_before_evaluate="fail"` asks for evaluations without a thought; `format_fault` holds
+    the policy to it.
+
+        solver = EvaluateSolver()
+        solver.read('<tool_call>{"name": "search", "arguments": {"query": "Halm"}}</tool_call>') -> Search(("Halm",))
+    """
+
+    name = "evalact-solver"
+    stop: tuple[str, ...] = STOP
+    marks: tuple[str, ...] = ("tool_call",)
+    turns_per_search = 2
+
+    def __init__(
+        self,
+        *,
+        style: PromptStyle = "full",
+        evidence: bool = False,
+        bad_score: BadScore = "format_fail",
+        think_before_evaluate: ThinkBeforeEvaluate = "allow",
+    ) -> None:
+        self.style = style
+        self.evidence = evidence
+        self.bad_score = bad_score
+        self.think_before_evaluate = think_before_evaluate
+        self.tools: tuple[ToolSchema, ...] = TOOLS if style == "full" else ()
+
+    def opening(self, task: Task) -> list[Message]:
+        """System prompt, then the question."""
+        if not isinstance(task, SolveTask):
+            raise TypeError(f"{self.name} solves questions; it got a {type(task).__name__}")
+        system = system_prompt(self.style, evidence=self.evidence, think_before_evaluate=self.think_before_evaluate)
+        return [Message("system", (system,)), Message("user", ("Question:\n", Quoted(task.question.text)))]
+
+    def prefix(self, turn: int, is_last: bool) -> str:
+        """The policy writes its turns from the first token on."""
+        return ""
+
+    def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
+        """The turn's one action, if it may come here: an evaluation where a search waits for one, else a search or an
+        answer. Whatever else comes while a search waits leaves it waiting.
+        """
+        action, waits = self._read_alone(text), search_waits(earlier)
+        evaluates = isinstance(action, Evaluate) or (isinstance(action, Malformed) and action.reason in _BAD_EVALUATES)
+        if evaluates:
+            return action if waits else Malformed(NOTHING_TO_EVALUATE)
+        if waits:
+            return Malformed(f"{action.reason}, and {UNEVALUATED}" if isinstance(action, Malformed) else UNEVALUATED)
+        return action
+
+    def reply(
+        self,
+        action: Action,
+        results: Sequence[SearchResult],
+        failure: Failure | None,
+        earlier: Sequence[Turn] = (),
+        *,
+        final: bool = False,
+    ) -> Message:
+        """Passages, the cue for a score, or what went wrong and what to write next; always in words of ours."""
+        if isinstance(action, Evaluate):
+            return Message("tool", (cue(action.score, final=final),))
+        message = self._usual_reply(action, results, failure)
+        if not final or (isinstance(action, Malformed) and _must_evaluate(action.reason)):
+            return message
+        finish_now = finish(self.evidence)
+        if isinstance(action, Search) and failure is None:
+            return structs.replace(message, note=f"{LAST_SEARCH} Evaluate it, then {finish_now}.")
+        return final_reply(message, action, failure, finish_now)
+
+    def _usual_reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
+        if failure is not None and failure.boundary == "search":
+            words = "The search could not be carried out. There is nothing to evaluate; you may search again."
+            return Message("tool", (words,))
+        if failure is not None and failure.kind == "searches":
+            words = f"No searches are left, and there is nothing to evaluate. To finish, {finish(self.evidence)}."
+            return Message("tool", (words,))
+        if isinstance(action, Search):
+            return Message("tool", format_results(results))
+        reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
+        following = f"To search, write {SEARCH_CALL}. To finish, {finish(self.evidence)}."
+        if _must_evaluate(reason):
+            following = f"Before anything else, evaluate the last search: write {EVALUATE_CALL}."
+        return Message("user", (f"That turn could not be used: {reason}. {following}",))
+
+    def _read_alone(self, text: str) -> Action:
+        """The action of a turn, whatever came before it."""
+        names = ("think", "tool_call", "answer", *(("evidence",) if self.evidence else ()))
+        blocks = [block for block in find_blocks(text, names) if block.name != "think"]
+        acts = [block for block in blocks if block.name != "evidence"]
+        if len(acts) > 1:
+            return Malformed("a turn holds one tool call or one answer, not several")
+        if not acts:
+            return _no_action(text)
+        (act,) = acts
+        if act.name == "tool_call":
+            return self._read_call(act)
+        quoted = [block for block in blocks if block.name == "evidence" and block.start < act.start]
+        return read_answer(act, quoted[-1] if quoted else None)
+
+    def _read_call(self, block: Block) -> Action:
+        try:
+            call = read_call(block.content, TOOLS)
+            if call.name == SEARCH_ONE.name:
+                return Search(queries=(_read_query(call.arguments.get("query")),))
+            text = _read_evaluation(call.arguments.get("evaluation"))
+            return Evaluate(text, _read_score(call.arguments.get("score"), self.bad_score))
+        except CallRefused as refusal:
+            return Malformed(reason=str(refusal))
+
+
+def _must_evaluate(reason: str) -> bool:
+    """True if a turn was refused for this reason while a search waited for its evaluation."""
+    return reason.endswith(UNEVALUATED) or reason in _BAD_EVALUATES
+
+
+def search_waits(earlier: Sequence[Turn]) -> bool:
+    """Was a search carried out that has not been evaluated since?
+
+    search_waits([Turn(..., action=Search(("Halm",)), results=(SearchResult("Halm", ()),))]) -> True
+    """
+    for turn in reversed(earlier):
+        if isinstance(turn.action, Evaluate):
+            return False
+        if was_searched(turn):
+            return True
+    return False
+
+
+def cue(score: float, *, final: bool = False) -> str:
+    """What the environment says to a score, and all it says: up to 3 is low, up to 7 mid, above that high.
+
+    A `final` cue advises to answer, where the others may advise another search.
+
+    cue(7) -> "Score 7/10, mid. Some of this helps: ..."
+    """
+    if not 0 <= score <= _MOST:
+        raise ValueError(f"a score is a number from 0 to {_MOST}, not {score}")
+    tier = "low" if score <= 3 else "mid" if score <= 7 else "high"
+    # All its digits: a score of 7.0000001 is high, and "7/10, high" would be a riddle.
+    return f"Score {repr(float(score)).removesuffix('.0')}/{_MOST}, {tier}. {(FINAL_CUES if final else CUES)[tier]}"
+
+
+def format_fault(turns: Sequence[Turn], end: EndReason, *, think_before_evaluate: ThinkBeforeEvaluate = "allow") -> str:
+    """Why an episode does not keep to the format, or "" if it does.
+
+    It looks at what the policy wrote and at how that was read, never at what the environment said. The format holds
+    if the policy answered, every turn could be read, nothing but white space stands outside thoughts and the action,
+    and every search that was carried out is directly followed by its one evaluation.
+
+        format_fault([Turn(..., text="<answer>Venn</answer>", action=Answer("Venn"))], "answered") -> ""
+        format_fault([Turn(..., text="Well, <answer>Venn</answer>", action=Answer("Venn"))], "answered")
+        -> "there is text outside of the thought and the action"
+    """
+    waits = False
+    for turn in turns:
+        if isinstance(turn.action, Malformed):
+            return turn.action.reason
+        if isinstance(turn.action, Evaluate) != waits:
+            return UNEVALUATED if waits else NOTHING_TO_EVALUATE
+        blocks = _blocks_of(turn)
+        if not _is_tidy(turn, blocks):
+            return "there is text outside of the thought and the action"
+        thinks = any(block.name == "think" for block in blocks)
+        if thinks and isinstance(turn.action, Evaluate) and think_before_evaluate == "fail":
+            return "there is a thought in the turn of an evaluation"
+        waits = was_searched(turn)
+    if end != "answered":
+        return "there is no answer"
+    return UNEVALUATED if waits else ""
+
+
+def _blocks_of(turn: Turn) -> list[Block]:
+    """Evidence is a block only in the turn of an answer that was read with it, so that it hides no other text."""
+    has_span = isinstance(turn.action, Answer) and bool(turn.action.span)
+    return find_blocks(turn.text, ("think", "tool_call", "answer", *(("evidence",) if has_span else ())))
+
+
+def _is_tidy(turn: Turn, blocks: Sequence[Block]) -> bool:
+    """Thoughts, the one block of the action (an answer's evidence before it), and white space around them."""
+    acts = [block.name for block in blocks if block.name != "think"]
+    if isinstance(turn.action, Answer):
+        expected = ["evidence", "answer"] if turn.action.span else ["answer"]
+    else:
+        expected = ["tool_call"]
+    starts = [block.start for block in blocks] + [len(turn.text)]
+    ends = [0] + [block.end for block in blocks]
+    around = (turn.text[end:start] for end, start in zip(ends, starts, strict=True))
+    return acts == expected and not any(piece.strip() for piece in around)
+
+
+def _read_query(query: object) -> str:
+    if not isinstance(query, str) or not query.strip():
+        raise CallRefused("the query must be a text that is not empty")
+    query = query.strip()
+    if len(query) > MAX_QUERY_CHARS:
+        raise CallRefused(f"a query may have at most {MAX_QUERY_CHARS} characters")
+    if not is_text(query):
+        raise CallRefused("a query holds half a character")
+    return query
+
+
+def _read_evaluation(text: object) -> str:
+    # Half a character is no text: no file could keep it.
+    if not isinstance(text, str) or not text.strip() or not is_text(text):
+        raise CallRefused(BAD_EVALUATION)
+    text = text.strip()
+    if len(text) > MAX_EVALUATION_CHARS:
+        raise CallRefused(LONG_EVALUATION)
+    return text
+
+
+_WRITTEN_SCORE = re.compile(r"\s{0,9}(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s{0,9}(?:/\s{0,9}10\s{0,9})?")
+
+
+def _read_score(score: object, bad_score: BadScore) -> float:
+    """A number from 0 to 10; clamping also takes "7", "7/10" and numbers beyond, but makes none up.
+
+    _read_score(11, "clamp") -> 10.0; _read_score(11, "format_fail") raises CallRefused
+    """
+    if bad_score == "clamp" and isinstance(score, str):
+        written = _WRITTEN_SCORE.fullmatch(score)
+        score = float(written.group(1)) if written else None
+    # JSON as Python reads it has NaN and Infinity, and a bool counts as an int.
+    if isinstance(score, bool) or not isinstance(score, int | float):
+        raise CallRefused(BAD_SCORE)
+    if isinstance(score, float) and not math.isfinite(score):
+        raise CallRefused(BAD_SCORE)
+    if bad_score == "format_fail" and not 0 <= score <= _MOST:
+        raise CallRefused(BAD_SCORE)
+    return float(min(max(score, 0), _MOST)) + 0.0  # -0.0 becomes 0.0
+
+
+def _no_action(text: str) -> Malformed:
+    for name in (THOUGHT, "tool_call", "answer"):
+        if has_unclosed(text, name):
+            return Malformed(reason=f"the {name} block is not closed")
+    return Malformed(reason="there is neither a tool call nor an answer")

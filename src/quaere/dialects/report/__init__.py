@@ -1,0 +1,1 @@
+"""Research reports, the rubrics they are assessed by, and the assessments: SCORE."""

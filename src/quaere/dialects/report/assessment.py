@@ -1,0 +1,252 @@
+"""The evaluator's second act: it looks into reports with searches of its own, then scores them.
+
+    <think>Report 2 dates the bridge to 1702.</think><search>[2] Halm bridge built in</search>
+    <observation>
+    [1]
+    Halm
+    Orsolya Venn built the bridge in 1703.
+    </observation>
+    <assessment>
+    <report id="1"><verification>The builder is right.</verification><gaps>No date.</gaps>
+    <score dimension="factuality">8</score><score dimension="coverage">5</score></report>
+    <report id="2">...</report>
+    </assessment>
+
+A search says which report it is about, and only searches that were answered count (`count_searches`). The assessment is
+small markup (`chat/markup.py`); a report it says nothing valid about is left out, and the others stand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from quaere.chat.last_search import final_reply
+from quaere.chat.markup import Element, read_markup
+from quaere.chat.messages import Message, Quoted
+from quaere.chat.prompt_style import PromptStyle
+from quaere.chat.results import format_results
+from quaere.chat.tags import THOUGHT, find_blocks, has_unclosed
+from quaere.chat.tools import MAX_QUERY_CHARS, ToolSchema, is_text
+from quaere.chat.turns import was_searched
+from quaere.dialects.report.evaluator_prompts import assessment_system, dimension_parts, report_parts
+from quaere.records import (
+    Action,
+    Assessment,
+    AssessTask,
+    Episode,
+    Failure,
+    Malformed,
+    ProcessRules,
+    Rubric,
+    Scores,
+    Search,
+    SearchResult,
+    Task,
+    Turn,
+)
+
+MAX_ASSESSMENT_CHARS = 60_000
+MAX_ELEMENTS = 2000
+MAX_DEPTH = 8
+
+_FINISH = "write the assessment between <assessment> and </assessment>"
+
+_KNOWN = frozenset({"assessment", "report", "verification", "gaps", "reason", "score", "validity"})
+_ABOUT = re.compile(r"\[\s{0,4}([0-9]{1,4})\s{0,4}\]")
+_NUMBER = r"([0-9]{1,6}(?:\.[0-9]{1,6})?)"
+_SCORE = re.compile(rf"{_NUMBER}(?:\s{{0,4}}/\s{{0,4}}{_NUMBER})?")
+
+
+class Assessor:
+    """Verifies reports by searching, then scores every one of them by a rubric.
+
+        assessor = Assessor(Rubric("factuality"), num_reports=2)
+        assessor.read("<search>[2] Halm bridge</search>") -> Search(("Halm bridge",), about=2)
+        assessor.read('<assessment><report id="1"><score dimension="factuality">7</score></report></assessment>')
+        -> Assessment((Scores(1, {"factuality": 7.0}),))
+
+    With `separate_validity`, it says apart from the dimensions how far a report is true. `process` are the rules it is
+    told; whether it kept them is for those to judge who pay for it.
+    """
+
+    name = "report-assessor"
+    stop: tuple[str, ...] = ("</search>", "</assessment>")
+    tools: tuple[ToolSchema, ...] = ()
+    marks: tuple[str, ...] = ()
+    turns_per_search = 1
+
+    def __init__(
+        self,
+        task_rubric: Rubric,
+        num_reports: int,
+        *,
+        style: PromptStyle = "full",
+        scale: float = 10.0,
+        separate_validity: bool = False,
+        process: ProcessRules = ProcessRules(),  # noqa: B008 (it is frozen)
+    ) -> None:
+        self.rubric = task_rubric
+        self.num_reports = num_reports
+        self.style = style
+        self.scale = scale
+        self.separate_validity = separate_validity
+        self.process = process
+
+    def opening(self, task: Task) -> list[Message]:
+        """System prompt, then the question, what the dimensions mean, and the reports."""
+        if not isinstance(task, AssessTask):
+            raise TypeError(f"{self.name} assesses reports; it got a {type(task).__name__}")
+        if task.rubric != self.rubric or len(task.reports) != self.num_reports:
+            raise ValueError(
+                f"{self.name} was made for another rubric, or for another number of reports, than its task"
+            )
+        system = assessment_system(
+            self.style,
+            self.rubric,
+            self.num_reports,
+            scale=self.scale,
+            separate_validity=self.separate_validity,
+            process=self.process,
+        )
+        # One that was taught the task knows what dimensions mean.
+        meanings = dimension_parts(self.rubric, task.harness) if self.style == "full" else ()
+        parts = ("Question:\n", Quoted(task.question.text), "\n", *meanings, *report_parts(task.reports))
+        return [Message("system", (system,)), Message("user", parts)]
+
+    def prefix(self, turn: int, is_last: bool) -> str:
+        """The policy writes its turns from the first token on."""
+        return ""
+
+    def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
+        """The first search or assessment outside a thought."""
+        for block in find_blocks(text, ("think", "search", "assessment")):
+            if block.name == "search":
+                return self._read_search(block.content)
+            if block.name == "assessment":
+                whole = text[block.start : block.end]
+                return read_assessment(whole, self.rubric, self.num_reports, self.scale, self.separate_validity)
+        for name in (THOUGHT, "search", "assessment"):
+            if has_unclosed(text, name):
+                return Malformed(f"the {name} block is not closed")
+        return Malformed("there is neither a search nor an assessment")
+
+    def reply(
+        self,
+        action: Action,
+        results: Sequence[SearchResult],
+        failure: Failure | None,
+        earlier: Sequence[Turn] = (),
+        *,
+        final: bool = False,
+    ) -> Message:
+        """Passages between tags, or what went wrong."""
+        message = self._usual_reply(action, results, failure)
+        return final_reply(message, action, failure, _FINISH) if final else message
+
+    def _usual_reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
+        if failure is not None and failure.boundary == "search":
+            return Message("user", ("The search could not be carried out. Nothing was looked up; you may try again.",))
+        if failure is not None and failure.kind == "searches":
+            return Message("user", (f"No searches are left. To finish, {_FINISH}.",))
+        if isinstance(action, Search):
+            return Message("user", format_results(results), tag="observation")
+        reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
+        search = "put the number of a report in brackets and a query between <search> and </search>"
+        return Message("user", (f"That turn could not be used: {reason}. To search, {search}; to finish, {_FINISH}.",))
+
+    def _read_search(self, content: str) -> Search | Malformed:
+        query, about = content.strip(), 0
+        if numbered := _ABOUT.match(query):
+            query, about = query[numbered.end() :].strip(), int(numbered[1])
+            if not 1 <= about <= self.num_reports:
+                return Malformed("there is no report of that number")
+        if not query:
+            return Malformed("the query is empty")
+        if len(query) > MAX_QUERY_CHARS:
+            return Malformed(f"a query may have at most {MAX_QUERY_CHARS} characters")
+        if not is_text(query):
+            return Malformed("a query holds half a character")
+        return Search((query,), about=about)
+
+
+def read_assessment(
+    text: str, rubric: Rubric, num_reports: int, scale: float, separate_validity: bool
+) -> Assessment | Malformed:
+    """The assessment in a turn: the scores of every report it says all that was asked about.
+
+    A report is left out if a score is missing, given twice, no number or off the scale, and if it has two entries;
+    scores of dimensions that the rubric does not have are passed over. "7/10" is 7 on a scale up to 10.
+    A reason may stand beside a score or inside it; it is not looked at.
+
+        read_assessment('<assessment><report id="2"><score dimension="factuality">7</score></report></assessment>',
+                        Rubric("factuality"), 2, 10.0, False)
+        -> Assessment((Scores(2, {"factuality": 7.0}),))
+    """
+    blocks = [block for block in find_blocks(text, ("think", "assessment")) if block.name == "assessment"]
+    if not blocks:
+        unclosed = has_unclosed(text, "assessment")
+        return Malformed("the assessment block is not closed" if unclosed else "there is no assessment")
+    whole = text[blocks[0].start : blocks[0].end]
+    if not is_text(whole):
+        return Malformed("the assessment holds half a character")
+    root = read_markup(
+        whole, max_chars=MAX_ASSESSMENT_CHARS, max_elements=MAX_ELEMENTS, max_depth=MAX_DEPTH, known=_KNOWN
+    )
+    if isinstance(root, str):
+        return Malformed(f"the assessment cannot be read: {root}")
+    entries: dict[int, list[Element]] = {}
+    for element in root.find_all("report"):
+        entries.setdefault(_read_id(element), []).append(element)
+    read = (
+        _read_report(number, entries[number][0], rubric, scale, separate_validity)
+        for number in range(1, num_reports + 1)
+        if len(entries.get(number, ())) == 1
+    )
+    reports = tuple(scores for scores in read if scores is not None)
+    return Assessment(reports) if reports else Malformed("the assessment holds no report with all its scores")
+
+
+def _read_id(element: Element) -> int:
+    """Which report it is about; 0, which none is, where it does not say."""
+    written = element.attributes.get("id", "").strip()
+    return int(written) if re.fullmatch(r"[0-9]{1,4}", written) else 0
+
+
+def _read_report(number: int, element: Element, rubric: Rubric, scale: float, separate_validity: bool) -> Scores | None:
+    given: dict[str, list[Element]] = {}
+    for child in element.find_all("score"):
+        given.setdefault(child.attributes.get("dimension", "").strip(), []).append(child)
+    scores = {name: _read_score(given.get(name, ()), scale) for name in rubric.dimensions}
+    valid = {name: score for name, score in scores.items() if score is not None}
+    validity = _read_score(element.find_all("validity"), scale) if separate_validity else None
+    if len(valid) < len(scores) or (separate_validity and validity is None):
+        return None
+    verification, gaps = (_first_text(element, name) for name in ("verification", "gaps"))
+    return Scores(number, valid, verification, gaps, validity)
+
+
+def _read_score(elements: Sequence[Element], scale: float) -> float | None:
+    """The one score that is given, if it is one on the scale."""
+    written = _SCORE.fullmatch(elements[0].text) if len(elements) == 1 else None
+    if written is None or (written[2] is not None and float(written[2]) != scale):
+        return None
+    if any(child.name != "reason" for child in elements[0].children):
+        return None  # an element inside a score was left open: whose number this is cannot be told
+    score = float(written[1])
+    return score if score <= scale else None
+
+
+def _first_text(element: Element, name: str) -> str:
+    return next((child.text for child in element.find_all(name)), "")
+
+
+def count_searches(episode: Episode, num_reports: int) -> list[int]:
+    """How many answered searches each report was looked into with: those about it and those about all of them.
+
+    A search that failed, or whose results no longer fitted in, shows nothing and counts for nothing.
+
+        count_searches(episode, 2) -> [1, 2]       # one search about all, one about the second
+    """
+    about = [turn.action.about for turn in episode.turns if isinstance(turn.action, Search) and was_searched(turn)]
+    return [sum(number in (0, report) for number in about) for report in range(1, num_reports + 1)]

@@ -1,0 +1,1 @@
+"""Queries and notes in tags: Search-R1, Eval-RAR, AutoRefine."""

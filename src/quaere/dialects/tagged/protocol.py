@@ -1,0 +1,167 @@
+"""The tag dialects of Search-R1, Eval-RAR and AutoRefine: no JSON, a query between tags, results between tags.
+
+A turn of the solver, and what the environment puts after it:
+
+    <think>I need the builder.</think><search>builder of the Halm bridge</search>
+    <information>
+    [1]
+    Halm
+    Orsolya Venn built the bridge.
+    </information>
+
+In Eval-RAR and AutoRefine, the turn after it opens with a note on what was found:
+
+    <evaluate>Passage 1 names the builder: Orsolya Venn.</evaluate><answer>Orsolya Venn</answer>
+
+A note is worth something to those who pay for it (`rewards/evaluation.py`). It is never required in order to read a
+turn, and only what the policy itself wrote can be one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+from msgspec import Struct, structs
+
+from quaere.chat.answers import read_answer
+from quaere.chat.last_search import final_reply
+from quaere.chat.messages import Message, Quoted
+from quaere.chat.prompt_style import CITED_SOLVER_FINISH, SOLVER_FINISH, PromptStyle
+from quaere.chat.queries import read_query
+from quaere.chat.results import format_results
+from quaere.chat.tags import THOUGHT, Block, find_blocks, has_unclosed
+from quaere.chat.tools import ToolSchema
+from quaere.dialects.tagged.prompts import tag_system
+from quaere.records import Action, Answer, Failure, Malformed, Search, SearchResult, SolveTask, Task, Turn
+
+TagDialect = Literal["search-r1", "evalrar", "autorefine"]
+
+
+class _Tags(Struct, frozen=True):
+    """The tags in which dialects differ: around results, and around a note on them ("" for none)."""
+
+    results: str
+    note: str = ""
+
+
+_TAGS: dict[TagDialect, _Tags] = {
+    "search-r1": _Tags("information"),
+    "evalrar": _Tags("information", note="evaluate"),
+    "autorefine": _Tags("documents", note="refine"),
+}
+
+
+class TagSolver:
+    """Answers a question with searches, in one of the tag dialects.
+
+    With `evidence`, it is asked for the sentence it relies on; an answer without one is an answer all the same.
+
+        TagSolver("search-r1").read("<search>Halm bridge</search>") -> Search(("Halm bridge",))
+        TagSolver("evalrar").read("<evaluate>No year.</evaluate><search>Halm year</search>")
+        -> Search(("Halm year",), note="No year.")
+    """
+
+    stop: tuple[str, ...] = ("</search>", "</answer>")
+    tools: tuple[ToolSchema, ...] = ()
+    marks: tuple[str, ...] = ()
+    turns_per_search = 1
+
+    def __init__(self, dialect: TagDialect, *, style: PromptStyle = "full", evidence: bool = False) -> None:
+        self.name = f"{dialect}-solver"
+        self.style = style
+        self.evidence = evidence
+        self._tags = _TAGS[dialect]
+        optional = (self._tags.note, "evidence" if evidence else "")
+        self._blocks = ("think", "search", "answer", *filter(None, optional))
+
+    def opening(self, task: Task) -> list[Message]:
+        """System prompt, then the question."""
+        if not isinstance(task, SolveTask):
+            raise TypeError(f"{self.name} solves questions; it got a {type(task).__name__}")
+        tags = self._tags
+        system = tag_system(self.style, results=tags.results, note=tags.note, evidence=self.evidence)
+        return [Message("system", (system,)), Message("user", ("Question:\n", Quoted(task.question.text)))]
+
+    def prefix(self, turn: int, is_last: bool) -> str:
+        """Every turn is the policy's from its first word."""
+        return ""
+
+    def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
+        """The first search or answer outside a thought, with every note of the turn."""
+        blocks = find_blocks(text, self._blocks)
+        notes = [block.content.strip() for block in blocks if block.name == self._tags.note]
+        return structs.replace(_read_action(text, blocks), note="\n".join(filter(None, notes)))
+
+    def reply(
+        self,
+        action: Action,
+        results: Sequence[SearchResult],
+        failure: Failure | None,
+        earlier: Sequence[Turn] = (),
+        *,
+        final: bool = False,
+    ) -> Message:
+        """Passages between tags, or what went wrong."""
+        finish = CITED_SOLVER_FINISH if self.evidence else SOLVER_FINISH
+        message = self._usual_reply(action, results, failure, finish)
+        return final_reply(message, action, failure, finish) if final else message
+
+    def _usual_reply(
+        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, finish: str
+    ) -> Message:
+        if failure is not None and failure.boundary == "search":
+            return Message("user", ("The search could not be carried out. Nothing was looked up; you may try again.",))
+        if failure is not None and failure.kind == "searches":
+            return Message("user", (f"No searches are left. To finish, {finish}.",))
+        if isinstance(action, Search):
+            return Message("user", format_results(results), tag=self._tags.results)
+        reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
+        # No placeholder stands between the tags here: small models hand it in as their query.
+        search = "put a query between <search> and </search>"
+        return Message(
+            "user", (f"That action was wrong: {reason}. Try again: to search, {search}; to finish, {finish}.",)
+        )
+
+
+def _read_action(text: str, blocks: Sequence[Block]) -> Search | Answer | Malformed:
+    """What the turn does; the evidence is the last quotation before the answer."""
+    span: Block | None = None
+    for block in blocks:
+        if block.name == "search":
+            return read_query(block)
+        if block.name == "evidence":
+            span = block
+        if block.name == "answer":
+            return read_answer(block, span)
+    for name in (THOUGHT, "search", "answer"):
+        if has_unclosed(text, name):
+            return Malformed(reason=f"the {name} block is not closed")
+    return Malformed(reason="there is neither a search nor an answer")
+
+
+# ----------------------------------------------------------------------------------------------- what notes there are
+
+
+def read_note(turn: Turn) -> str:
+    """What the policy noted down in this turn; "" if nothing.
+
+    read_note(Turn(action=Answer("Venn", note="Passage 1 names her."), ...)) -> "Passage 1 names her."
+    """
+    return turn.action.note if isinstance(turn.action, Search | Answer | Malformed) else ""
+
+
+def noted_share(turns: Sequence[Turn]) -> float:
+    """Of the turns right after a search that found something, the share that carries a note; 0 if there are none.
+
+    The turns of several episodes may follow one another: every episode begins with turn 0, which comes after no search.
+
+        noted_share([searched, answered_with_a_note]) -> 1.0
+    """
+    after = [
+        bool(read_note(turn))
+        for before, turn in pairwise(turns)
+        if turn.index > 0 and turn.stop_reason != "failed" and any(result.hits for result in before.results)
+    ]
+    return sum(after) / len(after) if after else 0.0

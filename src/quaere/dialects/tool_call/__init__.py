@@ -1,0 +1,1 @@
+"""JSON calls in tags: Dr. Zero, and with evidence EVE-Agent."""

@@ -1,0 +1,1 @@
+"""What evidence is worth."""

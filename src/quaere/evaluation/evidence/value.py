@@ -1,0 +1,191 @@
+"""Files of questions, answers and evidence, and what the verifier found of each of them, put together.
+
+    claims = read_claims(Path("curriculum.jsonl"))
+    score_supporting(items).value -> Interval(mean=0.41, low=0.33, high=0.49, num=200)
+
+A line of such a file:
+
+    {"question": "Who built the Halm bridge?", "answer": "Orsolya Venn", "evidence": "Venn built it in 1702."}
+
+`answers` may stand in the place of `answer`, and an evidence record (`{"text": ...}`), or a list of spans or records,
+in the place of the span. Other columns are left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from quaere.chat.spans import check_evidence, locate_span
+from quaere.errors import BadInput
+from quaere.evaluation.intervals import Interval, bootstrap_interval
+from quaere.records import Evidence, Support
+from quaere.records.foreign_json import decode_json
+from quaere.search.index import Index
+from quaere.search.rows import read_lines
+from quaere.training.phases.verification import Claim
+
+_HINT = 'each line needs {"question": "...", "answer": "...", "evidence": "..."}'
+_MARGIN = 0.05  # a span that moves the chance by no more does nothing
+_NUM_LIKELY = 20  # passages a search suggests before every document is looked through
+
+
+class Verified(Struct, frozen=True):
+    """A claim and what was found of it: `support` is None where it could not be verified.
+
+    `evidence` says where its spans stand in the documents of an index: () where they do not all, None where no index
+    was asked.
+
+        Verified(claim=Claim(...), support=Support(0.8, 0.2, 5), value=0.6, evidence=(Evidence(...),))
+    """
+
+    claim: Claim
+    support: Support | None
+    value: float | None
+    evidence: tuple[Evidence, ...] | None = None
+
+
+class SupportingScore(Struct, frozen=True):
+    """A whole file in numbers, over the claims that could be verified; None where there is none.
+
+    SupportingScore(value=Interval(...), chance_with=Interval(...), chance_without=Interval(...), num_helping=140,
+                    num_idle=51, num_hurting=9, num_without_evidence=0, num_unverified=0, num_verbatim=197)
+    """
+
+    value: Interval | None
+    chance_with: Interval | None
+    chance_without: Interval | None
+    num_helping: int  # spans that raise the chance of the answer by more than 0.05
+    num_idle: int  # spans that move it by no more than that, either way
+    num_hurting: int
+    num_without_evidence: int  # claims whose span is blank
+    num_unverified: int
+    num_verbatim: int | None  # claims whose spans all stand in a document; None where no index was asked
+
+
+class ClaimFile(Struct, frozen=True):
+    """The claims of a file, and each one's spans apart (a claim shows them one below the other).
+
+    ClaimFile(claims=[Claim(...)], spans=[("Venn built it in 1702.",)])
+    """
+
+    claims: list[Claim]
+    spans: list[tuple[str, ...]]
+
+
+class _Span(Struct):
+    text: str
+
+
+_Spans = str | _Span | list[str | _Span] | None
+
+
+class _Row(Struct):
+    question: str
+    evidence: _Spans
+    id: str | int = ""
+    answer: str | None = None
+    answers: tuple[str, ...] | None = None
+
+
+def read_claims(path: Path, limit: int | None = None) -> ClaimFile:
+    """The claims of a JSONL file (plain or compressed); a line that is none is named by its number."""
+    found = ClaimFile([], [])
+    seen: set[str] = set()
+    for number, line in read_lines(path):
+        if limit is not None and len(found.claims) >= limit:
+            break
+        where = f"{path}, line {number}"
+        try:
+            row = decode_json(line, _Row)
+        except msgspec.DecodeError as error:
+            raise BadInput(f"{where}: {error}", hint=_HINT) from error
+        answers = row.answers if row.answers is not None else (row.answer or "",)
+        name = str(row.id) or f"q{number}"
+        if not row.question.strip():
+            raise BadInput(f"{where}: the question is empty", hint=_HINT)
+        if not answers or not all(answer.strip() for answer in answers):
+            raise BadInput(f"{where}: there is no answer, or an empty one", hint=_HINT)
+        if name in seen:
+            raise BadInput(f"{where}: the id {name} occurs twice")
+        seen.add(name)
+        spans = _spans(row.evidence)
+        found.claims.append(Claim(name, row.question, answers, "\n".join(spans)))
+        found.spans.append(spans)
+    if not found.claims:
+        raise BadInput(f"{path} holds no claim", hint=_HINT)
+    return found
+
+
+def _spans(evidence: _Spans) -> tuple[str, ...]:
+    given: list[Any] = evidence if isinstance(evidence, list) else [evidence]
+    texts = [span.text if isinstance(span, _Span) else span or "" for span in given]
+    return tuple(text for text in texts if text.strip())
+
+
+def score_supporting(items: Sequence[Verified]) -> SupportingScore:
+    """Put what was found of all claims together."""
+    supports = [item.support for item in items if item.support is not None]
+    values = [support.value for support in supports]
+    is_located = any(item.evidence is not None for item in items)
+    return SupportingScore(
+        value=_interval(values),
+        chance_with=_interval([support.chance_with for support in supports]),
+        chance_without=_interval([support.chance_without for support in supports]),
+        num_helping=sum(value > _MARGIN for value in values),
+        num_idle=sum(abs(value) <= _MARGIN for value in values),
+        num_hurting=sum(value < -_MARGIN for value in values),
+        num_without_evidence=sum(not item.claim.span.strip() for item in items),
+        num_unverified=len(items) - len(supports),
+        num_verbatim=sum(bool(item.evidence) for item in items) if is_located else None,
+    )
+
+
+def _interval(values: Sequence[float]) -> Interval | None:
+    return bootstrap_interval(values) if values else None
+
+
+# ------------------------------------------------------------------------------------------------- where spans stand
+
+
+def locate_evidence(spans: Iterable[str], index: Index) -> dict[str, Evidence | None]:
+    """Where each span stands verbatim in a document of the index, as `locate_span` has it; None if nowhere.
+
+    A search suggests documents first; what is in none of those is looked for in every document, so that None means
+    what it says.
+
+        locate_evidence(["built the Halm bridge"], index)
+        -> {"built the Halm bridge": Evidence(doc_id="halm.md", start=28, end=49, text="built the Halm bridge")}
+    """
+    found: dict[str, Evidence | None] = dict.fromkeys(span for span in spans if span.strip())
+    for span in found:
+        likely = dict.fromkeys(hit.passage.doc_id for hit in index.search([span], _NUM_LIKELY)[0])
+        for doc_id in likely:
+            found[span] = found[span] or _locate_in(span, doc_id, index.document(doc_id))
+    missing = {span: _longest_word(span) for span, evidence in found.items() if evidence is None}
+    for doc_id in index.document_ids() if missing else ():
+        text = index.document(doc_id)
+        for span, word in list(missing.items()):
+            # What folding white space and quotes forgives is no part of a word, so this loses nothing.
+            if word in text and (evidence := _locate_in(span, doc_id, text)):
+                found[span] = evidence
+                del missing[span]
+    return found
+
+
+def _locate_in(span: str, doc_id: str, text: str) -> Evidence | None:
+    place = locate_span(span, text)
+    if place is None:
+        return None
+    evidence = Evidence(doc_id, *place, text[slice(*place)])
+    check_evidence(evidence, text)
+    return evidence
+
+
+def _longest_word(span: str) -> str:
+    return max(re.findall(r"[^\W_]+", span), key=len, default="")

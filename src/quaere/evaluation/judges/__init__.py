@@ -1,0 +1,1 @@
+"""Judges: models and rules that grade text, and how accurate they are."""

@@ -1,0 +1,288 @@
+"""Reports made worse on purpose, each in one known way: what a judge says of them shows what the judge is worth.
+
+    corrupt("number changed", report, random.Random(1))
+    -> Corrupted(kind="number changed", report=Report(...), statement=4)
+
+The first five spoil one cited statement, and the citation check should see it. The last four can be seen in the text
+alone, and a grade should fall. What a report has no place for (no number, no second source) gives None.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct, structs
+
+from quaere.evaluation.reports.lexical import MARK, name_runs, num_negations, number_runs, split_sentences
+from quaere.evaluation.reports.proxies import conclusion_start
+from quaere.records import Report, Statement
+
+SPOILING_CITATIONS = (
+    "citation of another passage",
+    "number changed",
+    "name replaced by another",
+    "sentence negated",
+    "sentence replaced by another",
+)
+SPOILING_TEXT = (
+    "sentence replaced by another",
+    "citations dropped",
+    "paragraph repeated",
+    "conclusion contradicted",
+)
+KINDS = tuple(dict.fromkeys(SPOILING_CITATIONS + SPOILING_TEXT))
+
+_DIGITS = re.compile(r"\d{1,6}")
+_VERB = re.compile(
+    r"\b(?:is|are|was|were|has|have|had|can|could|will|would|may|might|must|should|did|does|do)\b", re.IGNORECASE
+)
+
+
+class Corrupted(Struct, frozen=True):
+    """A report made worse; `statement` is the one that was spoiled, where it was one.
+
+    Corrupted(kind="sentence negated", report=Report(...), statement=2)
+    """
+
+    kind: str
+    report: Report
+    statement: int | None = None
+
+
+def corrupt(kind: str, report: Report, draw: random.Random) -> Corrupted | None:
+    """The report spoiled in this way, drawing where there is a choice; None where there is no way."""
+    return _WAYS[kind](report, draw)
+
+
+# ----------------------------------------------------------------------------------------------------- one statement
+
+
+def _cite_another(report: Report, draw: random.Random) -> Corrupted | None:
+    documents = {source.number: source.passage.doc_id for source in report.sources}
+    choices = [
+        (place, other)
+        for place in _cited_once(report)
+        for other, doc_id in documents.items()
+        if doc_id != documents.get(report.statements[place].citations[0])
+    ]
+    if not choices:
+        return None
+    place, other = draw.choice(choices)
+    text = report.statements[place].text
+    wrong = MARK.sub(lambda mark: _DIGITS.sub(str(other), mark.group()), text)
+    return _spoiled("citation of another passage", report, place, wrong, (other,))
+
+
+def _change_number(report: Report, draw: random.Random) -> Corrupted | None:
+    def change(text: str) -> str | None:
+        runs = number_runs(_veil(text))
+        if not runs:
+            return None
+        start, end = draw.choice(runs)
+        return text[:start] + _other_number(text[start:end], draw) + text[end:]
+
+    return _reworded("number changed", report, draw, change)
+
+
+def _other_number(written: str, draw: random.Random) -> str:
+    """A number that is no rounding of the other: a year is moved by decades, anything else is at least doubled."""
+    whole, point, decimals = written.partition(".")
+    value = int(whole.replace(",", ""))
+    if len(whole) == 4 and not point:
+        return str(value + draw.choice([-1, 1]) * draw.randint(11, 97))
+    other = value * draw.randint(2, 4) + draw.randint(1, 9)
+    return (f"{other:,}" if "," in whole else str(other)) + point + decimals
+
+
+def _replace_name(report: Report, draw: random.Random) -> Corrupted | None:
+    known = [statement.text for statement in report.statements] + [one.passage.title for one in report.sources]
+    names = sorted({text[start:end] for text in known for start, end in name_runs(text)})
+
+    def change(text: str) -> str | None:
+        runs = name_runs(_veil(text))
+        others = [name for name in names if name not in text]
+        if not runs or not others:
+            return None
+        start, end = draw.choice(runs)
+        return text[:start] + draw.choice(others) + text[end:]
+
+    return _reworded("name replaced by another", report, draw, change)
+
+
+def _negate_one(report: Report, draw: random.Random) -> Corrupted | None:
+    return _reworded("sentence negated", report, draw, negate)
+
+
+def negate(text: str) -> str:
+    """The sentence with its first verb of a known kind denied; else put as untrue. Denying twice is not affirming.
+
+    negate("It was built in 1702 [1].") -> "It was not built in 1702 [1]."
+    negate("Venn built it [1].") -> "It is not true that Venn built it [1]."
+    """
+    verb = _VERB.search(text)
+    if verb is None:
+        return f"It is not true that {text}"
+    rest = text[verb.end() :]
+    if num_negations(rest[:5]) and rest.startswith(" not"):
+        return text[: verb.end()] + rest.removeprefix(" not")
+    return f"{text[: verb.end()]} not{rest}"
+
+
+def _replace_sentence(report: Report, draw: random.Random) -> Corrupted | None:
+    """Another sentence's words before this one's citations: those of a sentence that cites other passages."""
+    documents = {source.number: source.passage.doc_id for source in report.sources}
+    cited = [{documents.get(number) for number in statement.citations} for statement in report.statements]
+    choices = [
+        (place, other)
+        for place in _cited_once(report)
+        for other in range(len(cited))
+        if cited[other] and cited[place].isdisjoint(cited[other])
+    ]
+    choices = [(place, other) for place, other in choices if _words(report, place) != _words(report, other)]
+    if not choices:
+        return None
+    place, other = draw.choice(choices)
+    statement = report.statements[place]
+    marks = "".join(MARK.findall(statement.text))
+    words = _words(report, other)
+    ending = words[-1:] if words[-1:] in ".!?。！？" else ""
+    wrong = words.removesuffix(ending) + marks + ending if ending else words + marks
+    return _spoiled("sentence replaced by another", report, place, wrong, statement.citations)
+
+
+def _words(report: Report, place: int) -> str:
+    return MARK.sub("", report.statements[place].text).strip()
+
+
+def _cited_once(report: Report) -> list[int]:
+    """Statements with one citation, which leads somewhere: of these it is certain what a corruption does to it."""
+    known = {source.number for source in report.sources}
+    edge = conclusion_start(report)  # a statement across it holds the word "Conclusion", which must stay where it is
+    return [
+        place
+        for place, one in enumerate(report.statements)
+        if len(one.citations) == 1 and one.citations[0] in known and not one.start < edge < one.end
+        if MARK.search(one.text) and MARK.sub("", one.text).strip()
+    ]
+
+
+def _veil(text: str) -> str:
+    """The text with its citations blanked out, every other character where it was."""
+    return MARK.sub(lambda mark: " " * len(mark.group()), text)
+
+
+def _reworded(kind: str, report: Report, draw: random.Random, change: Callable[[str], str | None]) -> Corrupted | None:
+    places = _cited_once(report)
+    for place in draw.sample(places, len(places)):
+        statement = report.statements[place]
+        wrong = change(statement.text)
+        if wrong is not None and wrong != statement.text:
+            return _spoiled(kind, report, place, wrong, statement.citations)
+    return None
+
+
+def _spoiled(kind: str, report: Report, place: int, text: str, citations: tuple[int, ...]) -> Corrupted:
+    return Corrupted(kind, rewrite(report, {place: (text, citations)}), place)
+
+
+# ----------------------------------------------------------------------------------------------------- the whole text
+
+
+def _drop_citations(report: Report, draw: random.Random) -> Corrupted | None:
+    if not report.citations:
+        return None
+    edits = {
+        place: (MARK.sub("", statement.text), ())
+        for place, statement in enumerate(report.statements)
+        if statement.citations
+    }
+    bare = rewrite(report, edits)
+    return Corrupted("citations dropped", bare) if bare.text != report.text else None
+
+
+def _repeat_paragraph(report: Report, draw: random.Random) -> Corrupted | None:
+    """A paragraph before the conclusion said three times."""
+    limit = conclusion_start(report)
+    spans = [match.span() for match in re.finditer(r"[^\n]+(?:\n[^\n]+)*", report.text)]
+    holding = [
+        (start, end, [one for one in report.statements if start <= one.start and one.end <= end])
+        for start, end in spans
+        if end <= limit
+    ]
+    holding = [item for item in holding if item[2]]
+    if not holding:
+        return None
+    start, end, inside = draw.choice(holding)
+    again = f"\n\n{report.text[start:end]}"
+    shift = len(again)
+    before = [one for one in report.statements if one.end <= end]
+    after = [one for one in report.statements if one.end > end]
+    copies = [_moved(one, number * shift) for number in (1, 2) for one in inside]
+    return Corrupted(
+        "paragraph repeated",
+        structs.replace(
+            report,
+            text=report.text[:end] + 2 * again + report.text[end:],
+            statements=(*before, *copies, *(_moved(one, 2 * shift) for one in after)),
+        ),
+    )
+
+
+def _contradict_conclusion(report: Report, draw: random.Random) -> Corrupted | None:
+    start = conclusion_start(report)
+    end = start + len(report.conclusion)
+    edits = {}
+    for place, one in enumerate(report.statements):
+        if start < one.end <= end:
+            lead = max(0, start - one.start)  # the word "Conclusion" and its colon
+            edits[place] = (one.text[:lead] + negate(one.text[lead:]), one.citations)
+    if edits:
+        return Corrupted("conclusion contradicted", rewrite(report, edits))
+    if start == len(report.text) or any(one.end > start for one in report.statements):
+        return None
+    wrong = " ".join(negate(sentence) for sentence in split_sentences(report.conclusion))
+    text = report.text[:start] + wrong + report.text[end:]
+    return Corrupted("conclusion contradicted", structs.replace(report, text=text, conclusion=wrong))
+
+
+def rewrite(report: Report, edits: Mapping[int, tuple[str, tuple[int, ...]]]) -> Report:
+    """The report with some of its statements written anew; places, conclusion and sources follow.
+
+    rewrite(report, {0: ("The Oss rises at Halm [2].", (2,))})
+    """
+    opening = conclusion_start(report)
+    closing = opening + len(report.conclusion)
+    pieces: list[str] = []
+    statements: list[Statement] = []
+    bounds = {opening: opening, closing: closing}  # where the conclusion's ends come to lie
+    done = shift = 0
+    for place, statement in enumerate(report.statements):
+        text, citations = edits.get(place, (statement.text, statement.citations))
+        pieces += [report.text[done : statement.start], text]
+        statements.append(Statement(text, statement.start + shift, statement.start + shift + len(text), citations))
+        done = statement.end
+        shift += len(text) - (statement.end - statement.start)
+        for bound in bounds:
+            if statement.end <= bound:
+                bounds[bound] = bound + shift
+    text = "".join(pieces) + report.text[done:]
+    conclusion = text[bounds[opening] : bounds[closing]] if report.conclusion else ""
+    return structs.replace(report, text=text, statements=tuple(statements), conclusion=conclusion)
+
+
+def _moved(statement: Statement, by: int) -> Statement:
+    return structs.replace(statement, start=statement.start + by, end=statement.end + by)
+
+
+_WAYS: dict[str, Callable[[Report, random.Random], Corrupted | None]] = {
+    "citation of another passage": _cite_another,
+    "number changed": _change_number,
+    "name replaced by another": _replace_name,
+    "sentence negated": _negate_one,
+    "sentence replaced by another": _replace_sentence,
+    "citations dropped": _drop_citations,
+    "paragraph repeated": _repeat_paragraph,
+    "conclusion contradicted": _contradict_conclusion,
+}

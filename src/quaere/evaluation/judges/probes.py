@@ -1,0 +1,378 @@
+"""What a judge of reports is worth: its word on good reports and on corrupted ones, before any score is shown.
+
+    agreement = await probe_judges(CitationChecks(), ProxyGrader(), num_reports=20)
+    agreement.citations.balanced -> Interval(mean=0.93, low=0.91, high=0.95, num=20)
+
+Good reports are made from a generated world with a fixed seed: sentences of its articles lightly reworded, cut, joined,
+rounded and framed, each with its citation. `corrupting.py` spoils them. Of the citation check it is asked how many good
+citations it calls supported and how many spoiled ones it does not; of grades, how often the good report of a pair is
+graded above the spoiled one. A judge that is no better than chance at either has nothing to say.
+
+Beside them stands what the citation check makes of statements in free words, written by hand (`paraphrases.py`): what
+compares words instead of understanding them is found out there.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from statistics import fmean
+
+from msgspec import Struct, structs
+
+from quaere.evaluation.intervals import Interval, bootstrap_interval
+from quaere.evaluation.judges.corruptions import SPOILING_CITATIONS, SPOILING_TEXT, corrupt
+from quaere.evaluation.judges.paraphrases import PARAPHRASES
+from quaere.evaluation.judges.validation import Agreement
+from quaere.evaluation.reports.citations import Checked, CitationJudge, Cited, find_cited
+from quaere.evaluation.reports.criteria import Criteria, general_criteria
+from quaere.evaluation.reports.grades import Grader, Submission
+from quaere.evaluation.reports.lexical import number_runs
+from quaere.records import Passage, Question, Report, Source, Statement
+from quaere.worlds.graph import Entity
+from quaere.worlds.questions import says
+from quaere.worlds.world import World, generate_world
+
+SEED = 5077
+NUM_ARTICLES = 400
+MAX_REPORTS = 100
+_NUM_SOURCES = 4
+_PER_SOURCE = 3
+GOOD = "good"
+
+
+class Probe(Struct, frozen=True):
+    """A citation put to a judge, and what a judge should say; `kind` is "good" or what was done to it.
+
+    Probe(report=3, kind="number changed", cited=Cited(...), supports=False)
+    """
+
+    report: int
+    kind: str
+    cited: Cited
+    supports: bool
+
+
+class FreeAgreement(Struct, frozen=True):
+    """The same for statements in free words, each with a true and a false one about a passage (`paraphrases.py`).
+
+    FreeAgreement(sensitivity=Interval(...), specificity=Interval(...), balanced=Interval(...))
+    """
+
+    sensitivity: Interval
+    specificity: Interval
+    balanced: Interval
+
+
+class CitationAgreement(Struct, frozen=True):
+    """What a citation judge is worth: the share of good citations it calls supported, and of spoiled ones it does not.
+
+    CitationAgreement(sensitivity=Interval(...), specificity=Interval(...), balanced=Interval(...), by_kind=(...),
+                      num_unread=0)
+    """
+
+    sensitivity: Interval
+    specificity: Interval
+    balanced: Interval  # the mean of both: 0.5 is what a judge gets that always says the same
+    by_kind: tuple[Agreement, ...]
+    num_unread: int
+    free: FreeAgreement | None = None
+
+
+class GradeAgreement(Struct, frozen=True):
+    """What a grader is worth: of pairs of a good report and a spoiled one, the share in which the good one is above.
+
+    A pair with equal grades, or one that could not be read, counts half.
+
+        GradeAgreement(preferred=Interval(...), by_kind=(...), num_unread=0)
+    """
+
+    preferred: Interval
+    by_kind: tuple[Agreement, ...]
+    num_unread: int
+
+
+class JudgeAgreement(Struct, frozen=True):
+    """Both, and what they were measured on.
+
+    JudgeAgreement(world="...", citations=CitationAgreement(...), grades=GradeAgreement(...))
+    """
+
+    world: str
+    citations: CitationAgreement
+    grades: GradeAgreement
+
+    @property
+    def citations_trusted(self) -> bool:
+        """Has the citation check been shown to be better than chance?"""
+        return self.citations.balanced.low > 0.5
+
+    @property
+    def meaning_trusted(self) -> bool:
+        """Has it been shown to be better than chance where words alone do not tell?"""
+        return self.citations.free is not None and self.citations.free.balanced.low > 0.5
+
+    @property
+    def grades_trusted(self) -> bool:
+        """Have the grades?"""
+        return self.grades.preferred.low > 0.5
+
+
+async def probe_judges(
+    citations: CitationJudge,
+    grader: Grader,
+    num_reports: int = 20,
+    *,
+    seed: int = 0,
+    advance: Callable[[], None] = lambda: None,
+) -> JudgeAgreement:
+    """Put good and corrupted reports to both; `advance` is called `num_steps(num_reports)` times."""
+    probes = make_probes(num_reports)
+    free = [Cited(said, passage) for passage, *both in PARAPHRASES for said in both]
+    asked = [*(probe.cited for probe in probes), *free]
+    checked = await citations.check(asked, seed=seed, advance=advance)
+    pairs = make_pairs(num_reports)
+    criteria = grader.criteria_of(general_criteria())
+    reports = [*make_reports(num_reports), *(spoiled for _, _, spoiled in pairs)]
+    grades = await grader.grade([Submission(one, criteria) for one in reports], seed=seed, advance=advance)
+    return JudgeAgreement(
+        world=f"{num_reports} reports from a world of the evaluation family, seed {SEED}, {NUM_ARTICLES} articles",
+        citations=structs.replace(
+            score_checks(probes, checked[: len(probes)]), free=score_free(checked[len(probes) :])
+        ),
+        grades=_score_pairs(pairs, grades, num_reports, criteria),
+    )
+
+
+def num_steps(num_reports: int) -> int:
+    """How many items a judge is asked about."""
+    return len(make_probes(num_reports)) + 2 * len(PARAPHRASES) + num_reports + len(make_pairs(num_reports))
+
+
+def score_checks(probes: Sequence[Probe], checked: Sequence[Checked]) -> CitationAgreement:
+    """Agreement in all and per kind; reports, not citations, are drawn anew for the intervals."""
+    good: dict[int, list[float]] = {}
+    spoiled: dict[int, list[float]] = {}
+    by_kind: dict[str, list[float]] = {}
+    for probe, found in zip(probes, checked, strict=True):
+        right = float((found.verdict == "supported") == probe.supports)
+        (good if probe.supports else spoiled).setdefault(probe.report, []).append(right)
+        by_kind.setdefault(probe.kind, []).append(right)
+    both = sorted(good.keys() & spoiled.keys())
+    sensitivity, specificity = [fmean(good[one]) for one in both], [fmean(spoiled[one]) for one in both]
+    return CitationAgreement(
+        sensitivity=bootstrap_interval(sensitivity),
+        specificity=bootstrap_interval(specificity),
+        balanced=bootstrap_interval([(one + other) / 2 for one, other in zip(sensitivity, specificity, strict=True)]),
+        by_kind=_agreed(by_kind, (GOOD, *SPOILING_CITATIONS)),
+        num_unread=sum(not one.is_read for one in checked),
+    )
+
+
+def score_free(checked: Sequence[Checked]) -> FreeAgreement:
+    """Agreement on true and false statements in turn; passages are drawn anew for the intervals."""
+    found = [one.verdict == "supported" for one in checked]
+    true, false = [float(one) for one in found[::2]], [float(not one) for one in found[1::2]]
+    return FreeAgreement(
+        bootstrap_interval(true),
+        bootstrap_interval(false),
+        bootstrap_interval([(one + other) / 2 for one, other in zip(true, false, strict=True)]),
+    )
+
+
+def _score_pairs(
+    pairs: Sequence[tuple[int, str, Report]], grades: Sequence[dict[str, float]], num_good: int, criteria: Criteria
+) -> GradeAgreement:
+    overall = [criteria.overall(one) for one in grades]
+    by_report: dict[int, list[float]] = {}
+    by_kind: dict[str, list[float]] = {}
+    for (number, kind, _), spoiled in zip(pairs, overall[num_good:], strict=True):
+        good = overall[number]
+        right = 0.5
+        if good is not None and spoiled is not None and abs(good - spoiled) > 1e-9:
+            right = float(good > spoiled)
+        by_report.setdefault(number, []).append(right)
+        by_kind.setdefault(kind, []).append(right)
+    return GradeAgreement(
+        preferred=bootstrap_interval([fmean(values) for values in by_report.values()]),
+        by_kind=_agreed(by_kind, SPOILING_TEXT),
+        num_unread=sum(one is None for one in overall),
+    )
+
+
+def _agreed(by_kind: dict[str, list[float]], order: Sequence[str]) -> tuple[Agreement, ...]:
+    return tuple(Agreement(kind, bootstrap_interval(by_kind[kind])) for kind in order if kind in by_kind)
+
+
+# ------------------------------------------------------------------------------------------------------------- probes
+
+
+@cache
+def make_probes(num_reports: int) -> tuple[Probe, ...]:
+    """Every citation of the good reports, and of each report one spoiled citation of every kind; always the same."""
+    probes = []
+    draw = random.Random(SEED)
+    for number, report in enumerate(make_reports(num_reports)):
+        for _, cited in find_cited(report):
+            if cited is not None:
+                probes.append(Probe(number, GOOD, cited, True))
+        for kind in SPOILING_CITATIONS:
+            spoiled = corrupt(kind, report, draw)
+            for check, cited in find_cited(spoiled.report) if spoiled else ():
+                if spoiled and check.statement == spoiled.statement and cited is not None:
+                    probes.append(Probe(number, kind, cited, False))
+    return tuple(probes)
+
+
+@cache
+def make_pairs(num_reports: int) -> tuple[tuple[int, str, Report], ...]:
+    """Of each good report one spoiled text of every kind: the report's number, the kind, the spoiled report."""
+    draw = random.Random(SEED + 1)
+    found = []
+    for number, report in enumerate(make_reports(num_reports)):
+        for kind in SPOILING_TEXT:
+            spoiled = corrupt(kind, report, draw)
+            if spoiled is not None:
+                found.append((number, kind, spoiled.report))
+    return tuple(found)
+
+
+# ------------------------------------------------------------------------------------------------------- good reports
+
+_PRONOUNS = {"it": "", "he": "", "she": "", "its": "'s", "his": "'s", "her": "'s"}
+_OTHER_WORDS = {
+    "seldom": "rarely",
+    "quietly": "silently",
+    "small": "little",
+    "often": "frequently",
+    "built": "constructed",
+    "raised": "lifted",
+    "abolished": "ended",
+    "measures": "extends",
+    "remain": "are left",
+    "complained": "grumbled",
+    "every": "each",
+    "claim": "maintain",
+    "sold": "traded",
+    "learned": "studied",
+    "whole": "entire",
+    "born": "brought into the world",
+    "made": "produced",
+    "kept": "held",
+}
+_FRAMES = ("{}", "{}", "According to the records, {}", "By all accounts {}", "Most likely {}")
+_JOINT_PERCENT = 15
+_CUT_PERCENT = 35
+
+
+@cache
+def make_reports(num_reports: int) -> tuple[Report, ...]:
+    """So many good reports, each on an entity of the world and on what it is connected with; always the same."""
+    world = generate_world(SEED, NUM_ARTICLES)
+    draw = random.Random(SEED)
+    chosen = draw.sample(range(len(world.entities)), len(world.entities))
+    found: list[Report] = []
+    for index in chosen:
+        subjects = _subjects(world, world.entities[index])
+        if len(found) < num_reports and len(subjects) == _NUM_SOURCES:
+            found.append(_Writer(world, subjects, random.Random(SEED + index)).write(f"probe-{len(found)}"))
+    return tuple(found)
+
+
+def _subjects(world: World, entity: Entity) -> list[Entity]:
+    """The entity, and those its facts lead to, as many as a report has sources."""
+    linked = [world.entities[fact.object] for fact in world.facts_of(entity) if fact.object is not None]
+    found = list({one.id: one for one in (entity, *linked)}.values())
+    return [one for one in found if len(world.article(one).supports) >= 2][:_NUM_SOURCES]
+
+
+class _Writer:
+    """Writes one good report."""
+
+    def __init__(self, world: World, subjects: Sequence[Entity], draw: random.Random) -> None:
+        self._world = world
+        self._subjects = subjects
+        self._draw = draw
+        self._text = ""
+        self._statements: list[Statement] = []
+
+    def write(self, name: str) -> Report:
+        """A heading and a paragraph for every source, then a conclusion that repeats two of its statements."""
+        first = self._subjects[0]
+        told: list[tuple[str, int]] = []
+        self._text = f"# {first.title}"
+        for number, subject in enumerate(self._subjects, start=1):
+            self._text += f"\n\n## {subject.title}\n\n"
+            sentences = self._sentences(subject)
+            told += [(sentence, number) for sentence in sentences]
+            for sentence in sentences:
+                self._say(sentence, (number,))
+        self._join_two(told)
+        self._text += "\n\nConclusion: "
+        start = len(self._text)
+        for sentence, number in self._draw.sample(told, 2):
+            self._say(sentence, (number,))
+        others = ", ".join(one.name for one in self._subjects[1:])
+        text = self._text.rstrip()
+        question = f"What is known of {first.name}, and of what is connected with it: {others}?"
+        sources = tuple(Source(number, self._passage(one)) for number, one in enumerate(self._subjects, start=1))
+        return Report(Question(name, question), text, tuple(self._statements), sources, text[start:])
+
+    def _say(self, sentence: str, numbers: Sequence[int]) -> None:
+        marks = "".join(f" [{number}]" for number in numbers)
+        text = f"{sentence.rstrip('.')}{marks}."
+        start = len(self._text)
+        self._statements.append(Statement(text, start, start + len(text), tuple(numbers)))
+        self._text += text + " "
+
+    def _join_two(self, told: Sequence[tuple[str, int]]) -> None:
+        """Sometimes a sentence that takes one half from each of two sources."""
+        if self._draw.randrange(100) < _JOINT_PERCENT:
+            (one, number), (other, another) = told[0], told[-1]
+            self._say(f"{one.rstrip('.')}; {other}", (number, another))
+
+    def _sentences(self, subject: Entity) -> list[str]:
+        texts = list(dict.fromkeys(support.evidence.text for support in self._world.article(subject).supports))
+        return [self._reword(text, subject) for text in texts[:_PER_SOURCE]]
+
+    def _reword(self, sentence: str, subject: Entity) -> str:
+        clause = re.split(r", (?:and|while|although|after|though) |; ", sentence)[0]
+        if self._draw.randrange(100) < _CUT_PERCENT and len(clause.split()) >= 6:
+            sentence = clause.rstrip(".") + "."
+        sentence = _round_numbers(_name_subject(sentence, subject))
+        words = [_OTHER_WORDS.get(word, word) if self._draw.random() < 0.7 else word for word in sentence.split(" ")]
+        sentence = " ".join(words)
+        frame = "{}" if sentence.startswith("In the case of ") else self._draw.choice(_FRAMES)
+        return frame.format(sentence if frame == "{}" else _lower_first(sentence))
+
+    def _passage(self, entity: Entity) -> Passage:
+        article = self._world.article(entity)
+        return Passage(f"{article.id}#0", article.id, article.title, article.text, 0, len(article.text))
+
+
+def _name_subject(sentence: str, subject: Entity) -> str:
+    """The sentence with its subject named, so that it can stand alone."""
+    if any(says(sentence, name) for name in subject.names):
+        return sentence
+    first, _, rest = sentence.partition(" ")
+    if first.lower() in _PRONOUNS:
+        return f"{subject.name[:1].upper()}{subject.name[1:]}{_PRONOUNS[first.lower()]} {rest}"
+    return f"In the case of {subject.name}, {_lower_first(sentence)}"
+
+
+def _round_numbers(sentence: str) -> str:
+    """Numbers above 99 that are no years, to the tens."""
+    for start, end in reversed(number_runs(sentence)):
+        value = int(sentence[start:end].replace(",", "").partition(".")[0])
+        if value >= 100 and (end - start != 4 or "," in sentence[start:end]):
+            sentence = f"{sentence[:start]}about {round(value, -1):,}{sentence[end:]}"
+    return sentence
+
+
+def _lower_first(sentence: str) -> str:
+    """Without the capital of a word that has it only for its place."""
+    first = sentence.split(" ", 1)[0]
+    ordinary = {"The", "A", "An", "In", "From", "Every", "Its", "His", "Her", "As", "At", "After", "Below", "Of", "On"}
+    return sentence[:1].lower() + sentence[1:] if first in ordinary else sentence

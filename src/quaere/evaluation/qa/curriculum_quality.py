@@ -1,0 +1,150 @@
+"""How good a curriculum is by rules alone: the share of its questions whose answer the documents prove.
+
+    quality = measure_quality([Asked("q1", "Who built Halm Bridge?", ("Venn",), texts=("Venn built it.",))])
+    quality.num_proven, quality.faults == 1, {}
+
+A question counts as proven if it can stand alone, does not hold its answer, and a sentence of what it was written from
+holds the answer, letter for letter and whole. No label is used. The share is no accuracy: a sentence may hold the
+answer and say something else with it, and a right answer may stand there in other words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import Struct
+
+from quaere.chat.spans import check_evidence, shown_passages
+from quaere.chat.statements import split_statements
+from quaere.errors import BadInput
+from quaere.evaluation.intervals import Interval, wilson_interval
+from quaere.records import Candidate, Episode, Evidence, Question
+from quaere.rewards.answers import normalise_answer
+from quaere.rewards.format import gives_away, names_alternatives
+from quaere.rollout.topics import find_phrases
+from quaere.warmup.documents.checks import find_fault
+
+ReadDocument = Callable[[str], str]
+
+CHOICE = "asks to choose"  # a sentence can hold both sides, so it proves neither
+NAMELESS = "names nothing"
+LEAKED = "gives its answer away"
+UNSOURCED = "has no document"
+MISQUOTED = "its evidence is not in its document"
+UNPROVEN = "no sentence holds its answer"
+
+
+class Asked(Struct, frozen=True):
+    """A question, its accepted answers, and the texts it was written from; `misquoted` if its evidence is not there.
+
+    Asked(id="q1", question="Who built Halm Bridge?", answers=("Venn",), texts=("Venn built it.",))
+    """
+
+    id: str
+    question: str
+    answers: tuple[str, ...]
+    texts: tuple[str, ...] = ()
+    misquoted: bool = False
+
+
+class Quality(Struct, frozen=True):
+    """How many questions are proven, and why the others are not: of each the first rule it breaks.
+
+    Quality(num=100, num_proven=71, faults={"no sentence holds its answer": 20, "names nothing": 9})
+    """
+
+    num: int
+    num_proven: int
+    faults: dict[str, int]
+
+    @property
+    def share(self) -> Interval:
+        """The proven share with its Wilson interval."""
+        return wilson_interval(self.num_proven, self.num)
+
+
+def measure_quality(asked: Iterable[Asked]) -> Quality:
+    """Hold every question to the rules."""
+    faults = Counter(find_gap(item) for item in asked)
+    num_proven = faults.pop("", 0)
+    return Quality(num_proven + faults.total(), num_proven, dict(faults.most_common()))
+
+
+def find_gap(asked: Asked) -> str:
+    """The first rule a question breaks, in a few words; "" if its answer is proven.
+
+    find_gap(Asked("q1", "Who built it?", ("Venn",), ("Venn built it.",))) == "names nothing"
+    """
+    question, answers = asked.question, asked.answers
+    fault = find_fault(question, names=(), answer="")
+    if fault:
+        return fault
+    if any(normalise_answer(answer) in ("yes", "no") or names_alternatives(question, answer) for answer in answers):
+        return CHOICE
+    if not find_phrases(question):
+        return NAMELESS
+    if any(gives_away(question, answer) for answer in answers):
+        return LEAKED
+    if asked.misquoted:
+        return MISQUOTED
+    if not asked.texts:
+        return UNSOURCED
+    return "" if any(_holds(text, answer) for text in asked.texts for answer in answers) else UNPROVEN
+
+
+def _holds(text: str, answer: str) -> bool:
+    """Does a sentence of the text hold the answer, letter for letter and not as a part of longer words?"""
+    if not answer.strip():
+        return False
+    whole = re.compile(rf"(?<!\w){re.escape(answer.strip())}(?!\w)")
+    return any(whole.search(said.text) for said in split_statements(text))
+
+
+# ------------------------------------------------------------------------------------------------ where they come from
+
+
+def of_question(question: Question, read_document: ReadDocument) -> Asked:
+    """A line of a question file: its evidence is what proves it, or else all of the documents it names."""
+    return _asked(question.id, question.text, question.answers, question.evidence, question.gold_ids, (), read_document)
+
+
+def of_candidate(candidate: Candidate, episode: Episode | None, read_document: ReadDocument) -> Asked:
+    """A candidate: proven by its evidence or, without any, by its document and what its proposer was shown."""
+    evidence = (candidate.evidence,) if candidate.evidence else ()
+    shown = tuple(passage.text for passage in shown_passages(episode)) if episode else ()
+    doc_ids = (candidate.document_id,) if candidate.document_id else ()
+    return _asked(candidate.id, candidate.question, candidate.answers, evidence, doc_ids, shown, read_document)
+
+
+def _asked(
+    id: str,
+    question: str,
+    answers: tuple[str, ...],
+    evidence: Sequence[Evidence],
+    doc_ids: Sequence[str],
+    shown: tuple[str, ...],
+    read_document: ReadDocument,
+) -> Asked:
+    if evidence:
+        misquoted = not all(_stands(span, read_document) for span in evidence)
+        return Asked(id, question, answers, tuple(span.text for span in evidence), misquoted)
+    texts = tuple(text for doc_id in doc_ids if (text := _read(doc_id, read_document)))
+    return Asked(id, question, answers, (*texts, *shown))
+
+
+def _stands(evidence: Evidence, read_document: ReadDocument) -> bool:
+    try:
+        check_evidence(evidence, read_document(evidence.doc_id))
+    except BadInput:
+        return False
+    return True
+
+
+def _read(doc_id: str, read_document: ReadDocument) -> str:
+    """The document's text; "" if it is not there."""
+    try:
+        return read_document(doc_id)
+    except BadInput:
+        return ""

@@ -1,0 +1,393 @@
+"""How well a policy answers: greedy episodes with the very code that training uses, then exact match and F1.
+
+    scores = await evaluate(policy, ToolCallSolver(), searcher, questions, Limits())
+    score_answering(scores).exact_match -> Interval(mean=0.31, low=0.27, high=0.35, num=500)
+
+Where the protocol asks for evidence, each score keeps the quoted span and where it stands in what was shown, and a
+judge may say whether it supports the accepted answer:
+
+    scores, num_unread = await judge_spans(StringCheck(), scores, questions)
+    score_answering(scores).evidence.joint -> Interval(mean=0.22, low=0.18, high=0.26, num=500)
+
+An `Evaluation` is what is kept in a file, with every question's score, so that a later one can be compared with it
+question by question. A file of items (`items`) holds less and can be compared as well; `read_scored` reads either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field, structs
+
+from quaere.atomic import write_file
+from quaere.chat.protocol import Protocol
+from quaere.chat.spans import find_evidence, shown_passages
+from quaere.errors import BadInput
+from quaere.evaluation.intervals import Interval, paired_difference, rate_interval, smallest_difference
+from quaere.evaluation.judges.judge import Citation, Judge
+from quaere.evaluation.judges.validation import Validation
+from quaere.evaluation.qa.items import Item, hash_text, items_name, read_items
+from quaere.policies.sampler import SamplingParams
+from quaere.records import LIMIT_ENDS, Answer, EndReason, Episode, Evidence, Malformed, Question, SolveTask
+from quaere.records.foreign_json import decode_json
+from quaere.rewards.answers import exact_match_score, f1_score
+from quaere.rollout.episode import Limits
+from quaere.rollout.many import Job, run_many
+from quaere.rollout.policy import Policy
+from quaere.search.rows import is_rows_file
+from quaere.search.searcher import Searcher
+
+
+class QuestionScore(Struct, frozen=True):
+    """How one question was answered. `answer` is None where the episode ended without one.
+
+    Where a search failed the episode counts as wrong whatever it answered: the policy was not shown what it asked for,
+    and a score must not rise because the search engine was down.
+
+    `span` is the evidence as it was written: "" where none was given, None where none was asked for. `evidence` is the
+    place where it stands in a passage that was returned in that episode, and `supported` a judge's word, None where
+    none was asked. `facts` is how many facts the question combines (in JSON still under the name `hops`), and
+    `searches_needed` how many searches it needs; 0 is unknown.
+
+        QuestionScore(id="q1", question="Who built the Halm bridge?", facts=1, answer="Venn", exact_match=0.0, f1=0.67,
+                      end="answered", num_turns=2, num_malformed=0, num_searches=1, num_tokens=57, search_failed=False)
+    """
+
+    id: str
+    question: str
+    facts: int = field(name="hops")
+    answer: str | None
+    exact_match: float
+    f1: float
+    end: EndReason
+    num_turns: int
+    num_malformed: int
+    num_searches: int
+    num_tokens: int
+    search_failed: bool
+    span: str | None = None
+    evidence: Evidence | None = None
+    supported: bool | None = None
+    set: str = ""
+    searches_needed: int = 0
+
+    @property
+    def item(self) -> Item:
+        """The same without the words of the question and the span: what is compared and put together."""
+        was_asked = self.span is not None
+        return Item(
+            id=self.id,
+            text_hash=hash_text(self.question),
+            answer=self.answer,
+            exact_match=self.exact_match,
+            f1=self.f1,
+            end=self.end,
+            num_turns=self.num_turns,
+            num_searches=self.num_searches,
+            num_tokens=self.num_tokens,
+            num_malformed=self.num_malformed,
+            search_failed=self.search_failed,
+            set=self.set,
+            facts=self.facts,
+            searches_needed=self.searches_needed,
+            present=self.present if was_asked else None,
+            verbatim=self.verbatim if was_asked else None,
+            supported=self.supported,
+        )
+
+    @property
+    def present(self) -> bool:
+        """Was a span given, of whatever worth?"""
+        return bool(self.span)
+
+    @property
+    def verbatim(self) -> bool:
+        """Does the span stand in what was shown?"""
+        return self.evidence is not None
+
+    @property
+    def joint(self) -> bool:
+        """Is the answer right and the span found to support it?"""
+        return self.item.joint
+
+
+class FactScore(Struct, frozen=True):
+    """The questions that combine one number of facts; 0 are those for which it is not known.
+
+    FactScore(facts=2, exact_match=Interval(...), f1=Interval(...))
+    """
+
+    facts: int = field(name="hops")
+    exact_match: Interval
+    f1: Interval
+
+
+class EvidenceScore(Struct, frozen=True):
+    """The evidence of a whole question set. Every share is of all questions: an absent span counts as a bad one.
+
+    EvidenceScore(present=Interval(...), verbatim=Interval(...), supported=Interval(...), joint=Interval(...))
+    """
+
+    present: Interval  # a span was given
+    verbatim: Interval  # it stands in a passage that was returned in that episode
+    supported: Interval | None = None  # the evidence score: the judge finds that it supports an accepted answer
+    joint: Interval | None = None  # that, and the answer is an exact match
+
+
+class AnsweringScore(Struct, frozen=True):
+    """A whole question set in numbers. Means are per episode, tokens are those the policy wrote.
+
+    AnsweringScore(exact_match=Interval(...), f1=Interval(...), by_facts=(FactScore(...),), answered=0.98,
+                   mean_searches=1.4, mean_turns=2.5, mean_tokens=81.0, num_malformed=12, num_search_failed=0,
+                   num_failed=0)
+    """
+
+    exact_match: Interval
+    f1: Interval
+    by_facts: tuple[FactScore, ...] = field(name="by_hops")  # results of earlier versions are read by that name
+    answered: float  # share of the episodes that ended with an answer
+    mean_searches: float
+    mean_turns: float
+    mean_tokens: float
+    num_malformed: int  # turns that could not be read
+    num_search_failed: int  # episodes in which a search could not be carried out
+    num_failed: int  # episodes in which the policy itself failed
+    evidence: EvidenceScore | None = None  # None where no evidence was asked for
+    mean_searches_needed: float | None = None  # of the questions for which it is known
+    unanswered: float | None = None  # share that a limit ended without an answer; None where it was not measured
+
+
+class Judging(Struct, frozen=True):
+    """Who judged the spans, what is known of that judge, and how many of its verdicts could not be read.
+
+    Judging(judge="string check, not a judge", validation=Validation(...), num_unread=0)
+    """
+
+    judge: str
+    validation: Validation
+    num_unread: int  # each counts as "not supported"
+
+
+class Evaluation(Struct, frozen=True):
+    """What was evaluated, how, and how it went; kept as JSON.
+
+    Evaluation(name="warm", model="warm-model", settings={"style": "brief"}, score=AnsweringScore(...),
+               questions=(QuestionScore(...), ...))
+    """
+
+    name: str
+    model: str
+    settings: dict[str, Any]
+    score: AnsweringScore
+    questions: tuple[QuestionScore, ...]
+    judging: Judging | None = None
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """The result of every question, as it is compared."""
+        return tuple(score.item for score in self.questions)
+
+
+class ItemEvaluation(Struct, frozen=True):
+    """What a file of items tells of an evaluation: enough to show it and to compare it, not how it was made.
+
+    ItemEvaluation(name="warm", score=AnsweringScore(...), items=(Item(...), ...))
+    """
+
+    name: str
+    score: AnsweringScore
+    items: tuple[Item, ...]
+    settings: dict[str, Any] = {}
+    judging: None = None
+
+
+Scored = Evaluation | ItemEvaluation
+
+
+class Difference(Struct, frozen=True):
+    """One evaluation minus another, over the questions both were asked.
+
+    What not both of them have is None, and so are verdicts of different judges. `smallest` says of each how large a
+    difference had to be for the sample to show it.
+
+        Difference(other="base", exact_match=Interval(mean=0.06, low=0.02, high=0.1, num=500), f1=Interval(...),
+                   smallest={"exact_match": 0.055, "f1": 0.05})
+    """
+
+    other: str
+    exact_match: Interval
+    f1: Interval
+    present: Interval | None = None
+    verbatim: Interval | None = None
+    supported: Interval | None = None
+    joint: Interval | None = None
+    smallest: dict[str, float] = {}
+
+
+async def evaluate(
+    policy: Policy,
+    protocol: Protocol,
+    searcher: Searcher,
+    questions: Sequence[Question],
+    limits: Limits,
+    *,
+    seed: int = 0,
+    concurrency: int = 32,
+    on_episode: Callable[[Episode, QuestionScore], None] = lambda episode, score: None,
+) -> list[QuestionScore]:
+    """Answer every question greedily and score it; `on_episode` hears of each in the order of the questions."""
+    refuse_unanswerable(questions)
+    jobs = [Job(protocol, SolveTask(question)) for question in questions]
+    greedy = SamplingParams(temperature=0.0)
+    scores = []
+    async for episode in run_many(policy, jobs, searcher, limits, seed=seed, params=greedy, concurrency=concurrency):
+        score = score_episode(episode, evidence=getattr(protocol, "evidence", False))
+        on_episode(episode, score)
+        scores.append(score)
+    return scores
+
+
+def refuse_unanswerable(questions: Sequence[Question]) -> None:
+    """A question without accepted answers cannot be scored; the first such is named."""
+    without = [question.id for question in questions if not question.answers]
+    if without:
+        others = f" and {len(without) - 1} more" if len(without) > 1 else ""
+        raise BadInput(
+            f"question {without[0]}{others} cannot be scored: no accepted answers are given",
+            hint='each line needs {"question": "...", "answers": ["..."]}',
+        )
+
+
+def score_episode(episode: Episode, *, evidence: bool = False) -> QuestionScore:
+    """Exact match and F1 of an episode's answer, what it took to get there, and the evidence if it was asked for."""
+    if not isinstance(episode.task, SolveTask):
+        raise TypeError(f"episode {episode.id} does not answer a question")
+    question = episode.task.question
+    answer = episode.outcome.text if isinstance(episode.outcome, Answer) else None
+    span = episode.outcome.span if isinstance(episode.outcome, Answer) else ""
+    counts = answer is not None and not episode.search_failed
+    unread = [turn for turn in episode.turns if isinstance(turn.action, Malformed) and turn.stop_reason != "failed"]
+    return QuestionScore(
+        id=question.id,
+        question=question.text,
+        facts=question.facts or question.hops,
+        answer=answer,
+        exact_match=exact_match_score(answer or "", question.answers) if counts else 0.0,
+        f1=f1_score(answer or "", question.answers) if counts else 0.0,
+        end=episode.end,
+        num_turns=len(episode.turns),
+        num_malformed=len(unread),
+        num_searches=episode.num_searches,
+        num_tokens=sum(turn.num_tokens for turn in episode.turns),
+        search_failed=episode.search_failed,
+        span=span if evidence else None,
+        evidence=find_evidence(span, shown_passages(episode)) if evidence else None,
+        set=question.set,
+        searches_needed=question.searches,
+    )
+
+
+async def judge_spans(
+    judge: Judge, scores: Sequence[QuestionScore], questions: Sequence[Question]
+) -> tuple[list[QuestionScore], int]:
+    """The same scores with the judge's word on every span, and how many verdicts could not be read.
+
+    An absent span is not supported, nor is one from an episode in which a search failed; the judge is not asked.
+    """
+    asked = {
+        score.id: Citation(question.text, question.answers, score.span)
+        for score, question in zip(scores, questions, strict=True)
+        if score.span and not score.search_failed
+    }
+    verdicts = await judge.judge(list(asked.values()))
+    said = dict(zip(asked, verdicts, strict=True))
+    judged = [structs.replace(score, supported=said.get(score.id) is True) for score in scores]
+    return judged, sum(verdict is None for verdict in verdicts)
+
+
+def score_answering(found: Sequence[QuestionScore] | Sequence[Item]) -> AnsweringScore:
+    """Put the scores of all questions together, in all and per number of facts."""
+    scores = [score.item if isinstance(score, QuestionScore) else score for score in found]
+    num = len(scores)
+    groups = {facts: [score for score in scores if score.facts == facts] for facts in {score.facts for score in scores}}
+    needed = [score.searches_needed for score in scores if score.searches_needed]
+    return AnsweringScore(
+        exact_match=rate_interval([score.exact_match for score in scores]),
+        f1=rate_interval([score.f1 for score in scores]),
+        by_facts=tuple(
+            FactScore(
+                facts,
+                rate_interval([score.exact_match for score in group]),
+                rate_interval([score.f1 for score in group]),
+            )
+            for facts, group in sorted(groups.items())
+        ),
+        answered=sum(score.end == "answered" for score in scores) / num,
+        mean_searches=sum(score.num_searches for score in scores) / num,
+        mean_turns=sum(score.num_turns for score in scores) / num,
+        mean_tokens=sum(score.num_tokens for score in scores) / num,
+        num_malformed=sum(score.num_malformed for score in scores),
+        num_search_failed=sum(score.search_failed for score in scores),
+        num_failed=sum(score.end == "failed" for score in scores),
+        evidence=_score_evidence(scores),
+        mean_searches_needed=sum(needed) / len(needed) if needed else None,
+        unanswered=sum(score.end in LIMIT_ENDS for score in scores) / num,
+    )
+
+
+def _score_evidence(scores: Sequence[Item]) -> EvidenceScore | None:
+    if any(score.present is None for score in scores):
+        return None
+    is_judged = all(score.supported is not None for score in scores)
+    return EvidenceScore(
+        present=rate_interval([score.present is True for score in scores]),
+        verbatim=rate_interval([score.verbatim is True for score in scores]),
+        supported=rate_interval([score.supported is True for score in scores]) if is_judged else None,
+        joint=rate_interval([score.joint for score in scores]) if is_judged else None,
+    )
+
+
+def compare(ours: Scored, theirs: Scored) -> Difference | None:
+    """Ours minus theirs over the questions with the same id and words; None if there is none."""
+    known = {item.key: item for item in theirs.items}
+    pairs = [(item, known[item.key]) for item in ours.items if item.key in known]
+    if not pairs:
+        return None
+    measures = ["exact_match", "f1"]
+    if all(item.present is not None for pair in pairs for item in pair):
+        measures += ["present", "verbatim"]
+        # Two judges have two opinions of what support is.
+        if ours.judging and theirs.judging and ours.judging.judge == theirs.judging.judge:
+            measures += ["supported", "joint"]
+    found, smallest = {}, {}
+    for measure in measures:
+        mine, others = ([float(getattr(item, measure) or 0) for item in side] for side in zip(*pairs, strict=True))
+        found[measure] = paired_difference(mine, others)
+        smallest[measure] = smallest_difference(mine, others)
+    return Difference(other=theirs.name, smallest=smallest, **found)
+
+
+def write_evaluation(evaluation: Evaluation, path: Path) -> None:
+    """Write it as JSON; what stood at that path is replaced in one rename."""
+    write_file(path, msgspec.json.format(msgspec.json.encode(evaluation), indent=1))
+
+
+def read_evaluation(path: Path) -> Evaluation:
+    """Read what `write_evaluation` wrote."""
+    try:
+        return decode_json(path.read_bytes(), Evaluation)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise BadInput(f"{path} is no evaluation: {error}", hint="quaere eval ... --out FILE.json") from error
+
+
+def read_scored(path: Path) -> Scored:
+    """Read a result to compare with: an evaluation (one JSON object), or a file of its items (JSON Lines)."""
+    if not is_rows_file(path):
+        return read_evaluation(path)
+    items = read_items(path)
+    return ItemEvaluation(items_name(path), score_answering(items), tuple(items))

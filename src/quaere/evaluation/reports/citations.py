@@ -1,0 +1,263 @@
+"""The citation check: does the passage a statement cites say what the statement says?
+
+    await CitationChecks().check([Cited("Venn built it in 1702.", "Orsolya Venn built the bridge in 1702.")])
+    -> [Checked(verdict="supported")]
+
+Every citation of a report is one item: a statement and one passage it cites. A citation that leads nowhere, or to a
+passage with nothing in it, is *unknown* without anybody being asked; so is one whose verdict cannot be read. Partial
+support and rounding count as support. The *valid citation ratio* is supported citations over all citations.
+
+Three kinds of judge, pinned by name: `checks` (rules, no judge of meaning), which is here, and in `citationmodels.py` a
+local model (one turn per citation) and an endpoint (one turn per passage, answered as a JSON list).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
+from typing import Literal
+from typing import Protocol as Interface
+
+from msgspec import Struct, structs
+
+from quaere.evaluation.reports.lexical import (
+    Number,
+    content_words,
+    find_names,
+    lower_words,
+    num_negations,
+    read_numbers,
+    rounds_to,
+    split_clauses,
+    strip_marks,
+)
+from quaere.records import Report
+from quaere.search.words import count_words, fold, terms
+
+Verdict = Literal["supported", "unsupported", "unknown"]
+VERDICTS: tuple[Verdict, ...] = ("supported", "unsupported", "unknown")
+
+MIN_REFERENCE_WORDS = 3
+MIN_SHARE = 0.5  # of a statement's words, in what it cites
+MIN_SHARE_OF_ONE = 0.25  # in the one passage, where it cites several
+MIN_CLAUSE_SHARE = 0.6  # of a clause's words, before its denial is held against the statement's
+
+
+class Cited(Struct, frozen=True):
+    """A statement and a passage it cites. `beside` are the other passages it cites, `context` the report around it.
+
+    Cited("Venn built it in 1702.", reference="Halm bridge\\nOrsolya Venn built the bridge in 1702.")
+    """
+
+    statement: str
+    reference: str
+    beside: tuple[str, ...] = ()
+    context: str = ""
+
+
+class Checked(Struct, frozen=True):
+    """What was found of a citation, and why; `is_read` is false where the judge's words could not be read.
+
+    Checked(verdict="unsupported", why="1712 is not in the passage")
+    """
+
+    verdict: Verdict
+    why: str = ""
+    is_read: bool = True
+
+
+class CitationCheck(Struct, frozen=True):
+    """A citation of a report with its verdict: which statement, which number.
+
+    CitationCheck(statement=3, citation=2, verdict="supported")
+    """
+
+    statement: int
+    citation: int
+    verdict: Verdict
+    why: str = ""
+    is_read: bool = True
+
+
+class CitationJudge(Interface):
+    """Somebody who says whether passages support the statements that cite them."""
+
+    name: str
+
+    async def check(
+        self, items: Sequence[Cited], *, seed: int = 0, advance: Callable[[], None] = lambda: None
+    ) -> list[Checked]:
+        """A verdict for each, in order; `advance` is called as often as there are items."""
+        ...
+
+
+async def check_citations(
+    judge: CitationJudge, reports: Sequence[Report], *, seed: int = 0, advance: Callable[[], None] = lambda: None
+) -> list[list[CitationCheck]]:
+    """Every citation of every report, all put to the judge at once; what has no usable passage is not put to it."""
+    found = [find_cited(report) for report in reports]
+    asked = [cited for items in found for _, cited in items if cited is not None]
+    said = iter(await judge.check(asked, seed=seed, advance=advance))
+    checks = []
+    for items in found:
+        checks.append([check if cited is None else _told(check, next(said)) for check, cited in items])
+    return checks
+
+
+def _told(check: CitationCheck, said: Checked) -> CitationCheck:
+    return structs.replace(check, verdict=said.verdict, why=said.why, is_read=said.is_read)
+
+
+def find_cited(report: Report) -> list[tuple[CitationCheck, Cited | None]]:
+    """The citations of a report in order, "unknown" as long as nobody has been asked; None where nobody need be.
+
+    A line that gives a number and the title or name of its document is an entry of a list of sources: it states
+    nothing, and is left out.
+    """
+    sources = _Sources(report)
+    found: list[tuple[CitationCheck, Cited | None]] = []
+    for place, statement in enumerate(report.statements):
+        # A number that is repeated is looked up once: there may be as many of them as there are words.
+        cited = sources.look_up(strip_marks(statement.text), dict.fromkeys(statement.citations))
+        for number in statement.citations:
+            if number in cited:
+                why, item = cited[number]
+                found.append((CitationCheck(place, number, "unknown", why), item))
+    return found
+
+
+class _Sources:
+    """What the numbers of a report stand for."""
+
+    def __init__(self, report: Report) -> None:
+        self._context = report.text
+        self._passages = {source.number: source.passage.titled_text for source in report.sources}
+        self._titles = {one.number: {*terms(one.passage.title), *terms(one.passage.doc_id)} for one in report.sources}
+        self._empty = {number for number, text in self._passages.items() if count_words(text) < MIN_REFERENCE_WORDS}
+
+    def look_up(self, words: str, numbers: Collection[int]) -> dict[int, tuple[str, Cited | None]]:
+        """For each number of a statement why nobody need be asked, or what to ask; without entries of a list."""
+        said = set(terms(words))
+        known = [number for number in numbers if number in self._passages]
+        found: dict[int, tuple[str, Cited | None]] = {}
+        for number in numbers:
+            if said and said <= self._titles.get(number, set()):
+                continue
+            if number not in self._passages:
+                found[number] = "no passage has this number", None
+            elif number in self._empty:
+                found[number] = "the passage is empty", None
+            elif not said:
+                found[number] = "nothing is stated", None
+            else:
+                beside = tuple(self._passages[other] for other in known if other != number)
+                found[number] = "", Cited(words, self._passages[number], beside, self._context)
+        return found
+
+
+def valid_share(checks: Sequence[CitationCheck]) -> float:
+    """Supported citations over all citations; 0 where there are none."""
+    return sum(check.verdict == "supported" for check in checks) / len(checks) if checks else 0.0
+
+
+# ------------------------------------------------------------------------------------------------------------- checks
+
+
+class CitationChecks:
+    """No judge of meaning: four rules about what stands in the passage.
+
+    1. Every number of the statement stands there, or is one of its numbers rounded (a year is not rounded).
+    2. Every word of a name stands there: capitalised words that are not merely the first of a sentence.
+    3. At least half of the statement's other words stand there, endings aside. Where it cites several passages, half in
+       all of them together and a quarter in this one; numbers and names may then stand in any of them.
+    4. Where a clause of the statement has 60 % or more of its words in some clause there, one such clause must deny as
+       often as it does (not, never, no ...), an even number of denials being none.
+
+    What the words say together is not looked at: right words in a wrong connection pass.
+    """
+
+    name = "checks (rules, not a judge)"
+
+    async def check(
+        self, items: Sequence[Cited], *, seed: int = 0, advance: Callable[[], None] = lambda: None
+    ) -> list[Checked]:
+        """Look for numbers, names and words."""
+        found: dict[Cited, Checked] = {}
+        for item in items:
+            if item not in found:  # a statement may cite a passage many times
+                found[item] = check_support(item)
+            advance()
+        return [found[item] for item in items]
+
+
+class _Read(Struct, frozen=True):
+    """What the rules look at in a passage."""
+
+    numbers: tuple[Number, ...]
+    terms: frozenset[str]
+    words: frozenset[str]
+    clauses: tuple[tuple[frozenset[str], int], ...]  # each one's words, and whether it denies
+
+
+@lru_cache(maxsize=1024)
+def _read(text: str) -> _Read:
+    clauses = ((frozenset(content_words(clause)), num_negations(clause) % 2) for clause in split_clauses(text))
+    return _Read(tuple(read_numbers(text)), frozenset(terms(text)), frozenset(content_words(text)), tuple(clauses))
+
+
+def check_support(item: Cited) -> Checked:
+    """What the rules say of one citation.
+
+    check_support(Cited("Brod built it in 1712.", "Venn built it in 1702.")).why -> "1712 is not in the passage"
+    """
+    read = [_read(text) for text in (item.reference, *item.beside)]
+    ordinary = lower_words(item.context).union(*(lower_words(text) for text in (item.reference, *item.beside)))
+    for why in (
+        _missing_number(item.statement, read),
+        _missing_name(item.statement, read, ordinary),
+        _missing_words(item.statement, read),
+        _denial(item.statement, read),
+    ):
+        if why:
+            return Checked("unsupported", why)
+    return Checked("supported")
+
+
+def _missing_number(statement: str, read: Sequence[_Read]) -> str:
+    for said in read_numbers(statement):
+        if not any(rounds_to(said, known) for one in read for known in one.numbers):
+            return f"{said.value:.15g} is not in the passage"
+    return ""
+
+
+def _missing_name(statement: str, read: Sequence[_Read], ordinary: Collection[str]) -> str:
+    for name in find_names(statement, ordinary):
+        if not all(any(part in one.terms for one in read) for part in terms(name)):
+            return f"{name} is not in the passage"
+    return ""
+
+
+def _missing_words(statement: str, read: Sequence[_Read]) -> str:
+    words = set(content_words(statement))
+    if not words:
+        return ""
+    share = len(words.intersection(frozenset().union(*(one.words for one in read)))) / len(words)
+    share_of_one = len(words & read[0].words) / len(words)
+    if share < MIN_SHARE:
+        return f"{share:.0%} of its words are in the passage"
+    return f"{share_of_one:.0%} of its words are in this passage" if share_of_one < MIN_SHARE_OF_ONE else ""
+
+
+def _denial(statement: str, read: Sequence[_Read]) -> str:
+    known = [clause for one in read for clause in one.clauses]
+    for clause in split_clauses(statement):
+        words = set(content_words(clause))
+        if len(words) < 2:
+            continue
+        fits = [(len(words & others) / len(words), denies) for others, denies in known]
+        best = max((share for share, _ in fits), default=0.0)
+        if best < MIN_CLAUSE_SHARE:
+            continue
+        if not any(denies == num_negations(clause) % 2 for share, denies in fits if share >= best - 1e-9):
+            return f"{fold(clause)!r} is said the other way round"
+    return ""

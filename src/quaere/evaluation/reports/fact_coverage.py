@@ -1,0 +1,350 @@
+"""What a report knows: which of a world's known facts it tells, which of those it proves, which gaps it admits.
+
+    facts = read_facts(Path("questions.jsonl"))              # as `quaere questions --world DIR` writes them
+    knowing = know_report(report, facts.find(report.question.text))
+    knowing.told_share, knowing.proven_share                 # 0.75, 0.5
+
+No judge is asked. A fact is *told* by a statement that names what the fact is about (or plainly is about it) and gives
+its object, and *proven* if that statement cites passages in which the sentence that proves the fact stands. How the
+two are connected in the statement is not looked at: "the Halm is tied to Venn" tells that Venn built it. What a report
+says wrongly is not counted: without understanding it, a wrong value cannot be told from another true thing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from quaere.chat.spans import locate_span
+from quaere.evaluation.intervals import Interval, ratio_interval
+from quaere.evaluation.reports.citations import CitationCheck
+from quaere.evaluation.reports.lexical import (
+    content_words,
+    find_names,
+    lower_words,
+    name_runs,
+    num_negations,
+    split_clauses,
+    strip_marks,
+)
+from quaere.evaluation.reports.name_matching import KnownNames, Words, split_words
+from quaere.records import Evidence, Passage, Report, Statement
+from quaere.search.words import terms
+from quaere.worlds.articles import ReportLine
+from quaere.worlds.open_questions import KnownFact
+
+MIN_GAP_SHARE = 0.6  # of a gap's words, in the statement that admits it
+
+_PRONOUN = re.compile(r"\b(?:it|its|he|him|his|she|her|hers|they|them|their)\b", re.IGNORECASE)
+_ADMITS = re.compile(
+    r"\b(?:unknown|undocumented|unrecorded|unstated|unspecified|unclear|missing|silent|nothing|lacking"
+    r"|(?:not|never|nowhere|n['’]t)\s+(?:\w+\s+)?(?:document|know|record|state|give|mention|tell|told|sa[iy]|found|find|name"
+    r"|specif|clear|available|reveal|disclose|report|preserve|attest|cover|contain|include|answer|provide)\w*"
+    r"|no\s+(?:\w+\s+)?(?:passage|document|source|record|article|information|evidence|mention|data|detail|account)s?)\b",
+    re.IGNORECASE,
+)
+
+
+class FactTold(Struct, frozen=True):
+    """A known fact, and the statements of a report (their places) that tell and that prove it.
+
+    FactTold(entity="e7-000012", relation="source", told_by=(0, 4), proven_by=(0,))
+    """
+
+    entity: str
+    relation: str
+    told_by: tuple[int, ...] = ()
+    proven_by: tuple[int, ...] = ()
+
+
+class Knowing(Struct, frozen=True):
+    """What one report knows: every known fact in order, and which of the gaps it admits.
+
+    Knowing(facts=(FactTold(...),), num_gaps=2, admitted=("the length of the Oss",))
+    """
+
+    facts: tuple[FactTold, ...]
+    num_gaps: int = 0
+    admitted: tuple[str, ...] = ()
+
+    @property
+    def told_share(self) -> float | None:
+        """Of the known facts, those it tells; None if nothing is known."""
+        return _share(sum(bool(fact.told_by) for fact in self.facts), len(self.facts))
+
+    @property
+    def proven_share(self) -> float | None:
+        """Of the known facts, those it tells and proves."""
+        return _share(sum(bool(fact.proven_by) for fact in self.facts), len(self.facts))
+
+    @property
+    def admitted_share(self) -> float | None:
+        """Of what no document says, that of which it says so; None if there is no gap."""
+        return _share(len(self.admitted), self.num_gaps)
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+# ------------------------------------------------------------------------------------------------------------ telling
+
+
+class _Known:
+    """The facts of a question, made ready to be looked for."""
+
+    def __init__(self, line: ReportLine) -> None:
+        self.line = line
+        self.names = KnownNames(line.facts)
+        self.of_subject = [frozenset(map(split_words, fact.names)) for fact in line.facts]
+        self.of_object = [frozenset(map(split_words, fact.answers)) for fact in line.facts]
+        self.twins = [self._find_twins(place) for place in range(len(line.facts))]
+        self.of_subjects: frozenset[Words] = frozenset().union(*self.of_subject)
+        self.ordinary: frozenset[str] = frozenset().union(
+            *(lower_words(text) for fact in line.facts for text in (fact.statement, fact.evidence.text))
+        )
+
+    def _find_twins(self, place: int) -> list[int]:
+        """Facts of other relations about the same two things: names do not tell them apart."""
+        subject, object = self.of_subject[place], self.of_object[place]
+        found = []
+        for other, fact in enumerate(self.line.facts):
+            ends = self.of_subject[other], self.of_object[other]
+            if any(subject & one and object & two for one, two in (ends, ends[::-1])):
+                found += [other] if fact.relation != self.line.facts[place].relation else []
+        return found
+
+    def is_of_twin(self, place: int, words: frozenset[str]) -> bool:
+        """Are these the words of a twin of the fact, and not its own?"""
+        own = _said_words(self.line.facts[place])
+        theirs = [_said_words(self.line.facts[twin]) for twin in self.twins[place]]
+        return any(words & (other - own) and not words & (own - other) for other in theirs)
+
+    def subjects_in(self, named: Collection[Words]) -> frozenset[str]:
+        """Which of the things that facts are about are named."""
+        pairs = zip(self.line.facts, self.of_subject, strict=True)
+        return frozenset(fact.entity for fact, names in pairs if not names.isdisjoint(named))
+
+
+def _said_words(fact: KnownFact) -> frozenset[str]:
+    return frozenset(content_words(f"{fact.statement} {fact.evidence.text}"))
+
+
+class _Piece(Struct, frozen=True):
+    """A part of a statement: what it names, and what it is about because it says so or the part before did."""
+
+    text: str
+    named: frozenset[Words]
+    subjects: frozenset[str]
+
+
+def know_report(report: Report, line: ReportLine) -> Knowing:
+    """What of a question's facts a report tells and proves, and which gaps it admits.
+
+    know_report(report, line).told_share -> 0.75
+    """
+    known = _Known(line)
+    sources = {source.number: source.passage for source in report.sources}
+    told: list[list[int]] = [[] for _ in line.facts]
+    proven: list[list[int]] = [[] for _ in line.facts]
+    admitted: set[str] = set()
+    for place, statement in enumerate(report.statements):
+        cited = [sources[number] for number in dict.fromkeys(statement.citations) if number in sources]
+        for number in _find_told(statement, cited, known):
+            told[number].append(place)
+            if proves(cited, line.facts[number]):
+                proven[number].append(place)
+        admitted.update(gap for gap in line.unknown if _admits(statement.text, gap, len(line.entities) == 1))
+    found = (
+        FactTold(fact.entity, fact.relation, tuple(told[number]), tuple(proven[number]))
+        for number, fact in enumerate(line.facts)
+    )
+    gaps = tuple(dict.fromkeys(line.unknown))
+    return Knowing(tuple(found), len(gaps), tuple(gap for gap in gaps if gap in admitted))
+
+
+def _find_told(statement: Statement, cited: Sequence[Passage], known: _Known) -> list[int]:
+    """The facts that a statement tells, by their places. It alone is looked at, so its neighbours change nothing."""
+    text = strip_marks(statement.text)
+    pieces = _cut(text, known)
+    others = frozenset(find_names(text, known.ordinary))
+    words = frozenset(content_words(text))
+    found = []
+    for number, fact in enumerate(known.line.facts):
+        if known.is_of_twin(number, words):
+            continue
+        for piece in pieces:
+            if piece.named.isdisjoint(known.of_object[number]) or _denies(piece.text, number, known):
+                continue
+            if fact.entity in piece.subjects or _is_about(piece, number, others, cited, known):
+                found.append(number)
+                break
+    return found
+
+
+def _cut(text: str, known: _Known) -> list[_Piece]:
+    """The statement whole; clause by clause where it speaks of several things that have something in common.
+
+    A clause that names none of them goes on about those of the clause before; one that does nothing but name belongs to
+    the next ("Venn and Brod were born in Halm").
+    """
+    named = known.names.find(text)
+    subjects = known.subjects_in(named)
+    relations = [{fact.relation for fact in known.line.facts if fact.entity == entity} for entity in sorted(subjects)]
+    if not any(one & other for place, one in enumerate(relations) for other in relations[:place]):
+        return [_Piece(text, named, subjects)]
+    pieces: list[_Piece] = []
+    current: frozenset[str] = frozenset()
+    before = ""
+    for clause in split_clauses(text):
+        whole = f"{before}, {clause}" if before else clause
+        named = known.names.find(whole)
+        if all(name in known.of_subjects for name in named) and not _rest(whole, named):
+            before = whole
+            continue
+        before = ""
+        current = known.subjects_in(named) or current
+        pieces.append(_Piece(whole, named, current))
+    return pieces
+
+
+def _rest(text: str, named: Collection[Words]) -> set[str]:
+    """What a text says besides names."""
+    return set(content_words(text)) - {word for name in named for word in content_words(" ".join(name))}
+
+
+def _denies(text: str, number: int, known: _Known) -> bool:
+    """Is the object named only where something is denied, and not so in the sentence that proves the fact?"""
+    return _is_denied(text, number, known) and not _is_denied(known.line.facts[number].evidence.text, number, known)
+
+
+def _is_denied(text: str, number: int, known: _Known) -> bool:
+    clauses = [one for one in split_clauses(text) if not known.names.find(one).isdisjoint(known.of_object[number])]
+    return all(num_negations(clause) % 2 for clause in clauses or [text])
+
+
+def _is_about(piece: _Piece, number: int, names: frozenset[str], cited: Sequence[Passage], known: _Known) -> bool:
+    """Is a statement that does not name the thing plainly about it ("It has 16 arches [1].")?
+
+    It is if it cites the thing's own document and names nothing else that facts are about. Or if it names nothing else
+    at all and the question is about this thing alone; it must then refer to it ("its", a surname), unless the object is
+    no name, so that it cannot be about that, and no other document is cited.
+    """
+    line, fact = known.line, known.line.facts[number]
+    objects = {
+        other.entity for other, own in zip(line.facts, known.of_subject, strict=True) if own & known.of_object[number]
+    }
+    if piece.subjects - objects or not known.of_subject[number].isdisjoint(known.names.sort(piece.text)[1]):
+        return False
+    if any(passage.doc_id == fact.evidence.doc_id for passage in cited):
+        return True
+    own, given = ({word for name in some for word in terms(name)} for some in (fact.names, fact.answers))
+    if line.entities != (fact.entity,) or not names <= own | given:
+        return False
+    is_name = any(name_runs(answer) for answer in fact.answers)
+    return bool(names & (own - given) or _PRONOUN.search(piece.text)) or not (is_name or cited)
+
+
+def proves(passages: Iterable[Passage], fact: KnownFact) -> bool:
+    """Do these passages show all of the sentence that proves the fact?
+
+    They do if they are of its document and cover the span together; a document that goes by another id in the index is
+    known by its title, and must hold the sentence in one passage.
+    """
+    evidence, reached = fact.evidence, fact.evidence.start
+    own = list(passages)
+    if any(passage.title == fact.title and locate_span(evidence.text, passage.text) for passage in own):
+        return True
+    for passage in sorted((one for one in own if _agrees(one, evidence)), key=lambda one: one.start):
+        if passage.start <= reached:
+            reached = max(reached, passage.end)
+    return reached >= evidence.end
+
+
+def _agrees(passage: Passage, evidence: Evidence) -> bool:
+    """Is it of the same document, and are the characters both have the same?"""
+    start, end = max(passage.start, evidence.start), min(passage.end, evidence.end)
+    return (
+        passage.doc_id == evidence.doc_id
+        and start < end
+        and passage.text[start - passage.start : end - passage.start]
+        == evidence.text[start - evidence.start : end - evidence.start]
+    )
+
+
+def _admits(statement: str, gap: str, is_alone: bool) -> bool:
+    """Does it say of this gap that nothing is known? It must name the thing, unless no other is asked about."""
+    text = strip_marks(statement)
+    if not _ADMITS.search(text):
+        return False
+    names, said = set(find_names(gap, frozenset())), set(terms(text))
+    if not names <= said and not (is_alone and not find_names(text, lower_words(gap))):
+        return False
+    own = {word for name in names for word in content_words(name)}
+    wanted = set(content_words(gap)) - own
+    return bool(wanted) and len(wanted & set(content_words(text))) >= MIN_GAP_SHARE * len(wanted)
+
+
+# ---------------------------------------------------------------------------------------------- what a judge is worth
+
+
+class JudgeTruth(Struct, frozen=True):
+    """How far verdicts on citations agree with what is known; shares over reports, None where there is nothing.
+
+    JudgeTruth(num_proving=80, num_others=12, proving=Interval(...), others=Interval(...))
+    """
+
+    num_proving: int  # citations that lead to the proof of what their statement tells
+    num_others: int  # citations that lead to a passage in which nothing that their statement tells is named
+    proving: Interval | None  # of the former, those called supported
+    others: Interval | None  # of the latter, those not called supported
+
+
+def label_citations(report: Report, line: ReportLine, knowing: Knowing) -> dict[tuple[int, int], bool]:
+    """Of citations whose statements tell known facts: does the passage bear them out? By statement and number.
+
+    True where it proves one of them, whatever else the statement says; false where it names the objects of none, and
+    nothing else that the statement cites proves any. What lies between is left out.
+    """
+    known = _Known(line)
+    sources = {source.number: source.passage for source in report.sources}
+    told: dict[int, list[int]] = {}
+    proven = {place for fact in knowing.facts for place in fact.proven_by}
+    for number, fact in enumerate(knowing.facts):
+        for place in fact.told_by:
+            told.setdefault(place, []).append(number)
+    found = {}
+    for place, numbers in told.items():
+        for citation in report.statements[place].citations:
+            if (passage := sources.get(citation)) is None:
+                continue
+            if any(proves([passage], line.facts[number]) for number in numbers):
+                found[place, citation] = True
+            elif place not in proven and _object_words(numbers, known).isdisjoint(split_words(passage.titled_text)):
+                found[place, citation] = False
+    return found
+
+
+def _object_words(numbers: Iterable[int], known: _Known) -> set[str]:
+    """Single words of objects are enough to stay silent: a passage may call Orsolya Venn just Venn."""
+    return {word for number in numbers for name in known.of_object[number] for word in name}
+
+
+def judge_truth(
+    checks: Sequence[Sequence[CitationCheck]], labels: Sequence[Mapping[tuple[int, int], bool]]
+) -> JudgeTruth | None:
+    """Verdicts of all reports against what is known; None where no citation can be told to be right or wrong."""
+    right: dict[bool, list[int]] = {True: [], False: []}
+    wholes: dict[bool, list[int]] = {True: [], False: []}
+    for verdicts, known in zip(checks, labels, strict=True):
+        by_place = {(check.statement, check.citation): check.verdict == "supported" for check in verdicts}
+        for truth in (True, False):
+            said = [by_place[key] for key, label in known.items() if label is truth and key in by_place]
+            right[truth].append(sum(one is truth for one in said))
+            wholes[truth].append(len(said))
+    shares = {truth: ratio_interval(right[truth], wholes[truth]) if sum(wholes[truth]) else None for truth in wholes}
+    if shares[True] is None and shares[False] is None:
+        return None
+    return JudgeTruth(sum(wholes[True]), sum(wholes[False]), shares[True], shares[False])

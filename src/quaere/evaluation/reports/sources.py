@@ -1,0 +1,68 @@
+"""Reports to evaluate, from wherever they lie: a file with one a line, or a run that wrote some.
+
+read_report_run(Path("runs/report-20250301-101500")).num_unfinished -> 1
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from quaere.errors import BadInput
+from quaere.records import Report, ReportTask
+from quaere.records.foreign_json import decode_json
+from quaere.search.rows import read_lines
+
+
+class ReportSet(Struct, frozen=True):
+    """Reports of one origin; one that was never finished is there without a word.
+
+    ReportSet(name="report-20250301-101500", reports=(Report(...),), num_unfinished=1)
+    """
+
+    name: str
+    reports: tuple[Report, ...]
+    num_unfinished: int = 0
+
+
+def read_report_file(path: Path, limit: int | None = None) -> ReportSet:
+    """Reports as JSONL, one record a line."""
+    reports: list[Report] = []
+    for number, line in read_lines(path):
+        if limit is not None and len(reports) >= limit:
+            break
+        where = f"{path}, line {number}"
+        try:
+            report = decode_json(line, Report)
+        except msgspec.DecodeError as error:
+            raise BadInput(f"{where}: not a report: {error}", hint="quaere report ... makes them") from error
+        if any(report.text[one.start : one.end] != one.text for one in report.statements):
+            raise BadInput(f"{where}: a statement does not stand where it says in the text")
+        reports.append(report)
+    if not reports:
+        raise BadInput(f"{path} holds no report")
+    return ReportSet(path.stem, tuple(reports), sum(not report.text.strip() for report in reports))
+
+
+def read_report_run(path: Path, limit: int | None = None) -> ReportSet:
+    """The reports of a run that wrote some; an episode that ended without one is a report without a word."""
+    from quaere.dialects.report.protocol import bind_report
+    from quaere.runs import Run
+
+    reports: list[Report] = []
+    num_unfinished = 0
+    with Run.open(path) as run:
+        for episode in run.episodes():
+            if not isinstance(episode.task, ReportTask):
+                continue
+            if limit is not None and len(reports) >= limit:
+                break
+            report = bind_report(episode)
+            num_unfinished += report is None
+            reports.append(report or Report(episode.task.question, ""))
+        if not reports:
+            said = f"run {run.info.id} holds no report: it is of kind {run.info.kind}"
+            raise BadInput(said, hint="quaere report --questions FILE --index DIR makes some")
+        return ReportSet(run.info.id, tuple(reports), num_unfinished)

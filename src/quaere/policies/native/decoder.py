@@ -1,0 +1,216 @@
+"""What the rows in flight need on the device to go on, and one step of all of them.
+
+The last token of every slot, its length and how it draws stay on the device. A step is given the slots alone: it reads
+their tokens, runs the model, draws, and puts the new tokens where the next step will look. So nothing has to come back
+to the program before the next step can start.
+
+On a GPU a step is captured once as a CUDA graph for every size of batch (sizes are rounded up to a few, captured when
+first needed) and then replayed: the cost of launching a thousand small kernels is paid once. Weights are read where
+they lie, so copying new ones into place needs no new capture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from msgspec import Struct
+from torch import Tensor
+
+from quaere.policies.native.attention import DecodePass, PrefillPass
+from quaere.policies.native.bridge import forward
+from quaere.policies.native.device import has_kernels
+from quaere.policies.native.sampling import Draw, pick_tokens, signed, uniforms
+from quaere.policies.native.storage import KVStorage, Span
+from quaere.policies.sampler import SamplingParams
+
+
+class Drawn:
+    """Tokens and log-probs of one step, perhaps still on their way from the device."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._event: torch.cuda.Event | None = None
+        if values.device.type == "cuda":
+            self._values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            self._values.copy_(values, non_blocking=True)
+            self._event = torch.cuda.Event()
+            self._event.record()
+        else:
+            self._values = values
+
+    def read(self) -> tuple[list[int], list[float]]:
+        """Wait for them."""
+        if self._event is not None:
+            self._event.synchronize()
+        tokens, logprobs = self._values.tolist()
+        return [int(token) for token in tokens], logprobs
+
+
+class Joining(Struct, frozen=True):
+    """A row whose context is stored but for its last tokens, and how it will draw.
+
+    Joining(slot=3, length=512, params=SamplingParams(seed=7))
+    """
+
+    slot: int
+    length: int
+    params: SamplingParams
+
+
+class _Captured(Struct, frozen=True):
+    graph: Any
+    slots: Tensor
+    output: Tensor
+
+
+class Decoder:
+    """The state of every slot on the device. One slot more than there are serves as padding."""
+
+    def __init__(self, model: Any, storage: KVStorage, num_slots: int) -> None:
+        self.model = model
+        self.storage = storage
+        self.device = next(model.parameters()).device
+        self.padding = num_slots
+        self.num_slots = size = num_slots + 1
+
+        def zeros(dtype: torch.dtype) -> Tensor:
+            return torch.zeros(size, dtype=dtype, device=self.device)
+
+        self._last_token, self._length, self._num_drawn = zeros(torch.long), zeros(torch.long), zeros(torch.long)
+        self._seed, self._top_k = zeros(torch.long), zeros(torch.long)
+        self._temperature, self._top_p = zeros(torch.float32), zeros(torch.float64)
+        draws_in_one_kernel(self.device)  # found out now, as a graph that is being captured cannot wait for it
+        self._graphs: dict[tuple[int, Draw], _Captured] = {}
+        self._pool: Any = None
+        self._version = -1
+
+    def prefill(self, spans: list[Span], token_ids: list[int], joining: Sequence[Joining], draw: Draw) -> Drawn | None:
+        """Run chunks of contexts; the rows that join (their last token is in this pass) draw their first token."""
+        where = PrefillPass(self.storage, spans, self.device)
+        ends = {span.slot: span.offset + span.length - 1 for span in spans}
+        wanted = torch.tensor([ends[row.slot] for row in joining], dtype=torch.long, device=self.device)
+        ids = torch.from_numpy(np.array(token_ids, dtype=np.int64)).to(self.device)  # five times as fast as from a list
+        with torch.no_grad():
+            logits = forward(self.model, where, ids, where.positions, wanted)
+            if not joining:
+                return None
+            slots = self._set_up(joining)
+            return Drawn(self._draw(logits, slots, draw))
+
+    def decode(self, slots: Sequence[int], draw: Draw) -> Drawn:
+        """One more token for each of these slots."""
+        if not has_kernels(self.device):  # attention slot by slot looks at lengths, which no graph can hold
+            with torch.no_grad():
+                return Drawn(self._step(torch.tensor(slots, device=self.device), draw))
+        captured = self._captured(_rounded(len(slots)), draw)
+        padded = [*slots, *[self.padding] * (len(captured.slots) - len(slots))]
+        captured.slots.copy_(torch.tensor(padded).pin_memory(), non_blocking=True)
+        captured.graph.replay()
+        return Drawn(captured.output[:, : len(slots)].contiguous())
+
+    # ------------------------------------------------------------------------------------------------------ one step
+
+    def _step(self, slots: Tensor, draw: Draw) -> Tensor:
+        tokens, positions = self._last_token[slots], self._length[slots]
+        logits = forward(self.model, DecodePass(self.storage, slots, positions), tokens, positions)
+        drawn = self._draw(logits, slots, draw)
+        self._length[slots] = positions + 1
+        self._length[self.padding :].zero_()
+        return drawn
+
+    def _draw(self, logits: Tensor, slots: Tensor, draw: Draw) -> Tensor:
+        """Draw a token for each slot and put it where the next step looks; `(2, slots)`: tokens, log-probs."""
+        index = self._num_drawn[slots]
+        numbers, temperatures = uniforms(self._seed[slots], index), self._temperature[slots]
+        if draw == "plain" and draws_in_one_kernel(self.device):
+            from quaere.policies.native import fused
+
+            tokens, logprobs = fused.draw_tokens(logits, temperatures, numbers)
+        else:
+            cuts = self._top_k[slots], self._top_p[slots]
+            tokens, logprobs = pick_tokens(logits.float(), draw, temperatures, *cuts, numbers)
+        self._last_token[slots] = tokens
+        self._num_drawn[slots] = index + 1
+        return torch.stack([tokens.double(), logprobs.double()])
+
+    def _set_up(self, joining: Sequence[Joining]) -> Tensor:
+        params = [row.params for row in joining]
+        whole = [
+            [row.slot for row in joining],
+            [row.length for row in joining],
+            [signed(param.seed) for param in params],
+            [param.top_k for param in params],
+        ]
+        slots, lengths, seeds, top_k = torch.tensor(whole, device=self.device)
+        fractions = [[param.temperature for param in params], [param.top_p for param in params]]
+        temperatures, top_p = torch.tensor(fractions, dtype=torch.float64, device=self.device)
+        self._length[slots], self._seed[slots], self._top_k[slots] = lengths, seeds, top_k
+        self._temperature[slots], self._top_p[slots] = temperatures.float(), top_p
+        self._num_drawn[slots] = 0
+        return slots
+
+    # ------------------------------------------------------------------------------------------------------- capture
+
+    def _captured(self, size: int, draw: Draw) -> _Captured:
+        if self._version != self.storage.version:  # keys and values have moved
+            self._graphs.clear()
+            self._pool = None  # it went with the last graph
+            self._version = self.storage.version
+        if (size, draw) not in self._graphs:
+            self._graphs[size, draw] = self._capture(size, draw)
+        return self._graphs[size, draw]
+
+    def _capture(self, size: int, draw: Draw) -> _Captured:
+        slots = torch.full((size,), self.padding, device=self.device)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.no_grad(), torch.cuda.stream(stream):
+            self._step(slots, draw)  # compiles kernels and sizes workspaces, on the padding slot alone
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        with (
+            torch.no_grad(),
+            torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"),
+        ):
+            output = self._step(slots, draw)
+        return _Captured(graph, slots, output)
+
+
+@cache
+def draws_in_one_kernel(device: torch.device) -> bool:
+    """Does the kernel that draws work here, and draw what `pick_tokens` draws?"""
+    if not has_kernels(device):
+        return False
+    from quaere.policies.native import fused
+
+    make = torch.Generator().manual_seed(0)
+    logits = (4 * torch.randn(64, 5000, generator=make)).to(device)
+    numbers = torch.rand(64, generator=make, dtype=torch.float64).to(device)
+    temperatures = torch.linspace(0.3, 2, 64).to(device)
+    nothing = torch.zeros(64, dtype=torch.long, device=device)
+    expected = pick_tokens(logits, "plain", temperatures, nothing, nothing, numbers)
+    try:
+        found = fused.draw_tokens(logits, temperatures, numbers)
+    except Exception:  # whatever a compiler may say
+        return False
+    # A number may fall between two tokens, where the last bit of a sum decides.
+    same = found[0] == expected[0]
+    return bool(same.sum() >= 62) and torch.allclose(found[1][same], expected[1][same], atol=1e-4)
+
+
+def _rounded(size: int) -> int:
+    """The size of the captured batch that serves this many rows: 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, ...
+
+    _rounded(17) == 24
+    """
+    if size <= 8:
+        return 1 << (size - 1).bit_length()
+    power = 1 << (size - 1).bit_length()
+    middle = power // 4 * 3
+    return middle if size <= middle else power

@@ -1,0 +1,355 @@
+"""The routes: chat, completions, embeddings, models, health, and with an index its retriever and its pages.
+
+    app = make_app(Service(name="smollm2-135m", policy=policy, embedder=HashEmbedder()))
+
+Whatever a request holds, the worst that can happen to it is an error in the form clients know; nothing it says ends
+the server. A client that goes away takes its answers with it: their rows are free at the next step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import structs
+
+from quaere import __version__
+from quaere.errors import BadInput, QuaereError, failure_line
+from quaere.rollout.policy import TokenPolicy
+from quaere.rollout.seeds import derive_seed
+from quaere.serving.model.documents import Documents, SearchRequest
+from quaere.serving.model.embeddings import TextEmbedder
+from quaere.serving.model.generation import Growing, Writer, Written
+from quaere.serving.model.prompts import Prompt, Prompter
+from quaere.serving.model.replies import ChatForm, TextForm, as_error_event, as_event, usage_of
+from quaere.serving.model.wire import (
+    ChatRequest,
+    CompletionRequest,
+    EmbeddingRequest,
+    Refused,
+    WriteRequest,
+    read_body,
+)
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+MAX_TEXTS = 2048
+# Under its name and this, the model writes lists of strings: some agents ask for a list in words alone, and break where
+# a model too small for that answers with words.
+LIST = ":list"
+_Result = TypeVar("_Result")
+_Answer = tuple[Prompt, Any]  # a prompt and how it is sampled
+
+
+class Service:
+    """What is served, and within which limits. `max_tokens` bounds one answer, whatever a request asks for."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        policy: TokenPolicy,
+        embedder: TextEmbedder | None = None,
+        documents: Documents | None = None,
+        max_tokens: int = 2048,
+        max_waiting: int = 256,
+        temperature: float = 1.0,
+    ) -> None:
+        from quaere.policies.native.sampler import NativeSampler
+
+        if not isinstance(policy.sampler, NativeSampler) or policy.lockstep:
+            raise BadInput("only the native engine in its fast mode can serve")
+        if max_tokens < 1 or max_waiting < 0 or not 0 <= temperature <= 2:
+            raise BadInput("max_tokens must be at least 1, max_waiting at least 0, and temperature 0 to 2")
+        self.name = name
+        self.policy = policy
+        self.embedder = embedder
+        self.documents = documents
+        self.started = int(time.time())
+        self._prompter = Prompter(policy.renderer)
+        self._writer = Writer(
+            policy.sampler,
+            policy.renderer,
+            max_tokens=max_tokens,
+            max_waiting=max_waiting,
+            temperature=temperature,
+        )
+
+    # --------------------------------------------------------------------------------------------------- the routes
+
+    async def chat(self, http: Request) -> Response:
+        """POST /v1/chat/completions."""
+        request = read_body(await http.body(), ChatRequest)
+        if request.model == f"{self.name}{LIST}":
+            request = structs.replace(request, model=self.name, response_format={"type": "json_list"})
+        self._check(request, request.num_chars)
+        with self._writer.admit(request.num_choices):  # tokenising is work, too
+            prompt = await asyncio.to_thread(self._prompter.of_chat, request)
+        return await self._answer(http, request, [prompt], ChatForm(self.name, bool(request.logprobs)))
+
+    async def complete(self, http: Request) -> Response:
+        """POST /v1/completions."""
+        request = read_body(await http.body(), CompletionRequest)
+        self._check(request, request.num_chars)
+        with self._writer.admit(len(request.prompts) * request.num_choices):
+            prompts = [await asyncio.to_thread(self._prompter.of_text, prompt) for prompt in request.prompts]
+        return await self._answer(http, request, prompts, TextForm(self.name, request.logprobs is not None))
+
+    async def embed(self, http: Request) -> Response:
+        """POST /v1/embeddings."""
+        request = read_body(await http.body(), EmbeddingRequest)
+        if self.embedder is None or request.model != self.embedder.name:
+            served = f"it is {self.embedder.name}" if self.embedder else "there is none: the server has no scikit-learn"
+            raise _no_model(request.model, f"embedder; {served}")
+        texts = request.texts
+        if len(texts) > MAX_TEXTS:
+            raise Refused(f"at most {MAX_TEXTS} texts are embedded at once", param="input")
+        with self._writer.admit(1):
+            rows = await asyncio.to_thread(self.embedder.embed, texts, request.dimensions)
+        vectors = [_vector(row, request.encoding_format) for row in rows]
+        data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(vectors)]
+        num_words = sum(len(text.split()) for text in texts)  # an embedder by words has no other tokens
+        usage = {"prompt_tokens": num_words, "total_tokens": num_words}
+        return _json({"object": "list", "data": data, "model": self.embedder.name, "usage": usage})
+
+    async def models(self, http: Request) -> Response:
+        """GET /v1/models, and /v1/models/NAME."""
+        names = [self.name, f"{self.name}{LIST}", *([self.embedder.name] if self.embedder else [])]
+        listed = [{"id": name, "object": "model", "created": self.started, "owned_by": "quaere"} for name in names]
+        wanted = http.path_params.get("name")
+        if wanted is None:
+            return _json({"object": "list", "data": listed})
+        if wanted not in names:
+            raise _no_model(wanted, f"model; there is {', '.join(names)}")
+        return _json(listed[names.index(wanted)])
+
+    async def health(self, http: Request) -> Response:
+        """GET /health."""
+        rows = len(self._writer.sampler.engine.rows)
+        return _json({"status": "ok", "version": __version__, "model": self.name, "rows": rows})
+
+    async def retrieve(self, http: Request) -> Response:
+        """GET /retrieve-gpt-researcher?query=..."""
+        assert self.documents is not None
+        topk = http.query_params.get("topk")
+        if topk is not None and not (topk.isascii() and topk.isdecimal() and len(topk) < 9):
+            raise Refused("topk must be a number", param="topk")
+        query = http.query_params.get("query", "")
+        root = str(http.base_url).rstrip("/")
+        found = await self.documents.find(query, int(topk) if topk else None, root)
+        return _json(
+            [{"url": one.url, "href": one.url, "title": one.title, "raw_content": one.raw_content} for one in found]
+        )
+
+    async def search(self, http: Request) -> Response:
+        """POST /search, as Tavily's clients speak."""
+        assert self.documents is not None
+        request = read_body(await http.body(), SearchRequest)
+        found = await self.documents.find(request.query, request.max_results, str(http.base_url).rstrip("/"))
+        return _json({"query": request.query, "results": [structs.asdict(one) for one in found]})
+
+    async def page(self, http: Request) -> Response:
+        """GET /documents/ID: always as plain text, whatever the document holds."""
+        from starlette.responses import PlainTextResponse
+
+        assert self.documents is not None
+        text = self.documents.page(http.path_params["doc_id"])
+        return PlainTextResponse(text, headers={"X-Content-Type-Options": "nosniff"})
+
+    # ------------------------------------------------------------------------------------------------------- answers
+
+    def _check(self, request: WriteRequest, num_chars: int) -> None:
+        """Refuse what cannot be answered, before anything is tokenised: a prompt that is too long by its length."""
+        if request.model != self.name:
+            raise _no_model(request.model, f"model; it is {self.name}")
+        request.check()
+        most = self._writer.sampler.max_positions * self._prompter.max_token_chars
+        if num_chars > most:
+            said = f"the prompt has {num_chars} characters, and no text of more than {most} fits this model's context"
+            raise Refused(said, param="messages", code="context_length_exceeded")
+
+    async def _answer(self, http: Request, request: WriteRequest, prompts: list[Prompt], form: ChatForm) -> Response:
+        """One answer or several to each prompt, whole or as a stream."""
+        from starlette.responses import StreamingResponse
+
+        seed = secrets.randbits(62) if request.seed is None else request.seed % (1 << 63)
+        answers: list[_Answer] = []
+        for prompt in prompts:
+            for _ in range(request.num_choices):
+                # The first answer has the request's own seed, each further one a seed of its own.
+                own = derive_seed(seed, "answer", len(answers)) if answers else seed
+                answers.append((prompt, self._writer.params_for(prompt, request, own)))
+        if request.stream:
+            self._writer.check_room(len(answers))  # now, while it can still be said with a status
+            events = self._stream(answers, prompts, form, request.wants_usage)
+            return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+        with self._writer.admit(len(answers)):
+            written = await _unless_gone(http, _gather([self._writer.write(*answer) for answer in answers]))
+        return _json(form.whole(written, sum(len(prompt.token_ids) for prompt in prompts)))
+
+    async def _stream(
+        self, answers: list[_Answer], prompts: list[Prompt], form: ChatForm, wants_usage: bool
+    ) -> AsyncIterator[bytes]:
+        """Events as the answers grow; leaving it early, as when the client has gone, cancels them."""
+        queue: asyncio.Queue[tuple[int, list[int] | Written | Exception]] = asyncio.Queue()
+        growing = [self._writer.follow(*answer) for answer in answers]
+        finished: list[Written] = []
+
+        async def write(index: int) -> None:
+            try:
+                written = await self._writer.write(*answers[index], lambda ids: queue.put_nowait((index, ids)))
+                queue.put_nowait((index, written))
+            except Exception as error:
+                queue.put_nowait((index, error))
+
+        with self._writer.admit(len(answers)):
+            tasks = [asyncio.create_task(write(index)) for index in range(len(answers))]
+            try:
+                for index in range(len(answers)):
+                    if opening := form.opening():
+                        yield as_event(form.chunk(index, opening))
+                while len(finished) < len(answers):
+                    index, news = await queue.get()
+                    if isinstance(news, Exception):
+                        yield as_error_event(_as_refusal(news))
+                        break
+                    if isinstance(news, Written):
+                        finished.append(news)
+                    for piece in _pieces(index, news, growing[index], form):
+                        yield as_event(piece)
+                if wants_usage:
+                    num_prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
+                    yield as_event(form.last_chunk(usage_of(num_prompt_tokens, finished)))
+                yield as_event("[DONE]")
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+
+def _pieces(index: int, news: list[int] | Written, growing: Growing, form: ChatForm) -> list[dict[str, Any]]:
+    """What a stream says about new ids, or about the end of an answer."""
+    if not isinstance(news, Written):
+        text = growing.push(news)
+        return [form.chunk(index, form.piece(text))] if text else []
+    rest = growing.rest_of(news)
+    last = form.chunk(index, form.closing(news), form.ending(news))
+    return [form.chunk(index, form.piece(rest)), last] if rest else [last]
+
+
+# ------------------------------------------------------------------------------------------------------ the application
+
+
+def make_app(service: Service) -> Starlette:
+    """The service as an ASGI application; when it ends, the engine ends."""
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.routing import Route
+
+    table: list[tuple[str, str, Callable[[Request], Awaitable[Response]]]] = [
+        ("POST", "/v1/chat/completions", service.chat),
+        ("POST", "/v1/completions", service.complete),
+        ("POST", "/v1/embeddings", service.embed),
+        ("GET", "/v1/models", service.models),
+        ("GET", "/v1/models/{name:path}", service.models),
+        ("GET", "/health", service.health),
+    ]
+    if service.documents is not None:
+        table += [
+            ("GET", "/retrieve-gpt-researcher", service.retrieve),
+            ("POST", "/search", service.search),
+            ("GET", "/documents/{doc_id:path}", service.page),
+        ]
+    there_is = ", ".join(f"{method} {path}" for method, path, _ in table)
+
+    async def no_such_page(http: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return _refuse(Refused(f"there is {there_is}", status=error.status_code))
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        if service.documents is not None:
+            await service.documents.close()
+        await service.policy.stop()
+
+    routes = [Route(path, _guarded(handler), methods=[method]) for method, path, handler in table]
+    return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: no_such_page})
+
+
+def _guarded(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """The handler, with whatever goes wrong in it said in the form clients know."""
+    from starlette.requests import ClientDisconnect
+    from starlette.responses import Response
+
+    async def answer(http: Request) -> Response:
+        try:
+            return await handler(http)
+        except ClientDisconnect:
+            return Response(status_code=499)  # nobody reads it
+        except Exception as error:
+            return _refuse(_as_refusal(error))
+
+    return answer
+
+
+def _as_refusal(error: Exception) -> Refused:
+    if isinstance(error, Refused):
+        return error
+    if not isinstance(error, QuaereError):
+        logging.getLogger("quaere.serving").error("a request failed: %s", failure_line(error))
+    said = str(error) if isinstance(error, QuaereError) else f"the server failed: {type(error).__name__}"
+    return Refused(said, status=500)
+
+
+def _refuse(refusal: Refused) -> Response:
+    from starlette.responses import JSONResponse
+
+    headers = {"Retry-After": "1"} if refusal.status == 429 else None
+    return JSONResponse(refusal.as_json(), status_code=refusal.status, headers=headers)
+
+
+def _no_model(wanted: str, words: str) -> Refused:
+    return Refused(f"{wanted!r} is not the served {words}", status=404, param="model", code="model_not_found")
+
+
+async def _gather(writings: list[Coroutine[Any, Any, Written]]) -> list[Written]:
+    async with asyncio.TaskGroup() as group:  # one that fails, or being cancelled, ends them all
+        tasks = [group.create_task(writing) for writing in writings]
+    return [task.result() for task in tasks]
+
+
+async def _unless_gone(http: Request, work: Coroutine[Any, Any, _Result]) -> _Result:
+    """The result of the work, which is given up when the client hangs up."""
+    from starlette.requests import ClientDisconnect
+
+    task = asyncio.create_task(work)
+    gone = asyncio.ensure_future(http.receive())  # the body is read; all that can come now is the end
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    finally:
+        gone.cancel()
+        task.cancel()
+
+
+def _vector(row: Any, form: str | None) -> list[float] | str:
+    return base64.b64encode(row.astype("<f4").tobytes()).decode() if form == "base64" else row.tolist()
+
+
+def _json(content: Any) -> Response:
+    from starlette.responses import JSONResponse
+
+    return JSONResponse(content)

@@ -1,0 +1,245 @@
+"""Answers from the engine, whole or as they grow.
+
+    writer = Writer(policy, max_tokens=2048, max_waiting=256)
+    with writer.admit(num_choices=2):
+        written = await writer.write(prompt, params)             # Written(text="Hello.", finish="stop", ...)
+
+A stop string and the token that ends a turn are no part of an answer. While an answer grows, text is held back as long
+as it could still turn out to be the beginning of a stop string or of a tool call, or half a character; so what a stream
+says, put together, is what the whole answer would have been.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Literal
+
+from msgspec import Struct, structs
+
+from quaere.chat.renderer import Renderer
+from quaere.chat.tags import find_blocks
+from quaere.chat.tools import CallRefused, ToolCall, read_call
+from quaere.policies.native.sampler import NativeSampler
+from quaere.policies.sampler import Sampled, SamplingParams
+from quaere.serving.model.prompts import Prompt
+from quaere.serving.model.wire import Refused, WriteRequest
+
+_CALL, _CALL_END = "<tool_call>", "</tool_call>"
+
+
+class Written(Struct, frozen=True):
+    """An answer. `tokens` and `logprobs` are those of its text; `num_tokens` counts all that were sampled.
+
+    Written(text="Hello.", finish="stop", stopped_at=None, tokens=("Hello", "."), logprobs=(-0.1, -0.2), num_tokens=3)
+
+    `stopped_at` is the stop string that was met. With calls, `text` is what stands before the first of them.
+    """
+
+    text: str
+    finish: Literal["stop", "length", "tool_calls"]
+    stopped_at: str | None
+    tokens: tuple[str, ...]
+    logprobs: tuple[float, ...]
+    num_tokens: int
+    calls: tuple[ToolCall, ...] = ()
+
+
+class Writer:
+    """Lets one model answer, many requests at a time."""
+
+    def __init__(
+        self, sampler: NativeSampler, renderer: Renderer, *, max_tokens: int, max_waiting: int, temperature: float = 1.0
+    ) -> None:
+        self.sampler = sampler
+        self.renderer = renderer
+        self.max_tokens = max_tokens
+        self.temperature = temperature
+        self._max_rows = sampler.engine.max_rows
+        self._max_active = self._max_rows + max_waiting
+        self._num_active = 0
+        self._numbers = count()
+        # The engine keeps what a session has computed, and who begins with the same words copies it: the next turn of
+        # a conversation does. So sessions are closed late, the oldest first.
+        self._finished: deque[str] = deque()
+
+    def check_room(self, num_choices: int) -> None:
+        """Say so when there is too much to do already."""
+        if self._num_active + num_choices > self._max_active:
+            raise Refused(f"{self._num_active} answers are being written or waited for", status=429)
+
+    @contextmanager
+    def admit(self, num_choices: int) -> Iterator[None]:
+        """Take on so many answers, if there is room for them."""
+        self.check_room(num_choices)
+        self._num_active += num_choices
+        try:
+            yield
+        finally:
+            self._num_active -= num_choices
+
+    def params_for(self, prompt: Prompt, request: WriteRequest, seed: int) -> SamplingParams:
+        """How an answer to this prompt is sampled; it is never longer than the model or this server allows."""
+        room = self.sampler.max_positions - len(prompt.token_ids)
+        if room < 1:
+            said = f"the prompt has {len(prompt.token_ids)} tokens, this model takes {self.sampler.max_positions - 1}"
+            raise Refused(said, param="messages", code="context_length_exceeded")
+        max_tokens = min(request.wanted_tokens or self.max_tokens, self.max_tokens, room)
+        params = request.sampling(max_tokens, self.temperature, seed)
+        stop = (*params.stop, _CALL_END) if prompt.calls else params.stop
+        return structs.replace(params, stop=stop, stop_token_ids=self.renderer.stop_token_ids)
+
+    async def write(
+        self, prompt: Prompt, params: SamplingParams, on_tokens: Callable[[list[int]], None] | None = None
+    ) -> Written:
+        """Sample one answer. Cancelling this frees its row at the next step."""
+        session = f"answer-{next(self._numbers)}"
+        try:
+            sampled = await self.sampler.sample(session, prompt.token_ids, params, on_tokens)
+        finally:
+            self._finished.append(session)
+            while len(self._finished) > self._max_rows:
+                self.sampler.close(self._finished.popleft())
+        return self._read(prompt, params, sampled)
+
+    def follow(self, prompt: Prompt, params: SamplingParams) -> Growing:
+        """What may be shown of an answer while it grows."""
+        # How much of JSON counts is known when it is whole.
+        held = (
+            *_visible_stops(prompt, params),
+            *((_CALL,) if prompt.tools else ()),
+            *((prompt.opened,) if prompt.is_json else ()),
+        )
+        return Growing(self.renderer, held, prompt.opened)
+
+    def _read(self, prompt: Prompt, params: SamplingParams, sampled: Sampled) -> Written:
+        ids = sampled.token_ids
+        if sampled.stop_reason == "end_of_turn":
+            ids = ids[:-1]
+        text = prompt.opened + self.renderer.decode(ids)
+        end, stopped_at = _first_of(text, _visible_stops(prompt, params))
+        text = text[:end]
+        if stopped_at is not None:
+            ids = _ids_within(self.renderer, ids, end - len(prompt.opened))
+        tokens = tuple(self.renderer.decode([token]) for token in ids)
+        calls, begin = _find_calls(text, prompt)
+        finish: Literal["stop", "length", "tool_calls"] = "length" if sampled.stop_reason == "length" else "stop"
+        if prompt.is_json and (whole := _json_length(text)):
+            text, finish = text[:whole], "stop"
+        return Written(
+            text=text[:begin] if calls else text,
+            finish="tool_calls" if calls else finish,
+            stopped_at=stopped_at,
+            tokens=tokens,
+            logprobs=sampled.logprobs[: len(tokens)],
+            num_tokens=len(sampled.token_ids),
+            calls=calls,
+        )
+
+
+class Growing:
+    """Turns ids that come one after another into text that can be shown.
+
+    growing = Growing(renderer, held=("</answer>",), opened="")
+    growing.push([60]) -> ""       # "<" may be the beginning of the stop string
+    growing.push([421]) -> "<b>"
+    """
+
+    def __init__(self, renderer: Renderer, held: Sequence[str], opened: str) -> None:
+        self._renderer = renderer
+        self._held = held
+        self._ids: list[int] = []
+        self._before = 0  # ids[before:done] were shown last: what a token says may depend on the one before it
+        self._done = 0
+        self._waiting = opened
+        self._ended = False
+        self.shown = ""
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        """The text that may be shown now, of these ids and of what was held back."""
+        self._ids += [token for token in token_ids if token not in self._renderer.stop_token_ids]
+        self._waiting += self._decode_new()
+        end = _safe_length(self._waiting, self._held)
+        self._ended = self._ended or any(text in self._waiting for text in self._held)
+        new, self._waiting = self._waiting[:end], self._waiting[end:]
+        self.shown += new
+        return new
+
+    def rest_of(self, written: Written) -> str:
+        """What is still to be shown of the finished answer."""
+        return written.text[len(self.shown) :]
+
+    def _decode_new(self) -> str:
+        if self._ended:
+            return ""
+        known = self._renderer.decode(self._ids[self._before : self._done])
+        text = self._renderer.decode(self._ids[self._before :])
+        if len(text) <= len(known) or text.endswith("\ufffd"):
+            return ""
+        self._before, self._done = self._done, len(self._ids)
+        return text[len(known) :]
+
+
+# ------------------------------------------------------------------------------------------------------- pure functions
+
+
+def _visible_stops(prompt: Prompt, params: SamplingParams) -> tuple[str, ...]:
+    """The stop strings of the request; the one that closes a required call is ours, and stays."""
+    return params.stop[:-1] if prompt.calls else params.stop
+
+
+def _first_of(text: str, strings: Sequence[str]) -> tuple[int, str | None]:
+    """Where the first of these strings begins, and which it is; the end of the text if there is none.
+
+    _first_of("one two three", ("three", "two")) == (4, "two")
+    """
+    found = [(at, string) for string in strings if (at := text.find(string)) >= 0]
+    return min(found, default=(len(text), None), key=lambda place: place[0])
+
+
+def _safe_length(text: str, held: Sequence[str]) -> int:
+    """How much of the text holds none of these strings and is not the beginning of one.
+
+    _safe_length("good </ans", ("</answer>",)) == 5
+    """
+    end, found = _first_of(text, held)
+    if found is not None:
+        return end
+    longest = max((len(string) for string in held), default=1)
+    for begin in range(max(0, len(text) - longest + 1), len(text)):
+        if any(string.startswith(text[begin:]) for string in held):
+            return begin
+    return len(text)
+
+
+def _ids_within(renderer: Renderer, ids: tuple[int, ...], num_chars: int) -> tuple[int, ...]:
+    """The ids that begin within so many characters; what is taken off is a stop string, so there are few."""
+    while ids and len(renderer.decode(ids[:-1])) >= num_chars:
+        ids = ids[:-1]
+    return ids
+
+
+def _json_length(text: str) -> int:
+    """Where the JSON that the text begins with ends; 0 where it does not end.
+
+    _json_length('{"a": 1} and so on') == 8
+    """
+    try:
+        return json.JSONDecoder().raw_decode(text)[1]
+    except (ValueError, RecursionError):
+        return 0
+
+
+def _find_calls(text: str, prompt: Prompt) -> tuple[tuple[ToolCall, ...], int]:
+    """The calls in an answer, and where the first begins. A call that cannot be read is text."""
+    if not prompt.tools:
+        return (), len(text)
+    blocks = [block for block in find_blocks(text, ("think", "tool_call")) if block.name == "tool_call"]
+    try:
+        calls = tuple(read_call(block.content, prompt.tools) for block in blocks)
+    except CallRefused:
+        return (), len(text)
+    return calls, blocks[0].start if blocks else len(text)

@@ -1,0 +1,154 @@
+"""Answers in the form clients expect: one object, or a stream of events that ends with `[DONE]`."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from typing import Any
+
+from quaere import __version__
+from quaere.chat.tools import ToolCall
+from quaere.serving.model.generation import Written
+from quaere.serving.model.wire import Refused
+
+
+class ChatForm:
+    """How chat completions look.
+
+    ChatForm("smollm2-135m").whole([written], num_prompt_tokens=12)
+    """
+
+    object, chunk_object, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl"
+
+    def __init__(self, model: str, with_logprobs: bool = False) -> None:
+        self._with_logprobs = with_logprobs
+        self._head = {
+            "id": f"{self.prefix}-{secrets.token_hex(12)}",
+            "created": int(time.time()),
+            "model": model,
+            "system_fingerprint": f"quaere-{__version__}",
+        }
+
+    def whole(self, answers: list[Written], num_prompt_tokens: int) -> dict[str, Any]:
+        """All answers at once."""
+        choices = [
+            {"index": index, **self.content(written), **self.ending(written)} for index, written in enumerate(answers)
+        ]
+        usage = usage_of(num_prompt_tokens, answers)
+        return {**self._head, "object": self.object, "choices": choices, "usage": usage}
+
+    def chunk(self, index: int, content: dict[str, Any], ending: dict[str, Any] | None = None) -> dict[str, Any]:
+        """A piece of one answer."""
+        ending = ending or {"finish_reason": None, "logprobs": None}
+        return {**self._head, "object": self.chunk_object, "choices": [{"index": index, **content, **ending}]}
+
+    def last_chunk(self, usage: dict[str, int]) -> dict[str, Any]:
+        """How many tokens it took."""
+        return {**self._head, "object": self.chunk_object, "choices": [], "usage": usage}
+
+    def content(self, written: Written) -> dict[str, Any]:
+        """What an answer says."""
+        message: dict[str, Any] = {"role": "assistant", "content": written.text, "refusal": None}
+        if written.calls:
+            message |= {
+                "content": written.text if written.text.strip() else None,
+                "tool_calls": [_call(call) for call in written.calls],
+            }
+        return {"message": message}
+
+    def opening(self) -> dict[str, Any] | None:
+        """The first piece of an answer, before any text."""
+        return {"delta": {"role": "assistant", "content": ""}}
+
+    def piece(self, text: str) -> dict[str, Any]:
+        """Some text of an answer."""
+        return {"delta": {"content": text}}
+
+    def closing(self, written: Written) -> dict[str, Any]:
+        """The last piece of an answer: its calls, if there are any."""
+        calls = [{"index": number, **_call(call)} for number, call in enumerate(written.calls)]
+        return {"delta": {"tool_calls": calls} if calls else {}}
+
+    def ending(self, written: Written) -> dict[str, Any]:
+        """Why an answer ended, and what its tokens were worth to the model."""
+        logprobs = self._logprobs(written) if self._with_logprobs else None
+        return {"finish_reason": written.finish, "stop_reason": written.stopped_at, "logprobs": logprobs}
+
+    def _logprobs(self, written: Written) -> dict[str, Any]:
+        return {
+            "content": [
+                {"token": token, "logprob": logprob, "bytes": _bytes_of(token), "top_logprobs": []}
+                for token, logprob in zip(written.tokens, written.logprobs, strict=True)
+            ],
+            "refusal": None,
+        }
+
+
+class TextForm(ChatForm):
+    """How plain completions look."""
+
+    object = chunk_object = "text_completion"
+    prefix = "cmpl"
+
+    def content(self, written: Written) -> dict[str, Any]:
+        """What an answer says."""
+        return {"text": written.text}
+
+    def opening(self) -> dict[str, Any] | None:
+        """There is nobody to announce."""
+        return None
+
+    def piece(self, text: str) -> dict[str, Any]:
+        """Some text of an answer."""
+        return {"text": text}
+
+    def closing(self, written: Written) -> dict[str, Any]:
+        """There is nothing left to say."""
+        return {"text": ""}
+
+    def _logprobs(self, written: Written) -> dict[str, Any]:
+        offsets, at = [], 0
+        for token in written.tokens:
+            offsets.append(at)
+            at += len(token)
+        return {
+            "tokens": list(written.tokens),
+            "token_logprobs": list(written.logprobs),
+            "top_logprobs": None,
+            "text_offset": offsets,
+        }
+
+
+def usage_of(num_prompt_tokens: int, answers: list[Written]) -> dict[str, int]:
+    """What the answers took, in tokens."""
+    num_tokens = sum(written.num_tokens for written in answers)
+    return {
+        "prompt_tokens": num_prompt_tokens,
+        "completion_tokens": num_tokens,
+        "total_tokens": num_prompt_tokens + num_tokens,
+    }
+
+
+def as_event(content: dict[str, Any] | str) -> bytes:
+    """One event of a stream.
+
+    as_event("[DONE]") == b"data: [DONE]\\n\\n"
+    """
+    text = content if isinstance(content, str) else json.dumps(content)
+    return f"data: {text}\n\n".encode()
+
+
+def as_error_event(refusal: Refused) -> bytes:
+    """What a stream says when it cannot go on."""
+    return as_event(refusal.as_json())
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)}
+    return {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function}
+
+
+def _bytes_of(token: str) -> list[int] | None:
+    """The token's bytes, where what it says is known: it may be half a character."""
+    return None if "\ufffd" in token else list(token.encode())

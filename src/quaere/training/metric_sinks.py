@@ -1,0 +1,174 @@
+"""Where else a training run can be followed: TensorBoard and Weights & Biases, for those who have them installed.
+
+    writers = open_writers(["tensorboard"], Path("runs/evolve-20250301-101500"))
+    writers[0].step(report)                       # tensorboard --logdir runs/evolve-20250301-101500/tensorboard
+
+The run's own store holds everything that is told here; these are windows, and closing one loses nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from netrc import NetrcParseError, netrc
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from quaere.errors import BadInput, ExtraMissing
+from quaere.runs import Run
+from quaere.training.progress import PlayProgress, Reporter, StepReport
+
+_MODULES = {"tensorboard": "torch.utils.tensorboard", "wandb": "wandb"}
+WRITERS = tuple(_MODULES)
+PROJECT = "quaere"
+
+
+def open_writers(names: Sequence[str], run_path: str | Path) -> list[Reporter]:
+    """The writers of these names, for the run in this directory.
+
+    open_writers(["tensorboard", "wandb"], "runs/evolve-20250301-101500")
+    """
+    check_writers(names)
+    return [_open_writer(name, Path(run_path)) for name in dict.fromkeys(names)]  # named twice, it is written once
+
+
+def check_writers(names: Sequence[str]) -> None:
+    """Refuse a name that is not one, or whose package is not installed, before a run is begun for it."""
+    for name in names:
+        if name not in WRITERS:
+            raise BadInput(f"there is no writer {name}; there are {' and '.join(WRITERS)}")
+    for name in names:
+        _import_extra(_MODULES[name], name)
+
+
+def find_missing(names: Sequence[str]) -> dict[str, ExtraMissing]:
+    """Which of these writers' packages are not installed here, and how to install them."""
+    missing: dict[str, ExtraMissing] = {}
+    for name in names:
+        try:
+            _import_extra(_MODULES[name], name)
+        except ExtraMissing as error:
+            missing[name] = error
+    return missing
+
+
+def _open_writer(name: str, run_path: Path) -> Reporter:
+    if name == "tensorboard":
+        return TensorBoardReporter(run_path / "tensorboard")
+    with Run.open(run_path) as run:
+        return WandbReporter(PROJECT, run.info.id, run.info.settings, folder=run_path)
+
+
+class TensorBoardReporter:
+    """Writes event files into a folder.
+
+    A run that is resumed or rolled back takes some of its steps again. TensorBoard forgets the first attempt when a
+    file says from which step on it counts, so a new file is begun wherever the steps go back.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._writer_class = _import_extra(_MODULES["tensorboard"], "tensorboard").SummaryWriter
+        self._folder = folder
+        self._writer: Any = None
+        self._step = 0
+        self._notes: list[str] = []  # what was said before the first step
+
+    def step(self, report: StepReport) -> None:
+        """Write the step's metrics and alarms, so that they are on disk when this returns."""
+        if self._writer is None or report.step <= self._step:
+            self._begin_file(report.step)
+        self._step = report.step
+        for name, value in report.metrics.items():
+            self._writer.add_scalar(name, value, report.step)
+        for line in report.alarms:
+            self._writer.add_text("alarms", line, report.step)
+        while self._notes:
+            self._writer.add_text("notes", self._notes.pop(0), report.step)
+        self._writer.flush()
+
+    def progress(self, progress: PlayProgress) -> None:
+        """A curve has a point a step."""
+
+    def note(self, line: str) -> None:
+        """Keep the line, to be written with the next step."""
+        self._notes.append(line)
+
+    def close(self) -> None:
+        """Finish the file; notes after the last step belong to it."""
+        if self._writer is None:
+            return
+        for line in self._notes:
+            self._writer.add_text("notes", line, self._step)
+        self._writer.close()
+        self._writer = None
+
+    def _begin_file(self, step: int) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = self._writer_class(str(self._folder), purge_step=step)
+
+
+class WandbReporter:
+    """Logs to Weights & Biases; nothing leaves the machine unless `WANDB_MODE` or a login says so.
+
+    Every process is a W&B run of its own, in a group named after the run, so that a resumed run stays together.
+    """
+
+    def __init__(
+        self, project: str, name: str, config: Mapping[str, Any] | None = None, *, folder: Path | None = None
+    ) -> None:
+        wandb = _import_extra("wandb", "wandb")
+        self._run = wandb.init(
+            project=project,
+            name=name,
+            group=name,
+            config=dict(config or {}),
+            dir=None if folder is None else str(folder),
+            mode=_wandb_mode(),
+            settings=wandb.Settings(console="off"),  # it would come between the progress display and the terminal
+        )
+        # The step is a metric like any other: W&B's own counter cannot go back, a rollback can.
+        self._run.define_metric("*", step_metric="run/step")
+
+    def step(self, report: StepReport) -> None:
+        """Log the step's metrics, and raise an alert for each alarm."""
+        self._run.log({**report.metrics, "run/step": report.step})
+        for line in report.alarms:
+            self._run.alert(title=f"step {report.step}", text=line)
+
+    def progress(self, progress: PlayProgress) -> None:
+        """A curve has a point a step."""
+
+    def note(self, line: str) -> None:
+        """W&B has no place for a line; the terminal has shown it."""
+
+    def close(self) -> None:
+        """Hand over what is left."""
+        self._run.finish()
+
+
+def _wandb_mode() -> str:
+    """What the user has said, else online for those who are logged in, else offline."""
+    return os.environ.get("WANDB_MODE") or ("online" if _is_logged_in() else "offline")
+
+
+def _is_logged_in() -> bool:
+    """Is there a key where `wandb login` keeps it? Asking W&B itself would prompt for one."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    host = urlsplit(os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai").hostname or ""
+    try:
+        return host in netrc(os.environ.get("NETRC")).hosts
+    except (OSError, NetrcParseError):
+        return False
+
+
+def _import_extra(module: str, extra: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        names = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases"}
+        said = f"writing to {names[extra]} needs {extra}"
+        raise ExtraMissing(said, extra=extra) from error

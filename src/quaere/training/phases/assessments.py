@@ -1,0 +1,258 @@
+"""Reports are assessed: all those on one question together, in several passes, each in an order of its own.
+
+    viewings = view_reports(groups, rubrics, harness, passes=2, name="i0-r3", seed=step.seed)
+    assessed = await assess_reports(stage, step, "actor", viewings, evaluating)
+    assessed["q1"][0] -> Verdict(scores=Scores(1, {"factuality": 7.0}), num_searches=2)
+
+The order is shuffled so that no report owes its score to its place, and so that what places do to scores can be seen
+(`measure_places`). Scores are mapped back to the reports they belong to. What an evaluator did not judge has no
+verdict: that is its failure, and nobody else's.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from quaere.chat.prompt_style import PromptStyle
+from quaere.dialects.report.assessment import Assessor, count_searches
+from quaere.policies.sampler import SamplingParams
+from quaere.records import Assessment, AssessTask, Episode, Harness, Report, Rubric, Scores
+from quaere.rewards.reports import SCALE, mean_scores
+from quaere.rollout.episode import Limits
+from quaere.rollout.many import Job
+from quaere.rollout.seeds import derive_seed
+from quaere.training.phases.stage import Stage
+from quaere.training.training_run import Step
+
+NAME = "assessments"  # what the episodes are measured under
+
+
+class Evaluating(Struct, frozen=True):
+    """How an evaluator assesses: how it is spoken to, how far it may go, how it draws.
+
+    Evaluating(limits=Limits(max_turns=10, turn_tokens=2048), temperature=0.8)
+    """
+
+    limits: Limits
+    temperature: float = 0.8
+    scale: float = SCALE
+    separate_validity: bool = False
+    style: PromptStyle = "full"
+
+
+class Viewing(Struct, frozen=True):
+    """One pass over the reports on a question: `order[place]` is the number of the report shown in that place.
+
+    Viewing(task=AssessTask(...), order=(2, 0, 1))
+    """
+
+    task: AssessTask
+    order: tuple[int, ...]
+
+
+class Verdict(Struct, frozen=True):
+    """What became of a report in all passes: its mean scores, and by how many searches it was looked into at least.
+
+    `scores.number` is the report's own, from 1. Only passes that judged it count.
+
+        Verdict(scores=Scores(3, {"factuality": 7.0}), num_searches=2)
+    """
+
+    scores: Scores
+    num_searches: int
+
+
+class Assessed(Struct, frozen=True):
+    """All passes with their episodes, and by question the verdict on each report: None where nobody judged it.
+
+    Assessed(passes=[(Viewing(...), Episode(...))], verdicts={"q1": [Verdict(...), None]})
+    """
+
+    passes: list[tuple[Viewing, Episode]]
+    verdicts: dict[str, list[Verdict | None]]
+
+
+def view_reports(
+    groups: Sequence[Sequence[Report]],
+    rubrics: Sequence[Rubric],
+    harness: Harness,
+    *,
+    passes: int,
+    name: str,
+    seed: int,
+) -> list[Viewing]:
+    """The passes over each group of reports on one question, by the rubric of the same place; none over no reports."""
+    viewings = []
+    for reports, rubric in zip(groups, rubrics, strict=True):
+        for number in range(passes if reports else 0):
+            question = reports[0].question
+            order = draw_order(len(reports), derive_seed(seed, "order", question.id, number))
+            shown = tuple(reports[place] for place in order)
+            task = AssessTask(f"{name}-{question.id}-a{number}", question, rubric, harness, shown)
+            viewings.append(Viewing(task, order))
+    return viewings
+
+
+def draw_order(num_reports: int, seed: int) -> tuple[int, ...]:
+    """The numbers from 0 in an order that depends on the seed alone.
+
+    sorted(draw_order(3, 7)) == [0, 1, 2]
+    """
+    order = list(range(num_reports))
+    random.Random(seed).shuffle(order)
+    return tuple(order)
+
+
+async def assess_reports(stage: Stage, step: Step, role: str, viewings: Sequence[Viewing], how: Evaluating) -> Assessed:
+    """Let the evaluator look into the reports and score them; a pass that a failed search has spoiled says nothing."""
+    jobs = [Job(_assessor(viewing.task, how), viewing.task, viewing.task.id) for viewing in viewings]
+    params = SamplingParams(temperature=how.temperature)
+    played = await stage.play(step, role, jobs, how.limits, name=NAME, params=params)
+    passes = [
+        (viewing, episode)
+        for viewing, episode in zip(viewings, played.episodes, strict=True)
+        if not episode.search_failed
+    ]
+    nums = {viewing.task.question.id: len(viewing.order) for viewing in viewings}
+    return Assessed(passes, {question: _verdicts(question, num, passes) for question, num in nums.items()})
+
+
+def _assessor(task: AssessTask, how: Evaluating) -> Assessor:
+    return Assessor(
+        task.rubric,
+        len(task.reports),
+        style=how.style,
+        scale=how.scale,
+        separate_validity=how.separate_validity,
+        process=task.harness.process,
+    )
+
+
+def _verdicts(question: str, num_reports: int, passes: Sequence[tuple[Viewing, Episode]]) -> list[Verdict | None]:
+    """Per report of the question, what its passes come to."""
+    scores: list[list[Scores]] = [[] for _ in range(num_reports)]
+    searches: list[list[int]] = [[] for _ in range(num_reports)]
+    for viewing, episode in passes:
+        if viewing.task.question.id != question or not isinstance(episode.outcome, Assessment):
+            continue
+        counts = count_searches(episode, num_reports)
+        for place, number in enumerate(viewing.order):
+            if (found := episode.outcome.find(place + 1)) is not None:
+                scores[number].append(found)
+                searches[number].append(counts[place])
+    means = [mean_scores(several, number + 1) for number, several in enumerate(scores)]
+    return [
+        Verdict(mean, min(counts)) if mean is not None else None for mean, counts in zip(means, searches, strict=True)
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------------ measures
+
+
+def overall_score(scores: Scores, scale: float) -> float:
+    """One number for a report: the mean over the dimensions, from 0 to 1.
+
+    overall_score(Scores(1, {"factuality": 7.0, "coverage": 5.0}), 10.0) -> 0.6
+    """
+    return sum(scores.scores.values()) / len(scores.scores) / scale
+
+
+def measure_assessments(assessed: Assessed, scale: float) -> dict[str, float]:
+    """How assessments went: how many could be read, how deep they went, how scores spread, and what places did to them.
+
+    measure_assessments(assessed, 10.0)
+    -> {"assessments/readable": 0.9, "scores/mean": 0.6, "scores/spread": 0.08, "scores/ceiling": 0.1,
+        "position/correlation": -0.2, "position/first_minus_last": 0.05, "verification/searches": 1.5, ...}
+    """
+    verdicts = [verdict for group in assessed.verdicts.values() for verdict in group]
+    told = [verdict for verdict in verdicts if verdict is not None]
+    measured: dict[str, float] = {}
+    if assessed.passes:
+        read = [isinstance(episode.outcome, Assessment) for _, episode in assessed.passes]
+        measured["assessments/readable"] = sum(read) / len(read)
+    if verdicts:
+        measured["assessments/judged"] = len(told) / len(verdicts)
+    if told:
+        measured["verification/searches"] = sum(verdict.num_searches for verdict in told) / len(told)
+        measured |= measure_spread(assessed, scale)
+    return measured | measure_places(assessed.passes, scale)
+
+
+def measure_spread(assessed: Assessed, scale: float) -> dict[str, float]:
+    """Do scores still tell reports apart? `spread` is their deviation among the reports on one question, on average.
+
+    `ceiling` is the share of the reports whose mean score is within a twentieth of the scale's top; `num` counts them.
+
+        measure_spread(assessed, 10.0) -> {"scores/num": 64.0, "scores/mean": 0.6, "scores/spread": 0.08, ...}
+    """
+    groups = [[verdict.scores for verdict in group if verdict is not None] for group in assessed.verdicts.values()]
+    overall = [[overall_score(scores, scale) for scores in group] for group in groups]
+    whole = [score for group in overall for score in group]
+    measured = {
+        "scores/mean": sum(whole) / len(whole),
+        "scores/num": float(len(whole)),
+        "scores/ceiling": sum(score >= 0.95 for score in whole) / len(whole),
+    }
+    if spreads := [_deviation(group) for group in overall if len(group) > 1]:
+        measured["scores/spread"] = sum(spreads) / len(spreads)
+    return measured
+
+
+def measure_places(passes: Sequence[tuple[Viewing, Episode]], scale: float) -> dict[str, float]:
+    """What the place a report was shown in did to its score, over all passes that scored several.
+
+    Places are drawn by chance, so without bias both are 0 on average. `correlation` is between place and score, each
+    less the mean of its pass; `first_minus_last` is the mean score of the first place less that of the last.
+
+        measure_places(passes, 10.0) -> {"position/correlation": -0.2, "position/first_minus_last": 0.05}
+    """
+    places: list[float] = []
+    scores: list[float] = []
+    gaps = []
+    for viewing, episode in passes:
+        if not isinstance(episode.outcome, Assessment) or len(episode.outcome.reports) < 2:
+            continue
+        found = {item.number: overall_score(item, scale) for item in episode.outcome.reports}
+        places += _centred(list(found))
+        scores += _centred(list(found.values()))
+        if 1 in found and len(viewing.order) in found:
+            gaps.append(found[1] - found[len(viewing.order)])
+    measured: dict[str, float] = {}
+    if (correlation := correlate(places, scores)) is not None:
+        measured["position/correlation"] = correlation
+    if gaps:
+        measured["position/first_minus_last"] = sum(gaps) / len(gaps)
+    return measured
+
+
+def correlate(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Pearson's correlation; None where one of them does not vary.
+
+    correlate([1, 2, 3], [2, 4, 6]) -> 1.0
+    """
+    if len(first) < 2:
+        return None
+    a, b = _centred(first), _centred(second)
+    lengths = math.sqrt(sum(value * value for value in a)) * math.sqrt(sum(value * value for value in b))
+    return sum(x * y for x, y in zip(a, b, strict=True)) / lengths if lengths > 1e-12 else None
+
+
+def _centred(values: Sequence[float]) -> list[float]:
+    mean = sum(values) / len(values)
+    return [value - mean for value in values]
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return math.sqrt(sum(value * value for value in _centred(values)) / len(values))
+
+
+def verdict_parts(scores: Mapping[str, float]) -> dict[str, float]:
+    """The scores of a report, as a run stores them.
+
+    verdict_parts({"factuality": 7.0}) -> {"score/factuality": 7.0}
+    """
+    return {f"score/{name}": value for name, value in scores.items()}

@@ -1,0 +1,129 @@
+"""From candidates to a curriculum: which of the questions a proposer wrote are worth a solver's time, and why not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from quaere.records import Candidate, DropReason, Proposal, ProposeTask, Question
+from quaere.rewards.answers import normalise_answer
+from quaere.rewards.dates import year_aliases
+from quaere.rollout.seeds import derive_seed
+from quaere.training.phases.proposals import Proposed, is_too_long, leaks_answer
+
+
+def judge_form(proposed: Proposed, seen: set[str], max_words: int = 0) -> DropReason:
+    """Why a question is not even tried, or "". `seen` holds the normalised questions so far and grows.
+
+    One of more than `max_words` words is invalid; with 0, none is for its length.
+    """
+    if proposed.episode.search_failed:
+        return "unfinished"
+    if leaks_answer(proposed):
+        return "leaked answer"
+    if proposed.question is None or is_too_long(proposed, max_words):
+        return "invalid"
+    text = normalise_answer(proposed.question.text)
+    if text in seen:
+        return "duplicate"
+    seen.add(text)
+    return ""
+
+
+def remember_questions(candidates: Sequence[Candidate]) -> set[str]:
+    """What `judge_form` has seen by the time it has judged these: every question that was good in form."""
+    return {normalise_answer(item.question) for item in candidates if _was_good_in_form(item)}
+
+
+def _was_good_in_form(candidate: Candidate) -> bool:
+    if candidate.reason == "refused":  # the verifier is asked about those alone that were good in form
+        return candidate.refusals == ("needed",)
+    return bool(candidate.num_attempts) or candidate.reason not in ("unfinished", "leaked answer", "invalid")
+
+
+def judge_attempts(num_right: int, num_attempts: int) -> DropReason:
+    """A question teaches only if it is solved sometimes.
+
+    Without an attempt that no failed search has spoiled, nothing is known of it.
+
+    judge_attempts(0, 5) == "never solved"; judge_attempts(5, 5) == "always solved"; judge_attempts(2, 5) == ""
+    """
+    if not num_attempts:
+        return "spoiled"  # not "unfinished": a resumed run must know that its form was good, and remember it
+    if num_right == 0:
+        return "never solved"
+    return "always solved" if num_right == num_attempts else ""
+
+
+def make_candidate(
+    proposed: Proposed, *, step: int, iteration: int, reason: DropReason, num_right: int = 0, num_attempts: int = 0
+) -> Candidate:
+    """The record of one candidate."""
+    task, outcome = proposed.episode.task, proposed.episode.outcome
+    assert isinstance(task, ProposeTask)
+    written = outcome if isinstance(outcome, Proposal) else Proposal("", "")
+    score = proposed.score
+    return Candidate(
+        id=proposed.episode.id,
+        step=step,
+        iteration=iteration,
+        episode_id=proposed.episode.id,
+        document_id=task.document.doc_id if task.document else "",
+        hops=task.hops,
+        question=written.question,
+        answer=written.answer,
+        num_right=num_right,
+        num_attempts=num_attempts,
+        reason=reason,
+        scores={"format": score.total, "think": score.think, "tool": score.tool, "answer": score.answer},
+        aliases=year_aliases(written.question, written.answer),
+    )
+
+
+def measure_verdicts(kept: Sequence[Candidate], curriculum: Sequence[Candidate]) -> dict[str, float]:
+    """How a curriculum differs, by what people said and added, from the candidates the run itself kept.
+
+    measure_verdicts([a, b], [b, c, added])
+    -> {"curriculum/questions": 3.0, "curriculum/rejected": 1.0, "curriculum/accepted": 1.0, "curriculum/added": 1.0}
+    """
+    num_added = sum(candidate.added for candidate in curriculum)
+    num_accepted = sum(not candidate.kept for candidate in curriculum)
+    num_rejected = len(kept) - (len(curriculum) - num_accepted - num_added)
+    return {
+        "curriculum/questions": float(len(curriculum)),
+        "curriculum/rejected": float(num_rejected),
+        "curriculum/accepted": float(num_accepted),
+        "curriculum/added": float(num_added),
+    }
+
+
+def as_questions(curriculum: Sequence[Candidate]) -> list[Question]:
+    """A curriculum as questions to be answered."""
+    return [item.to_question() for item in curriculum]
+
+
+def count_steps_with_questions(num_steps: int, num_questions: int, batch: int, max_draws: int) -> int:
+    """For how many of a phase's steps there are whole batches, if no question is drawn more than `max_draws` times.
+
+    0 is no limit. By the number of questions alone, so that it is the same after a resume.
+
+        count_steps_with_questions(80, num_questions=295, batch=64, max_draws=2) == 9
+    """
+    if not max_draws:
+        return num_steps
+    return min(num_steps, max_draws * num_questions // min(batch, num_questions))
+
+
+def draw_questions(questions: Sequence[Question], number: int, batch: int, seed: int) -> list[Question]:
+    """The questions of a step: all of them in shuffled rounds, each once a round.
+
+    With fewer questions than a batch holds, a step takes them all.
+    """
+    batch = min(batch, len(questions))
+    places = range(number * batch, (number + 1) * batch)
+    rounds: dict[int, list[Question]] = {}
+    for turn in {place // len(questions) for place in places}:
+        rounds[turn] = list(questions)
+        random.Random(derive_seed(seed, "round", turn)).shuffle(rounds[turn])
+    chosen = [rounds[place // len(questions)][place % len(questions)] for place in places]
+    return list({question.id: question for question in chosen}.values())  # a batch may span two rounds

@@ -1,0 +1,171 @@
+"""The solver's phase: a group of answers to each question, compared with one another (GRPO; Dr. Zero, Eq. 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from quaere.chat.prompt_style import PromptStyle
+from quaere.dialects.registry import open_solver
+from quaere.dialects.settings import AnswerScore, EvaluationSettings, SolverProtocol
+from quaere.dialects.solver import Solver
+from quaere.objectives.advantages import DELTA, Advantages, grpo
+from quaere.records import Candidate, Episode, Question
+from quaere.rollout.episode import Limits
+from quaere.rollout.seeds import derive_seed
+from quaere.training.learner import LearnerSettings
+from quaere.training.measures import mean_parts, measure_advantages, measure_draws, measure_groups, pass_histogram
+from quaere.training.needs import measure_asked, measure_attempts, measure_searches_kept
+from quaere.training.phases.attempts import attempt_jobs
+from quaere.training.phases.curriculum_filter import (
+    as_questions,
+    count_steps_with_questions,
+    draw_questions,
+    measure_verdicts,
+)
+from quaere.training.phases.stage import Stage, check_finite, learn, shuffled
+from quaere.training.phases.validation import Validator, hold_back
+from quaere.training.settings import ValidationSettings
+from quaere.training.training_run import TrainingRun
+
+
+class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """The solver's phase: `batch` questions a step, a group of `attempts` at each.
+
+    No question is drawn more than `max_draws` times in an iteration (0: no limit); the phase ends when there are none
+    left. `protocol` is how it is spoken to, and by that what it is paid; `answer_score` pays answers otherwise, and
+    `evaluation` is for protocols in which searches are evaluated.
+
+        SolverConfig(steps=50, batch=256, attempts=5, protocol="evalact")
+    """
+
+    steps: int = 50
+    batch: int = 256
+    attempts: int = 5
+    max_draws: int = 2
+    unbiased_std: bool = True
+    delta: float = DELTA
+    shuffle_advantages: bool = False
+    protocol: SolverProtocol = "tool-call"
+    answer_score: AnswerScore = "own"
+    evaluation: EvaluationSettings = EvaluationSettings()
+    limits: Limits = Limits(sequence_tokens=3072)
+    learner: LearnerSettings = LearnerSettings(loss="clipped", epsilon=0.2)
+
+    @property
+    def num_samples(self) -> int:
+        """The most episodes that one update learns from."""
+        return self.batch * self.attempts
+
+
+def solver_of(config: SolverConfig, style: PromptStyle, *, evidence: bool = False) -> Solver:
+    """The solver that a run's config describes.
+
+    solver_of(SolverConfig(protocol="evalrar"), "brief").protocol.name == "evalrar-solver"
+    """
+    return open_solver(
+        config.protocol,
+        style=style,
+        evidence=evidence,
+        settings=config.evaluation,
+        answer_score=config.answer_score,
+    )
+
+
+async def train_solver(
+    training: TrainingRun,
+    stage: Stage,
+    iteration: int,
+    config: SolverConfig,
+    *,
+    solver: Solver,
+    curriculum: Sequence[Candidate],
+    validation: ValidationSettings,
+    seed: int,
+) -> None:
+    """Practise on the curriculum of the iteration: what was kept, with what people have said of it and added to it.
+
+    The caller reads it, once: people may add at any moment, and a solver is paid by the curriculum it is asked from.
+    """
+    kept = training.store.candidates(iteration=iteration, kept=True)
+    if not curriculum:
+        why = "every question that was kept was rejected" if kept else "no question was kept"
+        training.reporter.note(f"iteration {iteration + 1}: {why}, so the solver learns nothing")
+        training.skip(config.steps)
+        return
+    verdicts = measure_verdicts(kept, curriculum)
+    await practise(
+        training,
+        stage,
+        iteration,
+        config,
+        solver=solver,
+        questions=as_questions(curriculum),
+        validation=validation,
+        seed=seed,
+        also=verdicts,
+    )
+
+
+async def practise(
+    training: TrainingRun,
+    stage: Stage,
+    iteration: int,
+    config: SolverConfig,
+    *,
+    solver: Solver,
+    questions: Sequence[Question],
+    validation: ValidationSettings,
+    seed: int,
+    also: Mapping[str, float] | None = None,
+) -> None:
+    """GRPO on these questions but those held back to validate; `also` are metrics every step repeats."""
+    questions, held_back = hold_back(questions, validation, seed)
+    num_steps = count_steps_with_questions(config.steps, len(questions), config.batch, config.max_draws)
+    every = validation.every
+    validator = Validator(stage, solver.protocol, held_back, config.limits, every=every, num_steps=num_steps)
+    for step in training.steps(iteration, "solver", num_steps, role="solver", settings=config.learner):
+        if step.number == 0 and num_steps < config.steps:
+            training.reporter.note(
+                f"iteration {iteration + 1}: the questions ({len(questions)}) last for {num_steps} of {config.steps} "
+                f"steps with solver.max_draws={config.max_draws}; the other steps are skipped"
+            )
+        await validator.before(step)
+        asked = draw_questions(questions, step.number, config.batch, derive_seed(seed, "questions", iteration))
+        jobs = attempt_jobs(solver.protocol, asked, config.attempts, step.name)
+        played = await stage.play(step, "solver", jobs, config.limits)
+        episodes = [episode for episode in played.episodes if not episode.search_failed]
+        paid = [solver.pay(episode) for episode in episodes]
+        rewards = [parts["reward/total"] for parts in paid]
+        check_finite(rewards)
+        places = {question.id: number for number, question in enumerate(asked)}
+        groups = [places[episode.task.id] for episode in episodes]
+        advantages = grpo(rewards, groups, delta=config.delta, unbiased=config.unbiased_std)
+        if config.shuffle_advantages:
+            advantages = shuffled(advantages, step.seed)
+        learn(step, episodes, advantages, solver.weigh)
+        for episode, parts, advantage in zip(episodes, paid, advantages.values.tolist(), strict=True):
+            step.keep(episode, {**parts, "advantage": advantage})
+        step.metrics |= measure_solver(episodes, paid, advantages, config.attempts)
+        step.metrics |= measure_draws(step.number + 1, config.batch, len(questions))
+        step.metrics |= measure_asked(asked) | measure_attempts(episodes, paid)
+        levels = (training.phase_values(step, name) for name in ("solver/searches", "questions/searches_needed"))
+        step.metrics |= measure_searches_kept(*levels)
+        step.metrics |= solver.measure(episodes) if solver.measure else {}
+        step.metrics |= also or {}
+        await validator.after(step)
+    training.take_best("solver")
+    training.skip(config.steps - num_steps)
+
+
+def measure_solver(
+    episodes: Sequence[Episode], paid: Sequence[Mapping[str, float]], advantages: Advantages, num_attempts: int
+) -> dict[str, float]:
+    """Rewards, advantages, groups that differ, and how often each question was solved."""
+    rights: dict[str, list[float]] = {}
+    for episode, parts in zip(episodes, paid, strict=True):
+        rights.setdefault(episode.task.id, []).append(parts["answer/exact_match"])
+    whole = [int(sum(group)) for group in rights.values() if len(group) == num_attempts]
+    measured = {"reward/mean": 0.0} | mean_parts(paid) | measure_advantages(advantages)
+    return measured | measure_groups(advantages) | pass_histogram(whole, num_attempts)

@@ -1,0 +1,144 @@
+"""Where the phases of a recipe are played: episodes by role, attempts at questions, and the update at the end."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+from msgspec import structs
+
+from quaere.chat.protocol import Protocol
+from quaere.dialects.solver import solver_reward
+from quaere.errors import TrainingStopped
+from quaere.objectives.advantages import Advantages
+from quaere.policies.sampler import SamplingParams
+from quaere.records import Episode, Question
+from quaere.rollout.episode import Limits
+from quaere.rollout.many import Job
+from quaere.rollout.samples import make_sample
+from quaere.rollout.seeds import derive_seed
+from quaere.search.searcher import Searcher
+from quaere.training.actors import Actors, Played
+from quaere.training.measures import measure_episodes
+from quaere.training.phases.attempts import attempt_jobs, group_attempts
+from quaere.training.phases.proposals import Proposed, best_samples
+from quaere.training.training_run import Step
+from quaere.training.update_seen import measure_update
+
+
+class Stage:
+    """The roles and the search engine they share.
+
+    played = await Stage(actors, searcher).play(step, "proposer", jobs, Limits())
+    """
+
+    def __init__(self, actors: Actors, searcher: Searcher) -> None:
+        self.actors = actors
+        self.searcher = searcher
+
+    async def play(
+        self,
+        step: Step,
+        role: str,
+        jobs: Sequence[Job],
+        limits: Limits,
+        *,
+        searcher: Searcher | None = None,
+        name: str = "",
+        params: SamplingParams | None = None,
+    ) -> Played:
+        """Play episodes as this role, and measure how it went, under `name` if it is not the role's own work.
+
+        Without `params` they are sampled as in all of the training.
+        """
+        started = time.perf_counter()
+        seed = derive_seed(step.seed, name or role)
+        played = await self.actors.play(role, jobs, searcher or self.searcher, limits, seed=seed, params=params)
+        step.metrics |= measure_episodes(played.episodes, time.perf_counter() - started, role=name or role)
+        step.metrics[f"{name or role}/spoiled"] = float(len(played.spoiled))
+        for episode in played.spoiled:
+            step.keep(episode, {"episode/spoiled": 1.0})
+        return played
+
+    async def attempt(
+        self, step: Step, protocol: Protocol, proposals: Sequence[Proposed], num_attempts: int, limits: Limits
+    ) -> list[list[Episode]]:
+        """The solver as it stands tries every valid question; one list of attempts per proposal, empty if not tried."""
+        if not num_attempts:
+            return [[] for _ in proposals]
+        questions = [item.question for item in proposals if item.question is not None]
+        groups = iter(await self.attempt_questions(step, protocol, questions, num_attempts, limits))
+        return [next(groups) if item.question is not None else [] for item in proposals]
+
+    async def attempt_questions(
+        self, step: Step, protocol: Protocol, questions: Sequence[Question], num_attempts: int, limits: Limits
+    ) -> list[list[Episode]]:
+        """The same for questions; one list of attempts each, empty if there are to be none."""
+        if not num_attempts:
+            return [[] for _ in questions]
+        jobs = attempt_jobs(protocol, questions, num_attempts, step.name)
+        played = await self.play(step, "solver", jobs, limits)
+        for episode in played.episodes:
+            if not episode.search_failed:
+                step.keep(episode, {"answer/exact_match": solver_reward(episode)})
+        return group_attempts(played.episodes, num_attempts)
+
+
+def keep_best(step: Step, proposals: Sequence[Proposed], num_samples: int, max_words: int) -> list[Proposed]:
+    """The best of every `num_samples` proposals; the others are stored and go no further."""
+    best = best_samples(proposals, num_samples, max_words)
+    chosen = {item.episode.id for item in best}
+    for item in proposals:
+        if item.episode.id not in chosen and not item.episode.search_failed:
+            step.keep(item.episode, {"format/total": item.score.total})
+    return best
+
+
+def can_be_judged(proposed: Proposed, attempts: Sequence[Episode]) -> bool:
+    """Not if a failed search stood in the way of the proposer, or of all but one of the solver's attempts."""
+    if proposed.episode.search_failed:
+        return False
+    return proposed.question is None or len(attempts) >= 2
+
+
+def learn(
+    step: Step,
+    episodes: Sequence[Episode],
+    advantages: Advantages,
+    weigh: Callable[[Episode], Sequence[float]] | None = None,
+) -> None:
+    """One update on these episodes; none if no episode did better or worse than those it is compared with.
+
+    `weigh` gives each token of an episode a factor for the episode's advantage.
+    """
+    values = advantages.values.tolist()
+    samples = [
+        make_sample(episode, value, weigh(episode) if weigh else None)
+        for episode, value in zip(episodes, values, strict=True)
+    ]
+    if step.measures_update:
+        step.metrics |= measure_update(step.learner, samples)
+    if any(values):
+        step.metrics |= step.learner.step(samples)
+
+
+def shuffled(advantages: Advantages, seed: int) -> Advantages:
+    """The same advantages given to the wrong episodes: a control that must not learn."""
+    order = list(range(len(advantages.values)))
+    random.Random(seed).shuffle(order)
+    return structs.replace(advantages, values=advantages.values[torch.tensor(order, dtype=torch.long)])
+
+
+def coin(seed: int, number: int) -> float:
+    """1 or -1: what makes a single advantage worth nothing on average, where there is nobody to swap it with."""
+    return 1.0 if derive_seed(seed, "coin", number) % 2 else -1.0
+
+
+def check_finite(rewards: Sequence[float]) -> None:
+    """Stop before any weight moves if a reward is not a number."""
+    for number, reward in enumerate(rewards):
+        if not math.isfinite(reward):
+            raise TrainingStopped(f"the reward of episode {number} of the batch is not finite; no weight was changed")

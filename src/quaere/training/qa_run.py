@@ -1,0 +1,291 @@
+"""A run on questions that are given: what recipes that make none of their own have in common.
+
+    async with open_practice(config, store, reporter) as practice:
+        await practice.run(solver_of(config.solver, config.prompts))
+
+The questions come from a file, or from the curriculum of a run that wrote its own. A run keeps a copy of them
+(`questions.jsonl`), so that it can be gone on with whatever has become of where they came from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, field, structs
+
+from quaere.chat.prompt_style import PromptStyle
+from quaere.dialects.registry import solver_dialect
+from quaere.dialects.solver import Solver
+from quaere.errors import BadInput
+from quaere.records import Question
+from quaere.rollout.questions import read_questions
+from quaere.runs import Run, find_run, runs_root
+from quaere.training.bounds import check_least, check_run, check_solver
+from quaere.training.phases.curriculum_filter import as_questions, count_steps_with_questions
+from quaere.training.phases.solver import SolverConfig, practise
+from quaere.training.phases.stage import Stage
+from quaere.training.phases.validation import count_held_back, plan_validation
+from quaere.training.progress import Reporter
+from quaere.training.run_setup import check_openable, open_run, open_training, plan_memory
+from quaere.training.settings import (
+    AdapterSettings,
+    CheckpointSettings,
+    EngineSettings,
+    HealthSettings,
+    SamplingSettings,
+    SearchSettings,
+    ValidationSettings,
+)
+from quaere.training.training_run import TrainingRun
+
+QUESTIONS = "questions.jsonl"
+ROLES = ("solver",)
+
+# What a preset of these names changes, for recipes to build on. Each paper aggregates its loss in its own way.
+PAPER: dict[str, object] = {
+    "engine.max_rows": 256,
+    "solver.max_draws": 0,
+    "solver.limits.answer_turn": False,  # the papers keep no turn for the answer
+    "validation.questions": 0,  # and take the last checkpoint
+    "solver.learner.kl_beta": 0.001,
+    "solver.learner.kl_flat": True,
+}
+SINGLE_GPU: dict[str, object] = {
+    "solver.batch": 32,
+    "solver.learner.learning_rate": 2e-5,
+    "solver.learner.warmup_ratio": 0.1,
+    "solver.learner.min_warmup_steps": 5,
+    "solver.learner.gradient_checkpointing": True,
+    "adapter.rank": 16,
+}
+# A card of 80 GB or more and a model of about 1.5 B: values with which a labelled run gained in under half an hour.
+LARGE_GPU: dict[str, object] = {
+    "prompts": "brief",
+    "solver.steps": 80,
+    "solver.batch": 64,
+    "solver.attempts": 8,
+    "solver.limits.max_turns": 7,
+    "solver.limits.max_searches": 6,
+    "solver.limits.turn_tokens": 160,
+    "solver.limits.sequence_tokens": 4864,
+    "solver.limits.tool_response_tokens": 560,
+    "solver.learner.learning_rate": 5e-5,
+    "solver.learner.warmup_ratio": 0.1,
+    "solver.learner.min_warmup_steps": 5,
+    "solver.learner.micro_tokens": 32768,
+    "adapter.rank": 32,
+    "adapter.alpha": 64,
+    "engine.max_rows": 256,
+    "checkpoints.every": 10,
+}
+DEMO: dict[str, object] = {
+    "prompts": "brief",
+    "solver.steps": 2,
+    "solver.batch": 2,
+    "solver.attempts": 3,
+    "solver.limits.max_turns": 3,
+    "solver.limits.turn_tokens": 96,
+    "solver.limits.sequence_tokens": 640,
+    "solver.limits.tool_response_tokens": 160,
+    "solver.limits.topk": 1,
+    "solver.learner.learning_rate": 1e-4,
+    "adapter.rank": 8,
+    "checkpoints.every": 1,
+    "checkpoints.keep": 2,
+    "validation.questions": 0,  # of two steps there is nothing to choose
+}
+
+
+class PracticeConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """A whole run: one role, which practises on `questions`, a file or a run that wrote some.
+
+    With `solver.steps=0` it takes as many steps as `epochs` times all questions need, whatever `solver.max_draws` says.
+
+        PracticeConfig(model="smollm2-135m", index="demo/index", questions="train.jsonl", epochs=2)
+    """
+
+    model: str = ""
+    index: str = ""
+    search_url: str = ""  # a search server to ask instead of the index itself
+    questions: str = ""
+    seed: int = 0
+    epochs: float = 1.0
+    prompts: PromptStyle = "full"
+    solver: SolverConfig = field(default_factory=SolverConfig)
+    adapter: AdapterSettings = AdapterSettings()
+    sampling: SamplingSettings = SamplingSettings()
+    engine: EngineSettings = EngineSettings()
+    search: SearchSettings = SearchSettings()
+    checkpoints: CheckpointSettings = CheckpointSettings()
+    health: HealthSettings = HealthSettings()
+    validation: ValidationSettings = ValidationSettings()
+
+
+def check_config(config: PracticeConfig) -> None:
+    """Refuse values that make no sense, each with one clear line."""
+    check_least(0, {"epochs": config.epochs})
+    check_run(config)
+    check_solver(config.solver)
+    config.validation.check()
+
+
+def check_practice(config: PracticeConfig, recipe: str) -> None:
+    """Refuse what cannot be run, before anything is loaded; the questions are read elsewhere."""
+    check_config(config)
+    check_openable(config, recipe, [solver_dialect(config.solver.protocol)])
+
+
+def count_steps(config: PracticeConfig, num_questions: int) -> int:
+    """How many steps a run that trains on so many questions has.
+
+    count_steps(PracticeConfig(epochs=2, solver=SolverConfig(steps=0, batch=256)), 27_000) == 211
+    """
+    solver = config.solver
+    if solver.steps:
+        return count_steps_with_questions(solver.steps, num_questions, solver.batch, solver.max_draws)
+    return math.ceil(config.epochs * num_questions / min(config.solver.batch, num_questions))
+
+
+def count_training(config: PracticeConfig, num_questions: int) -> int:
+    """How many of so many questions are trained on; the others are held back to validate."""
+    return num_questions - count_held_back(num_questions, config.validation)
+
+
+# ------------------------------------------------------------------------------------------------------- the questions
+
+
+def read_source(source: str, root: Path | None = None, *, answered: bool = True) -> list[Question]:
+    """The questions of a file, or those that a run wrote and kept, by its directory or its name under `root`.
+
+    Unless they need not be `answered`, each must have an answer to be learned from.
+
+    read_source("train.jsonl"); read_source("drzero-1")
+    """
+    if not source:
+        raise BadInput("no questions are given", hint="--questions FILE|RUN")
+    found = find_source(source, root or runs_root())
+    questions = read_questions(found) if found.is_file() else _read_run(found)
+    if answered:
+        _refuse_unanswerable(questions, source)
+    return questions
+
+
+def find_source(source: str, root: Path) -> Path:
+    """The file of this name, or the run's directory."""
+    if Path(source).is_file():
+        return Path(source)
+    try:
+        return find_run(root, source)
+    except BadInput as error:
+        raise BadInput(f"there is neither a file of questions nor a run {source}", hint=error.hint) from None
+
+
+def _read_run(path: Path) -> list[Question]:
+    """A run's whole curriculum as people's verdicts leave it, or the questions it was given itself."""
+    if (path / QUESTIONS).is_file():
+        return read_questions(path / QUESTIONS)
+    with Run.open(path) as run:
+        questions = as_questions(run.curriculum())
+        kind = run.info.kind
+    if not questions:
+        why = "kept none" if kind == "evolve" else f"is a run of `quaere {kind}`, which writes none"
+        raise BadInput(f"run {path.name} has no questions to learn from: it {why}", hint=f"quaere curriculum {path}")
+    return questions  # a run's candidates have ids of their own, over all iterations
+
+
+def _refuse_unanswerable(questions: Sequence[Question], source: str) -> None:
+    without = [question.id for question in questions if not any(answer.strip() for answer in question.answers)]
+    if without:
+        others = f" and {len(without) - 1} more" if len(without) > 1 else ""
+        raise BadInput(
+            f"{source}: question {without[0]}{others} cannot be learned from: no accepted answers are given",
+            hint='each line needs {"question": "...", "answers": ["..."]}',
+        )
+
+
+def encode_questions(questions: Sequence[Question]) -> bytes:
+    """The questions as a file that `read_questions` reads back."""
+    rows = [
+        {
+            "id": question.id,
+            "question": question.text,
+            "answers": question.answers,
+            "facts": question.facts,
+            "searches": question.searches,
+            "hops": question.hops,
+            "evidence": question.evidence,
+            "set": question.set,
+            "gold_ids": question.gold_ids,
+        }
+        for question in questions
+    ]
+    return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+
+
+# --------------------------------------------------------------------------------------------------------- the running
+
+
+class Practice:
+    """A run that is open: its steps, its stage and its questions."""
+
+    def __init__(self, config: PracticeConfig, training: TrainingRun, stage: Stage, questions: list[Question]) -> None:
+        self.config = config
+        self.training = training
+        self.stage = stage
+        self.questions = questions
+
+    async def run(self, solver: Solver) -> None:
+        """GRPO on the questions to its end, from wherever the run stands."""
+        phase = self.config.solver
+        if not phase.steps:  # then `epochs` says how often a question is drawn
+            phase = structs.replace(phase, steps=self.training.num_steps, max_draws=0)
+
+        async def iterate(iteration: int) -> None:
+            await practise(
+                self.training,
+                self.stage,
+                iteration,
+                phase,
+                solver=solver,
+                questions=self.questions,
+                validation=self.config.validation,
+                seed=self.config.seed,
+            )
+
+        await self.training.iterate(1, iterate)
+
+
+@asynccontextmanager
+async def open_practice(config: PracticeConfig, store: Run, reporter: Reporter) -> AsyncIterator[Practice]:
+    """Open everything a run on given questions needs, and close it behind whoever used it."""
+    questions = read_questions(store.path / QUESTIONS)
+    async with open_run(config, ROLES, reporter) as opened:
+        num_steps = count_steps(config, count_training(config, len(questions)))
+        training = open_training(config, store, opened.actors, reporter, num_steps)
+        yield Practice(config, training, Stage(opened.actors, opened.searcher), questions)
+
+
+def plan_practice(config: PracticeConfig) -> list[tuple[str, str]]:
+    """What would run, and what each step costs at most."""
+    num_questions = count_training(config, len(read_source(config.questions)))
+    solver, num_steps = config.solver, count_steps(config, num_questions)
+    batch = min(solver.batch, num_questions)
+    num_tokens = batch * solver.attempts * solver.limits.sequence_tokens
+    return [
+        ("questions", f"{num_questions}, each seen {num_steps * batch / num_questions:.3g} times"),
+        plan_validation(config.validation),
+        (
+            "solver",
+            f"{solver.protocol}, at most {solver.limits.max_turns} turns and {solver.limits.max_searches} searches",
+        ),
+        (
+            "solver phase",
+            f"{num_steps} steps of {batch} questions; a step plays {batch * solver.attempts} episodes, "
+            f"{num_tokens:,} tokens at most",
+        ),
+        *plan_memory(config, (structs.replace(solver, batch=batch),)),
+    ]

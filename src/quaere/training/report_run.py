@@ -1,0 +1,349 @@
+"""A run on open questions: what recipes that write reports have in common.
+
+    async with open_research(config, store, reporter) as research:
+        for step in research.training.steps(0, "reports", 100, role=ROLE, settings=config.solver.learner):
+            questions = research.draw(step)
+
+One role, the actor, does whatever is learned. The questions need no answers: nobody knows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from typing import Literal
+
+from msgspec import Struct, field, structs
+
+from quaere.chat.prompt_style import PromptStyle
+from quaere.errors import BadInput, ExtraMissing
+from quaere.objectives.advantages import DELTA, Advantages
+from quaere.records import Dimension, Episode, Question, Rubric, Weight
+from quaere.rewards.reports import SCALE
+from quaere.rollout.episode import Limits
+from quaere.rollout.questions import read_questions
+from quaere.rollout.samples import Sample, make_sample
+from quaere.rollout.seeds import derive_seed
+from quaere.runs import Run
+from quaere.training.bounds import check_least, check_phase, check_run
+from quaere.training.learner import LearnerSettings
+from quaere.training.phases.assessments import Evaluating
+from quaere.training.phases.curriculum_filter import draw_questions
+from quaere.training.phases.stage import Stage
+from quaere.training.progress import Reporter
+from quaere.training.qa_run import QUESTIONS, read_source
+from quaere.training.run_setup import check_openable, open_run, open_training, plan_memory
+from quaere.training.settings import (
+    AdapterSettings,
+    CheckpointSettings,
+    EngineSettings,
+    HealthSettings,
+    SamplingSettings,
+    SearchSettings,
+)
+from quaere.training.training_run import Memory, Step, TrainingRun
+from quaere.training.update_seen import measure_update
+
+ROLE = "actor"
+DIALECT = "score"  # in which a warm-up teaches reports, rubrics and assessments
+
+Cap = Literal["turns", "tool_calls"]
+Validity = Literal["base_dimension", "separate"]
+
+
+# ------------------------------------------------------------------------------------------------------------- settings
+
+
+class WriterConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Writing: `batch` questions a step, a group of `attempts` reports on each.
+
+    A batch is learned from in parts of `minibatch` questions, one update each (0: all at once). Parts after the first
+    are learned from as if the weights of that moment had written them; the clip band does not see the difference. `cap`
+    says what `limits.max_turns` bounds: turns, or searches, with one more turn for the report and one to spare.
+
+        WriterConfig(steps=100, batch=64, attempts=8)
+    """
+
+    steps: int = 100
+    batch: int = 64
+    attempts: int = 8
+    minibatch: int = 32
+    cap: Cap = "turns"
+    unbiased_std: bool = True
+    delta: float = DELTA
+    limits: Limits = Limits(
+        max_turns=10,
+        turn_tokens=4096,
+        sequence_tokens=12288,
+        tool_response_tokens=1024,
+        max_searches=10,
+        topk=3,
+        answer_tokens=1024,
+    )
+    learner: LearnerSettings = LearnerSettings(
+        # A weight of 0.05 is there to hold the writer: on reports that are all paid alike too.
+        learning_rate=1e-6,
+        warmup_ratio=0.05,
+        loss="clipped",
+        epsilon=0.2,
+        kl_beta=0.05,
+        kl="k3",
+        kl_flat=True,
+    )
+
+    @property
+    def num_samples(self) -> int:
+        """The most reports that one update learns from."""
+        return min(self.minibatch or self.batch, self.batch) * self.attempts
+
+    @property
+    def writing_limits(self) -> Limits:
+        """How far a report may go.
+
+        WriterConfig(cap="tool_calls").writing_limits.max_turns == 12
+        """
+        num = self.limits.max_turns
+        if self.cap == "turns":
+            return self.limits
+        return structs.replace(self.limits, max_turns=num + 2, max_searches=num)
+
+
+class EvaluatorConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Judging: every report is scored in `passes`, each over all reports on its question in another order.
+
+    Scores are given from 0 to `score_scale`. `validity` is where a report's own comes from: the rubric's primary
+    dimension, or a score that is asked for separately.
+
+        EvaluatorConfig(passes=2, temperature=0.8)
+    """
+
+    temperature: float = 0.8
+    passes: int = 1
+    score_scale: float = SCALE
+    validity: Validity = "base_dimension"
+    limits: Limits = Limits(
+        max_turns=10,
+        turn_tokens=2048,
+        sequence_tokens=32768,
+        tool_response_tokens=512,
+        max_searches=32,
+        topk=3,
+        answer_tokens=1024,
+    )
+
+    def evaluating(self, style: PromptStyle) -> Evaluating:
+        """How an evaluator of this config assesses."""
+        return Evaluating(
+            limits=self.limits,
+            temperature=self.temperature,
+            scale=self.score_scale,
+            separate_validity=self.validity == "separate",
+            style=style,
+        )
+
+
+class ResearchConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """A whole run. `shuffle_advantages` gives them to the wrong episodes: a control that must not learn.
+
+    ResearchConfig(model="warm", index="demo/index", questions="open.jsonl")
+    """
+
+    model: str = ""
+    index: str = ""
+    search_url: str = ""  # a search server to ask instead of the index itself
+    questions: str = ""
+    seed: int = 0
+    prompts: PromptStyle = "full"
+    shuffle_advantages: bool = False
+    fixed_rubric: str = ""
+    solver: WriterConfig = field(default_factory=WriterConfig)
+    evaluator: EvaluatorConfig = field(default_factory=EvaluatorConfig)
+    adapter: AdapterSettings = AdapterSettings()
+    sampling: SamplingSettings = SamplingSettings()
+    engine: EngineSettings = EngineSettings()
+    search: SearchSettings = SearchSettings()
+    checkpoints: CheckpointSettings = CheckpointSettings()
+    health: HealthSettings = HealthSettings()
+
+
+# What a preset of these names changes, for recipes to build on.
+SINGLE_GPU: dict[str, object] = {
+    "solver.batch": 8,
+    "solver.minibatch": 0,
+    "solver.limits.max_turns": 6,
+    "solver.limits.turn_tokens": 1024,
+    "solver.limits.sequence_tokens": 6144,
+    "solver.learner.learning_rate": 2e-5,
+    "solver.learner.gradient_checkpointing": True,
+    "evaluator.limits.sequence_tokens": 16384,
+    "adapter.rank": 16,
+    "engine.max_rows": 64,
+}
+DEMO: dict[str, object] = {
+    "prompts": "brief",
+    "solver.steps": 2,
+    "solver.batch": 2,
+    "solver.attempts": 3,
+    "solver.minibatch": 0,
+    "solver.limits.max_turns": 3,
+    "solver.limits.turn_tokens": 128,
+    "solver.limits.sequence_tokens": 768,
+    "solver.limits.tool_response_tokens": 160,
+    "solver.limits.topk": 1,
+    "solver.learner.learning_rate": 1e-4,
+    "solver.learner.micro_tokens": 1024,  # a laptop's memory
+    "evaluator.limits.max_turns": 3,
+    "evaluator.limits.turn_tokens": 256,
+    "evaluator.limits.sequence_tokens": 2048,
+    "evaluator.limits.tool_response_tokens": 160,
+    "evaluator.limits.topk": 1,
+    "adapter.rank": 8,
+    "checkpoints.every": 1,
+    "checkpoints.keep": 2,
+    "health.policy": "warn",
+}
+
+
+def check_research(config: ResearchConfig, recipe: str, pool: Sequence[Dimension]) -> None:
+    """Refuse values that make no sense, each with one clear line."""
+    solver, evaluator = config.solver, config.evaluator
+    check_run(config)
+    check_phase("solver", solver)
+    check_least(1, {"solver.steps": solver.steps, "evaluator.passes": evaluator.passes})
+    check_least(0, {"solver.minibatch": solver.minibatch})
+    limits = {"max_turns": evaluator.limits.max_turns, "turn_tokens": evaluator.limits.turn_tokens}
+    check_least(1, {f"evaluator.limits.{name}": value for name, value in limits.items()})
+    for name, value in (("temperature", evaluator.temperature), ("score_scale", evaluator.score_scale)):
+        if value <= 0:
+            raise BadInput(f"evaluator.{name} must be above 0, not {value:g}")
+    if config.fixed_rubric:
+        parse_rubric(config.fixed_rubric, pool)
+    if find_spec("sklearn") is None:
+        raise ExtraMissing(f"{recipe} compares conclusions with scikit-learn", extra="select")
+
+
+def check_research_run(config: ResearchConfig, recipe: str) -> None:
+    """Refuse a model or an index that cannot be opened."""
+    check_openable(config, recipe, [DIALECT])
+
+
+def parse_rubric(text: str, pool: Sequence[Dimension]) -> Rubric:
+    """A rubric as a person writes it, and as `Rubric.text` says it: the primary dimension, then others with weights.
+
+    parse_rubric("factuality, coverage 0.4", POOL) == Rubric("factuality", (Weight("coverage", 0.4),))
+    """
+    primary, *others = (part.split() for part in text.split(","))
+    names = {item.name for item in pool}
+    try:
+        ((first,), weights) = primary, tuple(Weight(name, float(weight)) for name, weight in others)
+    except ValueError:
+        raise BadInput(f"fixed_rubric cannot be read: {text}", hint='fixed_rubric="factuality, coverage 0.4"') from None
+    rubric = Rubric(first, weights)
+    if unknown := [name for name in rubric.dimensions if name not in names]:
+        raise BadInput(
+            f"fixed_rubric names {unknown[0]}, which is no dimension of the pool: {', '.join(sorted(names))}"
+        )
+    if len(set(rubric.dimensions)) < len(rubric.dimensions) or not all(0 <= item.weight <= 1 for item in weights):
+        raise BadInput("fixed_rubric must name each dimension once, with weights from 0 to 1")
+    return rubric
+
+
+# ------------------------------------------------------------------------------------------------------------- the run
+
+
+class Research:
+    """A run that is open: its steps, its stage and its questions."""
+
+    def __init__(self, config: ResearchConfig, training: TrainingRun, stage: Stage, questions: list[Question]) -> None:
+        self.config = config
+        self.training = training
+        self.stage = stage
+        self.questions = questions
+
+    def draw(self, step: Step) -> list[Question]:
+        """The questions of a step."""
+        seed = derive_seed(self.config.seed, "questions", step.iteration)
+        return draw_questions(self.questions, step.number, self.config.solver.batch, seed)
+
+
+@asynccontextmanager
+async def open_research(
+    config: ResearchConfig,
+    store: Run,
+    reporter: Reporter,
+    *,
+    roles: Sequence[str] = (ROLE,),
+    memory: Memory | None = None,
+) -> AsyncIterator[Research]:
+    """Open everything a run on open questions needs, and close it behind whoever used it."""
+    questions = read_questions(store.path / QUESTIONS)
+    async with open_run(config, roles, reporter) as opened:
+        training = open_training(config, store, opened.actors, reporter, config.solver.steps, memory=memory)
+        yield Research(config, training, Stage(opened.actors, opened.searcher), questions)
+
+
+def plan_research(config: ResearchConfig, *, has_evaluator: bool, num_moments: int = 1) -> list[tuple[str, str]]:
+    """What would run, and what each step costs at most, with a model that assesses reports or without."""
+    questions = read_source(config.questions, answered=False)
+    solver = config.solver
+    batch, limits = min(solver.batch, len(questions)), solver.writing_limits
+    num_reports = batch * solver.attempts
+    seen = solver.steps * batch / len(questions)
+    assessed = config.evaluator.limits.sequence_tokens if has_evaluator else 0
+    return [
+        ("questions", f"{len(questions)}, each seen {seen:.3g} times"),
+        (
+            "reports",
+            f"{solver.steps} steps of {batch} questions, {solver.attempts} reports on each; at most {limits.max_turns} "
+            f"turns and {limits.max_searches} searches; a step writes {num_reports} reports, "
+            f"{num_reports * limits.sequence_tokens:,} tokens at most",
+        ),
+        *plan_memory(config, (structs.replace(solver, batch=batch),), sampled_tokens=assessed, num_moments=num_moments),
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------------- the update
+
+
+def learn_in_parts(step: Step, groups: Sequence[Sequence[Sample]], minibatch: int) -> dict[str, float]:
+    """Updates on samples that are grouped by question, a part of `minibatch` questions at a time; what was measured.
+
+    A part in which nothing did better or worse teaches nothing and is passed over. However many updates there are, the
+    schedule of the learning rate moves on by one step, with the last.
+    """
+    size = minibatch or max(1, len(groups))
+    parts = [
+        [sample for group in groups[first : first + size] for sample in group] for first in range(0, len(groups), size)
+    ]
+    everything = [sample for group in groups for sample in group]
+    measured = measure_update(step.learner, everything) if step.measures_update else {}
+    told = [part for part in parts if any(any(sample.advantages) for sample in part)]
+    settings = step.learner.settings
+    updates = [
+        step.learner.step(part, None if number + 1 == len(told) else settings) for number, part in enumerate(told)
+    ]
+    return measured | merge_updates(updates)
+
+
+def merge_updates(updates: Sequence[dict[str, float]]) -> dict[str, float]:
+    """What several updates of one step come to: means, but the largest mismatch and the sum of tokens.
+
+    merge_updates([{"loss/policy": 0.2, "batch/model_tokens": 10.0}, {"loss/policy": 0.4, "batch/model_tokens": 30.0}])
+    -> {"loss/policy": 0.3, "batch/model_tokens": 40.0, "batch/updates": 2.0}
+    """
+    if not updates:
+        return {}
+    merged = {name: sum(one[name] for one in updates) / len(updates) for name in updates[0]}
+    merged["batch/model_tokens"] = sum(one["batch/model_tokens"] for one in updates)
+    if "mismatch/max" in merged:
+        merged["mismatch/max"] = max(one["mismatch/max"] for one in updates)
+    return merged | {"batch/updates": float(len(updates))}
+
+
+def group_samples(episodes: Sequence[Episode], places: Sequence[int], advantages: Advantages) -> list[list[Sample]]:
+    """Samples of these episodes, those of one question (the same place) together."""
+    groups: dict[int, list[Sample]] = {}
+    for episode, place, value in zip(episodes, places, advantages.values.tolist(), strict=True):
+        groups.setdefault(place, []).append(make_sample(episode, value))
+    return list(groups.values())

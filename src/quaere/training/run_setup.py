@@ -1,0 +1,242 @@
+"""Opening what a run needs, whatever its recipe, and what it will take of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import Struct, structs
+
+from quaere.chat.prompt_style import PromptStyle
+from quaere.errors import BadInput
+from quaere.policies.catalogue import resolve_model
+from quaere.policies.native.device import choose_device
+from quaere.rollout.episode import Limits
+from quaere.runs import Run
+from quaere.search.client import server_url
+from quaere.search.index import Index, open_index
+from quaere.search.searcher import LocalSearcher, Searcher, open_searcher
+from quaere.training.actors import Actors, open_actors
+from quaere.training.estimate import estimate_run
+from quaere.training.exports import find_notes
+from quaere.training.learner import LearnerSettings
+from quaere.training.progress import Reporter
+from quaere.training.settings import (
+    AdapterSettings,
+    CheckpointSettings,
+    EngineSettings,
+    HealthSettings,
+    SamplingSettings,
+    SearchSettings,
+)
+from quaere.training.training_run import Memory, TrainingRun
+
+
+class RunConfig(Protocol):
+    """What every recipe's config has."""
+
+    @property
+    def model(self) -> str:
+        """Whom to begin with."""
+        ...
+
+    @property
+    def index(self) -> str:
+        """The documents."""
+        ...
+
+    @property
+    def search_url(self) -> str:
+        """A search server to ask instead of the index itself, or ""."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Of everything that is drawn."""
+        ...
+
+    @property
+    def prompts(self) -> PromptStyle:
+        """How much is explained to the policy."""
+        ...
+
+    @property
+    def engine(self) -> EngineSettings:
+        """How it samples."""
+        ...
+
+    @property
+    def adapter(self) -> AdapterSettings:
+        """Which weights learn."""
+        ...
+
+    @property
+    def sampling(self) -> SamplingSettings:
+        """How it draws."""
+        ...
+
+    @property
+    def search(self) -> SearchSettings:
+        """What to do about searches that fail."""
+        ...
+
+    @property
+    def checkpoints(self) -> CheckpointSettings:
+        """When it is saved."""
+        ...
+
+    @property
+    def health(self) -> HealthSettings:
+        """When it counts as collapsed."""
+        ...
+
+
+class Learning(Protocol):
+    """A phase in which something learns."""
+
+    @property
+    def learner(self) -> LearnerSettings:
+        """How."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """From episodes how long."""
+        ...
+
+    @property
+    def num_samples(self) -> int:
+        """The most episodes that one update learns from."""
+        ...
+
+
+class Opened(Struct, frozen=True):
+    """The documents, the search engine over them, and the roles.
+
+    Opened(index=Index(...), searcher=LocalSearcher(...), actors=Actors(...))
+    """
+
+    index: Index
+    searcher: Searcher
+    actors: Actors
+
+
+@asynccontextmanager
+async def open_run(config: RunConfig, roles: Sequence[str], reporter: Reporter) -> AsyncIterator[Opened]:
+    """Open everything, and close it behind whoever used it."""
+    index = open_documents(config)
+    searcher: Searcher = open_searcher(config.search_url) if config.search_url else LocalSearcher(index)
+    try:
+        actors = open_actors(
+            config.model,
+            roles,
+            engine=config.engine,
+            adapter=config.adapter,
+            sampling=config.sampling,
+            search=config.search,
+            seed=config.seed,
+            report=reporter.note,
+        )
+        try:
+            yield Opened(index, searcher, actors)
+        finally:
+            await actors.policy.stop()
+    finally:
+        await searcher.close()
+
+
+def open_training(
+    config: RunConfig,
+    store: Run,
+    actors: Actors,
+    reporter: Reporter,
+    num_steps: int,
+    *,
+    read_document: Callable[[str], str] | None = None,
+    memory: Memory | None = None,
+) -> TrainingRun:
+    """What surrounds the steps of a run of this config."""
+    return TrainingRun(
+        store,
+        actors,
+        checkpoints=config.checkpoints,
+        health=config.health,
+        reporter=reporter,
+        num_steps=num_steps,
+        seed=config.seed,
+        read_document=read_document,
+        memory=memory,
+    )
+
+
+def check_openable(config: RunConfig, recipe: str, dialects: Sequence[str]) -> None:
+    """Refuse a model or an index that cannot be opened, or a model that was taught to be spoken to otherwise.
+
+    A model that was taught any dialects must have been taught all of these.
+    """
+    if not config.model:
+        raise BadInput("no model is named", hint=f"quaere evolve {recipe} --model smollm2-135m --index DIR")
+    open_documents(config, recipe)
+    if config.search_url:
+        server_url(config.search_url)
+    notes = find_notes(config.model)
+    if notes.style not in (None, config.prompts):
+        raise BadInput(
+            f"{config.model} was taught {notes.style} prompts, and the config says {config.prompts}",
+            hint=f"--set prompts={notes.style}",
+        )
+    lacking = [dialect for dialect in dialects if dialect not in notes.dialects] if notes.dialects else []
+    if lacking:
+        taught, wanted = " and ".join(notes.dialects), " --also ".join(dialects)
+        also = f" --also {notes.dialects[0]}" if notes.dialects[0] not in dialects else ""
+        raise BadInput(
+            f"{config.model} was taught to write as in {taught}, not as in {lacking[0]}",
+            hint=f"quaere warmup {wanted}{also} --model BASE --out DIR",
+        )
+    resolve_model(config.model)  # found, or downloaded, before a run is begun for it
+
+
+def open_documents(config: RunConfig, recipe: str = "drzero") -> Index:
+    """The index of the documents; searching may go through a server instead."""
+    if not config.index:
+        raise BadInput("no index is named", hint=f"quaere evolve {recipe} --model M --index DIR")
+    if config.index.startswith(("http://", "https://")):
+        raise BadInput(
+            "a run reads its documents from an index directory, not from a server",
+            hint="--index DIR --set search_url=" + config.index,
+        )
+    return open_index(Path(config.index))
+
+
+def plan_memory(
+    config: RunConfig, phases: Sequence[Learning], *, sampled_tokens: int = 0, num_moments: int = 1
+) -> list[tuple[str, str]]:
+    """What the largest of the phases needs, by the sizes of the model; each phase trains a role of its own.
+
+    `sampled_tokens` is the longest episode that nothing is learned from; `num_moments` sets of moments are kept.
+    """
+    device = choose_device(config.engine.device)
+    estimates = [
+        estimate_run(
+            resolve_model(config.model).path,
+            adapter=config.adapter,
+            engine=config.engine,
+            learner=phase.learner,
+            sequence_tokens=phase.limits.sequence_tokens,
+            device="cuda" if device == "cuda" else "cpu",
+            num_roles=len(phases),
+            sampled_tokens=sampled_tokens,
+            num_moments=num_moments,
+            num_samples=phase.num_samples,
+        )
+        for phase in phases
+    ]
+    largest = max(estimates, key=lambda estimate: estimate.memory.total)
+    parts = [(name, size) for name, size in structs.asdict(largest.memory).items() if size >= 2**20]
+    said = ", ".join(f"{name.replace('_', ' ')} {size / 2**30:.2f}" for name, size in parts)
+    return [
+        ("weights", f"{largest.num_parameters:,}, of which {largest.num_trainable:,} are trained in each role"),
+        ("memory", f"about {largest.memory.total / 2**30:.1f} GiB on the {device}: {said}"),
+    ]

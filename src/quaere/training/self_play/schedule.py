@@ -1,0 +1,102 @@
+"""How many steps a run has, what each costs at most, and the steps in which questions are generated."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from quaere.chat.protocol import Protocol
+from quaere.training.estimate import estimate_rollouts
+from quaere.training.given import count_given_steps, plan_given, take_given
+from quaere.training.phases.stage import Stage
+from quaere.training.phases.validation import plan_validation
+from quaere.training.run_setup import plan_memory
+from quaere.training.self_play.config import GenerationConfig, ProposerConfig, SelfPlayConfig
+from quaere.training.self_play.measures import GRPO_ROLLOUTS, measure_generation
+from quaere.training.training_run import Step, TrainingRun
+
+ROLES = ("proposer", "solver")
+
+
+def count_steps(config: SelfPlayConfig) -> int:
+    """How many steps a run has, over all phases."""
+    num_batches = count_batches(config.generation, config.proposer)
+    num_given = count_given_steps(config.generation.given, 0)
+    return num_given + config.iterations * (config.proposer.steps + num_batches + config.solver.steps)
+
+
+def count_batches(generation: GenerationConfig, proposer: ProposerConfig) -> int:
+    """How many steps of an iteration's generation the proposer writes in."""
+    return -(-count_documents(generation, proposer) // documents_a_batch(generation))
+
+
+def count_documents(generation: GenerationConfig, proposer: ProposerConfig) -> int:
+    """About how many documents an iteration generates questions."""
+    return -(-count_candidates(generation, proposer) // generation.questions)
+
+
+def count_candidates(generation: GenerationConfig, proposer: ProposerConfig) -> int:
+    """How many questions an iteration generates: one for each of the proposer's own prompts, unless told otherwise."""
+    return generation.candidates or proposer.steps * proposer.batch
+
+
+def documents_a_batch(generation: GenerationConfig) -> int:
+    """How many documents a step of the generation is about."""
+    return max(1, generation.batch // generation.questions)
+
+
+async def generation_steps(
+    config: SelfPlayConfig, training: TrainingRun, stage: Stage, solver: Protocol, iteration: int, seen: set[str]
+) -> AsyncIterator[tuple[Step, range]]:
+    """The steps in which the proposer writes the solver's questions, each with the numbers of its documents.
+
+    Given questions come first, in a step of their own that is not passed on. `seen` holds the normalised questions so
+    far and grows. Every step is measured when the caller is done with it.
+    """
+    generation, proposer = config.generation, config.proposer
+    total, size = count_documents(generation, proposer), documents_a_batch(generation)
+    num_given = count_given_steps(generation.given, iteration)
+    for step in training.steps(iteration, "generation", num_given + count_batches(generation, proposer)):
+        if step.number < num_given:
+            tries = {"attempts": generation.attempts, "max_words": generation.max_words}
+            await take_given(step, training, stage, solver, config.solver.limits, seen, **tries)
+        else:
+            first = (step.number - num_given) * size
+            yield step, range(first, min(total, first + size))
+        measure_generation(step)
+
+
+def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
+    """What would run, and what each step costs at most."""
+    proposer, solver, generation = config.proposer, config.solver, config.generation
+    rollouts = estimate_rollouts(
+        proposer.batch,
+        proposer.questions,
+        proposer.attempts,
+        sequence_tokens=proposer.limits.sequence_tokens,
+        attempt_tokens=solver.limits.sequence_tokens,
+    )
+    candidates = count_candidates(generation, proposer)
+    samples = f", each the best of {generation.samples} samples" if generation.samples > 1 else ""
+    tries = f"{samples}, {generation.attempts} attempts at each" if generation.attempts else samples
+    solver_tokens = solver.batch * solver.attempts * solver.limits.sequence_tokens
+    return [
+        ("iterations", f"{config.iterations}, {count_steps(config)} steps in all"),
+        (
+            "proposer phase",
+            f"{proposer.steps} steps of {proposer.batch} documents; a step plays {rollouts.num_proposals} + "
+            f"{rollouts.num_attempts} episodes, {rollouts.max_tokens:,} tokens at most",
+        ),
+        (
+            "episodes a document",
+            f"{rollouts.num_episodes // proposer.batch}, where GRPO with 4 x 4 takes {GRPO_ROLLOUTS}",
+        ),
+        ("generation", f"{candidates} candidates in {count_batches(generation, proposer)} steps{tries}"),
+        *plan_given(generation.given),
+        (
+            "solver phase",
+            f"{solver.steps} steps of {solver.batch} questions; a step plays {solver.batch * solver.attempts} "
+            f"episodes, {solver_tokens:,} tokens at most",
+        ),
+        plan_validation(config.validation),
+        *plan_memory(config, (config.proposer, config.solver)),
+    ]

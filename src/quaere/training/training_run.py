@@ -1,0 +1,398 @@
+"""A run while it is being trained: what surrounds the steps of every recipe.
+
+    for step in training.steps(iteration, "proposer", 50, role="proposer", settings=LearnerSettings()):
+        ...                                   # the recipe's own work
+        step.metrics |= step.learner.step(samples)
+
+When the body of the loop is done, the step is stored, judged by the health watch, saved if a checkpoint is due, and
+reported. Steps that a checkpoint already holds are passed over, so a resumed run is the same loop begun again. What is
+drawn in a step derives from its place in the run, never from what came before it in the process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct, structs
+
+from quaere.atomic import discard_folder
+from quaere.errors import BadInput, TrainingStopped
+from quaere.records import Candidate, Episode
+from quaere.rollout.seeds import derive_seed
+from quaere.runs import Run
+from quaere.runs.phases import PHASES
+from quaere.training.actors import Actors, Playing
+from quaere.training.checkpoints import (
+    Best,
+    Checkpoint,
+    find_checkpoints,
+    newest_checkpoint,
+    save_checkpoint,
+    verify_checkpoint,
+)
+from quaere.training.health import Alarm, Watch
+from quaere.training.learner import OPTIMIZER_FILE, Learner, LearnerSettings
+from quaere.training.measures import measure_memory, measure_pace
+from quaere.training.outcome import FIRST_STEPS, describe_useless, followed_metric
+from quaere.training.progress import PlayProgress, Reporter, StepReport
+from quaere.training.settings import CheckpointSettings, HealthSettings
+
+
+class Memory(Protocol):
+    """Something of a recipe's own that belongs in every checkpoint."""
+
+    def save(self, folder: Path) -> None:
+        """Write it to files in this folder."""
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Go on from what `save` wrote."""
+        ...
+
+
+class RolledBack(Exception):
+    """The run went back to an earlier checkpoint; the recipe begins its loops again."""
+
+
+class Validated(Struct, frozen=True):
+    """Exact match on the validation questions.
+
+    Validated(exact_match=0.42, num_questions=64)
+    """
+
+    exact_match: float
+    num_questions: int
+
+
+class _State(Struct, frozen=True):
+    """What a checkpoint's manifest says of the run.
+
+    _State(phase="solver", iteration=0, watch={"entropy": 2}, suspect=False)
+    """
+
+    phase: str
+    iteration: int
+    watch: dict[str, int]  # of the health watch
+    suspect: bool  # was any alarm about to ring?
+    best: Best | None = None
+
+
+class Step:
+    """One step in progress: where it stands, who learns, and what it leaves behind.
+
+    `validated_before` and `validated_after` score the role's weights as they were before the step and are after it.
+    """
+
+    def __init__(
+        self,
+        step: int,
+        iteration: int,
+        phase: str,
+        number: int,
+        seed: int,
+        learner: Learner | None,
+        *,
+        measures_update: bool = False,
+    ) -> None:
+        self.step = step
+        self.iteration = iteration
+        self.phase = phase
+        self.number = number
+        self.seed = seed
+        self._learner = learner
+        self.measures_update = measures_update  # is `sampler/update_seen` due?
+        self.metrics: dict[str, float] = {}
+        self.candidates: list[Candidate] = []
+        self.episodes: list[Episode] = []
+        self.measured: list[Mapping[str, float]] = []
+        self.validation: list[tuple[Episode, Mapping[str, float]]] = []  # stored as a phase of their own
+        self.validated_before: Validated | None = None
+        self.validated_after: Validated | None = None
+
+    @property
+    def name(self) -> str:
+        """Short and unique in the run: "i0-p3" is the fourth proposer step of the first iteration."""
+        return f"i{self.iteration}-{self.phase[0]}{self.number}"
+
+    @property
+    def learner(self) -> Learner:
+        """Who learns in this phase."""
+        assert self._learner is not None, f"nobody learns in the {self.phase} phase"
+        return self._learner
+
+    def keep(self, episode: Episode, measured: Mapping[str, float]) -> None:
+        """Store this episode with what was measured on it when the step is done."""
+        self.episodes.append(episode)
+        self.measured.append(measured)
+
+
+class TrainingRun:
+    """Store, checkpoints, health and reports around a recipe's steps."""
+
+    def __init__(
+        self,
+        store: Run,
+        actors: Actors,
+        *,
+        checkpoints: CheckpointSettings,
+        health: HealthSettings,
+        reporter: Reporter,
+        num_steps: int,
+        seed: int,
+        read_document: Callable[[str], str] | None = None,
+        memory: Memory | None = None,
+    ) -> None:
+        self.store = store
+        self.actors = actors
+        self.reporter = reporter
+        self.num_steps = num_steps
+        self.seed = seed
+        self.read_document = read_document  # evidence is checked against it before it is stored
+        self._settings = checkpoints
+        self._health = health
+        self._watch = Watch(health)
+        self._memory = memory
+        self._position = 0  # steps done
+        self._cursor = 0  # steps planned by the loops so far
+        self._num_rollbacks = 0
+        self._learner: Learner | None = None
+        self._best: Best | None = None
+        self._restored: Path | None = None  # a checkpoint whose optimizer the next learner goes on with
+        self._step: Step | None = None  # the one under way
+        actors.on_progress = self._tell_progress
+
+    # ------------------------------------------------------------------------------------------------ begin and go on
+
+    def begin(self) -> None:
+        """Go on from the newest checkpoint, or save the first one. Call it once, before the loops."""
+        newest = newest_checkpoint(self._root, self.reporter.note, lambda found: _read_state(found) is not None)
+        if newest is None:
+            self._refuse_lost()
+            self.store.truncate_after(0)
+            self._save("", 0)
+            return
+        self._restore(newest)
+        self.reporter.note(f"going on after step {self._position} of {self.num_steps}")
+
+    async def iterate(self, num_iterations: int, iterate: Callable[[int], Awaitable[None]]) -> None:
+        """Run a recipe's iterations to their end, from wherever the run stands; after a rollback, from the top again.
+
+        Steps that are done are passed over, so the loops of a resumed run are those of a fresh one.
+        """
+        self.begin()
+        while True:
+            self._cursor = 0
+            try:
+                for iteration in range(num_iterations):
+                    await iterate(iteration)
+                return
+            except RolledBack:
+                continue
+
+    def steps(
+        self, iteration: int, phase: str, count: int, *, role: str = "", settings: LearnerSettings | None = None
+    ) -> Iterator[Step]:
+        """The steps of a phase that are still to be taken. With `role` and `settings`, that role learns in them."""
+        first, self._cursor = self._cursor, self._cursor + count
+        if self._position >= self._cursor:
+            return
+        done = max(0, self._position - first)
+        self._open_phase(role, settings, count, is_new=done == 0)
+        for number in range(done, count):
+            # From its place in the run, so that a resumed step draws what it would have drawn; a rollback draws anew.
+            seed = derive_seed(self.seed, self._num_rollbacks, iteration, phase, number)
+            due = _is_due(self._health.update_every, number, count)
+            step = Step(first + number + 1, iteration, phase, number, seed, self._learner, measures_update=due)
+            started, self._step = time.perf_counter(), step
+            yield step
+            step.metrics |= measure_pace(step.metrics, time.perf_counter() - started)
+            self._finish(step, role, count)
+
+    def phase_values(self, step: Step, name: str) -> list[float]:
+        """The values of a metric in the steps of this phase up to this one. From the store, which outlives a resume."""
+        first = step.step - step.number
+        stored = [metric.value for metric in self.store.metrics(name) if first <= metric.step < step.step]
+        return [*stored, step.metrics[name]] if name in step.metrics else stored
+
+    def skip(self, count: int) -> None:
+        """Pass over steps that have nothing to do."""
+        self._cursor += count
+
+    def take_best(self, role: str) -> None:
+        """At the end of a role's phase: go on with its best weights by validation, not with its last.
+
+        The last checkpoint of the phase still holds the last weights. A run resumed there comes by here again; one that
+        is past this phase has the best weights in its checkpoint.
+        """
+        best, is_end = self._best, self._position == self._cursor
+        if not is_end or best is None or best.role != role or best.step == self._position:
+            return
+        found = next((found for found in find_checkpoints(self._root) if found.step == best.step), None)
+        if found is None:  # only a person deletes it
+            self.reporter.note(f"the best checkpoint, of step {best.step}, is gone: the {role} keeps its last weights")
+            self._best = None
+            return
+        try:
+            verify_checkpoint(found)
+        except BadInput as error:
+            self.reporter.note(f"{error}; it was the best one, and the {role} keeps its last weights")
+            self._best = None
+            return
+        self.actors.load_role(found.path, role)
+        self.reporter.note(
+            f"the {role}'s best weights by validation are those of step {best.step}: exact match "
+            f"{best.exact_match:.3f} (standard error {best.standard_error:.3f}, {best.num_questions} questions)"
+        )
+
+    # -------------------------------------------------------------------------------------------------------- details
+
+    @property
+    def _root(self) -> Path:
+        return self.store.path / "checkpoints"
+
+    def _open_phase(self, role: str, settings: LearnerSettings | None, count: int, *, is_new: bool) -> None:
+        self._learner = self.actors.learner(role, settings, count) if role and settings else None
+        if is_new:
+            self._watch.reset()
+            if self._best and self._best.role == role:
+                self._best = None  # of other questions: scores of two phases cannot be compared
+        elif self._learner and self._restored:
+            self._learner.load_optimizer(self._restored)
+        self._restored = None
+
+    def _finish(self, step: Step, role: str, count: int) -> None:
+        place = {"run/iteration": float(step.iteration), "run/phase": float(PHASES.index(step.phase))}
+        step.metrics |= measure_memory() | place
+        self.store.add_episodes(step.episodes, step.measured, step=step.step, phase=step.phase)
+        played, scores = [episode for episode, _ in step.validation], [scores for _, scores in step.validation]
+        self.store.add_episodes(played, scores, step=step.step, phase="validation")
+        self.store.add_candidates(step.candidates, read_document=self.read_document)
+        self.store.log_metrics(step.step, step.metrics)
+        if role:
+            self.actors.weights_changed(role)
+        alarms = self._watch.check(step.metrics, role) if role else []
+        for alarm in alarms:
+            self.store.add_event(step.step, alarm.kind, alarm.message)
+        self._best = self._choose_best(step, role)
+        self._position = step.step
+        is_last = step.number + 1 == count
+        if is_last or step.validated_after or step.step % self._settings.every == 0:
+            self._save(step.phase, step.iteration)
+        self.reporter.step(
+            StepReport(
+                step=step.step,
+                num_steps=self.num_steps,
+                iteration=step.iteration,
+                phase=step.phase,
+                phase_step=step.number + 1,
+                num_phase_steps=count,
+                metrics=step.metrics,
+                alarms=tuple(alarm.message for alarm in alarms),
+            )
+        )
+        self._say_if_useless(step)
+        if alarms:
+            self._act_on(alarms)
+
+    def _tell_progress(self, playing: Playing) -> None:
+        if self._step is not None:
+            place = (self._step.step, self.num_steps, self._step.phase)
+            self.reporter.progress(PlayProgress(*place, *structs.astuple(playing)))
+
+    def _say_if_useless(self, step: Step) -> None:
+        """A model that cannot follow the protocol would go through every step for nothing: that is said early."""
+        name = followed_metric(step.phase)
+        if step.iteration == 0 and name:
+            values = {name: self.phase_values(step, name)} if step.number + 1 == FIRST_STEPS else {}
+            settings = self.store.info.settings
+            recipe, model = str(settings.get("recipe", "drzero")), str(settings.get("model", "the model"))
+            if line := describe_useless(step.phase, values, step.number + 1, recipe, model):
+                self.reporter.note(line)
+
+    def _choose_best(self, step: Step, role: str) -> Best | None:
+        """The best checkpoint after this step. Of equals it is the later one, which has learned from more."""
+        best = self._best
+        if best and best.role != role:
+            # `take_best` put its weights back and nobody has changed them since: they lie in this checkpoint too.
+            best = structs.replace(best, step=step.step)
+        if before := step.validated_before:
+            best = Best(role, self._position, before.exact_match, before.num_questions)
+        after = step.validated_after
+        if after and (best is None or after.exact_match >= best.exact_match):
+            best = Best(role, step.step, after.exact_match, after.num_questions)
+        return best
+
+    def _act_on(self, alarms: list[Alarm]) -> None:
+        said = "; ".join(alarm.message for alarm in alarms)
+        if self._health.policy == "stop":
+            raise TrainingStopped(
+                f"step {self._position}: {said}", hint=f"quaere evolve --resume {self.store.path} --set K=V --force"
+            )
+        if self._health.policy == "rollback":
+            self._roll_back(said)
+
+    def _roll_back(self, said: str) -> None:
+        """Go back to the newest checkpoint that was written in good health, and draw differently from there."""
+        if self._num_rollbacks >= self._health.max_rollbacks:
+            raise TrainingStopped(f"step {self._position}: {said}; {self._num_rollbacks} rollbacks did not help")
+        good = newest_checkpoint(self._root, self.reporter.note, lambda found: not _read_state(found).suspect)
+        if good is None:
+            raise TrainingStopped(f"step {self._position}: {said}; no good checkpoint is left")
+        for found in find_checkpoints(self._root):
+            if found.step > good.step:
+                discard_folder(found.path)
+        line = f"went back from step {self._position} to step {good.step}: {said}"
+        self.store.truncate_after(good.step)
+        self.store.add_event(good.step, "rollback", line)
+        self._restore(good)
+        self.reporter.note(line)
+        raise RolledBack
+
+    def _save(self, phase: str, iteration: int) -> None:
+        state = _State(phase, iteration, self._watch.state(), self._watch.suspect, self._best)
+        kept = msgspec.to_builtins(state)
+        saved = save_checkpoint(self._root, self._position, self._write, kept, keep=self._settings.keep)
+        self.actors.saved_at(saved.path)
+
+    def _write(self, folder: Path) -> None:
+        self.actors.save(folder)
+        if self._memory is not None:
+            self._memory.save(folder)
+        if self._learner is not None:
+            self._learner.save_optimizer(folder)
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        self.actors.load(checkpoint.path)
+        if self._memory is not None:
+            self._memory.load(checkpoint.path)
+        self.store.truncate_after(checkpoint.step)
+        self._watch.restore(_read_state(checkpoint).watch)
+        # Counted from the store, which knows of a rollback as soon as it happens.
+        self._num_rollbacks = sum(event.kind == "rollback" for event in self.store.events())
+        self._position = checkpoint.step
+        self._best = checkpoint.best
+        self._restored = checkpoint.path if (checkpoint.path / OPTIMIZER_FILE).exists() else None
+
+    def _refuse_lost(self) -> None:
+        """Without a checkpoint a run begins anew, and what its store holds would be dropped for it."""
+        if done := self.store.metrics("run/iteration"):
+            raise BadInput(
+                f"{self.store.path} holds {done[-1].step} steps and no checkpoint to go on from; it is left as it is",
+                hint=f"restore {self._root} from a copy, or start a new run",
+            )
+
+
+def _read_state(checkpoint: Checkpoint) -> _State:
+    try:
+        return msgspec.convert(checkpoint.state, _State)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"checkpoint {checkpoint.path} is damaged: its state is none of a run ({error})") from error
+
+
+def _is_due(every: int, number: int, count: int) -> bool:
+    """True at every so many steps of a phase and at its last; never if `every` is 0. A function of the place alone."""
+    return every > 0 and ((number + 1) % every == 0 or number + 1 == count)

@@ -1,0 +1,252 @@
+"""Checked questions as a proposer's episodes: it starts from a document, searches for what leads on, and asks.
+
+    plan_proposals(Pages(index), questions, (4, 3, 2))[0].hops == 1
+    played = await play_proposals(planned, LocalSearcher(index), renderer, "drzero", Limits(), num=400)
+
+Hops are Dr. Zero's: one is a fact of the document itself, two are a fact of a page that the document names, found by a
+search, three are a chain of two facts from there. Searches are real, and an episode is kept only if what it asks for
+was shown. The questions are those that the untaught model wrote and checked; the thoughts are the few below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from quaere.chat.prompt_style import PromptStyle
+from quaere.chat.renderer import Renderer
+from quaere.chat.spans import find_evidence
+from quaere.errors import SamplingFailed
+from quaere.records import Episode, Evidence, Passage, Proposal, ProposeTask, Turn
+from quaere.rewards.format import contains
+from quaere.rollout.episode import Limits
+from quaere.search.searcher import Searcher
+from quaere.warmup.demonstration import Demonstrations, demonstrate, open_protocol
+from quaere.warmup.dialects import Dialect, cites
+from quaere.warmup.documents.facts import page_name
+from quaere.warmup.documents.links import Pages
+from quaere.warmup.documents.writer import CheckedQuestion
+from quaere.warmup.oracle import find_flaw
+from quaere.warmup.turns import write_proposal, write_search
+from quaere.worlds.dice import Dice
+
+NAME = "documents"
+_MAX_SOURCES = 8  # passages that name a page, of which the first that gives nothing away is taken
+
+ThoughtKind = Literal["own", "first", "next", "found"]
+THOUGHTS: Mapping[ThoughtKind, tuple[str, ...]] = {
+    # One hop: the answer stands in the document.
+    "own": (
+        "The text about {name} states one thing clearly: {answer}. I will ask for it.",
+        "Someone could look up {name} and find {answer}. That makes a question.",
+        "A short answer in this document is {answer}. My question names {name}.",
+        "{answer} is a fact about {name} that has only one reading. I ask for that.",
+    ),
+    # More hops: what the document names.
+    "first": (
+        "The document mentions {name}. A search will show more about it.",
+        "I take {name} from this text and search for it.",
+        "{name} is named here but not explained. I search for it.",
+        "My starting point is {name}. What do other documents say?",
+    ),
+    # Three hops: what the first search led to.
+    "next": (
+        "The results connect this with {name}. I search for that as well.",
+        "From here it goes on to {name}, so that is my next search.",
+        "{name} is what it leads to. One more search.",
+        "The page names {name}. I need a fact about it.",
+    ),
+    # The fact was found.
+    "found": (
+        "The last results say {answer}. The question will start at {name}.",
+        "Now I know {answer}. I ask for it and name only {name}.",
+        "{answer} can be found by following {name}. That is my question.",
+        "This gives a short answer, {answer}. I name {name} and nothing in between.",
+    ),
+}
+
+
+class Proposing(Struct, frozen=True):
+    """A checked question with the document to start from and, hop by hop, what is searched for and must be found.
+
+    `names` are the pages of its facts and `evidence` the sentences that state them. With one hop nothing is searched.
+
+        Proposing(question=CheckedQuestion(...), hops=2, document=Passage(id="sall#0", ...), names=("Halm bridge",))
+    """
+
+    question: CheckedQuestion
+    hops: int
+    document: Passage
+    names: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        """Unique for a question and its hops."""
+        return f"proposer-{self.hops}-{self.question.id}"
+
+    @property
+    def answer(self) -> str:
+        """What the proposer gives as the answer."""
+        return self.question.answers[0]
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """A sentence for each fact."""
+        return self.question.evidence
+
+
+# ------------------------------------------------------------------------------------------------------------ planning
+
+
+def plan_proposals(
+    pages: Pages, questions: Sequence[CheckedQuestion], hop_ratio: Sequence[int], seed: int = 0
+) -> list[Proposing]:
+    """Every way these questions can be arrived at, hops mixed by the ratio as far as there are enough of each.
+
+    A single fact appears with one hop and, where another passage names its page, with two; a chain with three.
+    Comparisons are left out: they do not lead from one thing to the next.
+    """
+    finder = _Finder(pages, questions, seed)
+    by_hops: dict[int, list[Proposing]] = {}
+    for question in questions:
+        for proposing in finder.find(question):
+            by_hops.setdefault(proposing.hops, []).append(proposing)
+    weights = dict(enumerate(hop_ratio, start=1))
+    # The k-th of weight w comes at k/w, so every beginning of the list is mixed as all of it.
+    placed = [
+        ((number + 1) / weights[hops], hops, item)
+        for hops, items in by_hops.items()
+        if weights.get(hops)
+        for number, item in enumerate(items)
+    ]
+    return [item for _, _, item in sorted(placed, key=lambda place: place[:2])]
+
+
+class _Finder:
+    """Finds the passages of facts, and passages that name the pages of these."""
+
+    def __init__(self, pages: Pages, questions: Sequence[CheckedQuestion], seed: int) -> None:
+        wanted = {evidence.doc_id for question in questions for evidence in question.evidence}
+        self._by_document: dict[str, list[Passage]] = {}
+        for passage in pages.passages:
+            if passage.doc_id in wanted:
+                self._by_document.setdefault(passage.doc_id, []).append(passage)
+        names = {page_name(found[0].title) for found in self._by_document.values()}
+        self._sources: dict[str, list[Passage]] = {}
+        order = list(pages.passages)
+        Dice(seed, "sources").shuffle(order)
+        for passage in order:
+            for name in {link.page for link in pages.links(passage)} & names:
+                sources = self._sources.setdefault(name, [])
+                if len(sources) < _MAX_SOURCES:
+                    sources.append(passage)
+
+    def find(self, question: CheckedQuestion) -> list[Proposing]:
+        """The proposings of a question: none if it is a comparison or its documents are not those of the index."""
+        stated = [self._stating(evidence) for evidence in question.evidence]
+        passages = [passage for passage in stated if passage is not None]
+        if question.kind not in ("single", "chain") or not passages or len(passages) < len(stated):
+            return []
+        names = tuple(page_name(passage.title) for passage in passages)
+        found = [Proposing(question, 1, passages[0], names)] if question.kind == "single" else []
+        source = self._source(names, question)
+        return [*found, Proposing(question, 1 + len(names), source, names)] if source else found
+
+    def _stating(self, evidence: Evidence) -> Passage | None:
+        """The passage that holds the sentence where the evidence says."""
+        for passage in self._by_document.get(evidence.doc_id, ()):
+            first = evidence.start - passage.start
+            if first >= 0 and passage.text[first : first + len(evidence.text)] == evidence.text:
+                return passage
+        return None
+
+    def _source(self, names: Sequence[str], question: CheckedQuestion) -> Passage | None:
+        """A passage of another page that names the first page, and nothing of what is to be found from there."""
+        hidden = (*question.answers, *names[1:])
+        for passage in self._sources.get(names[0], ()):
+            if not any(contains(passage.titled_text, text) for text in hidden):
+                return passage
+        return None
+
+
+# ------------------------------------------------------------------------------------------------------------- playing
+
+
+async def play_proposals(
+    planned: Sequence[Proposing],
+    searcher: Searcher,
+    renderer: Renderer,
+    dialect: Dialect,
+    limits: Limits,
+    *,
+    style: PromptStyle = "full",
+    num: int | None = None,
+    seed: int = 0,
+    on_episode: Callable[[Episode], None] = lambda episode: None,
+) -> Demonstrations:
+    """Play until `num` episodes are good, or all; each question once. The counter says why others were dropped."""
+    protocol, played, asked = open_protocol("proposer", style, dialect), Demonstrations(), set[str]()
+    for proposing in planned:
+        if num is not None and len(played.episodes) >= num:
+            break
+        if proposing.question.id in asked:
+            continue
+        script = _Script(proposing, dialect, Dice(seed, "proposal", proposing.id))
+        episode = await demonstrate(
+            ProposeTask(proposing.id, proposing.document, proposing.hops),
+            script,
+            searcher,
+            renderer,
+            protocol,
+            limits,
+            episode_id=proposing.id,
+            name=NAME,
+        )
+        fault = find_flaw(episode, "proposer", dialect)
+        if not fault and episode.outcome != script.outcome:
+            fault = "it is not read as it was written"
+        if fault:
+            played.dropped[fault] += 1
+            continue
+        asked.add(proposing.question.id)
+        played.episodes.append(episode)
+        on_episode(episode)
+    return played
+
+
+class _Script:
+    """Writes the turns: a search for each page, then the question."""
+
+    def __init__(self, proposing: Proposing, dialect: Dialect, dice: Dice) -> None:
+        self.proposing = proposing
+        self.dialect = dialect
+        self.dice = dice
+
+    def __call__(self, turns: Sequence[Turn], news: str) -> str:
+        proposing, at = self.proposing, len(turns)
+        if turns and not _shows(turns[-1], proposing.evidence[at - 1]):
+            raise SamplingFailed("a page was not found")
+        if at < proposing.hops - 1:
+            name = proposing.names[at]
+            return write_search(self.dialect, self.think("next" if turns else "first", name), name)
+        thought = self.think("found" if turns else "own", proposing.names[0])
+        outcome = self.outcome
+        return write_proposal(thought, outcome.question, outcome.answer, outcome.span)
+
+    @property
+    def outcome(self) -> Proposal:
+        """What the episode ends with."""
+        proposing = self.proposing
+        span = proposing.evidence[-1].text if cites(self.dialect) else ""
+        return Proposal(proposing.question.question, proposing.answer, span)
+
+    def think(self, kind: ThoughtKind, name: str) -> str:
+        return self.dice.pick(THOUGHTS[kind]).format(name=name, answer=self.proposing.answer)
+
+
+def _shows(turn: Turn, evidence: Evidence) -> bool:
+    """Did the search of this turn show the sentence in its document?"""
+    shown = [hit.passage for result in turn.results for hit in result.hits]
+    return find_evidence(evidence.text, [passage for passage in shown if passage.doc_id == evidence.doc_id]) is not None

@@ -1,0 +1,20 @@
+"""The oracle's forms as data: TOML files of lists, from which thoughts, notes and verdicts are drawn.
+
+Their order matters: what a seed draws depends on it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+
+
+@cache
+def load_forms(name: str) -> dict[str, tuple[str, ...]]:
+    """The lists of this file.
+
+    load_forms("thoughts")["not_found"][0] == "Nothing on {X} here."
+    """
+    read = tomllib.loads((files(__name__) / f"{name}.toml").read_text(encoding="utf-8"))
+    return {key: tuple(forms) for key, forms in read.items()}

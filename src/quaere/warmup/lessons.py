@@ -1,0 +1,260 @@
+"""What there is to practise on a world of the warm-up family: tasks whose gold chain is known.
+
+    lessons = Lessons(world, index)
+    lessons.draw("solver", facts=2)     # Lesson(id="solver-2-w1-q00000", task=SolveTask(...), ...)
+
+No question comes twice, whoever it is for. Worlds of the evaluation family are refused: what is measured on is never
+trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from quaere.errors import BadInput
+from quaere.records import Passage, ProposeTask, SolveTask, Task, searches_needed
+from quaere.rewards.format import contains
+from quaere.search.index import Index, build_index
+from quaere.warmup.dialects import (
+    DIALECTS,
+    LESSON_KINDS,
+    ROLES,
+    Dialect,
+    LessonKind,
+    Role,
+    role_of,
+    roles_of,
+)
+from quaere.worlds import GoldQuestion, World, generate_world, write_world
+from quaere.worlds.articles import CORPUS
+from quaere.worlds.questions import MAX_FACTS, says
+
+FACT_RATIO = (4, 3, 2, 1)  # of a solver's questions that combine 1, 2, ... facts
+HOP_RATIO = (4, 3, 2, 1)  # of a proposer's questions of 1, 2, ... hops in Dr. Zero's count
+LESSON_RATIO = (5, 2, 3)  # of score's reports, rubrics and assessments
+_FAMILY = "warmup"
+
+
+def build_world(seed: int, num_articles: int, folder: Path) -> tuple[World, Index]:
+    """A world of the warm-up family, its articles and their index in this folder.
+
+    build_world(1, 500, Path("scratch"))[1].manifest.num_documents == 500
+    """
+    world = generate_world(seed, num_articles, _FAMILY)
+    write_world(world, folder / "world", num_questions=0)
+    return world, build_index(folder / "world" / CORPUS, folder / "index")
+
+
+class Lesson(Struct, frozen=True):
+    """A task and the chain of facts behind it. A proposer's `gold` is the question it is led to.
+
+    `hops` is what a proposer is asked for, in Dr. Zero's count (`searches_needed` says how many facts that is); 0 for a
+    solver.
+
+        Lesson(id="proposer-2-w1-q00007", role="proposer", hops=2, task=ProposeTask(...), gold=GoldQuestion(...),
+               dialect="eve")
+    """
+
+    id: str
+    role: Role
+    hops: int
+    task: Task
+    gold: GoldQuestion
+    dialect: Dialect = "drzero"
+
+
+class Portion(Struct, frozen=True):
+    """So many episodes of one dialect, role and number of facts; of score, of one kind of lesson instead of facts.
+
+    A proposer's `hops` are what it is asked for, in Dr. Zero's count; 0 for a solver.
+
+        Portion("eve", "solver", facts=2, num=60); Portion("eve", "proposer", facts=1, num=20, hops=2)
+        Portion("score", "evaluator", facts=0, num=20, kind="rubric")
+    """
+
+    dialect: Dialect
+    role: Role
+    facts: int
+    num: int
+    kind: LessonKind | None = None
+    hops: int = 0
+
+    @property
+    def name(self) -> str:
+        """In words: "solver episodes of 2 facts", "rubric episodes"."""
+        return f"{self.kind} episodes" if self.kind else f"{self.role} episodes of {self.size}"
+
+    @property
+    def size(self) -> str:
+        """What the role's questions are counted by: "2 facts", "3 hops"."""
+        number, noun = (self.hops, "hop") if self.hops else (self.facts, "fact")
+        return f"{number} {noun}{'' if number == 1 else 's'}"
+
+    @property
+    def searches(self) -> int:
+        """How often the role itself searches: a solver once a fact, a proposer once a hop after the first."""
+        return self.hops - 1 if self.hops else self.facts
+
+
+class Lessons:
+    """Draws lessons from one world."""
+
+    def __init__(self, world: World, index: Index) -> None:
+        if world.family.name != _FAMILY:
+            raise BadInput(
+                f"the {world.family.name} family is for measuring and is never trained on",
+                hint=f"generate_world(seed, num_articles, {_FAMILY!r})",
+            )
+        self.world = world
+        self._passages: dict[str, list[Passage]] = {}
+        for passage in index.passages():
+            self._passages.setdefault(passage.doc_id, []).append(passage)
+        self._questions: dict[int, Iterator[GoldQuestion]] = {}
+        self._sources: dict[str, list[str]] = {}  # per entity, the articles that state a fact leading to it
+        for fact in world.facts():
+            if fact.object is not None:
+                target = world.entities[fact.object].id
+                self._sources.setdefault(target, []).append(world.entities[fact.subject].id)
+
+    def draw(self, role: Role, *, facts: int = 0, hops: int = 0, dialect: Dialect = "drzero") -> Lesson:
+        """The next lesson: of so many `facts` for a solver, of so many `hops` for a proposer.
+
+        Raises BadInput when the world has no more.
+        """
+        while True:
+            gold = self._next_question(facts if role == "solver" else searches_needed(hops))
+            if role == "solver":
+                return Lesson(f"{role}-{facts}-{gold.id}", role, 0, SolveTask(gold.to_question()), gold, dialect)
+            name = f"{role}-{hops}-{gold.id}"
+            document = self._own_document(gold) if hops == 1 else self._other_document(gold)
+            if document is not None:
+                return Lesson(name, role, hops, ProposeTask(name, document, hops), gold, dialect)
+
+    def _next_question(self, facts: int) -> GoldQuestion:
+        stream = self._questions.setdefault(facts, self.world.questions(1 << 30, (facts,)))
+        try:
+            return next(stream)
+        except BadInput as error:
+            num = len(self.world.entities)
+            raise BadInput(
+                f"a world of {num} articles has too few questions of {facts} facts for this", hint="--articles 2000"
+            ) from error
+
+    def _own_document(self, gold: GoldQuestion) -> Passage | None:
+        """The passage that states the fact of a question of one fact and calls the thing as the question does."""
+        hop = gold.chain[0]
+        for passage in self._passages.get(hop.evidence.doc_id, ()):
+            if passage.start <= hop.evidence.start and hop.evidence.end <= passage.end:
+                return passage if says(passage.titled_text, hop.mention) else None
+        return None
+
+    def _other_document(self, gold: GoldQuestion) -> Passage | None:
+        """A passage that leads to the first thing of the chain and calls it as the question does, and no further."""
+        first = gold.chain[0]
+        for source in self._sources.get(first.entity, ()):
+            if source in gold.gold_ids:
+                continue
+            for passage in self._passages.get(source, ()):
+                text = passage.titled_text
+                if says(text, first.mention) and not any(contains(text, answer) for answer in gold.answers):
+                    return passage
+        return None
+
+
+def share_out(num: int, ratio: Sequence[int]) -> list[int]:
+    """Split a number after a ratio, the largest remainders first.
+
+    share_out(10, (4, 3, 2, 1)) == [4, 3, 2, 1]; share_out(2, (1, 1, 1)) == [1, 1, 0]
+    """
+    shares = [num * weight / sum(ratio) for weight in ratio]
+    counts = [int(share) for share in shares]
+    by_remainder = sorted(range(len(ratio)), key=lambda place: (counts[place] - shares[place], place))
+    for place in by_remainder[: num - sum(counts)]:
+        counts[place] += 1
+    return counts
+
+
+def plan_lessons(
+    roles: Sequence[Role] | None,
+    num_episodes: int,
+    fact_ratio: Sequence[int],
+    dialects: Sequence[Dialect] = ("drzero",),
+    lesson_ratio: Sequence[int] = LESSON_RATIO,
+    hop_ratio: Sequence[int] = HOP_RATIO,
+) -> list[Portion]:
+    """How many episodes of each dialect, role and number of facts; dialects get equal shares, and so do their roles.
+
+    Of the roles each dialect takes those it has; None asks for all of them. A solver's share is split by `fact_ratio`
+    (1, 2, ... facts), a proposer's by `hop_ratio` (1, 2, ... hops in Dr. Zero's count), and that of score by
+    `lesson_ratio` into reports, rubrics and assessments.
+
+        plan_lessons(("solver",), 3, (2, 1)) == [Portion("drzero", "solver", 1, 2), Portion("drzero", "solver", 2, 1)]
+    """
+    if not dialects or any(name not in DIALECTS for name in dialects) or len(set(dialects)) < len(dialects):
+        raise BadInput(f"dialects are {', '.join(DIALECTS)}, each once, not {', '.join(dialects) or 'none'}")
+    casts = _cast(roles, dialects)
+    if num_episodes < len(dialects):
+        of_each = " of each dialect" if len(dialects) > 1 else ""
+        raise BadInput(f"there must be at least 1 episode{of_each}, not {num_episodes}")
+    _check_ratio("facts", fact_ratio, MAX_FACTS)
+    _check_ratio("hops", hop_ratio, MAX_FACTS + 1)  # one of them is the starting point
+    if len(lesson_ratio) != len(LESSON_KINDS) or min(lesson_ratio) < 0:
+        raise BadInput(f"lessons are weights of {', '.join(LESSON_KINDS)}, such as 5,2,3, not {list(lesson_ratio)}")
+    plan: list[Portion] = []
+    for (dialect, cast), num in zip(casts.items(), share_out(num_episodes, [1] * len(dialects)), strict=True):
+        if dialect == "score":
+            plan += _plan_kinds(cast, num, lesson_ratio)
+            continue
+        for role, num_of_role in zip(cast, share_out(num, [1] * len(cast)), strict=True):
+            plan += _plan_role(dialect, role, num_of_role, hop_ratio if role == "proposer" else fact_ratio)
+    return plan
+
+
+def _check_ratio(unit: str, ratio: Sequence[int], most: int) -> None:
+    if not 1 <= len(ratio) <= most or min(ratio) < 0 or not sum(ratio):
+        raise BadInput(f"{unit} are weights for 1 to {most} {unit}, such as 4,3,2,1, not {list(ratio)}")
+
+
+def _plan_role(dialect: Dialect, role: Role, num: int, ratio: Sequence[int]) -> list[Portion]:
+    """A role's share by its ratio, in its own count: hops for a proposer, facts for a solver."""
+    return [
+        Portion(dialect, role, searches_needed(number), count, hops=number)
+        if role == "proposer"
+        else Portion(dialect, role, number, count)
+        for number, count in enumerate(share_out(num, ratio), start=1)
+        if count
+    ]
+
+
+def _plan_kinds(cast: Sequence[Role], num: int, lesson_ratio: Sequence[int]) -> list[Portion]:
+    """The lessons of score that are for these roles."""
+    ratio = [weight if role_of(kind) in cast else 0 for kind, weight in zip(LESSON_KINDS, lesson_ratio, strict=True)]
+    if not any(ratio):
+        raise BadInput(f"lessons {','.join(map(str, lesson_ratio))} leave nothing for {' and '.join(cast)}")
+    return [
+        Portion("score", role_of(kind), 0, count, kind)
+        for kind, count in zip(LESSON_KINDS, share_out(num, ratio), strict=True)
+        if count
+    ]
+
+
+def _cast(roles: Sequence[Role] | None, dialects: Sequence[Dialect]) -> dict[Dialect, tuple[Role, ...]]:
+    """The roles that each dialect is shown in.
+
+    _cast(None, ("evalact", "drzero")) == {"evalact": ("solver",), "drzero": ("solver", "proposer")}
+    """
+    if roles is None:
+        return {dialect: roles_of(dialect) for dialect in dialects}
+    if not roles or any(role not in ROLES for role in roles) or len(set(roles)) < len(roles):
+        raise BadInput(f"roles are {', '.join(ROLES)}, each once, not {', '.join(roles) or 'none'}")
+    casts = {dialect: tuple(role for role in roles if role in roles_of(dialect)) for dialect in dialects}
+    left_out = [role for role in roles if not any(role in cast for cast in casts.values())]
+    idle = [dialect for dialect, cast in casts.items() if not cast]
+    if left_out or idle:
+        role, dialect = (left_out or roles)[0], (idle or dialects)[0]
+        own = roles_of(dialect)
+        raise BadInput(f"{dialect} has no {role} to teach, only {' and '.join(own)}", hint=f"--roles {','.join(own)}")
+    return casts

@@ -1,0 +1,332 @@
+"""A player that knows the facts and shows how to search for them.
+
+It walks a known chain of facts and writes what somebody who did not know it would write: a short thought, a search, a
+look at what really came back. A fact counts as found only when its sentence stands in the context the policy would
+have; if it does not, the solver searches again with other words, and an episode whose chain is not found is dropped.
+Where the dialect asks for evidence, it quotes the sentence of the last fact out of the passage that was shown. Where
+the dialect evaluates what a search found, it says what came back and scores it by whether the fact was there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import structs
+
+from quaere.chat.prompt_style import PromptStyle
+from quaere.chat.renderer import Renderer
+from quaere.chat.spans import find_evidence
+from quaere.dialects.tagged.reward import pay_noted
+from quaere.errors import BadInput, SamplingFailed
+from quaere.records import Episode, ProposeTask, Search, Turn
+from quaere.rewards.format import contains
+from quaere.rollout.episode import Limits
+from quaere.search.index import Index
+from quaere.search.searcher import LocalSearcher
+from quaere.training.phases.proposals import read_proposal
+from quaere.warmup import evaluate_phrases as words_evaluating
+from quaere.warmup import phrases as words
+from quaere.warmup.demonstration import Attempt, Demonstrations, demonstrate, judge, open_protocol
+from quaere.warmup.dialects import Dialect, Role, cites, needed_turns, note_tag
+from quaere.warmup.lessons import FACT_RATIO, HOP_RATIO, LESSON_RATIO, Lesson, Lessons, Portion, plan_lessons
+from quaere.warmup.report_lessons import Research
+from quaere.warmup.turns import write_answer, write_evaluation, write_proposal, write_search
+from quaere.warmup.verdicts import Verdict, weigh_search
+from quaere.worlds import Hop, World
+from quaere.worlds.dice import Dice
+from quaere.worlds.names import strip_article
+
+NAME = "oracle"
+MAX_RETRIES = 2
+REPORT_LIMITS = Limits(max_turns=8, turn_tokens=1536, sequence_tokens=8192, tool_response_tokens=512)
+"""Of score's episodes: an assessment shows up to eight reports and says something of each."""
+
+_TRIES_PER_EPISODE = 12
+_OPEN_QUERY_PERCENT = 50
+
+
+class _Oracle:
+    """Writes one lesson's turns, hop by hop."""
+
+    def __init__(self, lesson: Lesson, world: World, dice: Dice) -> None:
+        self.lesson = lesson
+        self.chain = lesson.gold.chain
+        self.dice = dice
+        self.world = world
+        relations = world.graph.relations
+        self.wordings = [
+            words.word_hop(lesson.gold, number, relations[hop.relation], dice) for number, hop in enumerate(self.chain)
+        ]
+        self.at = 0  # the hop that is being looked for
+        self.asked: list[str] = []  # queries for it so far
+        self.found: dict[str, str] = {}  # what the hop before gave, as slots
+
+    @property
+    def hop(self) -> Hop:
+        return self.chain[self.at]
+
+    @property
+    def answer(self) -> str:
+        """The answer as the policy can read it: by its title if that stands there, else as the sentence has it."""
+        hop = self.chain[-1]
+        return hop.answer if hop.inverse or contains(hop.evidence.text, hop.answer) else strip_article(hop.said)
+
+    def slots(self, at: int) -> dict[str, str]:
+        """What can be said of a hop before it is found."""
+        return words.wording_slots(self.wordings[at], self.chain[at].mention)
+
+    def look(self, turns: Sequence[Turn], news: str) -> Verdict:
+        """What the last search was worth. If it found the hop it was for, go on to the next."""
+        verdict = weigh_search(self.chain, self.at, turns[-1], news)
+        if verdict.kind == "found":
+            slots = self.slots(self.at)
+            found = {"F": self.hop.said, "A": self.hop.said, "X": slots["X"], "had": slots["want"]}
+            self.found = found | {"n": str(verdict.rank), "hop": str(self.at + 2)}
+            self.at += 1
+            self.asked = []
+        return verdict
+
+    def search(self, thought: str, query: str, note: str = "") -> str:
+        self.asked.append(query)
+        return write_search(self.lesson.dialect, thought, query, note)
+
+    def quote(self, turns: Sequence[Turn]) -> str:
+        """The sentence that states the last fact as a passage that was shown has it; "" in a dialect without."""
+        if not cites(self.lesson.dialect):
+            return ""
+        task, wanted = self.lesson.task, self.chain[-1].evidence
+        shown = [hit.passage for turn in turns for result in turn.results for hit in result.hits]
+        if isinstance(task, ProposeTask) and task.document:
+            shown.append(task.document)
+        located = find_evidence(wanted.text, [passage for passage in shown if passage.doc_id == wanted.doc_id])
+        if located is None:
+            raise SamplingFailed("the evidence was not shown")
+        return located.text
+
+
+class _Solver(_Oracle):
+    """Searches for one fact after another, again with other words where that fails, and answers.
+
+    In between it says what each search was worth, where its dialect does: EvalAct in a turn of its own, others in a
+    note that opens the next turn.
+    """
+
+    note = ""
+    verdict = Verdict("missing")
+
+    def __call__(self, turns: Sequence[Turn], news: str) -> str:
+        if not turns:
+            forms = words.ONLY_HOP if len(self.chain) == 1 else words.FIRST_HOP
+            return self.ask(words.write_thought(forms, self.dice, self.slots(0)))
+        if isinstance(turns[-1].action, Search):
+            slots, at = self.slots(self.at), self.at
+            self.verdict = self.look(turns, news)
+            if self.evaluates:
+                return self.evaluate(at, slots, turns)
+        return self.go_on(turns)
+
+    @property
+    def evaluates(self) -> bool:
+        return self.lesson.dialect == "evalact" or bool(note_tag(self.lesson.dialect))
+
+    def evaluate(self, at: int, slots: Mapping[str, str], turns: Sequence[Turn]) -> str:
+        """Say what the search for hop `at` was worth, alone or before going on."""
+        slots = dict(slots) | {"n": str(self.verdict.rank)}
+        if self.verdict.kind == "found":
+            hop, slots = self.chain[at], slots | self.found
+            slots["F"] = self.answer if at == len(self.chain) - 1 else hop.said
+            # A sentence that calls the thing "it" would not tell what was found.
+            slots["S"] = hop.evidence.text if contains(hop.evidence.text, slots["F"]) else ""
+        refined = self.lesson.dialect == "autorefine"
+        self.note = words_evaluating.write_note(self.verdict, self.dice, slots, refined=refined)
+        if self.lesson.dialect != "evalact":
+            return self.go_on(turns)
+        thought = words_evaluating.write_thought_before(self.verdict, self.dice, slots)
+        return write_evaluation(thought, self.note, self.verdict.draw_score(self.dice))
+
+    def go_on(self, turns: Sequence[Turn]) -> str:
+        """Search again, search for the next fact, or answer."""
+        if self.verdict.kind != "found":
+            if len(self.asked) > MAX_RETRIES:
+                raise SamplingFailed("a fact was not found")
+            return self.ask(self.think_again())
+        if self.at < len(self.chain):
+            write = words_evaluating.write_next_thought if self.evaluates else words.write_next
+            return self.ask(write(self.dice, self.found, self.slots(self.at)))
+        thought = words.write_thought(words.ANSWER, self.dice, self.found)
+        return write_answer(self.lesson.dialect, thought, self.answer, span=self.quote(turns), note=self.note)
+
+    def think_again(self) -> str:
+        slots = self.slots(self.at)
+        if self.evaluates:
+            return words_evaluating.write_again_thought(self.verdict, self.dice, slots)
+        return words.write_thought(words.NOT_FOUND, self.dice, slots)
+
+    def ask(self, thought: str) -> str:
+        query = words.write_query(self.wordings[self.at], self.hop.mention, self.dice, self.asked)
+        return self.search(thought, query, self.note)
+
+
+class _Proposer(_Oracle):
+    """Takes one thing the document names, follows it by one search per hop, and asks for where that leads."""
+
+    def __call__(self, turns: Sequence[Turn], news: str) -> str:
+        start = {"E": self.chain[0].mention, "A": self.chain[-1].said}
+        if self.lesson.hops == 1:
+            return self.propose(words.ASK_OF_DOCUMENT, self.slots(0) | start, turns)
+        if not turns:
+            return self.ask(words.write_thought(words.START_FROM, self.dice, start))
+        if self.look(turns, news).kind != "found":
+            raise SamplingFailed("a fact was not found")
+        if self.at < len(self.chain):
+            return self.ask(words.write_thought(words.GO_ON_FROM, self.dice, self.found))
+        return self.propose(words.ASK_OF_CHAIN, self.found | start, turns)
+
+    def ask(self, thought: str) -> str:
+        # Before the search a proposer does not know what there is to find, so half its queries name the thing alone.
+        if not self.hop.inverse and self.dice.chance(_OPEN_QUERY_PERCENT):
+            noun = self.world.graph.kind(self.world.entity(self.hop.entity).index).noun
+            return self.search(thought, words.write_open_query(self.hop.mention, noun, self.dice))
+        return self.search(thought, words.write_query(self.wordings[self.at], self.hop.mention, self.dice))
+
+    def propose(self, forms: Sequence[str], slots: dict[str, str], turns: Sequence[Turn]) -> str:
+        thought = words.write_thought(forms, self.dice, slots)
+        return write_proposal(thought, self.lesson.gold.text, self.answer, self.quote(turns))
+
+
+async def play_oracle(
+    world: World,
+    index: Index,
+    renderer: Renderer,
+    *,
+    roles: Sequence[Role] | None = None,
+    num_episodes: int = 400,
+    fact_ratio: Sequence[int] = FACT_RATIO,
+    hop_ratio: Sequence[int] = HOP_RATIO,
+    style: PromptStyle = "full",
+    dialects: Sequence[Dialect] = ("drzero",),
+    limits: Limits | None = None,
+    turn_limits: Mapping[Dialect, int] | None = None,
+    lesson_ratio: Sequence[int] = LESSON_RATIO,
+    report_limits: Limits | None = None,
+    seed: int = 0,
+    on_episode: Callable[[Episode], None] = lambda episode: None,
+) -> Demonstrations:
+    """Play until there are `num_episodes` good episodes, equal shares for dialects and their roles.
+
+    `index` must hold the world's articles. `fact_ratio` splits a solver's lessons by facts, `hop_ratio` a
+    proposer's by hops in Dr. Zero's count. `roles` are all that a dialect has unless told otherwise, and `turn_limits`
+    say for which dialects the limit of turns is another; `report_limits` are score's, which take more room. Raises
+    BadInput where there is no room for such episodes.
+
+        played = await play_oracle(world, index, Renderer(tokenizer), roles=("solver",), num_episodes=100)
+    """
+    limits, report_limits = limits or Limits(), report_limits or REPORT_LIMITS
+    plan = plan_lessons(roles, num_episodes, fact_ratio, dialects, lesson_ratio, hop_ratio)
+    refuse_few_turns(plan, limits, {"score": report_limits.max_turns, **(turn_limits or {})})
+    lessons, searcher, played = Lessons(world, index), LocalSearcher(index), Demonstrations()
+    research = Research(world, index, report_limits, style=style, seed=seed)
+    try:
+        for portion in plan:
+            allowed = report_limits if portion.kind else allow_turns(limits, turn_limits, portion.dialect)
+            num_kept = 0
+            for _ in range(portion.num * _TRIES_PER_EPISODE + _TRIES_PER_EPISODE):
+                if num_kept == portion.num:
+                    break
+                if portion.kind:
+                    attempt = research.draw(portion.kind)
+                else:
+                    size = {"facts": portion.facts, "hops": portion.hops}
+                    lesson = lessons.draw(portion.role, **size, dialect=portion.dialect)
+                    attempt = _attempt(lesson, world, style, seed)
+                episode = await demonstrate(
+                    attempt.task,
+                    attempt.script,
+                    searcher,
+                    renderer,
+                    attempt.protocol,
+                    allowed,
+                    episode_id=attempt.id,
+                    name=NAME,
+                )
+                fault = attempt.find_fault(episode)
+                if fault:
+                    played.dropped[fault] += 1
+                    continue
+                num_kept += 1
+                played.episodes.append(episode)
+                on_episode(episode)
+            if num_kept < portion.num:
+                raise _too_few(portion, num_kept, played)
+    finally:
+        await searcher.close()
+    return played
+
+
+def _attempt(lesson: Lesson, world: World, style: PromptStyle, seed: int) -> Attempt:
+    """A lesson whose chain of facts is known, as it is to be played."""
+    protocol = open_protocol(lesson.role, style, lesson.dialect)
+
+    def find_fault(episode: Episode) -> str:
+        return find_flaw(episode, lesson.role, lesson.dialect)
+
+    return Attempt(lesson.id, lesson.task, _script(lesson, world, seed), protocol, find_fault)
+
+
+def allow_turns(limits: Limits, turn_limits: Mapping[Dialect, int] | None, dialect: Dialect) -> Limits:
+    """The limits of a dialect's episodes.
+
+    allow_turns(Limits(), {"evalact": 12}, "evalact").max_turns == 12
+    """
+    return structs.replace(limits, max_turns=(turn_limits or {}).get(dialect, limits.max_turns))
+
+
+def refuse_few_turns(plan: Sequence[Portion], limits: Limits, turn_limits: Mapping[Dialect, int] | None = None) -> None:
+    """Refuse chains that cannot be walked in so many turns or searches, even if every search finds what it is for."""
+    for part in sorted(plan, key=lambda part: (part.searches, part.role), reverse=True):
+        needed = needed_turns(part.dialect, part.searches)
+        allowed = allow_turns(limits, turn_limits, part.dialect).max_turns
+        if needed > allowed:
+            what, fewer = ("at least", "") if part.kind else (f"for {part.size}", f", or {_fewer(part)}")
+            raise BadInput(
+                f"a {part.role} of {part.dialect} needs {needed} turns {what}, and {allowed} are allowed",
+                hint=f"--max-turns {needed}{fewer}",
+            )
+        if part.searches > limits.max_searches:
+            raise BadInput(
+                f"a {part.role} of {part.dialect} needs {part.searches} searches for {part.size}, and "
+                f"{limits.max_searches} are allowed",
+                hint=_fewer(part),
+            )
+
+
+def _fewer(part: Portion) -> str:
+    option = "hops such as --proposer-hops" if part.role == "proposer" else "facts such as --facts"
+    return f"fewer {option} 1,1"
+
+
+def _script(lesson: Lesson, world: World, seed: int) -> _Solver | _Proposer:
+    dice = Dice(seed, "warmup", lesson.id)
+    return _Solver(lesson, world, dice) if lesson.role == "solver" else _Proposer(lesson, world, dice)
+
+
+def find_flaw(episode: Episode, role: Role, dialect: Dialect) -> str:
+    """Why a demonstration should be dropped; "" if it checks out and earns full marks.
+
+    find_flaw(episode, "proposer", "drzero") == "the answer is long"
+    """
+    fault = judge(episode, role, dialect)
+    if fault:
+        return fault
+    if role == "proposer":
+        return "" if read_proposal(episode).score.total == 1.0 else "the answer is long"
+    noted = not note_tag(dialect) or pay_noted(episode)["reward/note"] > 0
+    return "" if noted else "no note holds the answer"
+
+
+def _too_few(portion: Portion, num_kept: int, played: Demonstrations) -> BadInput:
+    reason = played.dropped.most_common(1)[0][0] if played.dropped else "unknown"
+    return BadInput(
+        f"only {num_kept} of {portion.num} {portion.name} came to a good end (most often: {reason})",
+        hint=f"more --max-turns, --tool-response-tokens or --sequence-tokens, or {_fewer(portion)}",
+    )

@@ -1,0 +1,192 @@
+"""The oracle's words: short thoughts and queries, drawn from many forms so that no single one is learnt by heart.
+
+Slots of a form, each left out where nothing is known to fill it:
+
+    {X}      the thing being looked up, as it was called where it was met
+    {want}   what is wanted of it, as a phrase: "the composer of The Salt Ring"
+    {ask}    the same as a question: "who composed The Salt Ring?"
+    {F}      what was just found; {had} is the phrase it answers, {n} the number of the passage that says it
+    {A}      the answer; {E} the thing a proposer starts from; {hop} the number of the hop just found
+    [a|b]    one of these
+
+A thought is drawn a few times over, and the first one of a good length is taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from quaere.warmup.forms import load_forms
+from quaere.worlds.dice import Dice
+from quaere.worlds.names import strip_article
+from quaere.worlds.questions import GoldQuestion
+from quaere.worlds.schema import Relation, split_forms, split_slots, words
+
+_FORMS = load_forms("thoughts")
+
+MIN_WORDS, MAX_WORDS = 5, 15
+_NUM_DRAWS = 8
+
+# ---------------------------------------------------------------------------------------------------- solver's thoughts
+
+ONLY_HOP = _FORMS["only_hop"]
+FIRST_HOP = _FORMS["first_hop"]
+FOUND = _FORMS["found"]
+NEXT_HOP = _FORMS["next_hop"]
+NOT_FOUND = _FORMS["not_found"]
+ANSWER = _FORMS["answer"]
+
+# -------------------------------------------------------------------------------------------------- proposer's thoughts
+
+ASK_OF_DOCUMENT = _FORMS["ask_of_document"]
+START_FROM = _FORMS["start_from"]
+GO_ON_FROM = _FORMS["go_on_from"]
+ASK_OF_CHAIN = _FORMS["ask_of_chain"]
+
+# -------------------------------------------------------------------------------------------------------------- queries
+
+_FIRST_QUERY = ("{ask}", "{ask}?", "{want}", "{want}", "{X} {keys}", "{X} {keys}", "{keys} {X}")
+_OTHER_QUERY = ("{X} {keys}", "{keys} {X}", "{want}", "{ask}", "{X}")
+_OPEN_QUERY = ("{X}", "{X}", "{X} {noun}", "{noun} {X}", "about {X}", "what is known of {X}", "article on {X}")
+_PLAIN = frozenset(
+    words(
+        "a an the of to in on at by for from with as is was are were be been did do does has have had would one and "
+        "or its it that which who whom whose what when where how many"
+    )
+)
+
+
+class Wording(Struct, frozen=True):
+    """How a hop is worded: a phrase for what is wanted ("" if the family has none) and a question, both with `{X}`.
+
+    Wording(want="the composer of {X}", ask="who composed {X}?")
+    """
+
+    want: str
+    ask: str
+
+
+def word_hop(question: GoldQuestion, number: int, relation: Relation, dice: Dice) -> Wording:
+    """The wording of hop `number`, as the question itself words it where it does.
+
+    For "Who was the patron of the composer of The Salt Ring?", hop 0 is `Wording("the composer of {X}", ...)`.
+    """
+    inverse = question.chain[number].inverse
+    asks = relation.inverse_questions if inverse else relation.questions
+    wants = () if inverse else relation.phrases
+    used = [form for form in (*wants, *asks) if _is_used(form, question.text)]
+    return Wording(want=_choose(wants, used, dice), ask=_lower_first(_choose(asks, used, dice)))
+
+
+def _is_used(form: str, text: str) -> bool:
+    return all(part.strip("?").lower() in text.lower() for part in form.split("{X}"))
+
+
+def _choose(forms: Sequence[str], used: Sequence[str], dice: Dice) -> str:
+    fitting = [form for form in forms if form in used] or list(forms)
+    return dice.pick(fitting) if fitting else ""
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def wording_slots(wording: Wording, mention: str) -> dict[str, str]:
+    """`want`, `ask` and `X` filled in for this thing."""
+    filled = {"want": wording.want, "ask": wording.ask}
+    return {"X": mention} | {name: form.replace("{X}", mention) for name, form in filled.items()}
+
+
+def write_thought(
+    forms: Sequence[str],
+    dice: Dice,
+    slots: Mapping[str, str],
+    *,
+    min_words: int = MIN_WORDS,
+    max_words: int = MAX_WORDS,
+) -> str:
+    """A thought of one of these forms, with capitals where sentences begin.
+
+    write_thought(("it is {F}.",), dice, {"F": "Venn"}) == "It is Venn."
+    """
+    drawn = [_fill(_draw(forms, dice, slots), slots) for _ in range(_NUM_DRAWS)]
+    return _begin_sentences(min(drawn, key=lambda text: _excess(text, min_words, max_words)))
+
+
+def write_next(dice: Dice, found: Mapping[str, str], wanted: Mapping[str, str]) -> str:
+    """A thought of two sentences: what was found, and what comes next.
+
+    "Passage 1 names Ilse Varn. Next: who acted as patron to Ilse Varn?"
+    """
+    drawn = [
+        f"{_fill(_draw(FOUND, dice, found), found)} {_fill(_draw(NEXT_HOP, dice, wanted), wanted)}"
+        for _ in range(_NUM_DRAWS)
+    ]
+    return _begin_sentences(min(drawn, key=_excess))
+
+
+def _begin_sentences(text: str) -> str:
+    """Capitals where sentences begin."""
+    return re.sub(r"(^|[.?!] )([a-z])", lambda match: match[1] + match[2].upper(), text)
+
+
+def _excess(text: str, min_words: int = MIN_WORDS, max_words: int = MAX_WORDS) -> int:
+    """How many words a thought has too many or too few; the first that fits is the best."""
+    num = len(text.split())
+    return max(min_words - num, num - max_words, 0)
+
+
+def _draw(forms: Sequence[str], dice: Dice, slots: Mapping[str, str]) -> str:
+    """One of the forms whose slots can be filled, its alternatives settled."""
+    usable = [form for form in forms if all(slots.get(slot) for slot in split_slots(form)[1::2])]
+    parts = split_forms(dice.pick(usable))
+    return "".join(dice.pick(part.split("|")) if number % 2 else part for number, part in enumerate(parts))
+
+
+def _fill(form: str, slots: Mapping[str, str]) -> str:
+    parts = split_slots(form)
+    return "".join(slots[part] if number % 2 else part for number, part in enumerate(parts))
+
+
+def write_query(wording: Wording, mention: str, dice: Dice, asked: Sequence[str] = ()) -> str:
+    """A query for this hop that was not asked yet; with each failure it becomes plainer, at last the bare name.
+
+    write_query(Wording("the composer of {X}", "who composed {X}?"), "The Salt Ring", dice) == "composer The Salt Ring"
+    """
+    forms = _FIRST_QUERY if not asked else _OTHER_QUERY
+    return _new_query(forms, wording, mention, "", dice, asked) if len(asked) < 2 else strip_article(mention)
+
+
+def write_open_query(mention: str, noun: str, dice: Dice) -> str:
+    """A query of somebody who does not know yet what there is to find.
+
+    write_open_query("The Salt Ring", "opera", dice) == "opera The Salt Ring"
+    """
+    return _new_query(_OPEN_QUERY, Wording("", ""), mention, noun, dice, ())
+
+
+def _new_query(
+    forms: Sequence[str], wording: Wording, mention: str, noun: str, dice: Dice, asked: Sequence[str]
+) -> str:
+    name = strip_article(mention) if dice.chance(50) else mention
+    keys = _keywords(dice.pick([form for form in (wording.want, wording.ask) if form] or [""]))
+    slots = wording_slots(wording, name) | {"keys": keys, "noun": noun}
+    slots["want"] = strip_article(slots["want"])
+    slots["ask"] = slots["ask"].rstrip("?")
+    for _ in range(_NUM_DRAWS):
+        query = _fill(_draw(forms, dice, slots), slots)
+        if query not in asked:
+            return query
+    return strip_article(mention)
+
+
+def _keywords(form: str) -> str:
+    """What is left of a wording without its small words.
+
+    _keywords("the theatre where {X} had its premiere") == "theatre premiere"
+    """
+    listed = form.replace("{X}", " ").replace("?", " ").replace(",", " ").split()
+    return " ".join(word for word in listed if word.lower() not in _PLAIN)

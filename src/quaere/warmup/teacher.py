@@ -1,0 +1,142 @@
+"""A larger model behind an endpoint shows how it is done.
+
+It plays the same tasks as the oracle does, with the explained prompts. What it wrote is kept where it followed the
+protocol, its answer checks out and so does whatever else its dialect asks for: evidence, evaluations, notes. It is then
+played once more as tokens of the model to be taught: its turns, cut where a policy's turn would have ended, against the
+search results it really got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from quaere.chat.prompt_style import PromptStyle
+from quaere.chat.renderer import Renderer
+from quaere.errors import BadInput, SamplingFailed
+from quaere.policies.sampler import SamplingParams
+from quaere.records import Episode, Hit, SearchResult, Turn
+from quaere.rollout.episode import Limits
+from quaere.rollout.many import Job, run_many
+from quaere.rollout.policy import Policy
+from quaere.search.index import Index
+from quaere.search.searcher import LocalSearcher
+from quaere.warmup.demonstration import Demonstrations, demonstrate, find_fault, judge, open_protocol
+from quaere.warmup.dialects import Dialect, Role
+from quaere.warmup.lessons import FACT_RATIO, HOP_RATIO, Lesson, Lessons, plan_lessons
+from quaere.warmup.oracle import allow_turns, refuse_few_turns
+from quaere.worlds import World
+
+
+async def play_teacher(
+    policy: Policy,
+    world: World,
+    index: Index,
+    renderer: Renderer,
+    *,
+    roles: Sequence[Role] | None = None,
+    num_episodes: int = 400,
+    fact_ratio: Sequence[int] = FACT_RATIO,
+    hop_ratio: Sequence[int] = HOP_RATIO,
+    style: PromptStyle = "full",
+    dialects: Sequence[Dialect] = ("drzero",),
+    limits: Limits | None = None,
+    turn_limits: Mapping[Dialect, int] | None = None,
+    seed: int = 0,
+    params: SamplingParams | None = None,
+    concurrency: int = 8,
+    on_episode: Callable[[Episode], None] = lambda episode: None,
+) -> Demonstrations:
+    """Let the teacher play `num_episodes` tasks, and keep those worth learning from as `style` will prompt for them.
+
+    played = await play_teacher(open_policy("openai:m@http://localhost:8001/v1"), world, index, renderer)
+    """
+    if "score" in dialects:
+        raise BadInput("no teacher can demonstrate score: what its reports deserve is known to the oracle alone")
+    limits = limits or Limits()
+    plan = plan_lessons(roles, num_episodes, fact_ratio, dialects, hop_ratio=hop_ratio)
+    refuse_few_turns(plan, limits, turn_limits)
+    lessons, searcher, played = Lessons(world, index), LocalSearcher(index), Demonstrations()
+    drawn = [
+        lessons.draw(part.role, facts=part.facts, hops=part.hops, dialect=part.dialect)
+        for part in plan
+        for _ in range(part.num)
+    ]
+    jobs = [
+        Job(
+            open_protocol(lesson.role, "full", lesson.dialect),
+            lesson.task,
+            lesson.id,
+            allow_turns(limits, turn_limits, lesson.dialect),
+        )
+        for lesson in drawn
+    ]
+    shown = run_many(policy, jobs, searcher, limits, seed=seed, params=params, concurrency=concurrency)
+    num_failed, number = 0, 0
+    try:
+        async for episode in shown:
+            lesson, allowed, number = drawn[number], jobs[number].limits, number + 1
+            num_failed += episode.end == "failed"
+            fault = find_fault(episode, lesson.role)
+            if not fault:
+                episode, fault = await replay(episode, lesson, renderer, style, allowed or limits)
+            if fault:
+                played.dropped[fault] += 1
+            else:
+                played.episodes.append(episode)
+            on_episode(episode)
+    finally:
+        await searcher.close()
+    if num_failed == len(jobs):
+        raise SamplingFailed(next(iter(played.dropped)))
+    return played
+
+
+async def replay(
+    episode: Episode, lesson: Lesson, renderer: Renderer, style: PromptStyle, limits: Limits
+) -> tuple[Episode, str]:
+    """The episode as tokens, and what speaks against learning from it ("" if nothing does)."""
+    protocol = open_protocol(lesson.role, style, lesson.dialect)
+    texts = [cut_turn(turn.text, protocol.stop) for turn in episode.turns]
+
+    def write(turns: Sequence[Turn], news: str) -> str:
+        if len(turns) == len(texts):  # a turn that was cut is no answer any more
+            raise SamplingFailed("the episode goes on where the teacher's had ended")
+        return texts[len(turns)]
+
+    played = await demonstrate(
+        episode.task,
+        write,
+        _Recorded(episode.turns),
+        renderer,
+        protocol,
+        limits,
+        episode_id=episode.id,
+        name=episode.model,
+    )
+    fault = judge(played, lesson.role, lesson.dialect)
+    if not fault and [turn.action for turn in played.turns] != [turn.action for turn in episode.turns]:
+        fault = "a turn means something else where a policy's would have ended"
+    return played, fault
+
+
+def cut_turn(text: str, stop: Sequence[str]) -> str:
+    """The turn up to its first stop string, where a policy would have been stopped.
+
+    cut_turn("<answer>Venn</answer> Anything else?", ("</answer>",)) == "<answer>Venn</answer>"
+    """
+    ends = [text.find(string) + len(string) for string in stop if string in text]
+    return text[: min(ends, default=None)].strip()
+
+
+class _Recorded:
+    """A searcher that gives the results of an earlier episode once more, in order."""
+
+    def __init__(self, turns: Sequence[Turn]) -> None:
+        self._results: Iterator[tuple[SearchResult, ...]] = iter([turn.results for turn in turns if turn.results])
+
+    async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
+        """What this search found then."""
+        return [list(result.hits) for result in next(self._results, ())][: len(queries)]
+
+    async def close(self) -> None:
+        """Nothing is held."""

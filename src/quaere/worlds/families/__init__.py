@@ -1,0 +1,59 @@
+"""Families of worlds as data: one folder each, whose TOML files hold every name, sentence and question.
+
+    load_family("evaluation")   # a river country of towns, guilds and ships; gold questions are asked of its worlds
+    load_family("warmup")       # an island country, in which the form of an episode is taught
+
+`family.toml` names the tables, in the order that worlds are made in: seeds depend on it. A table has `[[kinds]]` and
+`[[relations]]` (see `worlds/schema.py` for their fields), and `[shared]` for what all its kinds have. An entry "@name"
+stands for the entries of that list or group of `family.toml`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from quaere.worlds.schema import Family
+
+
+@cache
+def load_family(name: str) -> Family:
+    """The family of this name, read once."""
+    about = _read(name, "family")
+    lists = about.pop("lists") | about["groups"]
+    tables = [_expand(_read(name, table), lists) for table in about.pop("tables")]
+    kinds = [_inherit(table.get("shared", {}), kind) for table in tables for kind in table["kinds"]]
+    relations = [relation for table in tables for relation in table["relations"]]
+    data = about | {"kinds": kinds, "relations": relations, "lexicon": _read(name, "lexicon")}
+    return msgspec.convert(data, Family)
+
+
+def _read(family: str, table: str) -> dict[str, Any]:
+    return tomllib.loads((files(__name__) / family / f"{table}.toml").read_text(encoding="utf-8"))
+
+
+def _expand(value: Any, lists: Mapping[str, Sequence[str]]) -> Any:
+    """Lists with the entries that "@name" stands for, however deep they lie."""
+    if isinstance(value, dict):
+        return {key: _expand(item, lists) for key, item in value.items()}
+    if not isinstance(value, list):
+        return value
+    expanded: list[Any] = []
+    for item in value:
+        is_name = isinstance(item, str) and item.startswith("@")
+        expanded += lists[item[1:]] if is_name else [_expand(item, lists)]
+    return expanded
+
+
+def _inherit(shared: Mapping[str, Any], kind: Mapping[str, Any]) -> dict[str, Any]:
+    """A kind with what all kinds of its table have; sentences of its own come after the shared ones."""
+    merged = dict(shared)
+    for key, value in kind.items():
+        is_list_of_text = isinstance(value, list) and value and isinstance(value[0], str)
+        merged[key] = [*shared.get(key, []), *value] if is_list_of_text else value
+    return merged
