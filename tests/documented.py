@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quaere.cli.main import build_parser
-from quaere.dialects.settings import PROTOCOLS
+from quaere.dialects.registry import PROTOCOLS
 from quaere.errors import BadInput
 from quaere.recipes.registry import RECIPES, find_recipe
 from quaere.training.config import load_config

@@ -7,8 +7,8 @@ from msgspec import structs
 from evaluated import QUESTION, answer, episode, evaluate, malformed, passage, search
 from quaere.dialects.evalact.protocol import EvaluateSolver
 from quaere.dialects.evalact.reward import weigh_pairs
-from quaere.dialects.registry import open_solver
-from quaere.dialects.settings import PROTOCOLS, EvaluationSettings
+from quaere.dialects.registry import PROTOCOLS, open_solver
+from quaere.dialects.settings import EvaluationSettings
 from quaere.dialects.tagged.reward import notes_searches
 from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.errors import BadInput

@@ -25,7 +25,7 @@ from quaere.cli.answers import (
     read_asked,
 )
 from quaere.cli.interrupt import interruptible
-from quaere.dialects.settings import PROTOCOLS
+from quaere.dialects.registry import PROTOCOLS
 
 if TYPE_CHECKING:
     from rich.console import Console

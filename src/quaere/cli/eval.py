@@ -21,7 +21,7 @@ from quaere.cli.bounds import check_positive, checkpoint
 from quaere.cli.counts import counting
 from quaere.cli.eval_view import print_json, print_results
 from quaere.cli.terminal import say_line
-from quaere.dialects.settings import PROTOCOLS
+from quaere.dialects.registry import PROTOCOLS
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.native.device import Precision
 

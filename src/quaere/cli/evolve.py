@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quaere.dialects.settings import PROTOCOLS
+from quaere.dialects.registry import PROTOCOLS
 from quaere.errors import BadInput
 from quaere.recipes.registry import RECIPES, find_recipe
 from quaere.training.metric_sinks import WRITERS

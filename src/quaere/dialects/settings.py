@@ -1,8 +1,8 @@
-"""Which dialects a solver can be trained in, and the settings of those in which searches are evaluated."""
+"""Settings of dialects in which searches are evaluated, and how answers are scored."""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 from msgspec import Struct
 
@@ -12,10 +12,6 @@ from quaere.dialects.evalact.protocol import BadScore
 from quaere.errors import BadInput
 from quaere.objectives.pcar import BASE, FLOOR, MOST
 from quaere.rewards.evaluation import BONUS, NoteMatch
-
-SolverProtocol = Literal["tool-call", "search-r1", "autorefine", "evalrar", "evalact"]
-"""How a solver is spoken to: see `registry.py` for what each is paid."""
-PROTOCOLS: tuple[SolverProtocol, ...] = get_args(SolverProtocol)
 
 AnswerScore = Literal["own", "exact_match", "f1"]
 """How an answer is scored; `own` is as in the paper that a protocol comes from."""

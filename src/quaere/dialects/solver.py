@@ -1,4 +1,7 @@
-"""A way of solving: how it is spoken to, what an attempt is paid, how its tokens are weighed."""
+"""A way of solving: how it is spoken to, what an attempt is paid, how its tokens are weighed.
+
+A folder of `dialects/` registers one as a `SolverDialect`; opened with options, it is a `Solver`.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
+from quaere.chat.prompt_style import PromptStyle
 from quaere.chat.protocol import Protocol
+from quaere.dialects.settings import AnswerScore, EvaluationSettings
 from quaere.records import Answer, Episode, SolveTask
 from quaere.rewards.answers import exact_match_score, f1_score
+from quaere.rollout.episode import Limits
 
 Pay = Callable[[Episode], Mapping[str, float]]
 """What an attempt earned, part by part; `reward/total` is what it is paid, `answer/exact_match` if it was right."""
@@ -54,3 +60,38 @@ class Solver(Struct, frozen=True):
     weigh: Callable[[Episode], Sequence[float]] | None = None
     measure: Callable[[Sequence[Episode]], Mapping[str, float]] | None = None
     gated: bool = False
+
+
+class SolverOptions(Struct, frozen=True):
+    """How a dialect is to be opened: `evidence` asks for the sentence it relies on, `guided` opens turns for it.
+
+    SolverOptions(style="brief", evidence=True, score="f1")
+    """
+
+    style: PromptStyle = "full"
+    evidence: bool = False
+    guided: bool = False
+    settings: EvaluationSettings = EvaluationSettings()
+    score: AnswerScore = "exact_match"
+
+    @property
+    def plain_pay(self) -> Pay:
+        """Pay for the answer alone."""
+        return pay_f1 if self.score == "f1" else pay_exact_match
+
+
+class SolverDialect(Struct, frozen=True):
+    """A dialect of solvers, as its folder registers it.
+
+    `score` is how its paper scores an answer, `limits` how far an episode may go where nobody has said, `turns` what
+    one search and an answer take. A warm-up teaches it under its own name, or under those of `taught_as`.
+
+        SolverDialect(open_solver, turns=("search", "evaluate", "answer"), score="f1")
+    """
+
+    open: Callable[[SolverOptions], Solver]
+    score: AnswerScore = "exact_match"
+    limits: Limits = Limits()
+    turns: tuple[str, ...] = ("search", "answer")
+    can_be_guided: bool = False
+    taught_as: tuple[str, ...] = ()

@@ -20,8 +20,8 @@ from msgspec import Struct, field
 
 from quaere.atomic import new_folder
 from quaere.chat.prompt_style import PromptStyle
-from quaere.dialects.registry import taught_protocol
-from quaere.dialects.settings import EvaluationSettings, SolverProtocol
+from quaere.dialects.registry import SolverProtocol, taught_protocol
+from quaere.dialects.settings import EvaluationSettings
 from quaere.errors import BadInput
 from quaere.policies.adapters import CONFIG as _ADAPTER_CONFIG
 from quaere.policies.adapters import WEIGHTS as _ADAPTER_WEIGHTS

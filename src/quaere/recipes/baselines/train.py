@@ -21,6 +21,6 @@ from quaere.training.qa_run import PracticeConfig, open_practice
 
 async def train(config: PracticeConfig, store: Run, reporter: Reporter) -> None:
     """Train from wherever the run stands, and close everything behind it."""
-    solver = solver_of(config.solver, config.prompts)  # how it is spoken to and paid: `training/solvers.py`
+    solver = solver_of(config.solver, config.prompts)  # how it is spoken to and paid: `dialects/registry.py`
     async with open_practice(config, store, reporter) as practice:
         await practice.run(solver)

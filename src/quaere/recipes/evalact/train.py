@@ -22,7 +22,7 @@ from quaere.training.qa_run import open_practice
 
 async def train(config: EvalActConfig, store: Run, reporter: Reporter) -> None:
     """Train from wherever the run stands, and close everything behind it."""
-    # How it is spoken to, what it is paid, how its tokens are weighed, and what is measured: `training/solvers.py`.
+    # How it is spoken to, what it is paid, how its tokens are weighed, and what is measured: `dialects/registry.py`.
     solver = solver_of(config.solver, config.prompts)
     async with open_practice(config, store, reporter) as practice:
         await practice.run(solver)

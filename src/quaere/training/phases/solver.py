@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from quaere.chat.prompt_style import PromptStyle
-from quaere.dialects.registry import open_solver
-from quaere.dialects.settings import AnswerScore, EvaluationSettings, SolverProtocol
+from quaere.dialects.registry import SolverProtocol, open_solver
+from quaere.dialects.settings import AnswerScore, EvaluationSettings
 from quaere.dialects.solver import Solver
 from quaere.objectives.advantages import DELTA, Advantages, grpo
 from quaere.records import Candidate, Episode, Question

@@ -1,0 +1,34 @@
+"""EvalAct's solver as a dialect."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from quaere.dialects.evalact.calibration import measure_evaluations
+from quaere.dialects.evalact.protocol import EvaluateSolver
+from quaere.dialects.evalact.reward import pay_evaluated, weigh_pairs
+from quaere.dialects.solver import Solver, SolverDialect, SolverOptions
+from quaere.rollout.episode import Limits
+
+
+def open_solver(options: SolverOptions) -> Solver:
+    """Every search evaluated and scored; paid F1 if the format held, tokens weighed by the scores (PCAR)."""
+    settings = options.settings
+    protocol = EvaluateSolver(
+        style=options.style,
+        evidence=options.evidence,
+        bad_score=settings.bad_score,
+        think_before_evaluate=settings.think_before_evaluate,
+    )
+    pay = partial(pay_evaluated, score=options.score, settings=settings)
+    weigh = partial(weigh_pairs, settings=settings) if settings.pcar else None
+    return Solver(protocol, pay, weigh, measure_evaluations, gated=True)
+
+
+EVALACT = SolverDialect(
+    open_solver,
+    score="f1",
+    # A search and its evaluation are two turns each: twenty of both, the answer, and one turn to spare.
+    limits=Limits(max_turns=42, max_searches=20, sequence_tokens=16384),
+    turns=("search", "evaluate", "answer"),
+)
