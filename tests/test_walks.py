@@ -1,0 +1,102 @@
+"""CONTRIBUTING.md's walks, followed to the letter in a copy of the sources, and two steps trained with the result."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import quaere
+import village
+from quaere.runs import Run
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(
+    r"^(?:`(?P<path>src/\S+)`\n\n)?```(?P<kind>python|diff)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
+)
+
+
+def read_walks():
+    """What the walks write and change: (path, kind, text), in their order. A block without a path is about the last."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    blocks, path = [], ""
+    for found in BLOCK.finditer(text[text.index("## Add a dialect") : text.index("## Errors and figures")]):
+        path = found["path"] or path
+        blocks.append((path, found["kind"], found["text"]))
+    return blocks
+
+
+def change(file, diff):
+    """Apply a diff whose context stands in the file exactly once."""
+    lines = diff.splitlines()
+    before = "".join(f"{line[1:]}\n" for line in lines if line[0] in " -")
+    after = "".join(f"{line[1:]}\n" for line in lines if line[0] in " +")
+    text = file.read_text(encoding="utf-8")
+    assert text.count(before) == 1, f"{file}: {before}"
+    file.write_text(text.replace(before, after), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("walks")
+    shutil.copytree(Path(quaere.__file__).parent, folder / "src/quaere", ignore=shutil.ignore_patterns("__pycache__"))
+    for path, kind, text in read_walks():
+        if kind == "python":
+            (folder / path).parent.mkdir(exist_ok=True)
+            (folder / path).write_text(text, encoding="utf-8")
+        else:
+            change(folder / path, text)
+    return folder
+
+
+def run(copy, *words):
+    paths = os.pathsep.join([str(copy / "src"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "quaere", *map(str, words)], env=environment, capture_output=True, text=True, cwd=copy
+    )
+
+
+def test_the_walks_touch_their_own_folders_and_the_registries_alone():
+    changed = {path for path, kind, _ in read_walks() if kind == "diff"}
+    assert changed == {"src/quaere/dialects/registry.py", "src/quaere/recipes/registry.py"}
+    written = [Path(path).parts[2:4] for path, kind, _ in read_walks() if kind == "python"]
+    assert set(written) == {("dialects", "frugal"), ("recipes", "frugal")} and len(written) == 5
+
+
+def test_a_recipe_of_the_walks_trains_two_steps(copy, village_paths, tmp_path):
+    index, model = village_paths
+    questions = tmp_path / "questions.jsonl"
+    rows = [
+        {"id": name, "question": f"Who built {name}?", "answers": [village.builder(number)]}
+        for number, name in enumerate(village.BRIDGES)
+    ]
+    questions.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    limits = ["turn_tokens=400", "sequence_tokens=2048", "tool_response_tokens=24", "topk=1"]
+    sets = [word for limit in limits for word in ("--set", f"solver.limits.{limit}")]
+    where = ["--index", index, "--model", model, "--questions", questions, "--out", tmp_path / "run"]
+    done = run(copy, "evolve", "frugal", "--preset", "demo", *where, *sets)
+    assert done.returncode == 0, done.stderr
+    with Run.open(tmp_path / "run") as stored:
+        rewards = stored.metrics("reward/mean")
+        rows = stored.index()
+    assert len(rewards) == 2 and {row.protocol for row in rows} == {"drzero-solver"}
+    refused = run(copy, "evolve", "frugal", "--set", "solver.protocol=frogal", *where[:-1], tmp_path / "other")
+    assert refused.returncode == 2 and "frugal" in refused.stderr
+
+
+def test_the_code_of_the_walks_passes_style_and_layers(copy):
+    checks = [
+        "ruff",
+        "check",
+        "--config",
+        ROOT / "pyproject.toml",
+        "src/quaere/dialects/frugal",
+        "src/quaere/recipes/frugal",
+    ]
+    done = subprocess.run([sys.executable, "-m", *map(str, checks)], cwd=copy, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
