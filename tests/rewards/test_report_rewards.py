@@ -163,6 +163,13 @@ def test_checks_by_hand():
     assert checks.total == pytest.approx((4 / 3 + 0.5 + 0.25 + 1) / 5)
 
 
+def test_overlap_is_the_mean_over_statements_that_cite_and_no_words_are_none_of_it():
+    said = [("The river rises [1].", [1]), ("The river freezes [1].", [1]), ("So it is [1].", [1])]
+    checks = check_report(report("x", said, [(1, "a river that rises")], question="Is it so?"))
+    assert checks.overlap == pytest.approx((2 / 2 + 1 / 2 + 0) / 3)
+    assert checks.coverage == 1.0  # there is no longer word to cover
+
+
 def test_coverage_counts_longer_words_of_the_question():
     assert find_terms("Where does the Oss river rise, 7?") == {"where", "does", "river", "rise", "7"}
 
