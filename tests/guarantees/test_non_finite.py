@@ -38,7 +38,7 @@ STEPS = [(kind, place, value) for kind in KINDS for place in PLACES for value in
 REWARDS = {
     "drzero": ("quaere.recipes.drzero.train.judge_proposal", math.nan),
     "eve": ("quaere.recipes.eve.train.judge_triple", math.inf),
-    "search-r1": ("quaere.training.phases.solver.solver_reward", -math.inf),
+    "search-r1": ("quaere.dialects.solver.solver_reward", -math.inf),
     "score": ("quaere.recipes.score.train.report_reward", math.nan),
     "report-grpo": ("quaere.recipes.baselines.reports.check_report", math.inf),
 }
@@ -151,7 +151,7 @@ def test_a_weight_that_overflows_in_the_dtype_it_is_saved_in_is_not_saved(tmp_pa
     with torch.no_grad():
         weight_named(learner.model, "lora_A").view(-1)[0] = 1e5
     save_weights(learner.model, tmp_path, "solver", "bfloat16")
-    with pytest.raises(TrainingStopped, match="nothing was saved"):
+    with pytest.raises(TrainingStopped, match="it is not saved"):
         save_weights(learner.model, tmp_path, "solver", "float16")
 
 
