@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from quaere.objectives.advantages import dpo_advantages, grpo, hrpo, reinforce_global
-from quaere.objectives.logprobs import token_entropy, token_logprobs
 from quaere.objectives.losses import clipped_loss, estimate_kl, kl_loss, policy_gradient_loss
+from quaere.policies.native.bridge import Head
+from quaere.training.logprobs import head_logprobs
 
 TOLERANCE = dict(atol=1e-6, rtol=1e-6)
 HOWS = ["token_mean", "sequence_mean", "token_sum"]
@@ -113,14 +114,23 @@ def test_divergence(peer, theirs, kind):
     assert same(estimate_kl(given["logprobs"], given["ref_logprobs"], kind), theirs[kind])
 
 
+def score(logits_BTV, token_ids_BT):
+    """Log-probs and entropies as the learner makes them, with a head that leaves the logits as they are."""
+    width = logits_BTV.shape[-1]
+    head = Head(torch.eye(width, dtype=logits_BTV.dtype), None, None)
+    found = head_logprobs(logits_BTV.reshape(-1, width), head, token_ids_BT.reshape(-1))
+    return [values.reshape(logits_BTV.shape[:-1]) for values in found]
+
+
 @recorded("token_logprobs")
 def test_logprobs(peer, theirs):
-    assert same(token_logprobs(peer["inputs"]["logits"], peer["inputs"]["token_ids"]), theirs)
+    assert same(score(peer["inputs"]["logits"], peer["inputs"]["token_ids"])[0], theirs)
 
 
 @recorded("token_entropy")
 def test_entropy(peer, theirs):
-    assert same(token_entropy(peer["inputs"]["logits"]), theirs)
+    logits = peer["inputs"]["logits"]
+    assert same(score(logits, torch.zeros(logits.shape[:-1], dtype=torch.long))[1], theirs)
 
 
 @recorded("dpo")
