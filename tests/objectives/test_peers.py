@@ -114,12 +114,12 @@ def test_divergence(peer, theirs, kind):
     assert same(estimate_kl(given["logprobs"], given["ref_logprobs"], kind), theirs[kind])
 
 
-def score(logits_BTV, token_ids_BT):
+def score(logits, token_ids):
     """Log-probs and entropies as the learner makes them, with a head that leaves the logits as they are."""
-    width = logits_BTV.shape[-1]
-    head = Head(torch.eye(width, dtype=logits_BTV.dtype), None, None)
-    found = head_logprobs(logits_BTV.reshape(-1, width), head, token_ids_BT.reshape(-1))
-    return [values.reshape(logits_BTV.shape[:-1]) for values in found]
+    width = logits.shape[-1]
+    head = Head(torch.eye(width, dtype=logits.dtype), None, None)
+    found = head_logprobs(logits.reshape(-1, width), head, token_ids.reshape(-1))
+    return [values.reshape(logits.shape[:-1]) for values in found]
 
 
 @recorded("token_logprobs")
