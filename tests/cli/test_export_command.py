@@ -10,6 +10,7 @@ import torch
 import tiny
 from quaere.atomic import discard_folder
 from quaere.cli.main import COMMANDS, main
+from quaere.dialects.notes import find_notes, read_notes
 from quaere.errors import BadInput
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.bridge import load_model
@@ -21,7 +22,7 @@ from quaere.training.actors import open_actors
 from quaere.training.adapters import add_adapters, save_weights
 from quaere.training.checkpoints import save_checkpoint
 from quaere.training.config import config_to_yaml
-from quaere.training.exports import export_role, find_notes, find_role, load_role, read_notes
+from quaere.training.exports import export_role, find_role, load_role
 from quaere.training.settings import AdapterSettings
 
 CONFIG = """\

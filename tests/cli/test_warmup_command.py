@@ -10,12 +10,12 @@ import torch
 import tiny
 from quaere.cli import warmup
 from quaere.cli.main import main as quaere
+from quaere.dialects.notes import Notes, find_notes
 from quaere.errors import QuaereError
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.bridge import load_model
 from quaere.policies.native.rounding import round_weights
 from quaere.rollout.episode import Limits
-from quaere.training.exports import Notes, find_notes
 
 LIMITS = ["--topk", "1", "--turn-tokens", "1024", "--tool-response-tokens", "600", "--style", "brief"]
 ONE = ["--facts", "1", "--proposer-hops", "1"]
@@ -72,7 +72,7 @@ def test_from_a_model_to_a_model_that_asks(base, tmp_path, capsys):
 
 
 def test_one_start_for_two_recipes(base, tmp_path, capsys, monkeypatch):
-    from quaere.training.exports import find_notes
+    from quaere.dialects.notes import find_notes
 
     out = tmp_path / "warm"
     monkeypatch.setattr(warmup, "tell_answered", lambda *args: None)  # what it tells is tested below

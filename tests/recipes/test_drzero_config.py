@@ -87,7 +87,7 @@ def test_paper_keeps_the_best_of_five_questions_for_each_prompt_whoever_solves_i
 
 def test_what_the_paper_preset_changes():
     """A run that names no preset differs from the paper in nothing else."""
-    assert diff_configs(DrZeroConfig(), load()) == [
+    assert set(diff_configs(DrZeroConfig(), load())) == {
         "proposer.limits.answer_turn: true -> false",
         "proposer.learner.kl_flat: false -> true",
         "generation.samples: 1 -> 5",
@@ -96,7 +96,7 @@ def test_what_the_paper_preset_changes():
         "solver.learner.kl_flat: false -> true",
         "engine.max_rows: 32 -> 256",
         "validation.questions: 64 -> 0",
-    ]
+    }
 
 
 def test_how_many_searches_a_right_attempt_needs():

@@ -44,11 +44,11 @@ def test_the_papers_values():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_defaults_are_the_paper(name):
-    assert diff_configs(find_recipe(name).schema(), load(name)) == [
+    assert set(diff_configs(find_recipe(name).schema(), load(name))) == {
         "solver.limits.answer_turn: true -> false",
         "evaluator.limits.answer_turn: true -> false",
         "engine.max_rows: 32 -> 256",
-    ]
+    }
 
 
 @pytest.mark.parametrize("name", NAMES)

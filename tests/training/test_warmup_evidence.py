@@ -11,6 +11,7 @@ from msgspec import structs
 import tiny
 from quaere.chat.renderer import Renderer
 from quaere.chat.spans import check_evidence, find_evidence, shown_passages
+from quaere.dialects.notes import Notes, find_notes
 from quaere.dialects.tool_call.prompts import CITED_BRIEF_SOLVER_SYSTEM, CITED_SOLVER_SYSTEM
 from quaere.errors import BadInput
 from quaere.policies.sampler import ChatReply
@@ -19,7 +20,6 @@ from quaere.records import Answer, Hit, Passage, Proposal, ProposeTask, Question
 from quaere.rewards.guards import OURS, Triple, refusals
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import ChatPolicy
-from quaere.training.exports import Notes, find_notes
 from quaere.warmup.demonstration import demonstrate, open_protocol
 from quaere.warmup.dialects import DIALECTS, cites
 from quaere.warmup.lessons import Lessons, Portion, build_world, plan_lessons

@@ -331,7 +331,7 @@ def test_two_steps_on_a_tiny_model(place):
 
 def test_from_the_command_line_to_notes_that_name_the_dialect(tmp_path):
     from quaere.cli.main import main
-    from quaere.training.exports import find_notes
+    from quaere.dialects.notes import find_notes
 
     base, out = tmp_path / "base", tmp_path / "warm"
     tiny.model(scale=1, num_hidden_layers=1, max_position_embeddings=32768).save_pretrained(base)

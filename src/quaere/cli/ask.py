@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from quaere.chat.protocol import Protocol
+    from quaere.dialects.notes import Notes
     from quaere.records import Episode, Evidence, Question
     from quaere.rollout.episode import Limits
     from quaere.rollout.policy import Policy
     from quaere.runs import Run
     from quaere.search.searcher import Searcher
-    from quaere.training.exports import Notes
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -108,9 +108,9 @@ def _arrange(args: argparse.Namespace) -> tuple[Protocol, Limits]:
     """How to ask: as the command line says, else as the model was trained, which its notes say."""
     from msgspec import structs
 
+    from quaere.dialects.notes import find_notes
     from quaere.dialects.registry import check_turns, open_protocol, usual_limits
     from quaere.policies.catalogue import needs_guide
-    from quaere.training.exports import find_notes
 
     notes = find_notes(args.model)
     name = args.solver_protocol or notes.protocol or "tool-call"

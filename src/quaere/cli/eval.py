@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from quaere.chat.protocol import Protocol
+    from quaere.dialects.notes import Notes
     from quaere.evaluation.judges.judge import Judge
     from quaere.evaluation.qa.scores import AnsweringScore, Judging, QuestionScore, Scored
     from quaere.records import Episode, Question
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from quaere.rollout.policy import Policy
     from quaere.runs import Run
     from quaere.search.searcher import Searcher
-    from quaere.training.exports import Notes, RoleWeights
+    from quaere.training.exports import RoleWeights
 
 _LIMITS = {
     "max_turns": "turns the model may take",
@@ -320,7 +321,8 @@ def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Pro
 
 
 def _notes(args: argparse.Namespace, weights: RoleWeights | None) -> Notes:
-    from quaere.training.exports import find_notes, notes_of
+    from quaere.dialects.notes import find_notes
+    from quaere.training.exports import notes_of
 
     return notes_of(weights) if weights else find_notes(args.model)
 

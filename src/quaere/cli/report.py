@@ -78,11 +78,11 @@ def _arrange(args: argparse.Namespace) -> tuple[ReportWriter, Limits]:
     """How to ask: as the command line says, else as the model was trained to write reports, which its notes say."""
     from msgspec import structs
 
+    from quaere.dialects.notes import find_notes
     from quaere.dialects.report.protocol import ReportWriter
     from quaere.policies.catalogue import needs_guide
     from quaere.recipes.registry import writes_reports
     from quaere.rollout.episode import Limits
-    from quaere.training.exports import find_notes
 
     notes = find_notes(args.model)
     taught = any(writes_reports(name) for name in (notes.recipe, *notes.dialects))

@@ -81,7 +81,7 @@ def teach_form(
     args: argparse.Namespace, warm_up: Callable[[argparse.Namespace], object]
 ) -> Iterator[argparse.Namespace]:
     """The arguments with a model that knows the form: the one named, or one that is taught it first, in a world."""
-    from quaere.training.exports import find_notes
+    from quaere.dialects.notes import find_notes
 
     if {args.recipe, *args.also} <= set(find_notes(args.model).dialects):
         yield args

@@ -14,41 +14,9 @@ from quaere.rollout.episode import Limits
 from quaere.training.learner import LearnerSettings
 from quaere.training.phases.solver import SolverConfig
 from quaere.training.settings import (
-    AdapterSettings,
-    CheckpointSettings,
-    EngineSettings,
-    HealthSettings,
+    RunConfig,
     SamplingSettings,
 )
-
-
-class BoundedRun(Protocol):
-    """What of a config every run has."""
-
-    @property
-    def engine(self) -> EngineSettings:
-        """How it samples."""
-        ...
-
-    @property
-    def adapter(self) -> AdapterSettings:
-        """Which weights learn."""
-        ...
-
-    @property
-    def sampling(self) -> SamplingSettings:
-        """How it draws."""
-        ...
-
-    @property
-    def checkpoints(self) -> CheckpointSettings:
-        """How often it saves."""
-        ...
-
-    @property
-    def health(self) -> HealthSettings:
-        """When it counts as collapsed."""
-        ...
 
 
 class BoundedPhase(Protocol):
@@ -87,7 +55,7 @@ def check_least(least: float, values: Mapping[str, float]) -> None:
             raise BadInput(f"{name} must be at least {least}, not {value}")
 
 
-def check_run(config: BoundedRun) -> None:
+def check_run(config: RunConfig) -> None:
     """Engine, checkpoints, adapter and sampling."""
     ones = {
         "engine.max_rows": config.engine.max_rows,

@@ -20,13 +20,13 @@ from msgspec import Struct, field
 
 from quaere.atomic import new_folder
 from quaere.chat.prompt_style import PromptStyle
-from quaere.dialects.registry import SolverProtocol, taught_protocol
+from quaere.dialects.notes import NOTES, WARMUP, Notes, read_json
+from quaere.dialects.registry import SolverProtocol
 from quaere.dialects.settings import EvaluationSettings
 from quaere.errors import BadInput
 from quaere.policies.adapters import CONFIG as _ADAPTER_CONFIG
 from quaere.policies.adapters import WEIGHTS as _ADAPTER_WEIGHTS
-from quaere.policies.adapters import is_adapter, split_base
-from quaere.policies.catalogue import CATALOGUE, ModelPath, lasting_name, resolve_model
+from quaere.policies.catalogue import ModelPath, lasting_name, resolve_model
 from quaere.policies.native.device import Precision
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
@@ -37,7 +37,6 @@ T = TypeVar("T")
 
 _NUM_TRIES = 5  # a run that prunes faster than it can be read five times over is not followed any further
 
-_NOTES, _WARMUP = "quaere.json", "warmup.json"
 # Copied rather than loaded and saved again, so that they stay as the base model's makers wrote them.
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -80,36 +79,6 @@ class RoleWeights(Struct, frozen=True):
     def name(self) -> str:
         """One word for it in a table: `drzero-1/solver@110`."""
         return f"{self.run}/{self.role}@{self.step}"
-
-
-class Notes(Struct, frozen=True):
-    """How a model in a folder was trained to be asked, as far as its makers left word.
-
-    With `evidence` it learned to quote what it relies on. `dialects` are the recipes whose way of writing a warm-up
-    taught it; one that was taught several can begin a run of any of them. `protocol` is the one it answers questions
-    in, where there is one, with `evaluation` for the options of that. `recipe` is the one that trained it.
-
-        Notes(style="brief", limits=Limits(max_turns=3), evidence=True, dialects=("eve", "drzero"))
-    """
-
-    style: PromptStyle | None = None
-    limits: Limits | None = None
-    evidence: bool = False
-    dialects: tuple[str, ...] = ()
-    protocol: SolverProtocol | None = None
-    evaluation: EvaluationSettings = EvaluationSettings()
-    recipe: str = ""
-
-
-class _Warmup(Struct):
-    style: PromptStyle | None = None
-    recipe: str = ""
-    also: tuple[str, ...] = ()
-    evidence: bool = False
-
-    @property
-    def dialects(self) -> tuple[str, ...]:
-        return (self.recipe, *self.also) if self.recipe else ()
 
 
 class _Solver(Struct):
@@ -195,16 +164,6 @@ def use_role(
     raise AssertionError("the last try returns or raises")
 
 
-def read_notes(folder: Path) -> Notes:
-    """What `quaere.json` of an export, or `warmup.json` of a warmed-up model, says about how to ask it."""
-    notes = _read_json(folder / _NOTES, Notes) if (folder / _NOTES).is_file() else Notes()
-    if notes.style is None and (folder / _WARMUP).is_file():
-        warmup = _read_json(folder / _WARMUP, _Warmup)
-        taught = taught_protocol(warmup.dialects)
-        return Notes(warmup.style, notes.limits, warmup.evidence, warmup.dialects, taught)
-    return notes
-
-
 def notes_of(weights: RoleWeights) -> Notes:
     """The same of a role of a run."""
     return Notes(
@@ -215,25 +174,6 @@ def notes_of(weights: RoleWeights) -> Notes:
         evaluation=weights.evaluation,
         recipe=weights.recipe,
     )
-
-
-def find_notes(model: str) -> Notes:
-    """What there is to know about a model by what a person types after `--model`; a catalogue's has no notes.
-
-    An adapter without notes of its own is asked as its base was.
-    """
-    if model in CATALOGUE:
-        return Notes()
-    folder = Path(split_base(model)[0]).expanduser()
-    if is_adapter(folder):
-        return read_notes(_noted_folder(resolve_model(model)) or folder)
-    return read_notes(folder)
-
-
-def _noted_folder(model: ModelPath) -> Path | None:
-    """The last trained part of a model that has notes."""
-    folders = map(Path, model.folders)
-    return next((one for one in folders if any((one / name).is_file() for name in (_NOTES, _WARMUP))), None)
 
 
 def _read_config(run: Run) -> _RunConfig:
@@ -289,15 +229,6 @@ def _reading(folder: Path) -> Iterator[None]:
             f"{folder} was deleted while it was read: the run is still being trained",
             hint="try again, or name another --checkpoint",
         ) from error
-
-
-def _read_json(path: Path, type: type[T]) -> T:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=type)
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: {error}") from error
 
 
 # --------------------------------------------------------------------------------------------------------- loading
@@ -377,7 +308,7 @@ def export_role(
         else:
             save_model(load_role(weights, dtype=dtype), folder)
             _copy_tokenizer(_tokenizer_folder(weights), folder)
-        (folder / _NOTES).write_bytes(msgspec.json.format(msgspec.json.encode(_describe(weights)), indent=2))
+        (folder / NOTES).write_bytes(msgspec.json.format(msgspec.json.encode(_describe(weights)), indent=2))
     return out
 
 
@@ -386,7 +317,7 @@ def _refuse_taken(out: Path, force: bool) -> None:
         return
     if not force:
         raise BadInput(f"{out} exists already", hint="choose another --out, or replace it with --force")
-    if not (out / _NOTES).is_file():
+    if not (out / NOTES).is_file():
         raise BadInput(f"{out} is not an export of quaere, so --force does not replace it", hint="choose another --out")
 
 
@@ -397,7 +328,7 @@ def _write_adapter(weights: RoleWeights, folder: Path, dtype: str) -> None:
     from quaere.training.adapters import save_tensors
 
     save_tensors(load_file(weights.folder / _ADAPTER_WEIGHTS), folder / _ADAPTER_WEIGHTS, dtype)
-    config = _read_json(weights.folder / _ADAPTER_CONFIG, dict[str, Any])
+    config = read_json(weights.folder / _ADAPTER_CONFIG, dict[str, Any])
     config["base_model_name_or_path"] = lasting_name(weights.base)
     (folder / _ADAPTER_CONFIG).write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2))
 
@@ -424,8 +355,8 @@ def _describe(weights: RoleWeights) -> dict[str, Any]:
     }
     # Without its base here nobody could say whether it was warmed up, so a base that is not here is an error.
     for folder in resolve_model(weights.base, pull=False).folders:
-        warmup = Path(folder) / _WARMUP
+        warmup = Path(folder) / WARMUP
         if warmup.is_file():
-            described["warmup"] = _read_json(warmup, dict[str, Any])
+            described["warmup"] = read_json(warmup, dict[str, Any])
             break
     return described

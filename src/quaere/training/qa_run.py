@@ -15,9 +15,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct, field, structs
+from msgspec import field, structs
 
-from quaere.chat.prompt_style import PromptStyle
 from quaere.dialects.registry import solver_dialect
 from quaere.dialects.solver import Solver
 from quaere.errors import BadInput
@@ -32,12 +31,7 @@ from quaere.training.phases.validation import count_held_back, plan_validation
 from quaere.training.progress import Reporter
 from quaere.training.run_setup import check_openable, open_run, open_training, plan_memory
 from quaere.training.settings import (
-    AdapterSettings,
-    CheckpointSettings,
-    EngineSettings,
-    HealthSettings,
-    SamplingSettings,
-    SearchSettings,
+    RunConfig,
     ValidationSettings,
 )
 from quaere.training.training_run import TrainingRun
@@ -100,7 +94,7 @@ DEMO: dict[str, object] = {
 }
 
 
-class PracticeConfig(Struct, frozen=True, forbid_unknown_fields=True):
+class PracticeConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
     """A whole run: one role, which practises on `questions`, a file or a run that wrote some.
 
     With `solver.steps=0` it takes as many steps as `epochs` times all questions need, whatever `solver.max_draws` says.
@@ -108,20 +102,9 @@ class PracticeConfig(Struct, frozen=True, forbid_unknown_fields=True):
         PracticeConfig(model="smollm2-135m", index="demo/index", questions="train.jsonl", epochs=2)
     """
 
-    model: str = ""
-    index: str = ""
-    search_url: str = ""  # a search server to ask instead of the index itself
     questions: str = ""
-    seed: int = 0
     epochs: float = 1.0
-    prompts: PromptStyle = "full"
     solver: SolverConfig = field(default_factory=SolverConfig)
-    adapter: AdapterSettings = AdapterSettings()
-    sampling: SamplingSettings = SamplingSettings()
-    engine: EngineSettings = EngineSettings()
-    search: SearchSettings = SearchSettings()
-    checkpoints: CheckpointSettings = CheckpointSettings()
-    health: HealthSettings = HealthSettings()
     validation: ValidationSettings = ValidationSettings()
 
 

@@ -35,12 +35,7 @@ from quaere.training.progress import Reporter
 from quaere.training.qa_run import QUESTIONS, read_source
 from quaere.training.run_setup import check_openable, open_run, open_training, plan_memory
 from quaere.training.settings import (
-    AdapterSettings,
-    CheckpointSettings,
-    EngineSettings,
-    HealthSettings,
-    SamplingSettings,
-    SearchSettings,
+    RunConfig,
 )
 from quaere.training.training_run import Memory, Step, TrainingRun
 from quaere.training.update_seen import measure_update
@@ -143,28 +138,17 @@ class EvaluatorConfig(Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-class ResearchConfig(Struct, frozen=True, forbid_unknown_fields=True):
+class ResearchConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
     """A whole run. `shuffle_advantages` gives them to the wrong episodes: a control that must not learn.
 
     ResearchConfig(model="warm", index="demo/index", questions="open.jsonl")
     """
 
-    model: str = ""
-    index: str = ""
-    search_url: str = ""  # a search server to ask instead of the index itself
     questions: str = ""
-    seed: int = 0
-    prompts: PromptStyle = "full"
     shuffle_advantages: bool = False
     fixed_rubric: str = ""
     solver: WriterConfig = field(default_factory=WriterConfig)
     evaluator: EvaluatorConfig = field(default_factory=EvaluatorConfig)
-    adapter: AdapterSettings = AdapterSettings()
-    sampling: SamplingSettings = SamplingSettings()
-    engine: EngineSettings = EngineSettings()
-    search: SearchSettings = SearchSettings()
-    checkpoints: CheckpointSettings = CheckpointSettings()
-    health: HealthSettings = HealthSettings()
 
 
 # What a preset of these names changes, for recipes to build on.

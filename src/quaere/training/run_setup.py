@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct, structs
 
-from quaere.chat.prompt_style import PromptStyle
+from quaere.dialects.notes import find_notes
 from quaere.errors import BadInput
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.device import choose_device
@@ -20,77 +20,12 @@ from quaere.search.index import Index, open_index
 from quaere.search.searcher import LocalSearcher, Searcher, open_searcher
 from quaere.training.actors import Actors, open_actors
 from quaere.training.estimate import estimate_run
-from quaere.training.exports import find_notes
 from quaere.training.learner import LearnerSettings
 from quaere.training.progress import Reporter
 from quaere.training.settings import (
-    AdapterSettings,
-    CheckpointSettings,
-    EngineSettings,
-    HealthSettings,
-    SamplingSettings,
-    SearchSettings,
+    RunConfig,
 )
 from quaere.training.training_run import Memory, TrainingRun
-
-
-class RunConfig(Protocol):
-    """What every recipe's config has."""
-
-    @property
-    def model(self) -> str:
-        """Whom to begin with."""
-        ...
-
-    @property
-    def index(self) -> str:
-        """The documents."""
-        ...
-
-    @property
-    def search_url(self) -> str:
-        """A search server to ask instead of the index itself, or ""."""
-        ...
-
-    @property
-    def seed(self) -> int:
-        """Of everything that is drawn."""
-        ...
-
-    @property
-    def prompts(self) -> PromptStyle:
-        """How much is explained to the policy."""
-        ...
-
-    @property
-    def engine(self) -> EngineSettings:
-        """How it samples."""
-        ...
-
-    @property
-    def adapter(self) -> AdapterSettings:
-        """Which weights learn."""
-        ...
-
-    @property
-    def sampling(self) -> SamplingSettings:
-        """How it draws."""
-        ...
-
-    @property
-    def search(self) -> SearchSettings:
-        """What to do about searches that fail."""
-        ...
-
-    @property
-    def checkpoints(self) -> CheckpointSettings:
-        """When it is saved."""
-        ...
-
-    @property
-    def health(self) -> HealthSettings:
-        """When it counts as collapsed."""
-        ...
 
 
 class Learning(Protocol):

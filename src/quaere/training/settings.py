@@ -9,6 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from quaere.chat.prompt_style import PromptStyle
 from quaere.errors import BadInput
 from quaere.policies.native.device import Precision
 
@@ -135,3 +136,22 @@ class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):
     max_ceiling: float = 0.9
     min_spread: float = 0.005
     max_hack: float = 0.05
+
+
+class RunConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """What every recipe's config has: whom to train, on which documents, and how it samples, learns and is saved.
+
+    RunConfig(model="smollm2-135m", index="demo/index", seed=7)
+    """
+
+    model: str = ""
+    index: str = ""
+    search_url: str = ""  # a search server to ask instead of the index itself
+    seed: int = 0
+    prompts: PromptStyle = "full"
+    adapter: AdapterSettings = AdapterSettings()
+    sampling: SamplingSettings = SamplingSettings()
+    engine: EngineSettings = EngineSettings()
+    search: SearchSettings = SearchSettings()
+    checkpoints: CheckpointSettings = CheckpointSettings()
+    health: HealthSettings = HealthSettings()

@@ -6,7 +6,6 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from quaere.chat.prompt_style import PromptStyle
 from quaere.errors import BadInput
 from quaere.objectives.advantages import DELTA, LoneGroup
 from quaere.records import Episode, searches_needed
@@ -19,12 +18,7 @@ from quaere.training.phases.proposals import Proposed, read_proposal
 from quaere.training.phases.solver import SolverConfig
 from quaere.training.qa_run import LARGE_GPU
 from quaere.training.settings import (
-    AdapterSettings,
-    CheckpointSettings,
-    EngineSettings,
-    HealthSettings,
-    SamplingSettings,
-    SearchSettings,
+    RunConfig,
     ValidationSettings,
 )
 
@@ -106,27 +100,16 @@ class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
     given: str = ""
 
 
-class SelfPlayConfig(Struct, frozen=True, forbid_unknown_fields=True):
+class SelfPlayConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
     """A whole run of such a recipe.
 
     SelfPlayConfig(model="smollm2-135m", index="demo/index", iterations=3)
     """
 
-    model: str = ""
-    index: str = ""
-    search_url: str = ""  # a search server to ask instead of the index itself
-    seed: int = 0
     iterations: int = 3
-    prompts: PromptStyle = "full"
     proposer: ProposerConfig = field(default_factory=ProposerConfig)
     generation: GenerationConfig = field(default_factory=GenerationConfig)
     solver: SolverConfig = field(default_factory=SolverConfig)
-    adapter: AdapterSettings = AdapterSettings()
-    sampling: SamplingSettings = SamplingSettings()
-    engine: EngineSettings = EngineSettings()
-    search: SearchSettings = SearchSettings()
-    checkpoints: CheckpointSettings = CheckpointSettings()
-    health: HealthSettings = HealthSettings()
     validation: ValidationSettings = ValidationSettings()
 
 
