@@ -7,7 +7,7 @@ await ask_each(policy, turns, temperature=0.0) -> ["supported"]
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -84,19 +84,34 @@ async def ask_each(
     concurrency: int = 32,
     advance: Callable[[], None] = lambda: None,
 ) -> list[T | None]:
-    """What the judge says to each, in order; None where it cannot be read or the judge failed.
+    """What the judge says to each, in order; None where it cannot be read or the judge failed."""
+    jobs = [Job(turn, SolveTask(Question(f"judge-{number}", ""))) for number, turn in enumerate(turns)]
+    sampling: dict[str, Any] = {"temperature": temperature, "seed": seed, "concurrency": concurrency}
+    said = await put_turns(policy, jobs, limits=limits, advance=advance, **sampling)
+    return [None if text is None else turn.parse(text) for turn, text in zip(turns, said, strict=True)]
+
+
+async def put_turns(
+    policy: Policy,
+    jobs: Sequence[Job],
+    *,
+    limits: Limits,
+    temperature: float = 0.0,
+    seed: int = 0,
+    concurrency: int = 32,
+    advance: Callable[[], None] = lambda: None,
+) -> list[str | None]:
+    """What the judge wrote in each of these single turns, in order; None where it cannot be read or the judge failed.
 
     A judge that fails every time is an error: nothing could be told from nothing.
     """
-    jobs = [Job(turn, SolveTask(Question(f"judge-{number}", ""))) for number, turn in enumerate(turns)]
-    found: list[T | None] = []
+    found: list[str | None] = []
     failures: list[Failure] = []
     params = SamplingParams(temperature=temperature)
     async for episode in run_many(
         policy, jobs, NoSearcher(), limits, seed=seed, params=params, concurrency=concurrency
     ):
-        said = episode.outcome
-        found.append(turns[len(found)].parse(said.text) if isinstance(said, Answer) else None)
+        found.append(episode.outcome.text if isinstance(episode.outcome, Answer) else None)
         failures += [turn.failure for turn in episode.turns if turn.stop_reason == "failed" and turn.failure]
         advance()
     if failures and len(failures) == len(jobs):

@@ -4,7 +4,7 @@
     open_judge("openai:gpt-x@http://localhost:8001/v1")
 
 A judge sees the question, the accepted answers and the span, never the documents nor what the policy answered, and says
-one of two things. `validating.py` measures how far its word can be trusted; no score of a judge is shown without that.
+one of two things. `validation.py` measures how far its word can be trusted; no score of a judge is shown without that.
 """
 
 from __future__ import annotations
@@ -16,17 +16,15 @@ from typing import Protocol as Interface
 from msgspec import Struct, structs
 
 from quaere.chat.examples import EXAMPLES
-from quaere.chat.messages import Message, Part, Quoted
+from quaere.chat.messages import Message, Part
 from quaere.chat.tags import find_blocks
 from quaere.chat.tools import ToolSchema
-from quaere.errors import SamplingFailed
-from quaere.policies.sampler import SamplingParams
+from quaere.evaluation.judges.calls import put_turns, quote
 from quaere.records import Action, Answer, Failure, Malformed, Question, SearchResult, SolveTask, Task, Turn
 from quaere.rewards.answers import normalise_answer
 from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.many import Job
 from quaere.rollout.policy import Policy
-from quaere.search.searcher import NoSearcher
 
 STRING_CHECK = "string"  # what a person types after --judge
 MIN_OTHER_WORDS = 3
@@ -110,8 +108,6 @@ Write <verdict>supported</verdict> or <verdict>not supported</verdict> and nothi
 _WORDS = {"supported": True, "not supported": False}
 _LIMITS = Limits(max_turns=1, turn_tokens=512, sequence_tokens=6144)
 _GUIDED_TOKENS = 16  # the turn is opened as a verdict, and a verdict is short
-# Between tags nobody but the judge may speak, not even where it repeats what it was shown.
-_BRACKETS = str.maketrans("<>", "‹›")
 
 
 class VerdictTurn:
@@ -166,15 +162,11 @@ class VerdictTurn:
 
 
 def _put(asked: Citation) -> Message:
-    parts: list[Part] = ["Question:\n", _quote(asked.question), "\n\nRight answer:\n"]
+    parts: list[Part] = ["Question:\n", quote(asked.question), "\n\nRight answer:\n"]
     for number, answer in enumerate(asked.answers):
         parts += ["\nor: "] if number else []
-        parts.append(_quote(answer))
-    return Message("user", (*parts, "\n\nQuotation:\n", _quote(asked.span)))
-
-
-def _quote(text: str) -> Quoted:
-    return Quoted(text.translate(_BRACKETS))
+        parts.append(quote(answer))
+    return Message("user", (*parts, "\n\nQuotation:\n", quote(asked.span)))
 
 
 def _examples() -> list[Message]:
@@ -205,19 +197,9 @@ class ModelJudge:
         for number, one in enumerate(citations):
             question = Question(f"verdict-{number}", one.question, one.answers)
             jobs.append(Job(VerdictTurn(one.span, guided=self._guided), SolveTask(question)))
-        greedy = SamplingParams(temperature=0.0)
         limits = structs.replace(_LIMITS, turn_tokens=_GUIDED_TOKENS) if self._guided else _LIMITS
-        found: list[Verdict] = []
-        failures: list[Failure] = []
-        async for episode in run_many(
-            self._policy, jobs, NoSearcher(), limits, params=greedy, concurrency=self._concurrency
-        ):
-            said = episode.outcome
-            found.append(_WORDS[said.text] if isinstance(said, Answer) else None)
-            failures += [turn.failure for turn in episode.turns if turn.stop_reason == "failed" and turn.failure]
-        if failures and len(failures) == len(jobs):
-            raise SamplingFailed(f"the judge {self.name}: {failures[0].message}")
-        return found
+        said = await put_turns(self._policy, jobs, limits=limits, concurrency=self._concurrency)
+        return [None if text is None else _WORDS[text] for text in said]
 
     async def stop(self) -> None:
         """Stop the policy."""
