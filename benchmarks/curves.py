@@ -3,14 +3,19 @@
     pip install matplotlib
     python benchmarks/curves.py runs/hrpo runs/shuffled --phase proposer --out curves.svg
 
+A run may also be a file of its metrics, `NAME.metrics.json.gz`: a JSON list of [step, name, value].
+
 Thin lines are steps, thick ones means over `--window` of them. Of every metric it prints the mean over the first
 `--first` steps and over the last `--last`, and how far the first run is from the others there, step by step (runs with
 one seed see the same documents at the same step), with bootstrap intervals over steps.
 """
 
 import argparse
+import gzip
+import json
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 from quaere.evaluation.intervals import bootstrap_interval, paired_difference
 from quaere.runs import Run
@@ -27,6 +32,32 @@ METRICS = (
     "passes/mean",
     "policy/entropy",
 )
+
+
+class StoredMetrics:
+    """The metrics of a run that is no longer there, read like the run's own."""
+
+    def __init__(self, path):
+        self.path = Path(path.name.removesuffix(".metrics.json.gz"))
+        with gzip.open(path, "rt", encoding="utf-8") as stream:
+            self._rows = json.load(stream)
+
+    def metrics(self, name):
+        """Every value of a metric, by step."""
+        return [Metric(step, name, value) for step, other, value in sorted(self._rows) if other == name]
+
+
+class Metric(NamedTuple):
+    """A value of a metric at a step."""
+
+    step: int
+    name: str
+    value: float
+
+
+def open_metrics(path):
+    """A run, or a file of its metrics."""
+    return StoredMetrics(path) if path.name.endswith(".metrics.json.gz") else Run.open(path)
 
 
 def read_curve(run, metric, phase):
@@ -95,7 +126,7 @@ def main():
     parser.add_argument("--last", type=int, default=10)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    opened = [Run.open(path) for path in args.runs]
+    opened = [open_metrics(path) for path in args.runs]
     compare(opened, args.metrics, args.phase, args.first, args.last)
     draw(opened, args.metrics, args.phase, args.window, args.out)
 
