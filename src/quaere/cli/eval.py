@@ -14,16 +14,16 @@ import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from quaere.cli.ask import trained_limits, wants_evidence
 from quaere.cli.bounds import check_positive, checkpoint
 from quaere.cli.counts import counting
+from quaere.cli.eval_options import LIMITS, add_engine, add_evidence, add_limits, add_output
 from quaere.cli.eval_view import print_json, print_results
 from quaere.cli.terminal import say_line
 from quaere.dialects.registry import PROTOCOLS
 from quaere.errors import BadInput, SamplingFailed
-from quaere.policies.native.device import Precision
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,14 +39,6 @@ if TYPE_CHECKING:
     from quaere.search.searcher import Searcher
     from quaere.training.exports import RoleWeights
 
-_LIMITS = {
-    "max_turns": "turns the model may take",
-    "max_searches": "searches it may make",
-    "topk": "passages per search",
-    "turn_tokens": "tokens per turn",
-    "sequence_tokens": "tokens in all",
-    "tool_response_tokens": "tokens of what a search brings back",
-}
 _MAX_JUDGE_ITEMS = 400
 
 
@@ -85,57 +77,10 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="open turns for models too small to follow the protocol "
         "(default: only for models of the catalogue that need it)",
     )
-    evidence = parser.add_argument_group("evidence")
-    evidence.add_argument(
-        "--evidence",
-        action=argparse.BooleanOptionalAction,
-        help="ask for the sentence each answer rests on (default: only for models that were taught to give it)",
-    )
-    evidence.add_argument(
-        "--judge",
-        metavar="string|MODEL",
-        help="who says whether it supports the answer: a string check (no judge), or a model as after --model",
-    )
-    evidence.add_argument(
-        "--judge-items",
-        type=int,
-        default=100,
-        metavar="N",
-        help="questions the judge is validated on first, each with its gold span and six corrupted ones (default: 100)",
-    )
-    limits = parser.add_argument_group("limits", "default: as the model was trained, else those of the paper")
-    for name, words in _LIMITS.items():
-        limits.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=words)
-    limits.add_argument(
-        "--answer-turn",
-        action=argparse.BooleanOptionalAction,
-        help="keep the last turn for the answer, and say so when no searches are left",
-    )
-    engine = parser.add_argument_group("engine")
-    engine.add_argument("--max-rows", type=int, default=32, metavar="N", help="episodes at once (default: 32)")
-    engine.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    engine.add_argument("--dtype", choices=get_args(Precision), default="auto")
-    engine.add_argument("--deterministic", action="store_true", help="batches that never depend on timing; slower")
-    engine.add_argument("--seed", type=int, default=0)
-    output = parser.add_argument_group("output")
-    output.add_argument("--name", metavar="LABEL", help="what to call this result (default: the model)")
-    output.add_argument("--out", type=Path, metavar="FILE.json", help="write the result, for --compare")
-    output.add_argument(
-        "--items",
-        type=Path,
-        metavar="FILE.jsonl.gz",
-        help="write one small line per question (default: beside --out, as FILE.items.jsonl.gz)",
-    )
-    output.add_argument(
-        "--compare",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="EVAL.json|ITEMS.jsonl.gz",
-        help="earlier results; without a model, the last of them against the others",
-    )
-    output.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
-    output.add_argument("--json", action="store_true", help="print JSON")
+    add_evidence(parser)
+    add_limits(parser)
+    add_engine(parser)
+    add_output(parser)
     parser.set_defaults(run=run)
 
 
@@ -165,7 +110,7 @@ def _check(args: argparse.Namespace) -> None:
         raise BadInput("--checkpoint belongs to --run", hint="quaere eval --run RUN --checkpoint N ...")
     if args.index is None and not args.closed_book:
         raise BadInput("give --index, or --closed-book to answer without searching", hint="quaere eval --index DIR ...")
-    check_positive(args, (*_LIMITS, "limit", "max_rows"))
+    check_positive(args, (*LIMITS, "limit", "max_rows"))
     if not 1 <= args.judge_items <= _MAX_JUDGE_ITEMS:
         raise BadInput(f"--judge-items must lie between 1 and {_MAX_JUDGE_ITEMS}, not {args.judge_items}")
     _check_output(args)
@@ -309,7 +254,7 @@ def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Pro
     guided = args.guided
     if guided is None:
         guided = (protocol == "tool-call" or args.closed_book) and needs_guide(args.model)
-    names = (*_LIMITS, "answer_turn")
+    names = (*LIMITS, "answer_turn")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     limits = structs.replace(trained_limits(protocol, notes) or usual_limits(protocol), **given)
     if args.closed_book:

@@ -78,6 +78,14 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     shown.add_argument("--style", choices=["full", "brief"], default="full", help="of the prompts (default: full)")
     shown.add_argument("--world-seed", type=int, default=1, metavar="N", help="which world (default: 1)")
     shown.add_argument("--articles", type=int, default=500, metavar="N", help="size of the world (default: 500)")
+    _add_documents(parser)
+    _add_limits(parser)
+    _add_teaching(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
+    parser.set_defaults(run=run, base_model="")
+
+
+def _add_documents(parser: argparse.ArgumentParser) -> None:
     own = parser.add_argument_group("lessons out of your own documents")
     own.add_argument(
         "--index",
@@ -107,6 +115,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="write here the questions that not every attempt answered right: what reinforcement can learn from",
     )
     own.add_argument("--max-rows", type=int, default=32, metavar="N", help="episodes at once (default: 32)")
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
     limits = parser.add_argument_group("limits of an episode")
     turns = f"turns (default: {MAX_TURNS}, in evalact {EVALUATED_MAX_TURNS}, in score {REPORT_MAX_TURNS})"
     per_turn = f"per turn (default: {TURN_TOKENS}, in score {REPORT_TURN_TOKENS})"
@@ -116,6 +127,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     limits.add_argument("--turn-tokens", type=int, metavar="N", help=per_turn)
     limits.add_argument("--sequence-tokens", type=int, metavar="N", help=in_all)
     limits.add_argument("--tool-response-tokens", type=int, default=512, metavar="N", help="per reply (default: 512)")
+
+
+def _add_teaching(parser: argparse.ArgumentParser) -> None:
     taught = parser.add_argument_group("teaching")
     taught.add_argument("--epochs", type=int, default=2, metavar="N", help="times over the episodes (default: 2)")
     taught.add_argument("--batch", type=int, default=16, metavar="N", help="episodes a step (default: 16)")
@@ -134,8 +148,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         default="auto",
         help="of the result (default: the model's; of an adapter's tensors float32)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
-    parser.set_defaults(run=run, base_model="")
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -14,18 +14,17 @@ YAML is read by the rules of version 1.2: `1e-6` is a number; `on`, `no` and `20
 from __future__ import annotations
 
 import difflib
-import re
 import reprlib
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-import yaml
 from msgspec import NODEFAULT, Struct, inspect, structs
 
 from quaere.credentials import refuse_login
 from quaere.errors import BadInput
+from quaere.training.config_yaml import parse_yaml, write_yaml
 
 T = TypeVar("T", bound=Struct)
 
@@ -69,7 +68,7 @@ def config_to_yaml(config: Struct) -> str:
 
     config_to_yaml(CheckpointSettings()) == "every: 5\\nkeep: 3\\n"
     """
-    return _write_yaml(msgspec.to_builtins(config))
+    return write_yaml(msgspec.to_builtins(config))
 
 
 def config_from_yaml(schema: type[T], text: str, *, source: str = "the config") -> T:
@@ -157,7 +156,7 @@ def _read_assignment(settings: Mapping[str, Any], assignment: str) -> dict[str, 
     if key not in settings:
         raise BadInput(_unknown(settings, key))
     try:
-        value = _parse_yaml(text, key)
+        value = parse_yaml(text, key)
     except BadInput:
         if _is_section(settings[key]):
             raise
@@ -170,7 +169,7 @@ def _read_assignment(settings: Mapping[str, Any], assignment: str) -> dict[str, 
 
 
 def _read_layer(settings: Mapping[str, Any], text: str, source: str) -> dict[str, object]:
-    parsed = _parse_yaml(text, source)
+    parsed = parse_yaml(text, source)
     if parsed is None:  # an empty file, or one of comments only
         return {}
     if not isinstance(parsed, Mapping):
@@ -292,103 +291,9 @@ def _takes_text(kind: inspect.Type) -> bool:
     return isinstance(kind, inspect.StrType) or any(isinstance(value, str) for value in values)
 
 
-# ------------------------------------------------------------------------------------------------------------- YAML
-
-_TAG = "tag:yaml.org,2002:"
-
-
-class _Reader(yaml.SafeLoader):
-    """YAML 1.2's idea of what a bare word stands for, plain values only, and no key twice."""
-
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (declared so by yaml)
-    yaml_constructors: ClassVar[dict[Any, Any]] = {
-        tag: yaml.SafeLoader.yaml_constructors[tag] for tag in (*(_TAG + kind for kind in ("str", "seq", "map")), None)
-    }
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """As usual, but a repeated key is an error and not a silent winner."""
-        made = super().construct_mapping(node, deep=True)
-        seen: set[object] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"{key} is given twice", problem_mark=key_node.start_mark)
-            seen.add(key)
-        return made
-
-
-class _Writer(yaml.SafeDumper):
-    """Lists in one line, and quotes around any text that some reader of YAML would take for something else."""
-
-    def ignore_aliases(self, data: object) -> bool:
-        """Write a value out wherever it occurs."""
-        return True
-
-
-class _Word(Struct, frozen=True):
-    """A kind of bare word: how it looks, what it may begin with, what it stands for."""
-
-    pattern: str
-    first: str
-    meaning: Callable[[str], object]
-
-
-_WORDS = {
-    "null": _Word(r"~|null|Null|NULL|", "~nN", lambda word: None),
-    "bool": _Word(r"true|True|TRUE|false|False|FALSE", "tTfF", lambda word: {"true": True, "false": False}[word]),
-    "int": _Word(r"[-+]?[0-9]+", "-+0123456789", int),
-    "float": _Word(
-        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)",
-        "-+.0123456789",
-        lambda word: float(word.replace(".inf", "inf")),
-    ),
-}
-
-
-def _constructor(word: _Word) -> Callable[[_Reader, yaml.ScalarNode], object]:
-    def construct(reader: _Reader, node: yaml.ScalarNode) -> object:
-        text = str(reader.construct_scalar(node))
-        try:
-            return word.meaning(text.lower())
-        except (ValueError, KeyError):  # more digits than Python reads, or a forced `!!bool maybe`
-            return text
-
-    return construct
-
-
-for _kind, _word in _WORDS.items():
-    _Reader.add_constructor(_TAG + _kind, _constructor(_word))
-    for _dialect in (_Reader, _Writer):  # the writer knows the words of YAML 1.1 as well
-        _dialect.add_implicit_resolver(_TAG + _kind, re.compile(f"(?:{_word.pattern})\\Z"), [*_word.first, ""])
-# In any other style a line break inside a text would be folded.
-_Writer.add_representer(
-    str, lambda writer, text: writer.represent_scalar(_TAG + "str", text, None if text.isprintable() else '"')
-)
-for _sequence in (list, tuple):
-    _Writer.add_representer(_sequence, lambda writer, data: writer.represent_sequence(_TAG + "seq", data, True))
-
-
-def _parse_yaml(text: str, source: str) -> Any:
-    try:
-        return yaml.load(text, Loader=_Reader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"{source}, line {mark.line + 1}" if mark else source
-        raise BadInput(f"{where}: bad YAML: {error.problem or error.context}") from None
-    except yaml.reader.ReaderError as error:
-        where = f"{source}, line {text.count(chr(10), 0, int(error.position)) + 1}"
-        raise BadInput(f"{where}: a character that YAML does not allow") from None
-    except RecursionError:
-        raise BadInput(f"{source}: nested too deeply") from None
-
-
-def _write_yaml(value: object, *, flow: bool = False) -> str:
-    return yaml.dump(value, Dumper=_Writer, sort_keys=False, allow_unicode=True, default_flow_style=flow, width=1 << 30)
-
-
 def _show(value: object) -> str:
     """A value as one would write it behind `=`."""
-    return _write_yaml(msgspec.to_builtins(value), flow=True).removesuffix("\n").removesuffix("\n...")
+    return write_yaml(msgspec.to_builtins(value), flow=True).removesuffix("\n").removesuffix("\n...")
 
 
 def _read_text(file: Path) -> str:
