@@ -5,8 +5,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO ?= demo
-# Most tests use one thread, so several files are run at once; a file's tests share what they have built.
-TESTS := $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
+# Most tests use one thread, so several files are run at once; a file's tests share what they have built. The order is
+# that of tests/conftest.py, and not by how many tests a file has: the longest have few.
+TESTS := $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-slow check mutants lint types setup model clean
 

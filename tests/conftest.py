@@ -16,6 +16,28 @@ settings.register_profile("quaere", deadline=None)
 settings.load_profile("quaere")
 
 
+# Files that take longest come first, or one worker is left with one of them when all others are done.
+LONGEST = (
+    "test_learning_to_evaluate.py",
+    "test_learning.py",
+    "test_packing.py",
+    "test_score_train.py",
+    "test_smollm2.py",
+    "test_walks.py",
+    "test_score_learning.py",
+    "test_warmup_command.py",
+    "test_killed_commands.py",
+    "test_drzero_resume.py",
+    "test_evolve_command.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    """The order of the files; within one nothing changes."""
+    places = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _threads(request):
     """Tiny models gain nothing from a second thread and lose much to waiting for it; the real one gains."""
