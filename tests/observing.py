@@ -1,6 +1,7 @@
 """What can be seen of settings without a run: functions from a struct to something that can be compared."""
 
 import asyncio
+import threading
 from types import SimpleNamespace
 from unittest import mock
 
@@ -163,8 +164,13 @@ def acted(sampling=None, search=None):
         async def wait(seconds):
             waits.append(seconds)
 
-        with_pauses = asyncio.sleep
-        asyncio.sleep = lambda seconds: wait(seconds) if seconds else with_pauses(0)
+        with_pauses, here = asyncio.sleep, threading.get_ident()
+
+        def sleep(seconds, *result):  # a server of another test may sleep in a thread of its own
+            is_ours = seconds and threading.get_ident() == here
+            return wait(seconds) if is_ours else with_pauses(seconds, *result)
+
+        asyncio.sleep = sleep
         try:
             return await actors.play("solver", [Job(ToolCallSolver(), task, "q")], Dead(), Limits(max_turns=2), seed=1)
         finally:

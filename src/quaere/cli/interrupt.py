@@ -30,10 +30,13 @@ def interruptible() -> Iterator[None]:
         return
     timer = threading.Timer(GRACE_S, os._exit, [INTERRUPTED])
     timer.daemon = True
+    is_stopping = False
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if timer.is_alive():
+        nonlocal is_stopping
+        if is_stopping:  # not `timer.is_alive()`: a second Ctrl-C may come while the timer is being started
             os._exit(INTERRUPTED)
+        is_stopping = True
         os.write(2, _SAID)  # not `print`: it may be what was interrupted
         with suppress(Exception):
             sys.stdout.flush()

@@ -12,28 +12,39 @@ open_solver("evalact", style="brief", settings=EvaluationSettings(pcar=False))
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, get_args
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal, get_args
 
 from quaere.chat.prompt_style import PromptStyle
-from quaere.chat.protocol import Protocol
-from quaere.dialects.evalact.dialect import EVALACT
 from quaere.dialects.settings import AnswerScore, EvaluationSettings
-from quaere.dialects.solver import Solver, SolverDialect, SolverOptions
-from quaere.dialects.tagged.dialect import AUTOREFINE, EVALRAR, SEARCH_R1
-from quaere.dialects.tool_call.dialect import TOOL_CALL
 from quaere.errors import BadInput
-from quaere.rollout.episode import Limits
+
+if TYPE_CHECKING:
+    from quaere.chat.protocol import Protocol
+    from quaere.dialects.solver import Solver, SolverDialect
+    from quaere.rollout.episode import Limits
 
 SolverProtocol = Literal["tool-call", "search-r1", "autorefine", "evalrar", "evalact"]
 PROTOCOLS: tuple[SolverProtocol, ...] = get_args(SolverProtocol)
-_DIALECTS: dict[SolverProtocol, SolverDialect] = {
-    "tool-call": TOOL_CALL,
-    "search-r1": SEARCH_R1,
-    "autorefine": AUTOREFINE,
-    "evalrar": EVALRAR,
-    "evalact": EVALACT,
+# By name, the folder and what it is called there; it is loaded when it is asked for, so that names cost nothing.
+_PLACES: dict[SolverProtocol, tuple[str, str]] = {
+    "tool-call": ("tool_call", "TOOL_CALL"),
+    "search-r1": ("tagged", "SEARCH_R1"),
+    "autorefine": ("tagged", "AUTOREFINE"),
+    "evalrar": ("tagged", "EVALRAR"),
+    "evalact": ("evalact", "EVALACT"),
 }
 _DEFAULT = EvaluationSettings()
+
+
+def find_dialect(protocol: SolverProtocol) -> SolverDialect:
+    """The dialect of this name, as its folder registers it."""
+    from quaere.dialects.solver import SolverDialect
+
+    folder, constant = _PLACES[protocol]
+    found = getattr(import_module(f"quaere.dialects.{folder}.dialect"), constant)
+    assert isinstance(found, SolverDialect)
+    return found
 
 
 def open_protocol(
@@ -45,9 +56,11 @@ def open_protocol(
     guided: bool = False,
 ) -> Protocol:
     """The solver's side of this name; `evidence` asks for the sentence it relies on, `guided` opens turns for it."""
-    dialect = _DIALECTS[protocol]
+    from quaere.dialects.solver import SolverOptions
+
+    dialect = find_dialect(protocol)
     if guided and not dialect.can_be_guided:
-        able = ", ".join(name for name, other in _DIALECTS.items() if other.can_be_guided)
+        able = ", ".join(name for name in PROTOCOLS if find_dialect(name).can_be_guided)
         raise BadInput(f"only the {able} protocol can be guided, not {protocol}", hint="leave --guided out")
     options = SolverOptions(style=style, evidence=evidence, guided=guided, settings=settings)
     return dialect.open(options).protocol
@@ -62,8 +75,10 @@ def open_solver(
     answer_score: AnswerScore = "own",
 ) -> Solver:
     """The solver of this name; with `evidence` it is asked for the sentence it relies on as well."""
+    from quaere.dialects.solver import SolverOptions
+
     settings.check()
-    dialect = _DIALECTS[protocol]
+    dialect = find_dialect(protocol)
     score = dialect.score if answer_score == "own" else answer_score
     return dialect.open(SolverOptions(style=style, evidence=evidence, settings=settings, score=score))
 
@@ -73,12 +88,12 @@ def usual_limits(protocol: SolverProtocol) -> Limits:
 
     usual_limits("evalact").max_turns == 42
     """
-    return _DIALECTS[protocol].limits
+    return find_dialect(protocol).limits
 
 
 def check_turns(protocol: SolverProtocol, limits: Limits, option: str = "solver.limits.max_turns") -> None:
     """Refuse limits under which nobody could search and answer; `option` is how the user sets the turns."""
-    needed = _DIALECTS[protocol].turns
+    needed = find_dialect(protocol).turns
     if limits.max_turns < len(needed):
         raise BadInput(
             f"{option} must be at least {len(needed)} for {protocol} ({', '.join(needed)}), not {limits.max_turns}"
@@ -90,7 +105,7 @@ def solver_dialect(protocol: SolverProtocol) -> str:
 
     solver_dialect("tool-call") == "drzero"
     """
-    return next(iter(_DIALECTS[protocol].taught_as), protocol)
+    return next(iter(find_dialect(protocol).taught_as), protocol)
 
 
 def taught_protocol(dialects: Iterable[str]) -> SolverProtocol | None:
@@ -101,7 +116,7 @@ def taught_protocol(dialects: Iterable[str]) -> SolverProtocol | None:
     taught = {
         protocol
         for name in dialects
-        for protocol, dialect in _DIALECTS.items()
-        if name == protocol or name in dialect.taught_as
+        for protocol in PROTOCOLS
+        if name == protocol or name in find_dialect(protocol).taught_as
     }
     return taught.pop() if len(taught) == 1 else None
