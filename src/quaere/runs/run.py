@@ -45,7 +45,7 @@ from quaere.runs.shards import ShardWriter
 
 
 class Run(RunReader):
-    """A run directory, open for reading (see `reading.py`), or for reading and writing by this process alone."""
+    """A run directory, open for reading (see `reader.py`), or for reading and writing by this process alone."""
 
     def __init__(self, path: Path, database: sqlite3.Connection, lock: FileLock | None) -> None:
         super().__init__(path, database)

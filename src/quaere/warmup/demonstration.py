@@ -14,11 +14,12 @@ from msgspec import Struct, field
 from quaere.chat.prompt_style import PromptStyle
 from quaere.chat.protocol import Protocol
 from quaere.chat.renderer import Renderer
-from quaere.dialects.evalact.protocol import EvaluateSolver, format_fault
+from quaere.dialects import registry
+from quaere.dialects.evalact.protocol import format_fault
+from quaere.dialects.registry import taught_protocol
 from quaere.dialects.solver import solver_reward
-from quaere.dialects.tagged.protocol import TagSolver
 from quaere.dialects.tagged.reward import notes_searches
-from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
+from quaere.dialects.tool_call.protocol import ToolCallProposer
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.sampler import Sampled, SamplingParams
 from quaere.records import Episode, Task, Turn
@@ -131,14 +132,12 @@ def open_protocol(role: Role, style: PromptStyle, dialect: Dialect = "drzero") -
     if role not in roles_of(dialect):
         raise BadInput(f"{dialect} has no {role}")
     if dialect == "score":
-        raise BadInput("score has protocols that depend on the task; see `research.py`")
-    if dialect == "evalact":
-        return EvaluateSolver(style=style)
-    if dialect == "evalrar" or dialect == "autorefine" or dialect == "search-r1":
-        return TagSolver(dialect, style=style)
-    if role == "solver":
-        return ToolCallSolver(style=style, evidence=cites(dialect))
-    return ToolCallProposer(style=style, evidence=cites(dialect))
+        raise BadInput("score has protocols that depend on the task; see `report_lessons.py`")
+    if role == "proposer":
+        return ToolCallProposer(style=style, evidence=cites(dialect))
+    protocol = taught_protocol([dialect])
+    assert protocol, f"no protocol of a solver is taught as {dialect}"
+    return registry.open_protocol(protocol, style=style, evidence=cites(dialect))
 
 
 def judge(episode: Episode, role: Role, dialect: Dialect) -> str:

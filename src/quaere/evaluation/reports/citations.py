@@ -7,8 +7,8 @@ Every citation of a report is one item: a statement and one passage it cites. A 
 passage with nothing in it, is *unknown* without anybody being asked; so is one whose verdict cannot be read. Partial
 support and rounding count as support. The *valid citation ratio* is supported citations over all citations.
 
-Three kinds of judge, pinned by name: `checks` (rules, no judge of meaning), which is here, and in `citationmodels.py` a
-local model (one turn per citation) and an endpoint (one turn per passage, answered as a JSON list).
+Three kinds of judge, pinned by name: `checks` (rules, no judge of meaning), which is here, and in `citation_models.py`
+a local model (one turn per citation) and an endpoint (one turn per passage, answered as a JSON list).
 """
 
 from __future__ import annotations

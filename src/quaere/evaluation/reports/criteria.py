@@ -4,7 +4,7 @@
     criteria.overall({"coverage": 5.0, "clarity": 10.0}) -> 7.0
 
 `GENERAL` are the four dimensions of DeepResearchEval, which adds others made for each question; `read_criteria` reads
-such from a file. The criteria of DeepResearch Bench are read by `researchbench.py`.
+such from a file. The criteria of DeepResearch Bench are read by `bench.py`.
 """
 
 from __future__ import annotations

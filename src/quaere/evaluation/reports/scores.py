@@ -5,7 +5,7 @@
     summarise(scores).measures["valid citations"].value -> Interval(mean=0.66, low=0.6, high=0.72, num=50)
 
 A `ReportEvaluation` is what is kept in a file, with every report's scores, so that two can be compared question by
-question. What the judge is worth (`probing.py`) comes first in it, as it does on the screen.
+question. What the judge is worth (`judges/probes.py`) comes first in it, as it does on the screen.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 facts.py         a sentence and a short span in it, picked by rules: the answer comes first
 links.py         which pages name which others
-wording.py       what the model is asked, one short turn each
+prompts.py       what the model is asked, one short turn each
 checks.py        what a question must pass: rules, then tries with its page and without it
 drafts.py        facts as questions to be worded
 compositions.py  checked facts put together: chains and comparisons
