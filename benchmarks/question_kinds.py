@@ -2,8 +2,8 @@
 
     python benchmarks/question_kinds.py questions.jsonl form.items.jsonl.gz own.items.jsonl.gz
 
-A question is yes-or-no if one of its answers is, and a choice if it says "or" and names an answer. Shares in percent, one
-column for each file, by the set a question is of.
+A question is yes-or-no if one of its answers is, and a choice if it says "or" and names an answer. Shares in percent,
+one column for each file, by the set a question is of.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 
 Good reports are made from a generated world with a fixed seed: sentences of its articles lightly reworded, cut, joined,
 rounded and framed, each with its citation. `corruptions.py` spoils them. Of the citation check it is asked how many
-good citations it calls supported and how many spoiled ones it does not; of grades, how often the good report of a pair is
-graded above the spoiled one. A judge that is no better than chance at either has nothing to say.
+good citations it calls supported and how many spoiled ones it does not; of grades, how often the good report of a pair
+is graded above the spoiled one. A judge that is no better than chance at either has nothing to say.
 
 Beside them stands what the citation check makes of statements in free words, written by hand (`paraphrases.py`): what
 compares words instead of understanding them is found out there.
