@@ -382,15 +382,15 @@ def test_notes_say_what_was_taught_and_old_ones_still_read(tmp_path):
         return find_notes(str(tmp_path))
 
     assert notes(style="brief", recipe="drzero", num_episodes=3) == Notes(
-        "brief", dialects=("drzero",), protocol="tool-call"
+        "brief", taught=("drzero",), dialect="tool-call"
     )
     assert notes(style="full", recipe="eve", evidence=True) == Notes(
-        "full", evidence=True, dialects=("eve",), protocol="tool-call"
+        "full", evidence=True, taught=("eve",), dialect="tool-call"
     )
     both = notes(style="full", recipe="eve", also=["drzero"], evidence=True)
     assert both.evidence and both.dialects == ("eve", "drzero")
     assert notes(style="full") == Notes("full")
-    assert not Notes().evidence and Notes().dialects == ()
+    assert not Notes().evidence and Notes().taught == ()
 
 
 def test_an_old_manifest_still_reads():
