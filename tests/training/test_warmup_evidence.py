@@ -186,7 +186,7 @@ def test_shares_by_hand():
     ]
     assert sum(portion.num for portion in both) == 9
     for dialects in ((), ("eve", "eve"), ("evil",)):
-        with pytest.raises(BadInput, match="dialects are drzero, eve, evalact, "):
+        with pytest.raises(BadInput, match="dialects are drzero, eve, search-r1, "):
             plan_lessons(("solver",), 4, (1,), dialects)
     with pytest.raises(BadInput, match="at least 1 episode of each dialect, not 1"):
         plan_lessons(("solver",), 1, (1,), ("eve", "drzero"))
@@ -388,7 +388,7 @@ def test_notes_say_what_was_taught_and_old_ones_still_read(tmp_path):
         "full", evidence=True, taught=("eve",), dialect="tool-call"
     )
     both = notes(style="full", recipe="eve", also=["drzero"], evidence=True)
-    assert both.evidence and both.dialects == ("eve", "drzero")
+    assert both.evidence and both.taught == ("eve", "drzero")
     assert notes(style="full") == Notes("full")
     assert not Notes().evidence and Notes().taught == ()
 
