@@ -89,10 +89,10 @@ def test_what_a_dry_run_says(place, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-def test_print_config_holds_the_questions_and_the_protocol(place, capsys):
+def test_print_config_holds_the_questions_and_the_dialect(place, capsys):
     assert evolve(place, "evalrar", "--questions", place[1][2], "--print-config") == 0
     said = capsys.readouterr().out
-    assert f"questions: {place[1][2]}" in said and "protocol: evalrar" in said
+    assert f"questions: {place[1][2]}" in said and "dialect: evalrar" in said
 
 
 @pytest.mark.parametrize(
