@@ -43,7 +43,7 @@ evolve_labelled() {  # name, further settings
 }
 
 evolve_free() {  # Dr. Zero's solver on questions out of the documents; no proposer is trained
-    stop_in_time quaere evolve drzero --solver-protocol search-r1 --model "$OWN" --index "$OUT/dev-index" \
+    stop_in_time quaere evolve drzero --solver-dialect search-r1 --model "$OWN" --index "$OUT/dev-index" \
         --out "$OUT/free-$SEED" "${TRAIN_MORE[@]}" --set iterations=1 --set proposer.steps=0 --set generation.candidates=0 \
         --set generation.attempts=0 --set generation.given="$PRACTICE"
     evaluate free --run "$OUT/free-$SEED"

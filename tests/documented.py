@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quaere.cli.main import build_parser
-from quaere.dialects.registry import PROTOCOLS
+from quaere.dialects.registry import SOLVER_DIALECTS
 from quaere.errors import BadInput
 from quaere.recipes.registry import RECIPES, find_recipe
 from quaere.training.config import load_config
@@ -233,7 +233,7 @@ def _check_settings(args: argparse.Namespace) -> None:
                 preset=None if args.preset and PLACEHOLDER.fullmatch(args.preset) else args.preset,
                 file=file if file and file.exists() else None,
                 assignments=[each for each in args.assignments if each and each not in ANY_SETTING],
-                given={"solver.protocol": args.solver_protocol} if args.solver_protocol in PROTOCOLS else {},
+                given={"solver.dialect": args.solver_dialect} if args.solver_dialect in SOLVER_DIALECTS else {},
             )
         except BadInput as error:
             refusals.append(error)

@@ -80,7 +80,7 @@ def test_a_script_runs_no_command_that_would_be_refused(tmp_path):
         (f"{WHOLE} --set solver.steps=three", "solver.steps must be a whole number"),
         (f"{WHOLE} --set solver.evaluation=fast", "solver.evaluation"),
         (f"{WHOLE} --preset huge", "unknown preset 'huge'"),
-        (f"{WHOLE} --solver-protocol morse", "invalid choice: 'morse'"),
+        (f"{WHOLE} --solver-dialect morse", "invalid choice: 'morse'"),
         (f"{WHOLE} --questions FILE", "drzero takes no --questions"),
         ("quaere evolve --resume RUN --set harness.colour=red", "unknown setting harness.colour"),
         ("quaere world --out DIR; quaere indx DIR --out DIR", "invalid choice: 'indx'"),
@@ -107,7 +107,7 @@ def test_a_stale_command_is_found(command, said):
         "quaere evolve --resume RUN --set solver.steps=2 --force",
         "quaere evolve --resume RUN --set harness.kind=llm",
         "quaere evolve score ... --set harness.kind=llm",
-        "quaere evolve RECIPE --model M --index I --solver-protocol P",
+        "quaere evolve RECIPE --model M --index I --solver-dialect P",
         "quaere curriculum RUN [filters]   # a list",
         "quaere curriculum RUN accept|reject ID... [--note TEXT]",
         "quaere curriculum RUN add FILE [--iteration I] [--all]",
@@ -137,7 +137,7 @@ def test_a_command_goes_on_over_lines_and_with_variables():
 
 
 def test_a_sentence_may_name_a_command_and_not_all_it_needs():
-    page = "Type `quaere export` or `quaere eval\n--questions`, and\n`quaere evolve drzero --solver-protocol`.\n\n"
+    page = "Type `quaere export` or `quaere eval\n--questions`, and\n`quaere evolve drzero --solver-dialect`.\n\n"
     page += "| `quaere ask Q \\| head` |"
     assert [shown.line for shown in read_document("page.md", page)] == [1, 1, 3, 5]
     assert faults("page.md", page) == []

@@ -204,7 +204,7 @@ SEEN = [
         SelectorSettings(num_clusters=4),
         {"num_clusters": 5, "growth": 1.0, "exploration": 9.0, "run_score": "rescale", "previous_mean": "arm mean"},
     ),
-    (observing.paid_solver, SOLVER, {"protocol": "autorefine", "answer_score": "f1"}),
+    (observing.paid_solver, SOLVER, {"dialect": "autorefine", "answer_score": "f1"}),
     (observing.harnessed, HarnessSettings(), {"kind": "none"}),
     (observing.harnessed, HarnessSettings(kind="llm", model="openai:a@http://a"), {"model": "openai:b@http://b"}),
     (observing.adapted, AdapterSettings(rank=4), {"rank": 8, "alpha": 8}),

@@ -85,7 +85,16 @@ def test_a_recipe_of_the_walks_trains_two_steps(copy, village_paths, tmp_path):
         rewards = stored.metrics("reward/mean")
         rows = stored.index()
     assert len(rewards) == 2 and {row.protocol for row in rows} == {"drzero-solver"}
-    refused = run(copy, "evolve", "frugal", "--set", "solver.protocol=frogal", *where[:-1], tmp_path / "other")
+    refused = run(copy, "evolve", "frugal", "--set", "solver.dialect=frogal", *where[:-1], tmp_path / "other")
+    assert refused.returncode == 2 and "frugal" in refused.stderr
+
+
+def test_a_dialect_of_the_walks_can_be_demonstrated(copy):
+    code = "from quaere.warmup.dialects import DIALECTS, solver_turns; print(DIALECTS, solver_turns('frugal').remarks)"
+    environment = {**os.environ, "PYTHONPATH": str(copy / "src")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert "'frugal'" in done.stdout and done.stdout.endswith(" none\n"), done.stderr
+    refused = run(copy, "warmup", "frogal", "--model", "m", "--out", "o")
     assert refused.returncode == 2 and "frugal" in refused.stderr
 
 

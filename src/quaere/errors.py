@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import shlex
 import traceback
+import warnings
 from pathlib import Path
 
 UPDATE_HINT = "update Quaere (in a clone: git pull)"  # for what a newer version wrote
@@ -49,6 +50,19 @@ class QuaereError(Exception):
 
 class BadInput(QuaereError):
     """A file, folder or value that the user named is not what it should be."""
+
+
+class OldName(FutureWarning):
+    """A name that has changed was used and is still read. The command line prints the message as one line."""
+
+
+def warn_old_name(old: str, new: str) -> None:
+    """Say once that `old` is now called `new`.
+
+    warn_old_name("--solver-protocol", "--solver-dialect")
+    """
+    # The place is always this line, so that a name that is read in several places is spoken of once.
+    warnings.warn(f"{old} is now called {new}", OldName, stacklevel=1)
 
 
 class IndexMissing(QuaereError):

@@ -254,7 +254,7 @@ def test_refusals(place, tmp_path, capsys):
     assert "--topk must be at least 1" in refused(capsys, [*where, *index, *model, "--topk", "0"])
     turns = "--max-turns must be at least 2 for tool-call (search, answer), not 1"
     assert turns in refused(capsys, [*where, *index, *model, "--max-turns", "1"])
-    evalact = ["--solver-protocol", "evalact", "--max-turns", "2"]
+    evalact = ["--solver-dialect", "evalact", "--max-turns", "2"]
     assert "--max-turns must be at least 3 for evalact" in refused(capsys, [*where, *index, *model, *evalact])
     asked = ["ask", "Who?", *index, *model, "--max-turns", "1"]
     assert turns in refused(capsys, asked)

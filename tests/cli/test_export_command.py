@@ -218,12 +218,12 @@ def test_an_adapter_trained_on_an_adapter_is_exported_and_found_again(tmp_path, 
 
 def test_an_adapter_without_notes_is_asked_as_its_base_was(tmp_path):
     warm = make_half_base(tmp_path)
-    assert find_notes(str(warm)).dialects == ("drzero",)
+    assert find_notes(str(warm)).taught == ("drzero",)
     (tmp_path / "half" / "warmup.json").write_text('{"style": "full", "recipe": "eve"}')
     assert find_notes(str(warm)).style == "brief"
     (warm / "warmup.json").unlink()
     assert find_notes(str(warm)).style == "full"
-    assert find_notes(f"{warm}@{tmp_path / 'half'}").dialects == ("eve",)
+    assert find_notes(f"{warm}@{tmp_path / 'half'}").taught == ("eve",)
 
 
 @pytest.mark.parametrize("rank", [0, 4])

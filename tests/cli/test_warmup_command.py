@@ -82,7 +82,7 @@ def test_one_start_for_two_recipes(base, tmp_path, capsys, monkeypatch):
     assert (manifest["recipe"], manifest["also"], manifest["evidence"]) == ("eve", ["drzero"], True)
     assert manifest["loss_after"] < manifest["loss_before"]
     notes = find_notes(str(out))
-    assert notes.evidence and notes.dialects == ("eve", "drzero") and notes.style == "brief"
+    assert notes.evidence and notes.taught == ("eve", "drzero") and notes.style == "brief"
 
 
 def test_one_start_for_solvers_that_evaluate(base, tmp_path, capsys, monkeypatch):

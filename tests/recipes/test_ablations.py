@@ -162,14 +162,14 @@ def test_the_warm_up_alone(ablate, weighing_paths):
 
 
 def test_without_the_evaluate_loop_it_is_paid_alike(ablate, weighing_paths):
-    ran = ablate("evalact", "solver.protocol=tool-call", "solver.steps=1")
+    ran = ablate("evalact", "solver.dialect=tool-call", "solver.steps=1")
     assert {row.protocol for row in ran.rows()} == {"drzero-solver"}
     assert ran.paid("reward/total") == ran.paid("answer/f1")
-    solver = solver_of(make_practice("evalact", weighing_paths, "solver.protocol=tool-call").solver, "full")
+    solver = solver_of(make_practice("evalact", weighing_paths, "solver.dialect=tool-call").solver, "full")
     half = asyncio.run(play(["<answer>Venn</answer>"], protocol=solver.protocol))
     assert half.task == TASK and isinstance(half.outcome, Answer)
     assert solver.pay(half) == pytest.approx({"answer/exact_match": 0.0, "answer/f1": 2 / 3, "reward/total": 2 / 3})
-    own = solver_of(make_practice("search-r1", weighing_paths, "solver.protocol=tool-call").solver, "full")
+    own = solver_of(make_practice("search-r1", weighing_paths, "solver.dialect=tool-call").solver, "full")
     assert own.pay(half)["reward/total"] == 0
 
 
@@ -201,7 +201,7 @@ def test_letter_for_letter(ablate, weighing_paths, tmp_path):
 
 
 def test_without_evaluations(ablate):
-    ran = ablate("evalrar", "solver.protocol=search-r1", "solver.steps=1")
+    ran = ablate("evalrar", "solver.dialect=search-r1", "solver.steps=1")
     assert {row.protocol for row in ran.rows()} == {"search-r1-solver"}
     assert all("reward/note" not in row.metrics for row in ran.rows())
 

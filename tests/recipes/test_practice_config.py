@@ -36,7 +36,7 @@ def test_which_recipes_take_questions():
 def test_paper_evalact():
     paper = load("evalact")
     solver, learner, evaluation = paper.solver, paper.solver.learner, paper.solver.evaluation
-    assert (solver.protocol, solver.answer_score) == ("evalact", "f1")
+    assert (solver.dialect, solver.answer_score) == ("evalact", "f1")
     assert (solver.batch, solver.attempts, paper.epochs, solver.steps) == (256, 5, 2.0, 0)
     assert count_steps(paper, 27_000) == 211
     assert (learner.learning_rate, learner.loss, learner.epsilon) == (1e-6, "clipped", 0.2)
@@ -54,7 +54,7 @@ def test_paper_evalact():
 def test_paper_evalrar():
     paper = load("evalrar")
     solver, learner = paper.solver, paper.solver.learner
-    assert (solver.protocol, solver.answer_score) == ("evalrar", "own")
+    assert (solver.dialect, solver.answer_score) == ("evalrar", "own")
     assert (solver.batch, solver.attempts, solver.steps, solver.limits.topk) == (512, 5, 200, 3)
     assert count_steps(paper, 169_615) == 200
     assert (learner.learning_rate, learner.loss, learner.epsilon) == (1e-6, "clipped", 0.2)
@@ -65,7 +65,7 @@ def test_paper_evalrar():
 
 @pytest.mark.parametrize("name", ["search-r1", "autorefine"])
 def test_baselines_differ_from_evalrar_by_their_dialect_alone(name):
-    assert diff_configs(load("evalrar"), load(name)) == [f"solver.protocol: evalrar -> {name}"]
+    assert diff_configs(load("evalrar"), load(name)) == [f"solver.dialect: evalrar -> {name}"]
 
 
 def test_what_each_protocol_is_paid_with():
@@ -94,7 +94,7 @@ def test_what_the_paper_preset_changes(name):
 def test_every_preset_is_sound_survives_yaml_and_keeps_the_method(name, preset):
     config, paper = load(name, preset=preset), load(name)
     assert config_from_yaml(type(config), config_to_yaml(config)) == config
-    kept = ("protocol", "answer_score", "evaluation", "unbiased_std")
+    kept = ("dialect", "answer_score", "evaluation", "unbiased_std")
     assert all(getattr(config.solver, key) == getattr(paper.solver, key) for key in kept)
 
 
@@ -103,7 +103,7 @@ def test_every_preset_is_sound_survives_yaml_and_keeps_the_method(name, preset):
 STRENGTHS = "solver.evaluation.base=0.2 solver.evaluation.most=1 solver.evaluation.floor=0.01"
 ABLATIONS = {
     ("evalact", "epochs=0"): ["epochs"],
-    ("evalact", "solver.protocol=tool-call"): ["solver.protocol"],
+    ("evalact", "solver.dialect=tool-call"): ["solver.dialect"],
     ("evalact", "solver.evaluation.pcar=false"): ["solver.evaluation.pcar"],
     ("evalact", "solver.evaluation.base=0.05 solver.evaluation.most=0.25"): [
         "solver.evaluation.base",
@@ -116,7 +116,7 @@ ABLATIONS = {
     ("evalact", "solver.shuffle_advantages=true"): ["solver.shuffle_advantages"],
     ("evalrar", "solver.evaluation.bonus=0"): ["solver.evaluation.bonus"],
     ("evalrar", "solver.evaluation.contain=raw"): ["solver.evaluation.contain"],
-    ("evalrar", "solver.protocol=search-r1"): ["solver.protocol"],
+    ("evalrar", "solver.dialect=search-r1"): ["solver.dialect"],
     ("evalrar", "solver.shuffle_advantages=true"): ["solver.shuffle_advantages"],
     ("search-r1", "solver.answer_score=f1"): ["solver.answer_score"],
     ("autorefine", "solver.answer_score=exact_match"): ["solver.answer_score"],
@@ -163,7 +163,7 @@ def test_every_ablation_the_modules_name_is_among_them(module):
 def test_senseless_values_are_refused(assignments, says):
     with pytest.raises(BadInput, match=re.escape(says)):
         load("evalact", *assignments.split())
-    assert load("evalact", "solver.limits.max_turns=2", "solver.protocol=tool-call")
+    assert load("evalact", "solver.limits.max_turns=2", "solver.dialect=tool-call")
 
 
 @pytest.mark.parametrize(

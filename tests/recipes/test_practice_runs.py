@@ -41,7 +41,7 @@ def runs(place):
     root, (_, _, questions) = place
     for name in RECIPES:
         assert evolve(place, name, "--questions", questions, "--out", root / name) == 0
-    loop = ("--solver-protocol", "evalact", "--out", root / "loop")
+    loop = ("--solver-dialect", "evalact", "--out", root / "loop")
     assert evolve(place, "drzero", *loop, config="loop") == 0
     return root
 
@@ -89,10 +89,10 @@ def test_what_a_dry_run_says(place, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-def test_print_config_holds_the_questions_and_the_protocol(place, capsys):
+def test_print_config_holds_the_questions_and_the_dialect(place, capsys):
     assert evolve(place, "evalrar", "--questions", place[1][2], "--print-config") == 0
     said = capsys.readouterr().out
-    assert f"questions: {place[1][2]}" in said and "protocol: evalrar" in said
+    assert f"questions: {place[1][2]}" in said and "dialect: evalrar" in said
 
 
 @pytest.mark.parametrize(
@@ -124,14 +124,14 @@ def test_a_model_that_was_taught_another_dialect_is_refused(place, tmp_path, cap
     said = capsys.readouterr().err
     assert "was taught to write as in drzero, not as in evalact" in said
     assert "quaere warmup evalact --also drzero" in said
-    loop = ["--model", tmp_path / "warm", "--solver-protocol", "evalrar", "--dry-run"]
+    loop = ["--model", tmp_path / "warm", "--solver-dialect", "evalrar", "--dry-run"]
     assert evolve(place, "drzero", *loop, config="loop") == 2
     assert "quaere warmup drzero --also evalrar --model" in capsys.readouterr().err
     warmup.write_text('{"style": "brief", "recipe": "drzero", "also": ["evalact"]}', encoding="utf-8")
     assert evolve(place, "evalact", *args) == 0
-    assert read_notes(tmp_path / "warm").protocol is None  # it knows two
+    assert read_notes(tmp_path / "warm").dialect is None  # it knows two
     warmup.write_text('{"style": "brief", "recipe": "evalact"}', encoding="utf-8")
-    assert read_notes(tmp_path / "warm").protocol == "evalact"
+    assert read_notes(tmp_path / "warm").dialect == "evalact"
 
 
 # --------------------------------------------------------------------------------------- questions that a run wrote
@@ -161,7 +161,7 @@ def test_the_questions_dr_zero_wrote_train_another(runs, place):
 
 
 def test_dr_zero_with_the_evaluations_of_evalrar(place, tmp_path):
-    args = ["--solver-protocol", "evalrar", "--out", tmp_path / "run"]
+    args = ["--solver-dialect", "evalrar", "--out", tmp_path / "run"]
     assert evolve(place, "drzero", *args, config="loop") == 0
     with Run.open(tmp_path / "run") as run:
         assert {row.protocol for row in run.index(phase="solver")} == {"evalrar-solver"}
@@ -172,7 +172,7 @@ def test_eve_with_the_evaluations_of_evalact(place, tmp_path):
     """The dialect keeps its evidence; a broken format earns nothing, a span neither."""
     more = ["evidence.value_weight=0", "proposer.hop_ratio=[1]", "phase_b_documents=same", "solver.attempts=4"]
     args = [part for value in more for part in ("--set", value)]
-    args += ["--solver-protocol", "evalact", "--out", tmp_path / "run"]
+    args += ["--solver-dialect", "evalact", "--out", tmp_path / "run"]
     assert evolve(place, "eve", *args, config="loop") == 0
     with Run.open(tmp_path / "run") as run:
         rows = run.index(phase="solver")
@@ -195,7 +195,7 @@ def test_a_run_and_its_export_are_asked_as_they_were_trained(runs, place, tmp_pa
     out = tmp_path / "out"
     assert main(["export", str(runs / "evalact"), "--out", str(out)]) == 0
     told = json.loads((out / "quaere.json").read_text(encoding="utf-8"))
-    assert (told["protocol"], told["evaluation"]["bad_score"]) == ("evalact", "format_fail")
+    assert (told["dialect"], told["evaluation"]["bad_score"]) == ("evalact", "format_fail")
     capsys.readouterr()
     asked = ["--questions", questions, "--index", index, "--runs", str(tmp_path), "--limit", "3", "--json"]
     found = []
@@ -208,13 +208,13 @@ def test_a_run_and_its_export_are_asked_as_they_were_trained(runs, place, tmp_pa
     assert found[0]["score"] == found[1]["score"]
     assert main(["ask", "Who built Halm?", "--model", str(out), "--index", index, "--runs", str(tmp_path)]) == 0
     assert "gives it" in capsys.readouterr().out
-    other = [*asked, "--model", str(out), "--solver-protocol", "search-r1"]
+    other = [*asked, "--model", str(out), "--solver-dialect", "search-r1"]
     assert main(["eval", *other]) == 0
     found = json.loads(capsys.readouterr().out)["settings"]
     # Limits it was trained under in another dialect say nothing about this one.
     assert (found["protocol"], found["limits"]["max_turns"]) == ("search-r1-solver", 5)
     assert main(["eval", *other, "--guided"]) == 2
-    assert "only the tool-call protocol can be guided" in capsys.readouterr().err
+    assert "only the tool-call dialect can be guided" in capsys.readouterr().err
 
 
 # --------------------------------------------------------------------------------------------------- killed, gone on

@@ -7,7 +7,7 @@ from msgspec import structs
 from evaluated import QUESTION, answer, episode, evaluate, malformed, passage, search
 from quaere.dialects.evalact.protocol import EvaluateSolver
 from quaere.dialects.evalact.reward import weigh_pairs
-from quaere.dialects.registry import PROTOCOLS, open_solver
+from quaere.dialects.registry import SOLVER_DIALECTS, open_solver
 from quaere.dialects.settings import EvaluationSettings
 from quaere.dialects.tagged.reward import notes_searches
 from quaere.dialects.tool_call.protocol import ToolCallSolver
@@ -102,9 +102,9 @@ def test_tool_call_pays_for_the_right_answer():
 
 @pytest.mark.parametrize("gold", ["A", "The The", "!"])
 @pytest.mark.parametrize("answer_score", ["exact_match", "f1"])
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_no_answer_earns_nothing_even_where_the_gold_answer_normalises_to_nothing(protocol, answer_score, gold):
-    solver = open_solver(protocol, answer_score=answer_score)
+@pytest.mark.parametrize("dialect", SOLVER_DIALECTS)
+def test_no_answer_earns_nothing_even_where_the_gold_answer_normalises_to_nothing(dialect, answer_score, gold):
+    solver = open_solver(dialect, answer_score=answer_score)
     unanswered = episode(malformed(), question=structs.replace(QUESTION, answers=(gold,)))
     assert unanswered.outcome is None and rights([unanswered]) == [0.0]
     paid = solver.pay(unanswered)
@@ -119,10 +119,10 @@ def test_the_format_of_notes():
     assert not notes_searches((search(FOUND), malformed(note="she did")))
 
 
-@pytest.mark.parametrize("protocol", ["search-r1", "autorefine", "evalrar"])
-def test_tagged_solvers_speak_their_dialect(protocol):
-    solver = open_solver(protocol, style="brief")
-    assert solver.protocol.name == f"{protocol}-solver"
+@pytest.mark.parametrize("dialect", ["search-r1", "autorefine", "evalrar"])
+def test_tagged_solvers_speak_their_dialect(dialect):
+    solver = open_solver(dialect, style="brief")
+    assert solver.protocol.name == f"{dialect}-solver"
     assert solver.weigh is None and solver.measure is None
     right = solver.pay(episode(answer("Orsolya Venn")))
     assert (right["reward/total"], right["answer/exact_match"]) == (1.0, 1.0)

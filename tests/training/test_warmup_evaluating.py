@@ -22,10 +22,9 @@ from quaere.rewards.calibration import auroc
 from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
 from quaere.warmup.demonstration import demonstrate, judge, open_protocol
-from quaere.warmup.dialects import DIALECTS, needed_turns, roles_of
+from quaere.warmup.dialects import DIALECTS, needed_turns, roles_of, solver_turns
 from quaere.warmup.lessons import Portion, build_world, plan_lessons
 from quaere.warmup.oracle import allow_turns, play_oracle, refuse_few_turns
-from quaere.warmup.turns import write_answer, write_evaluation, write_search
 from quaere.warmup.verdicts import Verdict, weigh_search
 from quaere.worlds import Hop
 from quaere.worlds.dice import Dice
@@ -116,9 +115,10 @@ def enact(dialect, texts):
 @pytest.mark.parametrize("dialect", BY_HAND)
 def test_an_episode_by_hand(dialect):
     note = "Passage 1: Venn."
-    written = [write_search(dialect, "I look it up.", "Halm bridge")]
-    written += [write_evaluation("", note, 9)] if dialect == "evalact" else []
-    written += [write_answer(dialect, "There.", "Orsolya Venn", note=note)]
+    turns = solver_turns(dialect)
+    written = [turns.search("I look it up.", "Halm bridge")]
+    written += [turns.evaluation("", note, 9)] if turns.remarks == "turn" else []
+    written += [turns.answer("There.", "Orsolya Venn", note=note)]
     assert written == BY_HAND[dialect]
     episode = enact(dialect, written)
     actions = [Search(("Halm bridge",)), Answer("Orsolya Venn", note=note if dialect in NOTED else "")]
@@ -129,7 +129,7 @@ def test_an_episode_by_hand(dialect):
 
 
 def test_a_note_opens_a_search_too():
-    text = write_search("evalrar", "Then the year.", "Halm year", note="No year is given.")
+    text = solver_turns("evalrar").search("Then the year.", "Halm year", note="No year is given.")
     assert text == ("<evaluate>No year is given.</evaluate>\n<think>Then the year.</think>\n<search>Halm year</search>")
 
 
@@ -355,7 +355,7 @@ def test_roles_are_those_a_dialect_has():
 
 
 def test_turns_are_counted_by_dialect():
-    assert [needed_turns(dialect, 2) for dialect in DIALECTS] == [3, 3, 5, 3, 3, 3, 3]
+    assert {dialect: needed_turns(dialect, 2) for dialect in DIALECTS} == dict.fromkeys(DIALECTS, 3) | {"evalact": 5}
     assert [needed_turns("drzero", searches) for searches in (0, 1, 2)] == [1, 2, 3]
     plan = plan_lessons(("solver",), 4, (1, 1), ("search-r1", "evalact"))
     with pytest.raises(BadInput, match="a solver of evalact needs 5 turns for 2 facts, and 4 are allowed"):

@@ -186,7 +186,7 @@ def test_shares_by_hand():
     ]
     assert sum(portion.num for portion in both) == 9
     for dialects in ((), ("eve", "eve"), ("evil",)):
-        with pytest.raises(BadInput, match="dialects are drzero, eve, evalact, "):
+        with pytest.raises(BadInput, match="dialects are drzero, eve, search-r1, "):
             plan_lessons(("solver",), 4, (1,), dialects)
     with pytest.raises(BadInput, match="at least 1 episode of each dialect, not 1"):
         plan_lessons(("solver",), 1, (1,), ("eve", "drzero"))
@@ -382,15 +382,15 @@ def test_notes_say_what_was_taught_and_old_ones_still_read(tmp_path):
         return find_notes(str(tmp_path))
 
     assert notes(style="brief", recipe="drzero", num_episodes=3) == Notes(
-        "brief", dialects=("drzero",), protocol="tool-call"
+        "brief", taught=("drzero",), dialect="tool-call"
     )
     assert notes(style="full", recipe="eve", evidence=True) == Notes(
-        "full", evidence=True, dialects=("eve",), protocol="tool-call"
+        "full", evidence=True, taught=("eve",), dialect="tool-call"
     )
     both = notes(style="full", recipe="eve", also=["drzero"], evidence=True)
-    assert both.evidence and both.dialects == ("eve", "drzero")
+    assert both.evidence and both.taught == ("eve", "drzero")
     assert notes(style="full") == Notes("full")
-    assert not Notes().evidence and Notes().dialects == ()
+    assert not Notes().evidence and Notes().taught == ()
 
 
 def test_an_old_manifest_still_reads():

@@ -13,6 +13,7 @@ import tiny
 from quaere.chat.dimensions import POOL
 from quaere.chat.renderer import Renderer
 from quaere.dialects.report.assessment import count_searches, read_assessment
+from quaere.dialects.report.demonstration import write_rubric
 from quaere.dialects.report.protocol import bind_report, numbered_sources
 from quaere.dialects.report.rubric import read_rubric
 from quaere.errors import BadInput, SamplingFailed
@@ -27,7 +28,7 @@ from quaere.warmup.lessons import Portion, build_world, plan_lessons
 from quaere.warmup.marks import explain, mark
 from quaere.warmup.oracle import play_oracle
 from quaere.warmup.report_lessons import MAX_REPORTS, MAX_SEARCHES, MIN_REPORTS, Research
-from quaere.warmup.rubric_lessons import draw_harness, draw_hints, draw_rubric, write_rubric
+from quaere.warmup.rubric_lessons import draw_harness, draw_hints, draw_rubric
 from quaere.worlds import generate_world
 from quaere.worlds.dice import Dice
 from quaere.worlds.open_questions import ask_open_questions
@@ -141,7 +142,7 @@ def test_any_rubric_that_is_drawn_is_valid_and_follows_advice(seed, max_k):
     hints = draw_hints(harness, dice)
     rubric = draw_rubric(harness, hints, ("comparison", "open"), dice)
     assert 2 <= harness.dimensions.k <= max_k
-    assert read_rubric(write_rubric(rubric), harness) == rubric
+    assert read_rubric(write_rubric("So be it.", rubric), harness) == rubric
     assert set(hints.required) <= set(rubric.dimensions)
     assert not set(hints.avoided) & set(rubric.dimensions)
     if len(hints.required) < harness.dimensions.k - 1:
@@ -341,7 +342,7 @@ def test_from_the_command_line_to_notes_that_name_the_dialect(tmp_path):
     where = ["--model", str(base), "--out", str(out), "--style", "brief", "--device", "cpu"]
     assert main(["warmup", "score", *where, *words, *room]) == 0
     notes = find_notes(str(out))
-    assert notes.dialects == ("score",) and notes.style == "brief" and notes.protocol is None
+    assert notes.taught == ("score",) and notes.style == "brief" and notes.dialect is None
     manifest = Path(out / "warmup.json").read_text()
     assert '"lesson_ratio"' in manifest and '"evaluator"' in manifest
     again = ["warmup", "score", "--model", str(base), "--out", str(tmp_path / "w2")]

@@ -25,7 +25,7 @@ from quaere.cli.answers import (
     read_asked,
 )
 from quaere.cli.interrupt import interruptible
-from quaere.dialects.registry import PROTOCOLS
+from quaere.cli.old_names import add_solver_dialect
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,7 +47,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--guided",
         action=argparse.BooleanOptionalAction,
-        help="open the first turn as a search and the last as an answer, for models too small to follow the protocol "
+        help="open the first turn as a search and the last as an answer, for models too small to follow the dialect "
         "(default: only for models of the catalogue that need it)",
     )
     parser.add_argument(
@@ -56,11 +56,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="ask for the sentence the answer rests on, and look for it in what the model was shown "
         "(default: only for models that were taught to give it)",
     )
-    parser.add_argument(
-        "--solver-protocol",
-        choices=PROTOCOLS,
-        help="how the model is spoken to (default: as it was trained, else tool-call)",
-    )
+    add_solver_dialect(parser, "how the model is spoken to (default: as it was trained, else tool-call)")
     limits = parser.add_argument_group("limits", "default: as the model was trained, else as said here")
     limits.add_argument("--max-turns", type=int, metavar="N", help="turns the model may take (5; evalact: 42)")
     limits.add_argument("--topk", type=int, metavar="N", help="passages per search (3)")
@@ -92,7 +88,7 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
     await check_reachable(searcher)
     protocol, limits = _arrange(args)
     policy = open_model(args, quiet)
-    settings = asked_settings(args, limits, hidden=("show",)) | {"solver_protocol": protocol.name}
+    settings = asked_settings(args, limits, hidden=("show", "solver_dialect")) | {"protocol": protocol.name}
     try:
         with Run.start(runs_root(args.runs), "ask", settings) as stored:
             if len(questions) == 1 and args.question:
@@ -113,7 +109,7 @@ def _arrange(args: argparse.Namespace) -> tuple[Protocol, Limits]:
     from quaere.policies.catalogue import needs_guide
 
     notes = find_notes(args.model)
-    name = args.solver_protocol or notes.protocol or "tool-call"
+    name = args.solver_dialect or notes.dialect or "tool-call"
     guided = args.guided
     if guided is None:
         guided = name == "tool-call" and needs_guide(args.model)
@@ -130,12 +126,12 @@ def _arrange(args: argparse.Namespace) -> tuple[Protocol, Limits]:
     return protocol, limits
 
 
-def trained_limits(protocol: str, notes: Notes) -> Limits | None:
+def trained_limits(dialect: str, notes: Notes) -> Limits | None:
     """The limits a model was trained under, if it was trained to be spoken to in this way.
 
-    trained_limits("evalact", Notes(limits=Limits(max_turns=3), protocol="tool-call")) is None
+    trained_limits("evalact", Notes(limits=Limits(max_turns=3), dialect="tool-call")) is None
     """
-    return notes.limits if protocol == (notes.protocol or "tool-call") else None
+    return notes.limits if dialect == (notes.dialect or "tool-call") else None
 
 
 def wants_evidence(given: bool | None, notes: object) -> bool:

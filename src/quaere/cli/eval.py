@@ -21,8 +21,8 @@ from quaere.cli.bounds import check_positive, checkpoint
 from quaere.cli.counts import counting
 from quaere.cli.eval_options import LIMITS, add_engine, add_evidence, add_limits, add_output
 from quaere.cli.eval_view import print_json, print_results
+from quaere.cli.old_names import add_solver_dialect
 from quaere.cli.terminal import say_line
-from quaere.dialects.registry import PROTOCOLS
 from quaere.errors import BadInput, SamplingFailed
 
 if TYPE_CHECKING:
@@ -66,15 +66,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--style", choices=["full", "brief"], help="prompts (default: as the model was trained, else full)"
     )
-    parser.add_argument(
-        "--solver-protocol",
-        choices=PROTOCOLS,
-        help="how the model is spoken to (default: as it was trained, else tool-call)",
-    )
+    add_solver_dialect(parser, "how the model is spoken to (default: as it was trained, else tool-call)")
     parser.add_argument(
         "--guided",
         action=argparse.BooleanOptionalAction,
-        help="open turns for models too small to follow the protocol "
+        help="open turns for models too small to follow the dialect "
         "(default: only for models of the catalogue that need it)",
     )
     add_evidence(parser)
@@ -244,24 +240,24 @@ def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Pro
     """How to ask: as the command line says, else as the model was trained, else as the paper has it."""
     from msgspec import structs
 
-    from quaere.dialects.closed_book.protocol import ClosedBook
-    from quaere.dialects.registry import check_turns, open_protocol, usual_limits
+    from quaere.dialects.registry import check_turns, find_dialect, open_protocol, usual_limits
     from quaere.policies.catalogue import needs_guide
 
     notes = _notes(args, weights)
-    protocol = args.solver_protocol or notes.protocol or "tool-call"
+    dialect = args.solver_dialect or notes.dialect or "tool-call"
     evidence = wants_evidence(args.evidence, notes)
     guided = args.guided
     if guided is None:
-        guided = (protocol == "tool-call" or args.closed_book) and needs_guide(args.model)
+        guided = (dialect == "tool-call" or args.closed_book) and needs_guide(args.model)
     names = (*LIMITS, "answer_turn")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    limits = structs.replace(trained_limits(protocol, notes) or usual_limits(protocol), **given)
+    limits = structs.replace(trained_limits(dialect, notes) or usual_limits(dialect), **given)
     if args.closed_book:
-        return ClosedBook(guided=guided, evidence=evidence), structs.replace(limits, max_turns=1)
-    check_turns(protocol, limits, "--max-turns")
+        asking = find_dialect("closed-book", "verifier").open(guided=guided, evidence=evidence)
+        return asking, structs.replace(limits, max_turns=1)
+    check_turns(dialect, limits, "--max-turns")
     style = args.style or notes.style or "full"
-    asking = open_protocol(protocol, style=style, evidence=evidence, settings=notes.evaluation, guided=guided)
+    asking = open_protocol(dialect, style=style, evidence=evidence, settings=notes.evaluation, guided=guided)
     return asking, limits
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quaere.dialects.registry import PROTOCOLS
+from quaere.cli.old_names import add_solver_dialect
 from quaere.errors import BadInput
 from quaere.recipes.registry import RECIPES, find_recipe
 from quaere.training.metric_sinks import WRITERS
@@ -38,9 +38,7 @@ def register(commands: Any) -> None:
         help="what to learn from: a JSONL file of questions (with answers, unless reports are written on them), or a "
         "run of drzero or eve that wrote some",
     )
-    parser.add_argument(
-        "--solver-protocol", choices=PROTOCOLS, help="how the solver is spoken to (default: as the recipe has it)"
-    )
+    add_solver_dialect(parser, "how the solver is spoken to (default: as the recipe has it)")
     parser.add_argument(
         "--preset", metavar="P", help="a set of values to start from: paper, single-gpu, large-gpu, demo"
     )
@@ -110,8 +108,8 @@ def _config(recipe: Recipe, args: argparse.Namespace, file: Path | None = None) 
     given: dict[str, object] = {name: getattr(args, name) for name in ("model", "index") if getattr(args, name)}
     if args.questions:
         given["questions"] = _find_questions(recipe, args)
-    if args.solver_protocol:
-        given["solver.protocol"] = args.solver_protocol
+    if args.solver_dialect:
+        given["solver.dialect"] = args.solver_dialect
     return load_config(
         recipe.schema,
         presets=recipe.presets,

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from quaere import __version__
 from quaere.atomic import DISK_ERRORS
+from quaere.cli.old_names import show_old_names
 from quaere.cli.terminal import printable_line
 from quaere.credentials import refuse_login
 from quaere.errors import BadInput, QuaereError
@@ -88,6 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    show_old_names()
     try:
         check_command(sys.argv[1:] if argv is None else argv)
         args = build_parser().parse_args(argv)

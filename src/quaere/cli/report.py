@@ -28,7 +28,7 @@ from quaere.cli.interrupt import interruptible
 
 if TYPE_CHECKING:
     from quaere.cli.report_files import ReportPlace
-    from quaere.dialects.report.protocol import ReportWriter
+    from quaere.dialects.roles import Writer
     from quaere.records import Episode, Question, Report
     from quaere.rollout.episode import Limits
     from quaere.rollout.policy import Policy
@@ -49,7 +49,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--guided",
         action=argparse.BooleanOptionalAction,
-        help="open every turn as a search and the last as a report on [1], for models too small to follow the protocol "
+        help="open every turn as a search and the last as a report on [1], for models too small to follow the dialect "
         "(default: only for models of the catalogue that need it)",
     )
     limits = parser.add_argument_group("limits", "default: as the model was trained to write, else as said here")
@@ -74,18 +74,18 @@ def run(args: argparse.Namespace) -> None:
         asyncio.run(_Writing(args, place, open_searcher(args.index)).write(questions))
 
 
-def _arrange(args: argparse.Namespace) -> tuple[ReportWriter, Limits]:
+def _arrange(args: argparse.Namespace) -> tuple[Writer, Limits]:
     """How to ask: as the command line says, else as the model was trained to write reports, which its notes say."""
     from msgspec import structs
 
     from quaere.dialects.notes import find_notes
-    from quaere.dialects.report.protocol import ReportWriter
+    from quaere.dialects.registry import find_dialect
     from quaere.policies.catalogue import needs_guide
     from quaere.recipes.registry import writes_reports
     from quaere.rollout.episode import Limits
 
     notes = find_notes(args.model)
-    taught = any(writes_reports(name) for name in (notes.recipe, *notes.dialects))
+    taught = any(writes_reports(name) for name in (notes.recipe, *notes.taught))
     guided = needs_guide(args.model) if args.guided is None else args.guided
     limits = Limits(10, turn_tokens=2048, sequence_tokens=12288, tool_response_tokens=1024, answer_tokens=1024)
     if guided:
@@ -94,7 +94,7 @@ def _arrange(args: argparse.Namespace) -> tuple[ReportWriter, Limits]:
         limits = notes.limits
     given = {key: getattr(args, key) for key in LIMITS if getattr(args, key) is not None}
     style = notes.style if taught and notes.style else "full"
-    return ReportWriter(style=style, guided=guided), structs.replace(limits, **given)
+    return find_dialect("report", "writer").open(style=style, guided=guided), structs.replace(limits, **given)
 
 
 class _Writing:
@@ -129,12 +129,12 @@ class _Writing:
             await policy.stop()
         complain_if_all_failed(episodes)
 
-    def _settings(self, writer: ReportWriter, limits: Limits) -> dict[str, Any]:
+    def _settings(self, writer: Writer, limits: Limits) -> dict[str, Any]:
         asked = asked_settings(self.args, limits, hidden=("out",))
         return asked | {"guided": writer.guided, "style": writer.style}
 
     async def _write_one(
-        self, question: Question, policy: Policy, writer: ReportWriter, limits: Limits, stored: Run
+        self, question: Question, policy: Policy, writer: Writer, limits: Limits, stored: Run
     ) -> Episode:
         """Show every turn as it happens, then the report."""
         from quaere.cli.episode_view import render_end, render_turn
@@ -154,7 +154,7 @@ class _Writing:
         return episode
 
     async def _write_many(
-        self, questions: list[Question], policy: Policy, writer: ReportWriter, limits: Limits, stored: Run
+        self, questions: list[Question], policy: Policy, writer: Writer, limits: Limits, stored: Run
     ) -> list[Episode]:
         """A report for every question of a file, and a table."""
         from quaere.cli.counts import counting

@@ -47,7 +47,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--guided",
         action=argparse.BooleanOptionalAction,
-        help="open turns for models too small to follow the protocol "
+        help="open turns for models too small to follow the dialect "
         "(default: only for models of the catalogue that need it)",
     )
     engine = parser.add_argument_group("engine")

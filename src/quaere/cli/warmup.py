@@ -1,4 +1,4 @@
-"""`quaere warmup`: teach a small model the protocol of a recipe by episodes that were really played.
+"""`quaere warmup`: teach a small model the dialect of a recipe by episodes that were really played.
 
 quaere warmup drzero --model smollm2-135m --out warm
 quaere warmup eve --also drzero --model smollm2-135m --out warm
@@ -26,7 +26,7 @@ from quaere.cli.warmup_check import tell_answered
 from quaere.cli.warmup_ratios import add_ratios, read_ratios
 from quaere.cli.warmup_view import open_display
 from quaere.errors import BadInput
-from quaere.warmup.dialects import DIALECTS, ROLES, Dialect, cites, roles_of
+from quaere.warmup.dialects import DIALECTS, ROLES, Dialect, cites, needed_turns, roles_of
 
 if TYPE_CHECKING:
     from quaere.chat.renderer import Renderer
@@ -49,15 +49,15 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add `warmup` to the command line."""
     parser = commands.add_parser(
         "warmup",
-        help="teach a small model the protocol by demonstration",
+        help="teach a small model a dialect by demonstration",
         description="Play episodes on a fictional encyclopedia of the warm-up family, teach the model to write like "
-        "that, and write it as a Hugging Face folder. What is shown is the protocol; the facts are invented. In eve's "
+        "that, and write it as a Hugging Face folder. What is shown is the dialect; the facts are invented. In eve's "
         "dialect both roles also quote, letter for letter, the sentence they rely on; the solvers of evalact, evalrar "
         "and autorefine say what each search found or missed, in evalact with a score; score has reports, rubrics and "
         "assessments of reports whose flaws are known. A model warmed up like this is "
         "no longer free of demonstrations, and its warmup.json says so.",
     )
-    parser.add_argument("recipe", choices=DIALECTS, help="whose protocol to teach")
+    parser.add_argument("recipe", choices=DIALECTS, help="whose dialect to teach")
     parser.add_argument("--model", required=True, help="catalogue name, directory or hub id of the model to teach")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write the model to")
     parser.add_argument("--force", action="store_true", help="replace a warmed-up model that is there")
@@ -70,7 +70,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         choices=DIALECTS,
         action="append",
         default=[],
-        help="teach this recipe's protocol too, in an equal share of the episodes: one start for several recipes",
+        help="teach this recipe's dialect too, in an equal share of the episodes: one start for several recipes",
     )
     shown.add_argument("--roles", metavar="LIST", help="solver, proposer, evaluator (default: all a recipe has)")
     shown.add_argument("--episodes", type=int, default=400, metavar="N", help="in all roles and recipes (default: 400)")
@@ -223,7 +223,10 @@ def _report_limits(args: argparse.Namespace) -> Limits:
 
 def _turn_limits(args: argparse.Namespace) -> dict[Dialect, int]:
     """Dialects that need another number of turns than the rest, unless the number was given."""
-    return {} if args.max_turns is not None else {"evalact": EVALUATED_MAX_TURNS, "score": REPORT_MAX_TURNS}
+    if args.max_turns is not None:
+        return {}
+    evaluated = [name for name in (args.recipe, *args.also) if needed_turns(name, 1) > 2]
+    return dict.fromkeys(evaluated, EVALUATED_MAX_TURNS) | {"score": REPORT_MAX_TURNS}
 
 
 def _warm_up_on_documents(args: argparse.Namespace, display: Display) -> Any:

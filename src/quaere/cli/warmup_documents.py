@@ -83,7 +83,7 @@ def teach_form(
     """The arguments with a model that knows the form: the one named, or one that is taught it first, in a world."""
     from quaere.dialects.notes import find_notes
 
-    if {args.recipe, *args.also} <= set(find_notes(args.model).dialects):
+    if {args.recipe, *args.also} <= set(find_notes(args.model).taught):
         yield args
         return
     if args.adapter:

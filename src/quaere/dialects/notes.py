@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.chat.prompt_style import PromptStyle
-from quaere.dialects.registry import SolverProtocol, taught_protocol
+from quaere.dialects.registry import SolverDialectName, taught_dialect
 from quaere.dialects.settings import EvaluationSettings
-from quaere.errors import BadInput
+from quaere.errors import BadInput, warn_old_name
 from quaere.policies.adapters import is_adapter, split_base
 from quaere.policies.catalogue import CATALOGUE, ModelPath, resolve_model
 from quaere.rollout.episode import Limits
@@ -27,20 +27,26 @@ NOTES, WARMUP = "quaere.json", "warmup.json"
 class Notes(Struct, frozen=True):
     """How a model in a folder was trained to be asked, as far as its makers left word.
 
-    With `evidence` it learned to quote what it relies on. `dialects` are the recipes whose way of writing a warm-up
-    taught it; one that was taught several can begin a run of any of them. `protocol` is the one it answers questions
-    in, where there is one, with `evaluation` for the options of that. `recipe` is the one that trained it.
+    With `evidence` it learned to quote what it relies on. `taught` are the names under which a warm-up taught it
+    dialects; one that was taught several can begin a run of any of them. `dialect` is the one it answers questions in,
+    where there is one, with `evaluation` for the options of that. `recipe` is the one that trained it.
 
-        Notes(style="brief", limits=Limits(max_turns=3), evidence=True, dialects=("eve", "drzero"))
+        Notes(style="brief", limits=Limits(max_turns=3), evidence=True, taught=("eve", "drzero"))
     """
 
     style: PromptStyle | None = None
     limits: Limits | None = None
     evidence: bool = False
-    dialects: tuple[str, ...] = ()
-    protocol: SolverProtocol | None = None
+    taught: tuple[str, ...] = ()
+    dialect: SolverDialectName | None = None
     evaluation: EvaluationSettings = EvaluationSettings()
     recipe: str = ""
+
+
+class _Export(Struct):
+    """What of an export's notes has another name in those of 0.1.0."""
+
+    protocol: SolverDialectName | None = None
 
 
 class _Warmup(Struct):
@@ -50,18 +56,26 @@ class _Warmup(Struct):
     evidence: bool = False
 
     @property
-    def dialects(self) -> tuple[str, ...]:
+    def taught(self) -> tuple[str, ...]:
         return (self.recipe, *self.also) if self.recipe else ()
 
 
 def read_notes(folder: Path) -> Notes:
     """What `quaere.json` of an export, or `warmup.json` of a warmed-up model, says about how to ask it."""
-    notes = read_json(folder / NOTES, Notes) if (folder / NOTES).is_file() else Notes()
+    notes = _read_export(folder / NOTES) if (folder / NOTES).is_file() else Notes()
     if notes.style is None and (folder / WARMUP).is_file():
         warmup = read_json(folder / WARMUP, _Warmup)
-        taught = taught_protocol(warmup.dialects)
-        return Notes(warmup.style, notes.limits, warmup.evidence, warmup.dialects, taught)
+        dialect = taught_dialect(warmup.taught)
+        return Notes(warmup.style, notes.limits, warmup.evidence, warmup.taught, dialect)
     return notes
+
+
+def _read_export(path: Path) -> Notes:
+    notes, old = read_json(path, Notes), read_json(path, _Export)
+    if old.protocol is None:
+        return notes
+    warn_old_name(f"protocol in {path}", "dialect")
+    return structs.replace(notes, dialect=old.protocol)
 
 
 def find_notes(model: str) -> Notes:

@@ -1,122 +1,203 @@
-"""The dialects of a solver, by name: how each is spoken to, while it is trained, evaluated or asked, and what it pays.
+"""Every dialect by its name and role: how that role is spoken to and, of a solver, what it is paid.
 
-tool-call     JSON calls, as in Dr. Zero                      exact match
-search-r1     tags                                            exact match
-autorefine    tags, notes on what was found                   F1, or else a bonus for notes that hold the answer
-evalrar       tags, an evaluation of what was found           exact match, or else the same bonus
-evalact       JSON calls, every search evaluated and scored   F1 if the format holds; tokens weighed by the scores
+tool-call     solver       JSON calls, as in Dr. Zero                      exact match
+              proposer     the same; a question and its answer
+search-r1     solver       tags                                            exact match
+autorefine    solver       tags, notes on what was found                   F1, or else a bonus for notes with the answer
+evalrar       solver       tags, an evaluation of what was found           exact match, or else the same bonus
+evalact       solver       JSON calls, every search evaluated and scored   F1 if the format holds; tokens weighed
+report        writer       tags; a report that cites passages by number
+              rubric       by what reports are judged
+              assessment   searches into reports, and their scores
+closed-book   verifier     one turn without searching, with a span of evidence or without
 
 open_solver("evalact", style="brief", settings=EvaluationSettings(pcar=False))
+find_dialect("report", "writer").open(style="brief")
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
-from quaere.chat.prompt_style import PromptStyle
-from quaere.dialects.settings import AnswerScore, EvaluationSettings
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:
+    from quaere.chat.prompt_style import PromptStyle
     from quaere.chat.protocol import Protocol
+    from quaere.dialects.roles import (
+        OpenAssessment,
+        OpenRubric,
+        OpenVerifier,
+        OpenWriter,
+        ProposerDialect,
+        RoleDialect,
+    )
+    from quaere.dialects.settings import AnswerScore, EvaluationSettings
     from quaere.dialects.solver import Solver, SolverDialect
     from quaere.rollout.episode import Limits
 
-SolverProtocol = Literal["tool-call", "search-r1", "autorefine", "evalrar", "evalact"]
-PROTOCOLS: tuple[SolverProtocol, ...] = get_args(SolverProtocol)
-# By name, the folder and what it is called there; it is loaded when it is asked for, so that names cost nothing.
-_PLACES: dict[SolverProtocol, tuple[str, str]] = {
-    "tool-call": ("tool_call", "TOOL_CALL"),
-    "search-r1": ("tagged", "SEARCH_R1"),
-    "autorefine": ("tagged", "AUTOREFINE"),
-    "evalrar": ("tagged", "EVALRAR"),
-    "evalact": ("evalact", "EVALACT"),
+Role = Literal["solver", "proposer", "writer", "rubric", "assessment", "verifier"]
+
+# By dialect and role, the folder and the constant of its `dialect.py`, which is loaded when it is asked for: the
+# options of a command name every dialect, and must not cost the import of one.
+_PLACES: dict[tuple[str, Role], tuple[str, str]] = {
+    ("tool-call", "solver"): ("tool_call", "SOLVER"),
+    ("tool-call", "proposer"): ("tool_call", "PROPOSER"),
+    ("search-r1", "solver"): ("tagged", "SEARCH_R1"),
+    ("autorefine", "solver"): ("tagged", "AUTOREFINE"),
+    ("evalrar", "solver"): ("tagged", "EVALRAR"),
+    ("evalact", "solver"): ("evalact", "SOLVER"),
+    ("report", "writer"): ("report", "WRITER"),
+    ("report", "rubric"): ("report", "RUBRIC"),
+    ("report", "assessment"): ("report", "ASSESSMENT"),
+    ("closed-book", "verifier"): ("closed_book", "VERIFIER"),
 }
-_DEFAULT = EvaluationSettings()
+SOLVER_DIALECTS: tuple[str, ...] = tuple(dialect for dialect, role in _PLACES if role == "solver")
+
+if TYPE_CHECKING:
+    SolverDialectName = str
+else:  # so that a setting of this type is checked against the table, which is the only list of names
+    SolverDialectName = Literal[SOLVER_DIALECTS]
 
 
-def find_dialect(protocol: SolverProtocol) -> SolverDialect:
-    """The dialect of this name, as its folder registers it."""
-    from quaere.dialects.solver import SolverDialect
+@overload
+def find_dialect(dialect: str, role: Literal["solver"]) -> SolverDialect: ...
+@overload
+def find_dialect(dialect: str, role: Literal["proposer"]) -> ProposerDialect: ...
+@overload
+def find_dialect(dialect: str, role: Literal["writer"]) -> RoleDialect[OpenWriter]: ...
+@overload
+def find_dialect(dialect: str, role: Literal["rubric"]) -> RoleDialect[OpenRubric]: ...
+@overload
+def find_dialect(dialect: str, role: Literal["assessment"]) -> RoleDialect[OpenAssessment]: ...
+@overload
+def find_dialect(dialect: str, role: Literal["verifier"]) -> RoleDialect[OpenVerifier]: ...
+def find_dialect(dialect: str, role: Role) -> Any:
+    """How a role is spoken to in a dialect, as its folder registers it.
 
-    folder, constant = _PLACES[protocol]
-    found = getattr(import_module(f"quaere.dialects.{folder}.dialect"), constant)
-    assert isinstance(found, SolverDialect)
-    return found
+    find_dialect("tool-call", "proposer").open(style="brief").name == "drzero-proposer"
+    """
+    if (dialect, role) not in _PLACES:
+        able = ", ".join(name for name, its_role in _PLACES if its_role == role)
+        raise BadInput(f"no dialect {dialect} has a {role}; those that have one: {able}")
+    folder, constant = _PLACES[dialect, role]
+    return getattr(import_module(f"quaere.dialects.{folder}.dialect"), constant)
+
+
+def roles_of(dialect: str) -> tuple[Role, ...]:
+    """The roles that speak a dialect.
+
+    roles_of("tool-call") == ("solver", "proposer")
+    """
+    return tuple(role for name, role in _PLACES if name == dialect)
+
+
+# ------------------------------------------------------------------------------------------------------------- solvers
 
 
 def open_protocol(
-    protocol: SolverProtocol,
+    dialect: str,
     *,
     style: PromptStyle = "full",
     evidence: bool = False,
-    settings: EvaluationSettings = _DEFAULT,
+    settings: EvaluationSettings | None = None,
     guided: bool = False,
 ) -> Protocol:
-    """The solver's side of this name; `evidence` asks for the sentence it relies on, `guided` opens turns for it."""
+    """A solver's protocol; `evidence` asks for the sentence it relies on, `guided` opens turns for it."""
+    from quaere.dialects.settings import EvaluationSettings
     from quaere.dialects.solver import SolverOptions
 
-    dialect = find_dialect(protocol)
-    if guided and not dialect.can_be_guided:
-        able = ", ".join(name for name in PROTOCOLS if find_dialect(name).can_be_guided)
-        raise BadInput(f"only the {able} protocol can be guided, not {protocol}", hint="leave --guided out")
-    options = SolverOptions(style=style, evidence=evidence, guided=guided, settings=settings)
-    return dialect.open(options).protocol
+    found = find_dialect(dialect, "solver")
+    if guided and not found.can_be_guided:
+        able = ", ".join(name for name in SOLVER_DIALECTS if find_dialect(name, "solver").can_be_guided)
+        raise BadInput(f"only the {able} dialect can be guided, not {dialect}", hint="leave --guided out")
+    options = SolverOptions(style=style, evidence=evidence, guided=guided, settings=settings or EvaluationSettings())
+    return found.open(options).protocol
 
 
 def open_solver(
-    protocol: SolverProtocol,
+    dialect: str,
     *,
     style: PromptStyle = "full",
     evidence: bool = False,
-    settings: EvaluationSettings = _DEFAULT,
+    settings: EvaluationSettings | None = None,
     answer_score: AnswerScore = "own",
 ) -> Solver:
-    """The solver of this name; with `evidence` it is asked for the sentence it relies on as well."""
+    """The solver of a dialect; with `evidence` it is asked for the sentence it relies on as well."""
+    from quaere.dialects.settings import EvaluationSettings
     from quaere.dialects.solver import SolverOptions
 
+    settings = settings or EvaluationSettings()
     settings.check()
-    dialect = find_dialect(protocol)
-    score = dialect.score if answer_score == "own" else answer_score
-    return dialect.open(SolverOptions(style=style, evidence=evidence, settings=settings, score=score))
+    found = find_dialect(dialect, "solver")
+    score = found.score if answer_score == "own" else answer_score
+    return found.open(SolverOptions(style=style, evidence=evidence, settings=settings, score=score))
 
 
-def usual_limits(protocol: SolverProtocol) -> Limits:
+def usual_limits(dialect: str) -> Limits:
     """How far an episode may go where nobody has said: EvalAct's searches take two turns each.
 
     usual_limits("evalact").max_turns == 42
     """
-    return find_dialect(protocol).limits
+    return find_dialect(dialect, "solver").limits
 
 
-def check_turns(protocol: SolverProtocol, limits: Limits, option: str = "solver.limits.max_turns") -> None:
+def check_turns(dialect: str, limits: Limits, option: str = "solver.limits.max_turns") -> None:
     """Refuse limits under which nobody could search and answer; `option` is how the user sets the turns."""
-    needed = find_dialect(protocol).turns
+    needed = find_dialect(dialect, "solver").turns
     if limits.max_turns < len(needed):
         raise BadInput(
-            f"{option} must be at least {len(needed)} for {protocol} ({', '.join(needed)}), not {limits.max_turns}"
+            f"{option} must be at least {len(needed)} for {dialect} ({', '.join(needed)}), not {limits.max_turns}"
         )
 
 
-def solver_dialect(protocol: SolverProtocol) -> str:
-    """The name under which a warm-up teaches it, without evidence.
+# ------------------------------------------------------------------------------------------------- what warm-ups teach
 
-    solver_dialect("tool-call") == "drzero"
+
+class Taught(NamedTuple):
+    """What a warm-up teaches under one name.
+
+    Taught("tool-call", evidence=True)
     """
-    return next(iter(find_dialect(protocol).taught_as), protocol)
+
+    dialect: str
+    evidence: bool = False
 
 
-def taught_protocol(dialects: Iterable[str]) -> SolverProtocol | None:
-    """The one protocol that a model taught these dialects solves questions in; None if there are several or none.
+# A warm-up goes by the name of the recipe it prepares for; where nothing stands here, that is the dialect's own.
+_TAUGHT: dict[str, Taught] = {
+    "drzero": Taught("tool-call"),
+    "eve": Taught("tool-call", evidence=True),
+    **{name: Taught(name) for name in SOLVER_DIALECTS if name != "tool-call"},
+    "score": Taught("report"),
+}
+TAUGHT_NAMES: tuple[str, ...] = tuple(_TAUGHT)
 
-    taught_protocol(("eve", "drzero")) == "tool-call"; taught_protocol(("drzero", "evalact")) is None
+
+def find_taught(name: str) -> Taught:
+    """The dialect that a warm-up of this name teaches.
+
+    find_taught("eve") == Taught("tool-call", evidence=True)
     """
-    taught = {
-        protocol
-        for name in dialects
-        for protocol in PROTOCOLS
-        if name == protocol or name in find_dialect(protocol).taught_as
-    }
-    return taught.pop() if len(taught) == 1 else None
+    if name not in _TAUGHT:
+        raise BadInput(f"no warm-up teaches {name}; there are {', '.join(_TAUGHT)}")
+    return _TAUGHT[name]
+
+
+def taught_name(dialect: str) -> str:
+    """The name under which a warm-up teaches a dialect, without evidence.
+
+    taught_name("tool-call") == "drzero"
+    """
+    return next(name for name, taught in _TAUGHT.items() if taught.dialect == dialect)
+
+
+def taught_dialect(names: Iterable[str]) -> str | None:
+    """The one dialect that a model taught under these names solves questions in; None if there are several or none.
+
+    taught_dialect(("eve", "drzero")) == "tool-call"; taught_dialect(("drzero", "evalact")) is None
+    """
+    found = {_TAUGHT[name].dialect for name in names if name in _TAUGHT} & set(SOLVER_DIALECTS)
+    return found.pop() if len(found) == 1 else None

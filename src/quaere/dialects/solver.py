@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from quaere.chat.prompt_style import PromptStyle
 from quaere.chat.protocol import Protocol
+from quaere.dialects.demonstration import SolverTurns
 from quaere.dialects.settings import AnswerScore, EvaluationSettings
 from quaere.records import Answer, Episode, SolveTask
 from quaere.rewards.answers import exact_match_score, f1_score
@@ -84,7 +85,7 @@ class SolverDialect(Struct, frozen=True):
     """A dialect of solvers, as its folder registers it.
 
     `score` is how its paper scores an answer, `limits` how far an episode may go where nobody has said, `turns` what
-    one search and an answer take. A warm-up teaches it under its own name, or under those of `taught_as`.
+    one search and an answer take. Without a `demonstration` no oracle can show how it is done; a teacher still can.
 
         SolverDialect(open_solver, turns=("search", "evaluate", "answer"), score="f1")
     """
@@ -94,4 +95,4 @@ class SolverDialect(Struct, frozen=True):
     limits: Limits = Limits()
     turns: tuple[str, ...] = ("search", "answer")
     can_be_guided: bool = False
-    taught_as: tuple[str, ...] = ()
+    demonstration: SolverTurns | None = None

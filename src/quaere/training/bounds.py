@@ -127,11 +127,11 @@ def check_hops(hop_ratio: Sequence[int], limits: Limits, *, document: bool) -> N
 
 
 def check_solver(solver: SolverConfig) -> None:
-    """The solver's phase, with what its protocol needs."""
+    """The solver's phase, with what its dialect needs."""
     check_phase("solver", solver)
     check_least(0, {"solver.max_draws": solver.max_draws})
     solver.evaluation.check()
-    check_turns(solver.protocol, solver.limits)
+    check_turns(solver.dialect, solver.limits)
 
 
 def _check_on_policy(sampling: SamplingSettings) -> None:

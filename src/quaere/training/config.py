@@ -23,13 +23,14 @@ import msgspec
 from msgspec import NODEFAULT, Struct, inspect, structs
 
 from quaere.credentials import refuse_login
-from quaere.errors import BadInput
+from quaere.errors import BadInput, warn_old_name
 from quaere.training.config_yaml import parse_yaml, write_yaml
 
 T = TypeVar("T", bound=Struct)
 
 _NEAR = 0.6  # how alike two names must be for one to be a slip of the other
 _MAX_SHOWN = 60  # characters of a wrong value in an error
+_OLD_NAMES = {"solver.protocol": "solver.dialect"}  # of settings in files and runs of 0.1.0
 
 
 def load_config(
@@ -150,7 +151,7 @@ def _choose(presets: Mapping[str, Mapping[str, object]], name: str) -> Mapping[s
 def _read_assignment(settings: Mapping[str, Any], assignment: str) -> dict[str, object]:
     """`proposer.steps=2` as a layer of its own. The value is YAML, save that text needs no quotes for anything."""
     key, equals, text = assignment.partition("=")
-    key = key.strip()
+    key = _current_name(settings, key.strip())
     if not equals or not key:
         raise BadInput(f"a setting is given as KEY=VALUE, not {_shorten(assignment)}")
     if key not in settings:
@@ -183,7 +184,7 @@ def _flatten(
     """Checked values by dotted name, from a mapping that may be nested and may hold dotted names itself."""
     found: dict[str, object] = {}
     for name, value in layer.items():
-        key = f"{prefix}{name}"
+        key = _current_name(settings, f"{prefix}{name}")
         if key not in settings:
             raise BadInput(source + _unknown(settings, key))
         if not _is_section(settings[key]):
@@ -198,6 +199,15 @@ def _flatten(
             raise BadInput(f"{source}{min(twice)} is given twice")
         found |= new
     return found
+
+
+def _current_name(settings: Mapping[str, Any], key: str) -> str:
+    """The name of a setting that was given by an old one."""
+    new = _OLD_NAMES.get(key, key)
+    if new == key or new not in settings:
+        return key
+    warn_old_name(key, new)
+    return new
 
 
 def _check(kind: Any, value: object, key: str) -> object:

@@ -21,9 +21,9 @@ from msgspec import Struct, field
 from quaere.atomic import new_folder
 from quaere.chat.prompt_style import PromptStyle
 from quaere.dialects.notes import NOTES, WARMUP, Notes, read_json
-from quaere.dialects.registry import SolverProtocol
+from quaere.dialects.registry import SolverDialectName
 from quaere.dialects.settings import EvaluationSettings
-from quaere.errors import BadInput
+from quaere.errors import BadInput, warn_old_name
 from quaere.policies.adapters import CONFIG as _ADAPTER_CONFIG
 from quaere.policies.adapters import WEIGHTS as _ADAPTER_WEIGHTS
 from quaere.policies.catalogue import ModelPath, lasting_name, resolve_model
@@ -71,7 +71,7 @@ class RoleWeights(Struct, frozen=True):
     style: PromptStyle
     limits: Limits
     evidence: bool = False
-    protocol: SolverProtocol = "tool-call"
+    dialect: SolverDialectName = "tool-call"
     evaluation: EvaluationSettings = EvaluationSettings()
     best: Best | None = None  # what validation said of these weights, if they are the best
 
@@ -83,8 +83,14 @@ class RoleWeights(Struct, frozen=True):
 
 class _Solver(Struct):
     limits: Limits = Limits()
-    protocol: SolverProtocol = "tool-call"
+    dialect: SolverDialectName = "tool-call"
+    protocol: SolverDialectName | None = None  # what runs of 0.1.0 call `dialect`
     evaluation: EvaluationSettings = EvaluationSettings()
+
+    def __post_init__(self) -> None:
+        if self.protocol:
+            warn_old_name("solver.protocol", "solver.dialect")
+            self.dialect = self.protocol
 
 
 class _Evidence(Struct):
@@ -132,7 +138,7 @@ def find_role(
         style=config.prompts,
         limits=config.solver.limits,
         evidence=config.evidence.protocol,
-        protocol=config.solver.protocol,
+        dialect=config.solver.dialect,
         evaluation=config.solver.evaluation,
         best=best if best and (best.role, best.step) == (role, checkpoint.step) else None,
     )
@@ -170,7 +176,7 @@ def notes_of(weights: RoleWeights) -> Notes:
         weights.style,
         weights.limits,
         weights.evidence,
-        protocol=weights.protocol,
+        dialect=weights.dialect,
         evaluation=weights.evaluation,
         recipe=weights.recipe,
     )
@@ -349,7 +355,7 @@ def _describe(weights: RoleWeights) -> dict[str, Any]:
         "style": weights.style,
         "limits": weights.limits,
         "evidence": weights.evidence,
-        "protocol": weights.protocol,
+        "dialect": weights.dialect,
         "evaluation": weights.evaluation,
         "base": weights.base,
     }

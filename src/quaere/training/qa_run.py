@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 from msgspec import field, structs
 
-from quaere.dialects.registry import solver_dialect
+from quaere.dialects.registry import taught_name
 from quaere.dialects.solver import Solver
 from quaere.errors import BadInput
 from quaere.records import Question
@@ -119,7 +119,7 @@ def check_config(config: PracticeConfig) -> None:
 def check_practice(config: PracticeConfig, recipe: str) -> None:
     """Refuse what cannot be run, before anything is loaded; the questions are read elsewhere."""
     check_config(config)
-    check_openable(config, recipe, [solver_dialect(config.solver.protocol)])
+    check_openable(config, recipe, [taught_name(config.solver.dialect)])
 
 
 def count_steps(config: PracticeConfig, num_questions: int) -> int:
@@ -263,7 +263,7 @@ def plan_practice(config: PracticeConfig) -> list[tuple[str, str]]:
         plan_validation(config.validation),
         (
             "solver",
-            f"{solver.protocol}, at most {solver.limits.max_turns} turns and {solver.limits.max_searches} searches",
+            f"{solver.dialect}, at most {solver.limits.max_turns} turns and {solver.limits.max_searches} searches",
         ),
         (
             "solver phase",

@@ -122,10 +122,10 @@ def check_openable(config: RunConfig, recipe: str, dialects: Sequence[str]) -> N
             f"{config.model} was taught {notes.style} prompts, and the config says {config.prompts}",
             hint=f"--set prompts={notes.style}",
         )
-    lacking = [dialect for dialect in dialects if dialect not in notes.dialects] if notes.dialects else []
+    lacking = [dialect for dialect in dialects if dialect not in notes.taught] if notes.taught else []
     if lacking:
-        taught, wanted = " and ".join(notes.dialects), " --also ".join(dialects)
-        also = f" --also {notes.dialects[0]}" if notes.dialects[0] not in dialects else ""
+        taught, wanted = " and ".join(notes.taught), " --also ".join(dialects)
+        also = f" --also {notes.taught[0]}" if notes.taught[0] not in dialects else ""
         raise BadInput(
             f"{config.model} was taught to write as in {taught}, not as in {lacking[0]}",
             hint=f"quaere warmup {wanted}{also} --model BASE --out DIR",

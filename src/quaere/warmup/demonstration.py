@@ -15,11 +15,8 @@ from quaere.chat.prompt_style import PromptStyle
 from quaere.chat.protocol import Protocol
 from quaere.chat.renderer import Renderer
 from quaere.dialects import registry
-from quaere.dialects.evalact.protocol import format_fault
-from quaere.dialects.registry import taught_protocol
+from quaere.dialects.registry import find_dialect, find_taught
 from quaere.dialects.solver import solver_reward
-from quaere.dialects.tagged.reward import notes_searches
-from quaere.dialects.tool_call.protocol import ToolCallProposer
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.sampler import Sampled, SamplingParams
 from quaere.records import Episode, Task, Turn
@@ -27,7 +24,7 @@ from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
 from quaere.search.searcher import Searcher
 from quaere.training.phases.proposals import read_proposal
-from quaere.warmup.dialects import Dialect, Role, cites, note_tag, roles_of
+from quaere.warmup.dialects import Dialect, Role, cites, roles_of
 from quaere.warmup.quotes import find_misquote
 
 Script = Callable[[Sequence[Turn], str], str]
@@ -133,11 +130,10 @@ def open_protocol(role: Role, style: PromptStyle, dialect: Dialect = "drzero") -
         raise BadInput(f"{dialect} has no {role}")
     if dialect == "score":
         raise BadInput("score has protocols that depend on the task; see `report_lessons.py`")
+    taught = find_taught(dialect)
     if role == "proposer":
-        return ToolCallProposer(style=style, evidence=cites(dialect))
-    protocol = taught_protocol([dialect])
-    assert protocol, f"no protocol of a solver is taught as {dialect}"
-    return registry.open_protocol(protocol, style=style, evidence=cites(dialect))
+        return find_dialect(taught.dialect, role).open(style=style, evidence=taught.evidence)
+    return registry.open_protocol(taught.dialect, style=style, evidence=taught.evidence)
 
 
 def judge(episode: Episode, role: Role, dialect: Dialect) -> str:
@@ -146,14 +142,12 @@ def judge(episode: Episode, role: Role, dialect: Dialect) -> str:
     judge(episode, "proposer", "eve") == "the evidence was not shown"
     """
     fault = find_fault(episode, role)
-    if fault:
+    if not fault and cites(dialect):
+        fault = find_misquote(episode)
+    if fault or role != "solver":
         return fault
-    if cites(dialect):
-        return find_misquote(episode)
-    if dialect == "evalact":
-        return format_fault(episode.turns, episode.end)
-    noted = not note_tag(dialect) or notes_searches(episode.turns)
-    return "" if noted else "what a search found was not noted"
+    demonstration = find_dialect(find_taught(dialect).dialect, role).demonstration
+    return demonstration.find_fault(episode) if demonstration else ""
 
 
 def find_fault(episode: Episode, role: Role) -> str:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from quaere.chat.prompt_style import PromptStyle
 from quaere.chat.protocol import Protocol
-from quaere.dialects.report.protocol import ReportWriter
+from quaere.dialects.registry import find_dialect
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode
 from quaere.rollout.episode import Limits
@@ -59,7 +59,7 @@ def open_spoken(dialects: Sequence[Dialect], style: PromptStyle) -> dict[str, Sp
     found: dict[str, Spoken] = {}
     for dialect in dialects:
         if dialect == "score":
-            writer = ReportWriter(style=style)
+            writer = find_dialect("report", "writer").open(style=style)
             found[writer.name] = Spoken("score solver", dialect, writer)
             continue
         for role in roles_of(dialect):

@@ -1,6 +1,4 @@
-"""Which recipes' ways of writing a warm-up can teach.
-
-A dialect is named after the recipe that speaks it, and is known here by itself: teaching it loads no recipe.
+"""What a warm-up can teach: dialects by the names of the recipes that speak them (`dialects/registry.py`).
 
     drzero       JSON calls; a solver and a proposer
     eve          the same, and both quote the sentence they rely on
@@ -9,17 +7,34 @@ A dialect is named after the recipe that speaks it, and is known here by itself:
     autorefine   tags; it opens with the facts that were found
     search-r1    tags
     score        tags; a solver that writes reports, and an evaluator that chooses rubrics and assesses reports
+
+A further dialect is taught under its own name as soon as it is registered.
 """
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
-Dialect = Literal["drzero", "eve", "evalact", "evalrar", "autorefine", "search-r1", "score"]
-DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
+from quaere.dialects import registry
+from quaere.dialects.registry import TAUGHT_NAMES, find_dialect, find_taught
+from quaere.errors import BadInput
+
+if TYPE_CHECKING:
+    from quaere.dialects.demonstration import ProposerTurns, SolverTurns
+
+Turns = TypeVar("Turns")
+
+Dialect = str
+DIALECTS: tuple[Dialect, ...] = TAUGHT_NAMES
 
 Role = Literal["solver", "proposer", "evaluator"]
 ROLES: tuple[Role, ...] = get_args(Role)
+# Whose weights speak in which roles of a dialect.
+_SPOKEN: dict[Role, tuple[registry.Role, ...]] = {
+    "solver": ("solver", "writer"),
+    "proposer": ("proposer",),
+    "evaluator": ("rubric", "assessment"),
+}
 
 LessonKind = Literal["report", "rubric", "assessment"]
 """What score's lessons are about; the first is the solver's, the others are the evaluator's."""
@@ -31,9 +46,8 @@ def roles_of(dialect: Dialect) -> tuple[Role, ...]:
 
     roles_of("evalact") == ("solver",)
     """
-    if dialect == "score":
-        return ("solver", "evaluator")
-    return ("solver", "proposer") if dialect in ("drzero", "eve") else ("solver",)
+    spoken = registry.roles_of(find_taught(dialect).dialect)
+    return tuple(role for role in ROLES if set(_SPOKEN[role]) & set(spoken))
 
 
 def role_of(kind: LessonKind) -> Role:
@@ -49,15 +63,26 @@ def cites(dialect: Dialect) -> bool:
 
     cites("eve") == True
     """
-    return dialect == "eve"
+    return find_taught(dialect).evidence
 
 
-def note_tag(dialect: Dialect) -> str:
-    """Between which tags the turn after a search notes down what was found; "" where none are.
+def solver_turns(dialect: Dialect) -> SolverTurns:
+    """How an oracle writes as a solver of this dialect.
 
-    note_tag("autorefine") == "refine"
+    solver_turns("autorefine").remarks == "facts"
     """
-    return {"evalrar": "evaluate", "autorefine": "refine"}.get(dialect, "")
+    return _shown(dialect, find_dialect(find_taught(dialect).dialect, "solver").demonstration)
+
+
+def proposer_turns(dialect: Dialect) -> ProposerTurns:
+    """How an oracle writes as a proposer of this dialect."""
+    return _shown(dialect, find_dialect(find_taught(dialect).dialect, "proposer").demonstration)
+
+
+def _shown(dialect: Dialect, turns: Turns | None) -> Turns:
+    if turns is None:
+        raise BadInput(f"no oracle can demonstrate {dialect}", hint="--teacher openai:MODEL@URL")
+    return turns
 
 
 def needed_turns(dialect: Dialect, num_searches: int) -> int:
@@ -69,4 +94,5 @@ def needed_turns(dialect: Dialect, num_searches: int) -> int:
     """
     if dialect == "score":
         return 3
-    return num_searches * (2 if dialect == "evalact" else 1) + 1
+    *search, _ = find_dialect(find_taught(dialect).dialect, "solver").turns
+    return num_searches * len(search) + 1

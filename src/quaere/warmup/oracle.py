@@ -16,7 +16,6 @@ from msgspec import structs
 from quaere.chat.prompt_style import PromptStyle
 from quaere.chat.renderer import Renderer
 from quaere.chat.spans import find_evidence
-from quaere.dialects.tagged.reward import pay_noted
 from quaere.errors import BadInput, SamplingFailed
 from quaere.records import Episode, ProposeTask, Search, Turn
 from quaere.rewards.format import contains
@@ -27,10 +26,9 @@ from quaere.training.phases.proposals import read_proposal
 from quaere.warmup import evaluate_phrases as words_evaluating
 from quaere.warmup import phrases as words
 from quaere.warmup.demonstration import Attempt, Demonstrations, demonstrate, judge, open_protocol
-from quaere.warmup.dialects import Dialect, Role, cites, needed_turns, note_tag
+from quaere.warmup.dialects import Dialect, Role, cites, needed_turns, proposer_turns, solver_turns
 from quaere.warmup.lessons import FACT_RATIO, HOP_RATIO, LESSON_RATIO, Lesson, Lessons, Portion, plan_lessons
 from quaere.warmup.report_lessons import Research
-from quaere.warmup.turns import write_answer, write_evaluation, write_proposal, write_search
 from quaere.warmup.verdicts import Verdict, weigh_search
 from quaere.worlds import Hop, World
 from quaere.worlds.dice import Dice
@@ -86,10 +84,6 @@ class _Oracle:
             self.asked = []
         return verdict
 
-    def search(self, thought: str, query: str, note: str = "") -> str:
-        self.asked.append(query)
-        return write_search(self.lesson.dialect, thought, query, note)
-
     def quote(self, turns: Sequence[Turn]) -> str:
         """The sentence that states the last fact as a passage that was shown has it; "" in a dialect without."""
         if not cites(self.lesson.dialect):
@@ -114,6 +108,10 @@ class _Solver(_Oracle):
     note = ""
     verdict = Verdict("missing")
 
+    def __init__(self, lesson: Lesson, world: World, dice: Dice) -> None:
+        super().__init__(lesson, world, dice)
+        self.turns = solver_turns(lesson.dialect)
+
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
         if not turns:
             forms = words.ONLY_HOP if len(self.chain) == 1 else words.FIRST_HOP
@@ -127,7 +125,7 @@ class _Solver(_Oracle):
 
     @property
     def evaluates(self) -> bool:
-        return self.lesson.dialect == "evalact" or bool(note_tag(self.lesson.dialect))
+        return self.turns.remarks != "none"
 
     def evaluate(self, at: int, slots: Mapping[str, str], turns: Sequence[Turn]) -> str:
         """Say what the search for hop `at` was worth, alone or before going on."""
@@ -137,12 +135,12 @@ class _Solver(_Oracle):
             slots["F"] = self.answer if at == len(self.chain) - 1 else hop.said
             # A sentence that calls the thing "it" would not tell what was found.
             slots["S"] = hop.evidence.text if contains(hop.evidence.text, slots["F"]) else ""
-        refined = self.lesson.dialect == "autorefine"
+        refined = self.turns.remarks == "facts"
         self.note = words_evaluating.write_note(self.verdict, self.dice, slots, refined=refined)
-        if self.lesson.dialect != "evalact":
+        if self.turns.remarks != "turn":
             return self.go_on(turns)
         thought = words_evaluating.write_thought_before(self.verdict, self.dice, slots)
-        return write_evaluation(thought, self.note, self.verdict.draw_score(self.dice))
+        return self.turns.evaluation(thought, self.note, self.verdict.draw_score(self.dice))
 
     def go_on(self, turns: Sequence[Turn]) -> str:
         """Search again, search for the next fact, or answer."""
@@ -154,7 +152,7 @@ class _Solver(_Oracle):
             write = words_evaluating.write_next_thought if self.evaluates else words.write_next
             return self.ask(write(self.dice, self.found, self.slots(self.at)))
         thought = words.write_thought(words.ANSWER, self.dice, self.found)
-        return write_answer(self.lesson.dialect, thought, self.answer, span=self.quote(turns), note=self.note)
+        return self.turns.answer(thought, self.answer, span=self.quote(turns), note=self.note)
 
     def think_again(self) -> str:
         slots = self.slots(self.at)
@@ -164,11 +162,16 @@ class _Solver(_Oracle):
 
     def ask(self, thought: str) -> str:
         query = words.write_query(self.wordings[self.at], self.hop.mention, self.dice, self.asked)
-        return self.search(thought, query, self.note)
+        self.asked.append(query)
+        return self.turns.search(thought, query, self.note)
 
 
 class _Proposer(_Oracle):
     """Takes one thing the document names, follows it by one search per hop, and asks for where that leads."""
+
+    def __init__(self, lesson: Lesson, world: World, dice: Dice) -> None:
+        super().__init__(lesson, world, dice)
+        self.turns = proposer_turns(lesson.dialect)
 
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
         start = {"E": self.chain[0].mention, "A": self.chain[-1].said}
@@ -186,12 +189,12 @@ class _Proposer(_Oracle):
         # Before the search a proposer does not know what there is to find, so half its queries name the thing alone.
         if not self.hop.inverse and self.dice.chance(_OPEN_QUERY_PERCENT):
             noun = self.world.graph.kind(self.world.entity(self.hop.entity).index).noun
-            return self.search(thought, words.write_open_query(self.hop.mention, noun, self.dice))
-        return self.search(thought, words.write_query(self.wordings[self.at], self.hop.mention, self.dice))
+            return self.turns.search(thought, words.write_open_query(self.hop.mention, noun, self.dice))
+        return self.turns.search(thought, words.write_query(self.wordings[self.at], self.hop.mention, self.dice))
 
     def propose(self, forms: Sequence[str], slots: dict[str, str], turns: Sequence[Turn]) -> str:
         thought = words.write_thought(forms, self.dice, slots)
-        return write_proposal(thought, self.lesson.gold.text, self.answer, self.quote(turns))
+        return self.turns.proposal(thought, self.lesson.gold.text, self.answer, self.quote(turns))
 
 
 async def play_oracle(
@@ -320,8 +323,7 @@ def find_flaw(episode: Episode, role: Role, dialect: Dialect) -> str:
         return fault
     if role == "proposer":
         return "" if read_proposal(episode).score.total == 1.0 else "the answer is long"
-    noted = not note_tag(dialect) or pay_noted(episode)["reward/note"] > 0
-    return "" if noted else "no note holds the answer"
+    return solver_turns(dialect).find_flaw(episode)
 
 
 def _too_few(portion: Portion, num_kept: int, played: Demonstrations) -> BadInput:

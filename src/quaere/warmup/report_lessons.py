@@ -13,10 +13,16 @@ from collections.abc import Iterator, Sequence
 
 from quaere.chat.open_questions import OpenKind
 from quaere.chat.prompt_style import PromptStyle
-from quaere.chat.protocol import Protocol
-from quaere.dialects.report.assessment import Assessor, count_searches
-from quaere.dialects.report.protocol import ReportWriter, bind_report, numbered_sources
-from quaere.dialects.report.rubric import RubricChooser
+from quaere.dialects.registry import find_dialect
+from quaere.dialects.report.assessment import count_searches
+from quaere.dialects.report.demonstration import (
+    write_assessment,
+    write_entry,
+    write_report,
+    write_rubric,
+    write_search,
+)
+from quaere.dialects.report.protocol import bind_report, numbered_sources
 from quaere.errors import BadInput, SamplingFailed
 from quaere.records import (
     Assessment,
@@ -41,7 +47,7 @@ from quaere.warmup.drafts import FLAWS, MIN_CLAIMS, Claim, Draft, Flaw, write_dr
 from quaere.warmup.findings import find_facts
 from quaere.warmup.marks import describe, explain, mark
 from quaere.warmup.phrases import write_open_query, write_thought
-from quaere.warmup.rubric_lessons import draw_harness, draw_hints, draw_rubric, think_of, write_rubric
+from quaere.warmup.rubric_lessons import draw_harness, draw_hints, draw_rubric, think_of
 from quaere.worlds import World
 from quaere.worlds.dice import Dice
 from quaere.worlds.names import strip_article
@@ -95,7 +101,7 @@ class Research:
     def _report(self, gold: OpenGold, dice: Dice) -> Attempt:
         rubric = _any_rubric(gold.kind, dice)[1] if dice.chance(_RUBRIC_PERCENT) else None
         task = ReportTask(gold.to_question(), rubric)
-        protocol: Protocol = ReportWriter(style=self.style)
+        protocol = find_dialect("report", "writer").open(style=self.style)
         script = _Writer(self.world, gold, dice, self.max_searches)
         return Attempt(f"report-{gold.id}", task, script, protocol, find_report_fault)
 
@@ -108,12 +114,12 @@ class Research:
         passages = self._look(gold, num=dice.below(3))
         task = RubricTask(f"rubric-{gold.id}", tuple(one.text for one in golds), harness, hints, passages)
         rubric = draw_rubric(harness, hints, [one.kind for one in golds], dice)
-        text = f"{_think(think_of(rubric, hints, dice))}{write_rubric(rubric)}"
+        text = write_rubric(think_of(rubric, hints, dice), rubric)
         return Attempt(
             task.id,
             task,
             lambda turns, news: text,
-            RubricChooser(harness, style=self.style),
+            find_dialect("report", "rubric").open(harness, style=self.style),
             lambda episode: _find_other(episode, rubric),
         )
 
@@ -134,7 +140,8 @@ class Research:
             reports.append(drafts[-1].bind(gold, sources))
         task = AssessTask(f"assess-{gold.id}", gold.to_question(), rubric, harness, tuple(reports))
         script = _Judge(self.world, gold, drafts, rubric, harness, dice, self.max_searches)
-        protocol = Assessor(rubric, num_reports, style=self.style, process=harness.process)
+        assess = find_dialect("report", "assessment").open
+        protocol = assess(rubric, num_reports, style=self.style, process=harness.process)
         return Attempt(task.id, task, script, protocol, lambda episode: _find_assessment_fault(episode, harness))
 
     def _gather(self, gold: OpenGold, dice: Dice) -> list[Turn]:
@@ -159,10 +166,6 @@ def _draw_flaws(dice: Dice) -> tuple[Flaw, ...]:
     flaws = list(FLAWS)
     dice.shuffle(flaws)
     return tuple(flaws[: 2 if dice.chance(_TWO_FLAWS_PERCENT) else 1])
-
-
-def _think(thought: str) -> str:
-    return f"<think>{thought}</think>\n"
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
@@ -223,12 +226,12 @@ class _Writer:
             following = words_research.SECOND if number < len(self.plan.named) else words_research.FOLLOW
             forms = words_research.START if number == 0 else following
             thought = write_thought(forms, self.dice, {"X": self.plan.looked_up[-1][0]}, min_words=3)
-            return f"{_think(thought)}<search>{query}</search>"
+            return write_search(thought, query)
         if len(turns) < min(MIN_SEARCHES, self.plan.num_searches):
             raise SamplingFailed("there was nothing to follow")
         draft = write_draft(self.world, self.gold, numbered_sources(turns), self.dice)
         thought = write_thought(words_research.WRITE, self.dice, {"X": self.plan.looked_up[0][0]}, min_words=3)
-        return f"{_think(thought)}<answer>{draft.text}</answer>"
+        return write_report(thought, draft.text)
 
 
 def find_report_fault(episode: Episode) -> str:
@@ -268,14 +271,14 @@ class _Judge:
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
         if len(turns) < len(self.searches):
             thought, query = self.searches[len(turns)]
-            return f"{_think(thought)}<search>{query}</search>"
+            return write_search(thought, query)
         shown = [hit.passage for turn in turns for result in turn.results for hit in result.hits]
         main = self.gold.entities[0]
         if all(passage.doc_id != main for passage in shown):
             raise SamplingFailed("nothing was found about what was asked")
         thought = write_thought(words_research.JUDGE, self.dice, {}, min_words=3)
-        entries = "".join(self._entry(number, draft, shown) for number, draft in enumerate(self.drafts, start=1))
-        return f"{_think(thought)}<assessment>\n{entries}</assessment>"
+        entries = (self._entry(number, draft, shown) for number, draft in enumerate(self.drafts, start=1))
+        return write_assessment(thought, entries)
 
     def _plan_searches(self, min_calls: int) -> list[tuple[str, str]]:
         """Thoughts and queries: about all reports as often as the rules ask, then about one that is in doubt.
@@ -306,10 +309,7 @@ class _Judge:
 
     def _entry(self, number: int, draft: Draft, shown: Sequence[Passage]) -> str:
         verification, gaps = explain(self.world, draft, self.dice, shown)
-        scores = "".join(f'<score dimension="{name}">{mark(draft, name)}</score>' for name in self.rubric.dimensions)
-        return (
-            f'<report id="{number}"><verification>{verification}</verification><gaps>{gaps}</gaps>{scores}</report>\n'
-        )
+        return write_entry(number, verification, gaps, {name: mark(draft, name) for name in self.rubric.dimensions})
 
 
 def _find_doubt(draft: Draft) -> Claim:

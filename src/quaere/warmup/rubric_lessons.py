@@ -2,7 +2,6 @@
 
 harness, hints = draw_harness(dice), draw_hints(harness, dice)
 rubric = draw_rubric(harness, hints, kinds=("comparison",), dice=dice)
-write_rubric(rubric)            # "<rubric>\\nfactuality\\nbalance: 0.4\\n...</rubric>"
 """
 
 from __future__ import annotations
@@ -70,12 +69,6 @@ def _draw_weight(rules: DimensionRules, dice: Dice) -> float:
     """A weight on a coarse grid, so that it is written in few letters."""
     steps = round((rules.weight_max - rules.weight_min) / _GRID)
     return round(rules.weight_min + _GRID * dice.between(0, steps), 2)
-
-
-def write_rubric(rubric: Rubric) -> str:
-    """The rubric as an evaluator writes it."""
-    lines = [rubric.primary, *(f"{item.dimension}: {item.weight:g}" for item in rubric.weights)]
-    return "<rubric>\n" + "\n".join(lines) + "\n</rubric>"
 
 
 def think_of(rubric: Rubric, hints: Hints, dice: Dice) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from quaere.dialects.evalact.calibration import measure_evaluations
+from quaere.dialects.evalact.demonstration import EvalActTurns
 from quaere.dialects.evalact.protocol import EvaluateSolver
 from quaere.dialects.evalact.reward import pay_evaluated, weigh_pairs
 from quaere.dialects.solver import Solver, SolverDialect, SolverOptions
@@ -25,10 +26,11 @@ def open_solver(options: SolverOptions) -> Solver:
     return Solver(protocol, pay, weigh, measure_evaluations, gated=True)
 
 
-EVALACT = SolverDialect(
+SOLVER = SolverDialect(
     open_solver,
     score="f1",
     # A search and its evaluation are two turns each: twenty of both, the answer, and one turn to spare.
     limits=Limits(max_turns=42, max_searches=20, sequence_tokens=16384),
     turns=("search", "evaluate", "answer"),
+    demonstration=EvalActTurns(),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from quaere.dialects.solver import Solver, SolverDialect, SolverOptions
+from quaere.dialects.tagged.demonstration import TagTurns
 from quaere.dialects.tagged.protocol import TagSolver
 from quaere.dialects.tagged.reward import pay_noted
 
@@ -26,6 +27,6 @@ def open_autorefine(options: SolverOptions) -> Solver:
     return Solver(protocol, partial(pay_noted, score=options.score, settings=options.settings))
 
 
-SEARCH_R1 = SolverDialect(open_search_r1)
-EVALRAR = SolverDialect(open_evalrar)
-AUTOREFINE = SolverDialect(open_autorefine, score="f1")
+SEARCH_R1 = SolverDialect(open_search_r1, demonstration=TagTurns("search-r1"))
+EVALRAR = SolverDialect(open_evalrar, demonstration=TagTurns("evalrar", "note"))
+AUTOREFINE = SolverDialect(open_autorefine, score="f1", demonstration=TagTurns("autorefine", "facts"))

@@ -39,17 +39,17 @@ from quaere.records import Action, Answer, Failure, Malformed, Search, SearchRes
 TagDialect = Literal["search-r1", "evalrar", "autorefine"]
 
 
-class _Tags(Struct, frozen=True):
+class Tags(Struct, frozen=True):
     """The tags in which dialects differ: around results, and around a note on them ("" for none)."""
 
     results: str
     note: str = ""
 
 
-_TAGS: dict[TagDialect, _Tags] = {
-    "search-r1": _Tags("information"),
-    "evalrar": _Tags("information", note="evaluate"),
-    "autorefine": _Tags("documents", note="refine"),
+TAGS: dict[TagDialect, Tags] = {
+    "search-r1": Tags("information"),
+    "evalrar": Tags("information", note="evaluate"),
+    "autorefine": Tags("documents", note="refine"),
 }
 
 
@@ -72,7 +72,7 @@ class TagSolver:
         self.name = f"{dialect}-solver"
         self.style = style
         self.evidence = evidence
-        self._tags = _TAGS[dialect]
+        self._tags = TAGS[dialect]
         optional = (self._tags.note, "evidence" if evidence else "")
         self._blocks = ("think", "search", "answer", *filter(None, optional))
 

@@ -1,9 +1,11 @@
-"""Dr. Zero's solver as a dialect."""
+"""Dr. Zero's solver and proposer as a dialect."""
 
 from __future__ import annotations
 
+from quaere.dialects.roles import ProposerDialect
 from quaere.dialects.solver import Solver, SolverDialect, SolverOptions
-from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.dialects.tool_call.demonstration import ToolCallProposals, ToolCallTurns
+from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
 
 
 def open_solver(options: SolverOptions) -> Solver:
@@ -12,4 +14,5 @@ def open_solver(options: SolverOptions) -> Solver:
     return Solver(protocol, options.plain_pay)
 
 
-TOOL_CALL = SolverDialect(open_solver, can_be_guided=True, taught_as=("drzero", "eve"))
+SOLVER = SolverDialect(open_solver, can_be_guided=True, demonstration=ToolCallTurns())
+PROPOSER = ProposerDialect(ToolCallProposer, demonstration=ToolCallProposals())

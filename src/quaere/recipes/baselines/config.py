@@ -27,7 +27,7 @@ class SearchR1Config(PracticeConfig, frozen=True, forbid_unknown_fields=True):
     """
 
     solver: SolverConfig = SolverConfig(
-        protocol="search-r1", steps=200, batch=512, attempts=5, limits=_LIMITS, learner=_LEARNER
+        dialect="search-r1", steps=200, batch=512, attempts=5, limits=_LIMITS, learner=_LEARNER
     )
 
 
@@ -38,7 +38,7 @@ class AutoRefineConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
     """
 
     solver: SolverConfig = SolverConfig(
-        protocol="autorefine", steps=200, batch=512, attempts=5, limits=_LIMITS, learner=_LEARNER
+        dialect="autorefine", steps=200, batch=512, attempts=5, limits=_LIMITS, learner=_LEARNER
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from quaere.chat.protocol import Protocol
-from quaere.dialects.report.protocol import ReportWriter
+from quaere.dialects.registry import find_dialect
 from quaere.recipes.baselines.config import PRESETS, AutoRefineConfig, SearchR1Config
 from quaere.recipes.baselines.prompts import solver_protocol
 from quaere.recipes.baselines.reports import train as train_reports
@@ -42,7 +42,7 @@ AUTOREFINE = Recipe(
 
 def report_protocol(config: ReportGrpoConfig) -> Protocol:
     """How reports are asked for, while it is trained and afterwards."""
-    return ReportWriter(style=config.prompts)
+    return find_dialect("report", "writer").open(style=config.prompts)
 
 
 def plan_reports(config: ReportGrpoConfig) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from quaere.chat.dimensions import POOL
-from quaere.dialects.report.protocol import ReportWriter
+from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.rubric import default_rubric
 from quaere.objectives.advantages import Advantages, dpo_advantages, grpo
 from quaere.recipes.baselines.reports_config import ReportDpoConfig, ReportGrpoConfig
@@ -72,7 +72,7 @@ class FixedJudge:
     async def practise(self, iteration: int) -> None:
         """Every step."""
         config, solver = self.config, self.config.solver
-        writer = ReportWriter(style=config.prompts)
+        writer = find_dialect("report", "writer").open(style=config.prompts)
         steps = self.research.training.steps(iteration, "reports", solver.steps, role=ROLE, settings=solver.learner)
         for step in steps:
             questions = self.research.draw(step)

@@ -11,7 +11,7 @@ Each ablation of the paper is one value here:
     proposer.steps=100                  longer phases
     proposer.advantage=grpo             with proposer.questions=4, proposer.attempts=4
     proposer.advantage=global           REINFORCE++'s baseline
-    solver.protocol=evalact             not of the paper: a solver that evaluates what it found (or evalrar, ...)
+    solver.dialect=evalact              not of the paper: a solver that evaluates what it found (or evalrar, ...)
 """
 
 from __future__ import annotations

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from quaere.chat.protocol import Protocol
-from quaere.dialects.registry import open_protocol
-from quaere.dialects.tool_call.protocol import ToolCallProposer
+from quaere.dialects.registry import find_dialect, open_protocol
 from quaere.recipes.drzero.config import DrZeroConfig
 
 
-def proposer_protocol(config: DrZeroConfig) -> ToolCallProposer:
+def proposer_protocol(config: DrZeroConfig) -> Protocol:
     """How the proposer is spoken to."""
-    return ToolCallProposer(style=config.prompts)
+    return find_dialect("tool-call", "proposer").open(style=config.prompts)
 
 
 def solver_protocol(config: DrZeroConfig) -> Protocol:
     """How the solver is spoken to, in both phases and in evaluation."""
-    return open_protocol(config.solver.protocol, style=config.prompts, settings=config.solver.evaluation)
+    return open_protocol(config.solver.dialect, style=config.prompts, settings=config.solver.evaluation)

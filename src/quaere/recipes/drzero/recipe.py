@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quaere.dialects.registry import solver_dialect
+from quaere.dialects.registry import taught_name
 from quaere.recipes.drzero.config import PRESETS, DrZeroConfig
 from quaere.recipes.drzero.prompts import solver_protocol
 from quaere.recipes.drzero.train import evolve
@@ -26,8 +26,8 @@ async def train(config: DrZeroConfig, store: Run, reporter: Reporter) -> None:
 def check(config: DrZeroConfig) -> None:
     """Refuse what cannot be run, before anything is loaded."""
     check_self_play(config)
-    protocol = config.solver.protocol
-    check_openable(config, "drzero", ["drzero"] if protocol == "tool-call" else ["drzero", solver_dialect(protocol)])
+    dialect = config.solver.dialect
+    check_openable(config, "drzero", ["drzero"] if dialect == "tool-call" else ["drzero", taught_name(dialect)])
 
 
 DRZERO = Recipe(

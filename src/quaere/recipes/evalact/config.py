@@ -3,7 +3,7 @@
 Each ablation of the paper, and each option it leaves open, is one value here:
 
     epochs=0                                          no reinforcement learning: the warm-up alone
-    solver.protocol=tool-call                         no Evaluate; paid by F1 all the same
+    solver.dialect=tool-call                          no Evaluate; paid by F1 all the same
     solver.evaluation.pcar=false                      Evaluate without PCAR
     solver.evaluation.base=0.05                       with solver.evaluation.most=0.25: PCAR, low
     solver.evaluation.base=0.2                        with solver.evaluation.most=1, solver.evaluation.floor=0.01: high
@@ -34,7 +34,7 @@ class EvalActConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
 
     epochs: float = 2.0
     solver: SolverConfig = SolverConfig(
-        protocol="evalact",
+        dialect="evalact",
         answer_score="f1",
         steps=0,
         batch=256,

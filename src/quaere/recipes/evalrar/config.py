@@ -4,7 +4,7 @@ Each ablation of the paper, and each option it leaves open, is one value here:
 
     solver.evaluation.bonus=0            no evaluation reward
     solver.evaluation.contain=raw        an evaluation must hold the answer letter for letter
-    solver.protocol=search-r1            no evaluation at all
+    solver.dialect=search-r1             no evaluation at all
     solver.shuffle_advantages=true       a control that must not learn
 """
 
@@ -23,7 +23,7 @@ class EvalRarConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
     """
 
     solver: SolverConfig = SolverConfig(
-        protocol="evalrar",
+        dialect="evalrar",
         steps=200,
         batch=512,
         attempts=5,

@@ -9,4 +9,4 @@ from quaere.recipes.evalrar.config import EvalRarConfig
 
 def solver_protocol(config: EvalRarConfig) -> Protocol:
     """While it is trained and in evaluation."""
-    return open_protocol(config.solver.protocol, style=config.prompts, settings=config.solver.evaluation)
+    return open_protocol(config.solver.dialect, style=config.prompts, settings=config.solver.evaluation)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from quaere.chat.protocol import Protocol
-from quaere.dialects.registry import open_protocol
-from quaere.dialects.tool_call.protocol import ToolCallProposer
+from quaere.dialects.registry import find_dialect, open_protocol
 from quaere.recipes.eve.config import EveConfig
 
 
-def proposer_protocol(config: EveConfig) -> ToolCallProposer:
+def proposer_protocol(config: EveConfig) -> Protocol:
     """How the proposer is spoken to."""
-    return ToolCallProposer(style=config.prompts, evidence=config.evidence.protocol)
+    return find_dialect("tool-call", "proposer").open(style=config.prompts, evidence=config.evidence.protocol)
 
 
 def solver_protocol(config: EveConfig) -> Protocol:
     """How the solver is spoken to, in both phases and in evaluation."""
     solver = config.solver
     return open_protocol(
-        solver.protocol, style=config.prompts, evidence=config.evidence.protocol, settings=solver.evaluation
+        solver.dialect, style=config.prompts, evidence=config.evidence.protocol, settings=solver.evaluation
     )

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from quaere.dialects.registry import solver_dialect
+from quaere.dialects.registry import taught_name
 from quaere.recipes.eve.config import PRESETS, EveConfig, check_config
 from quaere.recipes.eve.documents import (
     Documents,
@@ -103,8 +103,8 @@ def check(config: EveConfig) -> None:
         raise sklearn_missing()
     if config.prompt_source == "questions":
         read_questions(Path(config.prompt_questions))
-    protocol, own = config.solver.protocol, "eve" if config.evidence.protocol else "drzero"
-    check_openable(config, "eve", [own] if protocol == "tool-call" else [own, solver_dialect(protocol)])
+    dialect, own = config.solver.dialect, "eve" if config.evidence.protocol else "drzero"
+    check_openable(config, "eve", [own] if dialect == "tool-call" else [own, taught_name(dialect)])
 
 
 def plan(config: EveConfig) -> list[tuple[str, str]]:

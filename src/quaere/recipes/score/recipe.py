@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quaere.chat.protocol import Protocol
-from quaere.dialects.report.protocol import ReportWriter
+from quaere.dialects.registry import find_dialect
 from quaere.policies.openai import OpenAISampler, parse_endpoint
 from quaere.recipes.registry import Recipe
 from quaere.recipes.score.config import PRESETS, HarnessSettings, ScoreConfig, check_config
@@ -67,7 +67,7 @@ def plan(config: ScoreConfig) -> list[tuple[str, str]]:
 
 def solver_protocol(config: ScoreConfig) -> Protocol:
     """How reports are asked for, while it is trained and afterwards."""
-    return ReportWriter(style=config.prompts)
+    return find_dialect("report", "writer").open(style=config.prompts)
 
 
 SCORE = Recipe(

@@ -23,8 +23,8 @@ from functools import partial
 
 from msgspec import Struct, structs
 
-from quaere.dialects.report.protocol import ReportWriter
-from quaere.dialects.report.rubric import RubricChooser, default_rubric
+from quaere.dialects.registry import find_dialect
+from quaere.dialects.report.rubric import default_rubric
 from quaere.errors import SearchFailed
 from quaere.objectives.advantages import Advantages, ema_centered, grpo
 from quaere.policies.sampler import SamplingParams
@@ -128,7 +128,8 @@ class Score:
             name = f"{step.name}-{shown[0].id}-rubric" if per_question else f"{step.name}-rubric"
             tasks.append(await self.rubric_task(name, shown, harness, step))
         evaluator = config.evaluator
-        jobs = [Job(RubricChooser(harness, style=config.prompts), task, task.id) for task in tasks]
+        chooser = find_dialect("report", "rubric").open(harness, style=config.prompts)
+        jobs = [Job(chooser, task, task.id) for task in tasks]
         limits = Limits(1, evaluator.limits.turn_tokens, evaluator.limits.sequence_tokens)
         params = SamplingParams(temperature=evaluator.temperature)
         played = await self.stage.play(step, ROLE, jobs, limits, name="rubrics", params=params)
@@ -160,7 +161,7 @@ class Score:
     ) -> list[list[Written]]:
         """K reports on every question, by writers who know the rubric."""
         solver = self.config.solver
-        writer = ReportWriter(style=self.config.prompts, pool=harness.pool)
+        writer = find_dialect("report", "writer").open(style=self.config.prompts, pool=harness.pool)
         jobs = write_jobs(writer, questions, rubrics, solver.attempts, step.name)
         return await write_reports(self.stage, step, ROLE, jobs, solver.writing_limits)
 

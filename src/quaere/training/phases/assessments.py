@@ -18,7 +18,9 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from quaere.chat.prompt_style import PromptStyle
-from quaere.dialects.report.assessment import Assessor, count_searches
+from quaere.chat.protocol import Protocol
+from quaere.dialects.registry import find_dialect
+from quaere.dialects.report.assessment import count_searches
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Assessment, AssessTask, Episode, Harness, Report, Rubric, Scores
 from quaere.rewards.reports import SCALE, mean_scores
@@ -121,8 +123,8 @@ async def assess_reports(stage: Stage, step: Step, role: str, viewings: Sequence
     return Assessed(passes, {question: _verdicts(question, num, passes) for question, num in nums.items()})
 
 
-def _assessor(task: AssessTask, how: Evaluating) -> Assessor:
-    return Assessor(
+def _assessor(task: AssessTask, how: Evaluating) -> Protocol:
+    return find_dialect("report", "assessment").open(
         task.rubric,
         len(task.reports),
         style=how.style,

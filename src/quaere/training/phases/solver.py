@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from quaere.chat.prompt_style import PromptStyle
-from quaere.dialects.registry import SolverProtocol, open_solver
+from quaere.dialects.registry import SolverDialectName, open_solver
 from quaere.dialects.settings import AnswerScore, EvaluationSettings
 from quaere.dialects.solver import Solver
 from quaere.objectives.advantages import DELTA, Advantages, grpo
@@ -34,10 +34,10 @@ class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The solver's phase: `batch` questions a step, a group of `attempts` at each.
 
     No question is drawn more than `max_draws` times in an iteration (0: no limit); the phase ends when there are none
-    left. `protocol` is how it is spoken to, and by that what it is paid; `answer_score` pays answers otherwise, and
-    `evaluation` is for protocols in which searches are evaluated.
+    left. `dialect` is how it is spoken to, and by that what it is paid; `answer_score` pays answers otherwise, and
+    `evaluation` is for dialects in which searches are evaluated.
 
-        SolverConfig(steps=50, batch=256, attempts=5, protocol="evalact")
+        SolverConfig(steps=50, batch=256, attempts=5, dialect="evalact")
     """
 
     steps: int = 50
@@ -47,7 +47,7 @@ class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
     unbiased_std: bool = True
     delta: float = DELTA
     shuffle_advantages: bool = False
-    protocol: SolverProtocol = "tool-call"
+    dialect: SolverDialectName = "tool-call"
     answer_score: AnswerScore = "own"
     evaluation: EvaluationSettings = EvaluationSettings()
     limits: Limits = Limits(sequence_tokens=3072)
@@ -62,10 +62,10 @@ class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
 def solver_of(config: SolverConfig, style: PromptStyle, *, evidence: bool = False) -> Solver:
     """The solver that a run's config describes.
 
-    solver_of(SolverConfig(protocol="evalrar"), "brief").protocol.name == "evalrar-solver"
+    solver_of(SolverConfig(dialect="evalrar"), "brief").protocol.name == "evalrar-solver"
     """
     return open_solver(
-        config.protocol,
+        config.dialect,
         style=style,
         evidence=evidence,
         settings=config.evaluation,

@@ -20,8 +20,10 @@ from typing import Literal
 from msgspec import Struct
 
 from quaere.chat.messages import Quoted
+from quaere.chat.protocol import Protocol
 from quaere.chat.renderer import Renderer
-from quaere.dialects.closed_book.protocol import ANSWER_CLOSE, ANSWER_OPEN, ClosedBook
+from quaere.dialects.closed_book.protocol import ANSWER_CLOSE, ANSWER_OPEN
+from quaere.dialects.registry import find_dialect
 from quaere.dialects.solver import solver_reward
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.sampler import SamplingParams
@@ -103,8 +105,9 @@ def verification_jobs(claims: Sequence[Claim], num_samples: int, name: str, *, g
 
     verification_jobs([claim], 5, "i0-p3")[7].episode_id == "i0-p3-i0-000017-without2"
     """
+    ask = find_dialect("closed-book", "verifier").open
     return [
-        Job(ClosedBook(guided=guided, span=span), claim.task, f"{name}-{claim.id}-{side}{number}")
+        Job(ask(guided=guided, span=span), claim.task, f"{name}-{claim.id}-{side}{number}")
         for claim in claims
         for side, span in (("with", claim.span), ("without", ""))
         for number in range(num_samples)
@@ -176,12 +179,13 @@ def _force_answers(policy: TokenPolicy, claim: Claim, guided: bool) -> list[_For
     """Every accepted answer after the prompt with the span, then every one after the prompt without it."""
     if not claim.answers:
         raise ValueError(f"claim {claim.id} has no answer to score")
-    prompts = [_open_answer(policy, claim, ClosedBook(guided=guided, span=span)) for span in (claim.span, "")]
+    ask = find_dialect("closed-book", "verifier").open
+    prompts = [_open_answer(policy, claim, ask(guided=guided, span=span)) for span in (claim.span, "")]
     answers = [_answer_ids(policy.renderer, answer) for answer in claim.answers]
     return [_Forced(prompt + answer, len(prompt)) for prompt in prompts for answer in answers]
 
 
-def _open_answer(policy: TokenPolicy, claim: Claim, protocol: ClosedBook) -> list[int]:
+def _open_answer(policy: TokenPolicy, claim: Claim, protocol: Protocol) -> list[int]:
     """The prompt as an episode would have it, up to where the answer begins."""
     conversation = policy.begin(claim.id, protocol, claim.task)
     conversation.open_turn(ANSWER_OPEN)

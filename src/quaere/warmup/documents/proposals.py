@@ -24,12 +24,11 @@ from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
 from quaere.search.searcher import Searcher
 from quaere.warmup.demonstration import Demonstrations, demonstrate, open_protocol
-from quaere.warmup.dialects import Dialect, cites
+from quaere.warmup.dialects import Dialect, cites, proposer_turns
 from quaere.warmup.documents.facts import page_name
 from quaere.warmup.documents.links import Pages
 from quaere.warmup.documents.writer import CheckedQuestion
 from quaere.warmup.oracle import find_flaw
-from quaere.warmup.turns import write_proposal, write_search
 from quaere.worlds.dice import Dice
 
 NAME = "documents"
@@ -221,7 +220,8 @@ class _Script:
 
     def __init__(self, proposing: Proposing, dialect: Dialect, dice: Dice) -> None:
         self.proposing = proposing
-        self.dialect = dialect
+        self.turns = proposer_turns(dialect)
+        self.cites = cites(dialect)
         self.dice = dice
 
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
@@ -230,16 +230,16 @@ class _Script:
             raise SamplingFailed("a page was not found")
         if at < proposing.hops - 1:
             name = proposing.names[at]
-            return write_search(self.dialect, self.think("next" if turns else "first", name), name)
+            return self.turns.search(self.think("next" if turns else "first", name), name)
         thought = self.think("found" if turns else "own", proposing.names[0])
         outcome = self.outcome
-        return write_proposal(thought, outcome.question, outcome.answer, outcome.span)
+        return self.turns.proposal(thought, outcome.question, outcome.answer, outcome.span)
 
     @property
     def outcome(self) -> Proposal:
         """What the episode ends with."""
         proposing = self.proposing
-        span = proposing.evidence[-1].text if cites(self.dialect) else ""
+        span = proposing.evidence[-1].text if self.cites else ""
         return Proposal(proposing.question.question, proposing.answer, span)
 
     def think(self, kind: ThoughtKind, name: str) -> str:

@@ -1,0 +1,109 @@
+"""The registry of dialects: every role of every dialect can be opened, and names cost no import."""
+
+import subprocess
+import sys
+
+import pytest
+from msgspec import structs
+
+from quaere.dialects.registry import (
+    SOLVER_DIALECTS,
+    TAUGHT_NAMES,
+    find_dialect,
+    find_taught,
+    open_protocol,
+    roles_of,
+    taught_dialect,
+    taught_name,
+)
+from quaere.dialects.tagged import dialect as tagged
+from quaere.errors import BadInput
+from quaere.records import Answer, Dimension, DimensionRules, Harness, Proposal, Rubric, Search
+from quaere.warmup import dialects as warmup
+
+HARNESS = Harness(0, (Dimension("factuality", "Good."), Dimension("coverage", "Good.")), DimensionRules(k=2))
+
+
+def test_names_cost_no_import():
+    code = (
+        "import sys, quaere.dialects.registry as registry; print(*registry.SOLVER_DIALECTS, *registry.TAUGHT_NAMES);"
+        "print(*(name for name in sys.modules if name.startswith('quaere.dialects.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names, modules = done.stdout.splitlines()
+    assert "evalact" in names.split() and "eve" in names.split()
+    assert modules.split() == ["quaere.dialects.registry"]
+
+
+def test_every_role_is_opened_by_dialect_and_role():
+    opened = {
+        ("tool-call", "proposer"): find_dialect("tool-call", "proposer").open(style="brief"),
+        ("report", "writer"): find_dialect("report", "writer").open(style="brief", guided=True),
+        ("report", "rubric"): find_dialect("report", "rubric").open(HARNESS, style="brief"),
+        ("report", "assessment"): find_dialect("report", "assessment").open(Rubric("factuality"), 2, scale=5.0),
+        ("closed-book", "verifier"): find_dialect("closed-book", "verifier").open(span="Venn built it."),
+        **{(name, "solver"): open_protocol(name, style="brief") for name in SOLVER_DIALECTS},
+    }
+    assert {place: protocol.name for place, protocol in opened.items()} == {
+        ("tool-call", "proposer"): "drzero-proposer",
+        ("report", "writer"): "report-writer",
+        ("report", "rubric"): "rubric-chooser",
+        ("report", "assessment"): "report-assessor",
+        ("closed-book", "verifier"): "closed-book-with-span",
+        ("tool-call", "solver"): "drzero-solver",
+        ("search-r1", "solver"): "search-r1-solver",
+        ("autorefine", "solver"): "autorefine-solver",
+        ("evalrar", "solver"): "evalrar-solver",
+        ("evalact", "solver"): "evalact-solver",
+    }
+    assert set(opened) == {(name, role) for name in {name for name, _ in opened} for role in roles_of(name)}
+
+
+def test_a_role_that_a_dialect_does_not_have_is_refused():
+    with pytest.raises(BadInput, match="no dialect evalact has a proposer; those that have one: tool-call"):
+        find_dialect("evalact", "proposer")
+    with pytest.raises(BadInput, match="no dialect morse has a writer"):
+        find_dialect("morse", "writer")
+
+
+@pytest.mark.parametrize("name", SOLVER_DIALECTS)
+def test_what_is_demonstrated_is_read_by_the_same_dialect(name):
+    turns, protocol = find_dialect(name, "solver").demonstration, open_protocol(name)
+    assert turns is not None
+    assert structs.replace(protocol.read(turns.search("Look.", "Halm bridge")), note="") == Search(("Halm bridge",))
+    cited = open_protocol(name, evidence=True).read(turns.answer("There.", "Venn", span="Venn built it."))
+    assert cited == Answer("Venn", span="Venn built it.")
+    # A turn for each search, and one more where its evaluation is a turn of its own.
+    assert (turns.remarks == "turn") == (len(find_dialect(name, "solver").turns) == 3)
+
+
+def test_what_a_proposer_demonstrates_is_read_by_it():
+    proposer = find_dialect("tool-call", "proposer")
+    protocol = proposer.open(evidence=True)
+    assert protocol.read(proposer.demonstration.search("Look.", "Halm")) == Search(("Halm",))
+    asked = proposer.demonstration.proposal("So.", "Who built it?", "Venn", "Venn built it.")
+    assert protocol.read(asked) == Proposal("Who built it?", "Venn", "Venn built it.")
+
+
+def test_warm_ups_teach_dialects_by_the_names_of_recipes():
+    assert {name: find_taught(name) for name in ("drzero", "eve", "score")} == {
+        "drzero": ("tool-call", False),
+        "eve": ("tool-call", True),
+        "score": ("report", False),
+    }
+    assert set(TAUGHT_NAMES) - {"drzero", "eve", "score"} == set(SOLVER_DIALECTS) - {"tool-call"}
+    assert [taught_name(name) for name in ("tool-call", "evalact", "report")] == ["drzero", "evalact", "score"]
+    assert taught_dialect(("eve", "drzero", "score")) == "tool-call"
+    assert taught_dialect(("drzero", "evalact")) is taught_dialect(("score",)) is taught_dialect(("unknown",)) is None
+    assert [warmup.roles_of(name) for name in ("drzero", "evalact", "score")] == [
+        ("solver", "proposer"),
+        ("solver",),
+        ("solver", "evaluator"),
+    ]
+
+
+def test_a_dialect_without_demonstration_turns_needs_a_teacher(monkeypatch):
+    monkeypatch.setattr(tagged, "SEARCH_R1", structs.replace(tagged.SEARCH_R1, demonstration=None))
+    with pytest.raises(BadInput, match="no oracle can demonstrate search-r1") as refused:
+        warmup.solver_turns("search-r1")
+    assert "--teacher" in refused.value.hint
