@@ -22,7 +22,7 @@ from quaere.setting_types import (
     is_section,
 )
 
-BadList = Annotated[tuple[NonNegativeInt, ...], Meta(min_length=1)]
+Weights = Annotated[tuple[NonNegativeInt, ...], Meta(min_length=1)]
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ BadList = Annotated[tuple[NonNegativeInt, ...], Meta(min_length=1)]
         (GroupSize, 1, "must be at least 2, not 1: group-relative advantages need two attempts"),
         (NonNegativeInt | Literal["all"], -1, "must be at least 0, not -1"),
         (NonNegativeInt | Literal["all"], "some", "must be a whole number of at least 0 or all, not 'some'"),
-        (BadList, [], "must be a list of 1 or more whole numbers of at least 0, not []"),
-        (BadList, [1, -1], "must be a list of 1 or more whole numbers of at least 0, not [1, -1]"),
+        (Weights, [], "must be a list of 1 or more whole numbers of at least 0, not []"),
+        (Weights, [1, -1], "must be a list of 1 or more whole numbers of at least 0, not [1, -1]"),
     ],
 )
 def test_one_line_says_what_is_wrong_and_what_is_right(kind, value, says):
