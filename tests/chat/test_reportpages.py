@@ -179,11 +179,26 @@ def test_hostile_strings_stay_text_wherever_they_come_from(hostile):
         check_html(report, link), check_markdown(report, link)
 
 
+def test_html_escapes_every_value_it_is_filled_with():
+    """The text, its question, a source's name, title, place and passage, and a statement that cites nothing."""
+    hostile = """<b class="x" id='y'>&{{ 7 * 7 }}{% if %}\u202e"""
+    source = passage(hostile, doc_id=hostile, title=hostile)
+    text = f"# {hostile}\n- {hostile} **{hostile}** [1]\n\n{hostile} [8]."
+    page = to_html(make(text, [source], question=hostile), no_file, index=hostile)
+    shown = Page(page)
+    clean = hostile.replace("\u202e", "\ufffd")
+    assert "b" not in shown.tags and "\u202e" not in page
+    assert f"document {clean} of the index {clean}, characters 40 to" in shown.text
+    # Title and heading, then heading, item, bold and paragraph of the report, its source's title, name, place and
+    # passage, and the statement whose citation is unresolved.
+    assert shown.text.count(clean) == 11
+
+
 PIECES = st.one_of(
     st.sampled_from(
         [*HOSTILE, "[1]", "[9]", "\n", "\n\n", "    ", "\t", "- ", "# ", "> ", "`", "```\n", "~~~\n",
          "[", "](", ")", "!", "<a href=x>", "|", "\\", "*", "**", "_", "&", "&#x3c;",
-         "===\n", "---\n", "javascript:", "http://e.example", "\r", "\x0c", "{title}"]
+         "===\n", "---\n", "javascript:", "http://e.example", "\r", "\x0c", "{title}", "{{ title }}", "{% raw %}", "{#"]
     ),
     st.text(max_size=8),
 )  # fmt: skip

@@ -175,6 +175,8 @@ def test_every_ablation_the_module_names_is_among_them():
 
 # ---------------------------------------------------------------------------------------------------------- refusals
 
+HOP_RATIO = "proposer.hop_ratio must be a list of 1 or more whole numbers of at least 0"
+
 
 @pytest.mark.parametrize(
     ("assignments", "says"),
@@ -195,12 +197,12 @@ def test_every_ablation_the_module_names_is_among_them():
         ("generation.candidates=-1", "generation.candidates must be at least 0, not -1"),
         ("generation.attempts=-1", "generation.attempts must be at least 0, not -1"),
         ("proposer.reward.format_weight=-0.5", "proposer.reward.format_weight must be at least 0, not -0.5"),
-        ("proposer.attempts=1", "proposer.attempts must be at least 2"),
-        ("solver.attempts=1", "solver.attempts must be at least 2"),
+        ("proposer.attempts=1", "proposer.attempts must be at least 2, not 1: a question's difficulty is measured"),
+        ("solver.attempts=1", "solver.attempts must be at least 2, not 1: group-relative advantages need two attempts"),
         ("generation.attempts=1", "generation.attempts=1 would drop every question"),
-        ("proposer.hop_ratio=[]", "proposer.hop_ratio gives a weight for 1, 2, ... hops, not []"),
+        ("proposer.hop_ratio=[]", f"{HOP_RATIO}, not []: it gives a weight for 1, 2, ... hops"),
         ("proposer.hop_ratio=[0,0]", "proposer.hop_ratio gives a weight for 1, 2, ... hops, not [0, 0]"),
-        ("proposer.hop_ratio=[2,-1]", "proposer.hop_ratio gives a weight for 1, 2, ... hops, not [2, -1]"),
+        ("proposer.hop_ratio=[2,-1]", f"{HOP_RATIO}, not [2, -1]: it gives a weight for 1, 2, ... hops"),
         ("proposer.advantage=grpo", "proposer.advantage=grpo compares questions about one document"),
         ("proposer.steps=0", "proposer.steps=0 leaves the solver no questions"),
         (
@@ -223,7 +225,7 @@ def test_every_ablation_the_module_names_is_among_them():
             "solver.limits.answer_tokens must be below sequence_tokens (64)",
         ),
         ("solver.dialect=evalact solver.limits.max_turns=2", "solver.limits.max_turns must be at least 3 for evalact"),
-        ("solver.evaluation.bonus=2", "evaluation: bonus must lie between 0 and 1"),
+        ("solver.evaluation.bonus=2", "solver.evaluation.bonus must be between 0 and 1, not 2"),
         ("sampling.temperature=0", "sampling.temperature must be above 0"),
         ("sampling.temperature=0.7", "sampling.temperature must be 1 in training, not 0.7: log-probs and gradients"),
         ("sampling.top_p=0.95", "sampling.top_p must be 1 in training, not 0.95"),

@@ -199,18 +199,18 @@ def test_who_is_verified():
             "evidence.protocol=false asks for no evidence: set evidence.guards=[] as well",
         ),
         ("evidence.brevity_tokens=0", "evidence.brevity_tokens must be at least 1, not 0"),
-        ("held_out_share=0", "held_out_share is a share between 0 and 1, not 0.0"),
-        ("held_out_share=1", "held_out_share is a share between 0 and 1, not 1.0"),
+        ("held_out_share=0", "held_out_share must be above 0 and below 1, not 0"),
+        ("held_out_share=1", "held_out_share must be above 0 and below 1, not 1"),
         ("prompt_source=questions", "prompt_questions=FILE belongs to prompt_source=questions, and only there"),
         ("prompt_questions=q.jsonl", "prompt_questions=FILE belongs to prompt_source=questions, and only there"),
         (
             "prompt_source=selector proposer.document=false",
             "prompt_source=selector chooses documents: leave proposer.document=true",
         ),
-        ("verifier.samples=0", "the verifier's samples must be at least 1, not 0"),
-        ("verifier.temperature=-1", "the verifier's temperature must be at least 0, not -1"),
+        ("verifier.samples=0", "verifier.samples must be at least 1, not 0"),
+        ("verifier.temperature=-1", "verifier.temperature must be at least 0, not -1"),
         ("verifier.form=hosted", "the verifier's model belongs to its hosted form"),
-        ("selector.num_clusters=0", "selector: num_clusters must be at least 1"),
+        ("selector.num_clusters=0", "selector.num_clusters must be at least 1, not 0"),
         ("proposer.attempts=1", "proposer.attempts must be at least 2"),  # and all that Dr. Zero refuses
     ],
 )

@@ -150,7 +150,7 @@ def test_every_ablation_the_modules_name_is_among_them(module):
         ("solver.max_draws=-1", "solver.max_draws must be at least 0, not -1"),
         ("solver.batch=0", "solver.batch must be at least 1, not 0"),
         ("epochs=-1", "epochs must be at least 0, not -1"),
-        ("solver.evaluation.base=0.9", "evaluation: base must lie between 0 and most"),
+        ("solver.evaluation.base=0.9", "solver.evaluation.base must be at most solver.evaluation.most (0.5), not 0.9"),
         ("sampling.temperature=0", "sampling.temperature must be above 0"),
         ("sampling.temperature=0.7", "sampling.temperature must be 1 in training, not 0.7: log-probs and gradients"),
         ("sampling.top_p=0.95", "sampling.top_p must be 1 in training, not 0.95"),

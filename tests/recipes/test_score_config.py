@@ -120,8 +120,8 @@ def test_what_a_cap_bounds():
         (["evaluator.passes=0"], "evaluator.passes must be at least 1"),
         (["evaluator.every=0"], "evaluator.every must be at least 1"),
         (["harness.every=0"], "harness.every must be at least 1"),
-        (["evaluator.alpha=0"], "evaluator.alpha must be above 0"),
-        (["evaluator.beta=1.5"], "evaluator.beta must lie between 0 and 1"),
+        (["evaluator.alpha=0"], "evaluator.alpha must be above 0, not 0: set evaluator.frozen=true"),
+        (["evaluator.beta=1.5"], "evaluator.beta must be between 0 and 1"),
         (["sampling.temperature=0.8"], "sampling.temperature must be 1 in training, not 0.8"),
         (["evaluator.temperature=0"], "evaluator.temperature must be above 0"),
         (["health.update_every=-1"], "health.update_every must be at least 0"),
@@ -135,7 +135,7 @@ def test_what_a_cap_bounds():
         (["fixed_rubric=beauty"], "fixed_rubric names beauty"),
         (["fixed_rubric=factuality, depth"], "fixed_rubric cannot be read"),
         (["fixed_rubric=factuality, depth 7"], "weights from 0 to 1"),
-        (["scheduler.window=0"], "scheduler: window"),
+        (["scheduler.window=0"], "scheduler.window must be at least 1, not 0"),
     ],
 )
 def test_senseless_values_are_refused(assignments, says):

@@ -94,7 +94,7 @@ def test_nested_and_dotted_keys_mean_the_same(tmp_path):
         ("1E-6", 1e-6),
         ("1", 1.0),
         (".5", 0.5),
-        ("-2.5e+3", -2500.0),
+        ("2.5e+3", 2500.0),
         ("+3.", 3.0),
         (".inf", float("inf")),
     ],
@@ -202,8 +202,14 @@ def test_unknown_presets():
         ("proposer.steps=true", "proposer.steps must be a whole number, not true"),
         ("proposer.steps=", "proposer.steps must be a whole number, not empty"),
         ("proposer.steps=!!int many", "proposer.steps must be a whole number, not 'many'"),
-        ("batch=0", "batch must be a whole number of at least 1, not 0"),
-        ("proposer.learner.learning_rate=.nan", "proposer.learner.learning_rate must be a number, not '.nan'"),
+        ("batch=0", "batch must be at least 1, not 0"),
+        ("batch=1.5", "batch must be a whole number of at least 1, not 1.5"),
+        ("batch=-99999999999999999999", "batch must be at least 1, not -99999999999999999999"),
+        ("proposer.limits.topk=0", "proposer.limits.topk must be at least 1, not 0"),
+        ("proposer.learner.learning_rate=0", "proposer.learner.learning_rate must be above 0, not 0"),
+        ("proposer.learner.warmup_ratio=1.5", "proposer.learner.warmup_ratio must be between 0 and 1, not 1.5"),
+        ("proposer.learner.epsilon=1", "proposer.learner.epsilon must be at least 0 and below 1, not 1"),
+        ("proposer.learner.learning_rate=.nan", "proposer.learner.learning_rate must be a number above 0, not '.nan'"),
         ("cap=high", "cap must be a number or null, not 'high'"),
         ("proposer.document=yes", "proposer.document must be true or false, not 'yes'"),
         ("proposer.document=1", "proposer.document must be true or false, not 1"),
@@ -211,7 +217,10 @@ def test_unknown_presets():
         ("proposer.ratio=3", "proposer.ratio must be a list of whole numbers, not 3"),
         ("proposer.ratio=[1, a]", "proposer.ratio must be a list of whole numbers, not [1, 'a']"),
         ("proposer.ratio=[1,", "proposer.ratio must be a list of whole numbers, not '[1,'"),
-        ("proposer.learner.betas=[0.9]", "proposer.learner.betas must be a list of 2 numbers, not [0.9]"),
+        (
+            "proposer.learner.betas=[0.9]",
+            "proposer.learner.betas must be a list of 2 numbers of at least 0 and below 1, not [0.9]",
+        ),
         ("proposer=3", "proposer is a group of settings, such as proposer.steps; it cannot be 3"),
         ("proposer=", "proposer is a group of settings, such as proposer.steps; it cannot be ''"),
         ("proposer.steps", "a setting is given as KEY=VALUE, not 'proposer.steps'"),
@@ -272,11 +281,11 @@ def test_files_that_cannot_be_read(tmp_path):
 # ----------------------------------------------------------------------------------------------------- YAML and back
 
 NUMBERS = st.floats(allow_nan=False)
-LIMITS = st.builds(Limits, *[st.integers()] * 6)
+LIMITS = st.builds(Limits, *[st.integers(min_value=1)] * 6)
 LEARNERS = st.builds(
     LearnerSettings,
-    learning_rate=NUMBERS,
-    betas=st.tuples(NUMBERS, NUMBERS),
+    learning_rate=st.floats(min_value=0, exclude_min=True),
+    betas=st.tuples(*[st.floats(0, 1, exclude_max=True)] * 2),
     loss=st.sampled_from(["clipped", "policy_gradient"]),
     kl=st.sampled_from(["k1", "k2", "k3"]),
     gradient_checkpointing=st.booleans(),

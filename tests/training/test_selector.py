@@ -142,9 +142,17 @@ def test_draws_are_kept_to_a_shard():
             Selector(embedded, SelectorSettings(), seed=7).draw(2, seed=1, among=bad)
 
 
-@pytest.mark.parametrize("settings", [{"num_clusters": 0}, {"growth": -0.1}, {"exploration": float("nan")}])
-def test_impossible_settings_are_refused(settings):
-    with pytest.raises(BadInput, match="num_clusters must be at least 1"):
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"num_clusters": 0}, "selector.num_clusters must be at least 1, not 0"),
+        ({"growth": -0.1}, "selector.growth must be at least 0, not -0.1"),
+        ({"growth": float("inf")}, "selector.growth must be finite"),
+        ({"exploration": float("nan")}, "selector.exploration must be at least 0, not nan"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, says):
+    with pytest.raises(BadInput, match=says):
         Selector(skewed_corpus(0)[0], SelectorSettings(**settings), seed=7)
 
 

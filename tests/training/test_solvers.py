@@ -48,7 +48,7 @@ def test_every_ablation_can_be_written_in_a_config(changes):
     [{"base": 0.6}, {"base": -0.1}, {"floor": 0.0}, {"floor": 2.0}, {"bonus": -0.1}, {"bonus": 2.0}, {"most": 0.05}],
 )
 def test_what_makes_no_sense_is_refused(changes):
-    with pytest.raises(BadInput, match=r"evaluation: (base|floor|bonus)"):
+    with pytest.raises(BadInput, match=r"^evaluation\.(base|floor|bonus) must be"):
         open_solver("tool-call", settings=EvaluationSettings(**changes))
 
 

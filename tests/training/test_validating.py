@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from quaere.errors import BadInput
 from quaere.records import Answer, Episode, Question, SolveTask
 from quaere.training.phases.validation import count_held_back, hold_back, plan_validation, score_answer
+from quaere.training.qa_run import PracticeConfig, check_config
 from quaere.training.settings import ValidationSettings
 
 
@@ -88,16 +89,16 @@ def test_no_answer_scores_nothing_even_where_nothing_is_accepted():
     ("settings", "says"),
     [
         (ValidationSettings(questions=7), "validation.questions must be at least 8, or 0 for no validation, not 7"),
-        (ValidationSettings(questions=-1), "validation.questions must be at least 8, or 0 for no validation, not -1"),
+        (ValidationSettings(questions=-1), "validation.questions must be at least 0, not -1"),
         (ValidationSettings(every=0), "validation.every must be at least 1, not 0"),
-        (ValidationSettings(share=0), "validation.share is a share between 0 and 1, not 0"),
-        (ValidationSettings(share=1), "validation.share is a share between 0 and 1, not 1"),
+        (ValidationSettings(share=0), "validation.share must be above 0 and below 1, not 0"),
+        (ValidationSettings(share=1), "validation.share must be above 0 and below 1, not 1"),
     ],
 )
 def test_senseless_settings_are_refused(settings, says):
     with pytest.raises(BadInput, match=says):
-        settings.check()
-    ValidationSettings(questions=0).check()
+        check_config(PracticeConfig(validation=settings))
+    check_config(PracticeConfig(validation=ValidationSettings(questions=0)))
 
 
 def test_what_a_dry_run_says():

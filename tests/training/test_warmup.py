@@ -20,7 +20,7 @@ from quaere.rollout.episode import Limits
 from quaere.search.index import build_index
 from quaere.training.phases.proposals import opens_with_plan, read_proposal
 from quaere.warmup.demonstration import find_fault
-from quaere.warmup.lessons import Lessons, Portion, build_world, plan_lessons, share_out
+from quaere.warmup.lessons import Lessons, LessonSettings, Portion, build_world, plan_lessons, share_out
 from quaere.warmup.oracle import play_oracle
 from quaere.worlds import generate_world, write_world
 
@@ -36,7 +36,7 @@ def place(tmp_path_factory):
 
 def play(place, **changes):
     settings = {"num_episodes": 40, "limits": LIMITS, "seed": 5} | changes
-    return asyncio.run(play_oracle(*place, **settings))
+    return asyncio.run(play_oracle(*place, LessonSettings(**settings)))
 
 
 @pytest.fixture(scope="module", params=["full", "brief"])

@@ -23,7 +23,7 @@ from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
 from quaere.warmup.demonstration import demonstrate, judge, open_protocol
 from quaere.warmup.dialects import DIALECTS, needed_turns, roles_of, solver_turns
-from quaere.warmup.lessons import Portion, build_world, plan_lessons
+from quaere.warmup.lessons import LessonSettings, Portion, build_world, plan_lessons
 from quaere.warmup.oracle import allow_turns, play_oracle, refuse_few_turns
 from quaere.warmup.verdicts import Verdict, weigh_search
 from quaere.worlds import Hop
@@ -44,7 +44,7 @@ def place(tmp_path_factory):
 
 def play(place, **changes):
     settings = {"limits": LIMITS, "seed": 5, "style": "brief", "turn_limits": {"evalact": 12}} | changes
-    return asyncio.run(play_oracle(*place, **settings)).episodes
+    return asyncio.run(play_oracle(*place, LessonSettings(**settings))).episodes
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from quaere.policies.sampler import ChatReply
 from quaere.records import Answer, Evaluate, Search
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import ChatPolicy
-from quaere.warmup.lessons import build_world
+from quaere.warmup.lessons import LessonSettings, build_world
 from quaere.warmup.teacher import play_teacher
 
 LIMITS = Limits(max_turns=2, turn_tokens=1024, sequence_tokens=40_000, tool_response_tokens=6000)
@@ -63,7 +63,7 @@ class Teacher:
 def learn(place, dialect, spoil=lambda text: text, **changes):
     settings = {"num_episodes": 6, "fact_ratio": (1,), "limits": LIMITS, "turn_limits": {"evalact": 3}}
     settings |= {"dialects": (dialect,)} | changes
-    return asyncio.run(play_teacher(ChatPolicy(Teacher(place[0], spoil)), *place, **settings))
+    return asyncio.run(play_teacher(ChatPolicy(Teacher(place[0], spoil)), *place, LessonSettings(**settings)))
 
 
 @pytest.mark.parametrize("style", ["full", "brief"])

@@ -22,7 +22,7 @@ from quaere.rollout.episode import Limits
 from quaere.rollout.policy import ChatPolicy
 from quaere.warmup.demonstration import demonstrate, open_protocol
 from quaere.warmup.dialects import DIALECTS, cites
-from quaere.warmup.lessons import Lessons, Portion, build_world, plan_lessons
+from quaere.warmup.lessons import Lessons, LessonSettings, Portion, build_world, plan_lessons
 from quaere.warmup.oracle import play_oracle
 from quaere.warmup.quotes import find_misquote
 from quaere.warmup.teacher import play_teacher
@@ -42,7 +42,7 @@ def place(tmp_path_factory):
 
 def play(place, **changes):
     settings = {"num_episodes": 40, "limits": LIMITS, "seed": 5, "dialects": ("eve",)} | changes
-    return asyncio.run(play_oracle(*place, **settings))
+    return asyncio.run(play_oracle(*place, LessonSettings(**settings)))
 
 
 @pytest.fixture(scope="module", params=["full", "brief"])
@@ -332,7 +332,7 @@ class Teacher:
 def learn(place, spoil=lambda span: span, **changes):
     ratios = {"fact_ratio": (1,), "hop_ratio": (1,)}
     settings = {"num_episodes": 12, **ratios, "limits": LIMITS, "seed": 3, "dialects": ("eve",)} | changes
-    return asyncio.run(play_teacher(ChatPolicy(Teacher(place[0], spoil)), *place, **settings))
+    return asyncio.run(play_teacher(ChatPolicy(Teacher(place[0], spoil)), *place, LessonSettings(**settings)))
 
 
 @pytest.mark.parametrize("style", ["full", "brief"])

@@ -24,7 +24,7 @@ from quaere.warmup.dialects import DIALECTS, role_of, roles_of
 from quaere.warmup.drafts import FLAWS, write_draft
 from quaere.warmup.findings import facts_in
 from quaere.warmup.imitation import imitation, teach
-from quaere.warmup.lessons import Portion, build_world, plan_lessons
+from quaere.warmup.lessons import LessonSettings, Portion, build_world, plan_lessons
 from quaere.warmup.marks import explain, mark
 from quaere.warmup.oracle import play_oracle
 from quaere.warmup.report_lessons import MAX_REPORTS, MAX_SEARCHES, MIN_REPORTS, Research
@@ -45,7 +45,7 @@ def place(tmp_path_factory):
 
 def play(place, **changes):
     given = {"num_episodes": 40, "dialects": ("score",), "report_limits": LIMITS, "seed": 5, "style": "brief"} | changes
-    return asyncio.run(play_oracle(*place, **given))
+    return asyncio.run(play_oracle(*place, LessonSettings(**given)))
 
 
 @pytest.fixture(scope="module", params=["full", "brief"])

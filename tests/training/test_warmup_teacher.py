@@ -13,7 +13,7 @@ from quaere.records import Answer, Proposal
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import ChatPolicy
 from quaere.training.phases.proposals import read_proposal
-from quaere.warmup.lessons import build_world
+from quaere.warmup.lessons import LessonSettings, build_world
 from quaere.warmup.teacher import cut_turn, play_teacher
 
 LIMITS = Limits(turn_tokens=1024, sequence_tokens=40_000, tool_response_tokens=6000)
@@ -74,7 +74,7 @@ class Teacher:
 def play(place, spoil=lambda text, number: text, **changes):
     teacher = Teacher(place[0], spoil)
     settings = {"num_episodes": 12, "fact_ratio": (1,), "hop_ratio": (1,), "limits": LIMITS} | changes
-    return teacher, asyncio.run(play_teacher(ChatPolicy(teacher), *place, **settings))
+    return teacher, asyncio.run(play_teacher(ChatPolicy(teacher), *place, LessonSettings(**settings)))
 
 
 @pytest.mark.parametrize("style", ["full", "brief"])
@@ -176,7 +176,9 @@ def test_an_endpoint_that_never_answers_is_said(place):
             raise SamplingFailed("the endpoint cannot be reached")
 
     with pytest.raises(SamplingFailed, match="cannot be reached"):
-        asyncio.run(play_teacher(ChatPolicy(Down(place[0])), *place, num_episodes=4, fact_ratio=(1,), hop_ratio=(1,)))
+        asyncio.run(
+            play_teacher(ChatPolicy(Down(place[0])), *place, LessonSettings(4, fact_ratio=(1,), hop_ratio=(1,)))
+        )
 
 
 def test_turns_end_at_the_first_stop_string():

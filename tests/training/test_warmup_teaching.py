@@ -13,7 +13,7 @@ from quaere.errors import BadInput
 from quaere.rollout.episode import Limits
 from quaere.training.learner import Learner
 from quaere.warmup.imitation import count_steps, imitation, teach
-from quaere.warmup.lessons import build_world
+from quaere.warmup.lessons import LessonSettings, build_world
 from quaere.warmup.model_folder import MANIFEST, WarmupManifest, check_target, save_folder
 from quaere.warmup.oracle import play_oracle
 
@@ -24,7 +24,7 @@ LIMITS = Limits(turn_tokens=1024, sequence_tokens=4096, tool_response_tokens=600
 def episodes(tmp_path_factory):
     world, index = build_world(1, 200, tmp_path_factory.mktemp("warmup"))
     settings = {"roles": ("proposer",), "num_episodes": 16, "hop_ratio": (1,), "style": "brief", "limits": LIMITS}
-    return asyncio.run(play_oracle(world, index, Renderer(tiny.tokenizer()), **settings)).episodes
+    return asyncio.run(play_oracle(world, index, Renderer(tiny.tokenizer()), LessonSettings(**settings))).episodes
 
 
 def learner(rate=3e-3):

@@ -6,21 +6,26 @@
 `link` says where the document of a passage lies, as a path relative to the page ("" where it has no file). A citation
 that leads nowhere is marked where it stands and listed at the end.
 
-Nothing that a document or a model wrote can become markup: in HTML all of it is escaped, and scripts are forbidden
-besides; in Markdown, passages stand in fences longer than any run of backticks in them, titles have every sign of
-punctuation escaped, and the report itself keeps its headings, lists and emphasis, but no links, images, HTML or code.
+Nothing that a document or a model wrote can become markup: the HTML page is a template (`templates/report.html.j2`)
+that escapes all of it, and scripts are forbidden besides; in Markdown, passages stand in fences longer than any run of
+backticks in them, titles have every sign of punctuation escaped, and the report itself keeps its headings, lists and
+emphasis, but no links, images, HTML or code.
 Addresses are made of our own words and of percent-encoded paths, so none can name a scheme.
 """
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import quote
 
 from quaere.chat.statements import Citation, find_citations
 from quaere.records import Passage, Report, Source
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 Link = Callable[[Passage], str]
 """From a passage to the path of its document, relative to the page: `lambda passage: f"docs/{passage.doc_id}"`."""
@@ -179,125 +184,109 @@ def _markdown_source(source: Source, link: Link, index: str) -> str:
 
 # -------------------------------------------------------------------------------------------------------------- HTML
 
-_PAGE = """\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-body {{ max-width: 44rem; margin: 2rem auto; padding: 0 1rem; font: 1rem/1.55 Georgia, serif; color: #222; }}
-h1, h2, h3 {{ line-height: 1.25; }}
-a {{ color: #1a5a96; text-decoration: none; }}
-.counts, .place {{ color: #666; font-size: .9rem; }}
-.cite {{ font-size: .85em; }}
-.lost {{ color: #b00020; font-weight: bold; }}
-.source {{ margin: 1.2rem 0; padding: .2rem .8rem; border-left: 3px solid #ddd; }}
-.source:target {{ border-color: #1a5a96; background: #f3f8fd; }}
-blockquote {{ margin: .4rem 0; white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; }}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
-{text}
-<p class="counts">{counts}</p>
-<h2>Sources</h2>
-{sources}
-{unresolved}</body>
-</html>
-"""
 _HEADING = re.compile(r"[ \t]*+(#{1,6})[ \t]++(.*)")
 _ITEM = re.compile(r"[ \t]*+(?:[-*+•][ \t]++|[0-9]{1,3}[.)][ \t]++)(.*)")
 _BOLD = re.compile(r"\*\*([^*\n]++)\*\*")
 
 
+class _Number(NamedTuple):
+    """One number of a citation."""
+
+    number: int
+    said: str
+    is_known: bool
+
+
+class _Run(NamedTuple):
+    """Text in one weight; a list of numbers is a citation."""
+
+    is_bold: bool
+    parts: list[str | list[_Number]]
+
+
+class _Block(NamedTuple):
+    """A heading, a list or a paragraph."""
+
+    kind: Literal["heading", "list", "paragraph"]
+    lines: list[list[_Run]]
+    level: int = 0
+
+
 def to_html(report: Report, link: Link, *, index: str = "") -> str:
     """A whole page that needs no other file: citations lead to the passages on it, and those to their documents."""
-    sources = [_html_source(source, link, index) for source in report.sources]
-    return _PAGE.format(
-        title=_html(_line(report.question.text)),
-        text=_html_text(report),
-        counts=_html(count_line(report)),
-        sources="\n".join(sources) or "<p>No source is cited.</p>",
-        unresolved=_html_unresolved(report),
+    return _page_template().render(
+        title=_line(report.question.text),
+        blocks=_blocks(report),
+        counts=count_line(report),
+        sources=[_html_source(source, link, index) for source in report.sources],
+        unresolved=_unresolved(report),
     )
 
 
-def _html(text: str) -> str:
-    return html.escape(_clean(text))
+@cache
+def _page_template() -> Template:
+    """The page's markup; whatever it is filled with is escaped and free of unprintable characters."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("quaere.chat"),
+        autoescape=True,
+        finalize=lambda value: _clean(value) if type(value) is str else value,  # what a macro returns is no plain str
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("report.html.j2")
 
 
-def _html_text(report: Report) -> str:
+def _blocks(report: Report) -> list[_Block]:
     """Headings, items and paragraphs, line by line; everything else is text."""
     known = {source.number for source in report.sources}
-    made: list[str] = []
-    items: list[str] = []
-    words: list[str] = []
-
-    def flush() -> None:
-        if items:
-            made.append("<ul>\n" + "\n".join(f"<li>{item}</li>" for item in items) + "\n</ul>")
-        if words:
-            made.append("<p>" + "<br>\n".join(words) + "</p>")
-        items.clear()
-        words.clear()
-
+    blocks: list[_Block] = []
+    goes_on = ""  # the kind of block that the next line may belong to
     for line in _clean(report.text).split("\n"):
-        heading, item = _HEADING.match(line), _ITEM.match(line)
-        if heading or not line.strip() or bool(item) != bool(items):
-            flush()
-        if heading:
-            level = min(6, 1 + len(heading.group(1)))
-            made.append(f"<h{level}>{_html_words(heading.group(2), known)}</h{level}>")
-        elif item:
-            items.append(_html_words(item.group(1), known))
-        elif line.strip():
-            words.append(_html_words(line, known))
-    flush()
-    return "\n".join(made)
+        if heading := _HEADING.match(line):
+            blocks.append(_Block("heading", [_runs(heading.group(2), known)], min(6, 1 + len(heading.group(1)))))
+            goes_on = ""
+        elif not line.strip():
+            goes_on = ""
+        else:
+            item = _ITEM.match(line)
+            kind: Literal["list", "paragraph"] = "list" if item else "paragraph"
+            if kind != goes_on:
+                blocks.append(_Block(kind, []))
+            blocks[-1].lines.append(_runs(item.group(1) if item else line, known))
+            goes_on = kind
+    return blocks
 
 
-def _html_words(line: str, known: set[int]) -> str:
-    pieces: list[str] = []
+def _runs(line: str, known: set[int]) -> list[_Run]:
+    """A line as runs of plain and bold text. No citation holds an asterisk, so each lies within one run."""
+    spans: list[tuple[bool, int, int]] = []
     at = 0
-    for cite in find_citations(line):
-        pieces += [_html(line[at : cite.start]), _html_cite(line, cite, known)]
-        at = cite.end
-    return _BOLD.sub(r"<strong>\1</strong>", "".join([*pieces, _html(line[at:])]))
+    for bold in _BOLD.finditer(line):
+        spans += [(False, at, bold.start()), (True, *bold.span(1))]
+        at = bold.end()
+    runs = []
+    cites = find_citations(line)[::-1]
+    for is_bold, start, end in [*spans, (False, at, len(line))]:
+        parts: list[str | list[_Number]] = []
+        while cites and cites[-1].start < end:
+            cite = cites.pop()
+            numbers = [_Number(number, said, number in known) for number, said in _written(line, cite)]
+            parts += [line[start : cite.start], numbers]
+            start = cite.end
+        runs.append(_Run(is_bold, [*parts, line[start:end]]))
+    return runs
 
 
-def _html_cite(line: str, cite: Citation, known: set[int]) -> str:
-    shown = [
-        f'<a href="#source-{number}">{said}</a>'
-        if number in known
-        else f'<a class="lost" href="#unresolved" title="the writer was shown no passage of this number">{said}: '
-        f"{_NO_SOURCE}</a>"
-        for number, said in _written(line, cite)
-    ]
-    return f'<span class="cite">[{", ".join(shown)}]</span>'
-
-
-def _html_source(source: Source, link: Link, index: str) -> str:
-    passage = source.passage
-    name, address = _html(_line(passage.doc_id)), _address(source, link)
-    name = f'<a href="{html.escape(address)}">{name}</a>' if address else f"document {name}"
-    return (
-        f'<div class="source" id="source-{source.number}">\n<p>[{source.number}] '
-        f"<strong>{_html(_line(passage.title))}</strong><br>\n"
-        f'<span class="place">{name}{_html(_place(source, "" if address else index))}</span></p>\n'
-        f"<blockquote>{_html(passage.text)}</blockquote>\n</div>"
-    )
-
-
-def _html_unresolved(report: Report) -> str:
-    lost = _unresolved(report)
-    if not lost:
-        return ""
-    named = ((", ".join(f'<span class="lost">{_html(cite)}</span>' for cite in cites), said) for cites, said in lost)
-    items = "\n".join(f"<li>{cites} in: {_html(said)}</li>" for cites, said in named)
-    return (
-        '<h2 id="unresolved">Unresolved citations</h2>\n<p>The writer was shown no passage of these numbers.</p>\n'
-        f"<ul>\n{items}\n</ul>\n"
-    )
+def _html_source(source: Source, link: Link, index: str) -> dict[str, object]:
+    passage, address = source.passage, _address(source, link)
+    return {
+        "number": source.number,
+        "title": _line(passage.title),
+        "name": _line(passage.doc_id),
+        "address": address,
+        "place": _place(source, "" if address else index),
+        "text": passage.text,
+    }

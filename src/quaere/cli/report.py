@@ -12,18 +12,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quaere.cli.answers import (
-    LIMITS,
-    add_asked,
-    add_sampling,
-    asked_settings,
-    check_numbers,
-    check_reachable,
-    complain_if_all_failed,
-    episode_setting,
-    open_model,
-    read_asked,
-)
+from quaere.cli import answers
 from quaere.cli.interrupt import interruptible
 
 if TYPE_CHECKING:
@@ -39,7 +28,7 @@ if TYPE_CHECKING:
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `report` to the command line."""
     parser = commands.add_parser("report", help="let a model write a cited report by searching an index")
-    add_asked(parser)
+    answers.add_asked(parser)
     parser.add_argument(
         "--out",
         type=Path,
@@ -57,7 +46,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     limits.add_argument("--topk", type=int, metavar="N", help="passages per search (3)")
     limits.add_argument("--turn-tokens", type=int, metavar="N", help="tokens per turn (2048; guided: 128)")
     limits.add_argument("--sequence-tokens", type=int, metavar="N", help="tokens in all (12288; guided: 4096)")
-    add_sampling(parser)
+    answers.add_sampling(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, one object per question")
     parser.set_defaults(run=run)
 
@@ -67,8 +56,8 @@ def run(args: argparse.Namespace) -> None:
     from quaere.cli.report_files import report_place
     from quaere.search.searcher import open_searcher
 
-    questions = read_asked(args, "report")
-    check_numbers(args)
+    questions = answers.read_asked(args, "report")
+    answers.check_numbers(args)
     place = report_place(args.out, len(questions)) if args.out else None
     with interruptible():
         asyncio.run(_Writing(args, place, open_searcher(args.index)).write(questions))
@@ -92,7 +81,7 @@ def _arrange(args: argparse.Namespace) -> tuple[Writer, Limits]:
         limits = Limits(max_turns=2, turn_tokens=128, sequence_tokens=4096, tool_response_tokens=320)
     if taught and notes.limits:
         limits = notes.limits
-    given = {key: getattr(args, key) for key in LIMITS if getattr(args, key) is not None}
+    given = {key: getattr(args, key) for key in answers.LIMITS if getattr(args, key) is not None}
     style = notes.style if taught and notes.style else "full"
     return find_dialect("report", "writer").open(style=style, guided=guided), structs.replace(limits, **given)
 
@@ -115,9 +104,9 @@ class _Writing:
         """Open everything, write every report, and let go of everything."""
         from quaere.runs import Run, runs_root
 
-        await check_reachable(self.searcher)
+        await answers.check_reachable(self.searcher)
         writer, limits = _arrange(self.args)
-        policy = open_model(self.args, self.quiet)
+        policy = answers.open_model(self.args, self.quiet)
         try:
             with Run.start(runs_root(self.args.runs), "report", self._settings(writer, limits)) as stored:
                 if self.args.question:
@@ -127,10 +116,10 @@ class _Writing:
         finally:
             await self.searcher.close()
             await policy.stop()
-        complain_if_all_failed(episodes)
+        answers.complain_if_all_failed(episodes)
 
     def _settings(self, writer: Writer, limits: Limits) -> dict[str, Any]:
-        asked = asked_settings(self.args, limits, hidden=("out",))
+        asked = answers.asked_settings(self.args, limits, hidden=("out",))
         return asked | {"guided": writer.guided, "style": writer.style}
 
     async def _write_one(
@@ -143,7 +132,7 @@ class _Writing:
         from quaere.rollout.episode import run_episode
 
         show = None if self.args.json else lambda turn: self.console.print(render_turn(turn))
-        task, setting = ReportTask(question), episode_setting(self.args, limits)
+        task, setting = ReportTask(question), answers.episode_setting(self.args, limits)
         episode = await run_episode(policy, writer, self.searcher, task, on_turn=show, **setting)
         report, files = self._keep(episode, stored)
         if not self.args.json:
@@ -166,7 +155,7 @@ class _Writing:
         episodes: list[Episode] = []
         reports: list[Report | None] = []
         with counting("writing", len(jobs), self.quiet) as advance:
-            async for episode in run_many(policy, jobs, self.searcher, **episode_setting(self.args, limits)):
+            async for episode in run_many(policy, jobs, self.searcher, **answers.episode_setting(self.args, limits)):
                 episodes.append(episode)
                 reports.append(self._keep(episode, stored)[0])
                 advance(count(sum(len(report.citations) for report in reports if report), "citation"))

@@ -34,8 +34,11 @@ if TYPE_CHECKING:
     from quaere.policies.catalogue import ModelPath
     from quaere.records import Episode
     from quaere.rollout.episode import Limits
+    from quaere.search.index import Index
     from quaere.warmup.demonstration import Demonstrations
     from quaere.warmup.imitation import Taught
+    from quaere.warmup.lessons import LessonSettings
+    from quaere.worlds import World
 
 FULL_RATE, LORA_RATE = 1e-4, 3e-4
 MAX_TURNS = 5
@@ -278,35 +281,46 @@ def _dialect_limits(args: argparse.Namespace, dialect: Dialect) -> Limits:
 
 def _play(args: argparse.Namespace, renderer: Renderer, display: Display) -> Demonstrations:
     """Play in a world that is made for this and gone afterwards."""
-    from quaere.warmup.lessons import build_world
+    from quaere.warmup.lessons import LessonSettings, build_world
     from quaere.warmup.oracle import play_oracle
 
-    shared: dict[str, Any] = {
-        "roles": args.roles,
-        "num_episodes": args.episodes,
-        "fact_ratio": args.facts,
-        "hop_ratio": args.proposer_hops,
-        "style": args.style,
-        "dialects": (args.recipe, *args.also),
-        "limits": _limits(args),
-        "turn_limits": _turn_limits(args),
-        "seed": args.seed,
-        "on_episode": lambda episode: display.played(args.episodes),
-    }
+    settings = LessonSettings(
+        num_episodes=args.episodes,
+        roles=args.roles,
+        dialects=(args.recipe, *args.also),
+        fact_ratio=args.facts,
+        hop_ratio=args.proposer_hops,
+        lesson_ratio=args.lessons,
+        style=args.style,
+        limits=_limits(args),
+        turn_limits=_turn_limits(args),
+        report_limits=_report_limits(args),
+        seed=args.seed,
+    )
+
+    def on_episode(episode: Episode) -> None:
+        display.played(args.episodes)
+
     played: Demonstrations
     with scratch_folder(args.out) as folder:
         world, index = build_world(args.world_seed, args.articles, folder)
         if args.teacher:
-            played = asyncio.run(_play_teacher(args.teacher, world, index, renderer, shared))
+            played = asyncio.run(_play_teacher(args.teacher, world, index, renderer, settings, on_episode))
         else:
-            more = {"lesson_ratio": args.lessons, "report_limits": _report_limits(args)}
-            played = asyncio.run(play_oracle(world, index, renderer, **shared, **more))
+            played = asyncio.run(play_oracle(world, index, renderer, settings, on_episode=on_episode))
     dropped = ", ".join(f"{num} {reason}" for reason, num in played.dropped.most_common())
     display.note(f"{len(played.episodes)} episodes kept" + (f"; dropped: {dropped}" if dropped else ""))
     return played
 
 
-async def _play_teacher(teacher: str, world: Any, index: Any, renderer: Renderer, shared: dict[str, Any]) -> Any:
+async def _play_teacher(
+    teacher: str,
+    world: World,
+    index: Index,
+    renderer: Renderer,
+    settings: LessonSettings,
+    on_episode: Callable[[Episode], None],
+) -> Demonstrations:
     from quaere.rollout.policy import ChatPolicy, open_policy
     from quaere.warmup.teacher import play_teacher
 
@@ -315,7 +329,7 @@ async def _play_teacher(teacher: str, world: Any, index: Any, renderer: Renderer
     policy = open_policy(teacher)
     assert isinstance(policy, ChatPolicy)
     try:
-        return await play_teacher(policy, world, index, renderer, **shared)
+        return await play_teacher(policy, world, index, renderer, settings, on_episode=on_episode)
     finally:
         await policy.stop()
 

@@ -12,6 +12,7 @@ from quaere.dialects.evalact.protocol import BadScore
 from quaere.errors import BadInput
 from quaere.objectives.pcar import BASE, FLOOR, MOST
 from quaere.rewards.evaluation import BONUS, NoteMatch
+from quaere.setting_types import Fraction, NonNegativeFloat, PositiveFraction, check_settings
 
 AnswerScore = Literal["own", "exact_match", "f1"]
 """How an answer is scored; `own` is as in the paper that a protocol comes from."""
@@ -32,20 +33,17 @@ class EvaluationSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     pcar: bool = True
-    base: float = BASE
-    most: float = MOST
-    floor: float = FLOOR
+    base: NonNegativeFloat = BASE
+    most: NonNegativeFloat = MOST
+    floor: PositiveFraction = FLOOR  # at 0 an advantage could vanish or change its sign
     segment: PairSegment = "with_think"
     bad_score: BadScore = "format_fail"
     think_before_evaluate: ThinkBeforeEvaluate = "allow"
-    bonus: float = BONUS
+    bonus: Fraction = BONUS
     contain: NoteMatch = "normalised"
 
-    def check(self) -> None:
-        """Refuse what makes no sense."""
-        if not 0 <= self.base <= self.most:
-            raise BadInput(f"evaluation: base must lie between 0 and most ({self.most:g}), not {self.base:g}")
-        if not 0 < self.floor <= 1:
-            raise BadInput(f"evaluation: floor must be above 0 and at most 1, not {self.floor:g}")
-        if not 0 <= self.bonus <= 1:
-            raise BadInput(f"evaluation: bonus must lie between 0 and 1, not {self.bonus:g}")
+    def check(self, section: str = "evaluation") -> None:
+        """Refuse values out of bounds, and a `base` above `most`; `section` is how the user names these settings."""
+        check_settings(self, section)
+        if self.base > self.most:
+            raise BadInput(f"{section}.base must be at most {section}.most ({self.most:g}), not {self.base:g}")

@@ -33,6 +33,7 @@ from quaere.rollout.conversation import Conversation, Written
 from quaere.rollout.policy import Policy
 from quaere.rollout.seeds import derive_seed
 from quaere.search.searcher import Searcher
+from quaere.setting_types import NonNegativeInt, PositiveInt
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,14 +46,14 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
         Limits(max_turns=5, turn_tokens=512, sequence_tokens=3072, tool_response_tokens=512, max_searches=8, topk=3)
     """
 
-    max_turns: int = 5
-    turn_tokens: int = 512
-    sequence_tokens: int = 3072
-    tool_response_tokens: int = 512
-    max_searches: int = 8
-    topk: int = 3
+    max_turns: PositiveInt = 5
+    turn_tokens: PositiveInt = 512
+    sequence_tokens: PositiveInt = 3072
+    tool_response_tokens: PositiveInt = 512
+    max_searches: NonNegativeInt = 8
+    topk: PositiveInt = 3
     answer_turn: bool = True
-    answer_tokens: int = 64
+    answer_tokens: PositiveInt = 64
 
 
 async def run_episode(

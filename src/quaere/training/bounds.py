@@ -1,107 +1,34 @@
-"""Bounds on what every recipe's config has: a value that makes no sense is refused with one clear line.
+"""Rules of every recipe's config: bounds of single settings stand in their types, rules between settings here.
 
-check_phase("solver", SolverConfig(batch=0))    # BadInput: solver.batch must be at least 1, not 0
+check_run(DrZeroConfig(iterations=0))    # BadInput: iterations must be at least 1, not 0
+check_limits("solver.limits", Limits(answer_tokens=64, sequence_tokens=64))    # BadInput: no passage could be shown
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from quaere.dialects.registry import check_turns
 from quaere.errors import BadInput
 from quaere.rollout.episode import Limits
-from quaere.training.learner import LearnerSettings
+from quaere.setting_types import check_settings
 from quaere.training.phases.solver import SolverConfig
-from quaere.training.settings import (
-    RunConfig,
-    SamplingSettings,
-)
-
-
-class BoundedPhase(Protocol):
-    """What of a config every phase has in which somebody learns."""
-
-    @property
-    def steps(self) -> int:
-        """How many."""
-        ...
-
-    @property
-    def batch(self) -> int:
-        """Tasks a step."""
-        ...
-
-    @property
-    def attempts(self) -> int:
-        """Of the solver at each question."""
-        ...
-
-    @property
-    def limits(self) -> Limits:
-        """How far an episode may go."""
-        ...
-
-    @property
-    def learner(self) -> LearnerSettings:
-        """How it learns."""
-        ...
-
-
-def check_least(least: float, values: Mapping[str, float]) -> None:
-    """Refuse the first value that is less."""
-    for name, value in values.items():
-        if value < least:
-            raise BadInput(f"{name} must be at least {least}, not {value}")
+from quaere.training.settings import RunConfig, SamplingSettings
 
 
 def check_run(config: RunConfig) -> None:
-    """Engine, checkpoints, adapter and sampling."""
-    ones = {
-        "engine.max_rows": config.engine.max_rows,
-        "checkpoints.every": config.checkpoints.every,
-        "checkpoints.keep": config.checkpoints.keep,
-    }
-    check_least(1, ones)
-    zeros = {
-        "adapter.rank": config.adapter.rank,
-        "sampling.top_k": config.sampling.top_k,
-        "health.update_every": config.health.update_every,
-    }
-    check_least(0, zeros)
-    _check_rate("sampling.temperature", config.sampling.temperature)
-    _check_rate("sampling.top_p", config.sampling.top_p)
+    """Every setting against its type, and sampling that is on-policy."""
+    check_settings(config)
     _check_on_policy(config.sampling)
 
 
-def check_phase(name: str, phase: BoundedPhase) -> None:
-    """One phase, by its name in the config."""
-    limits = phase.limits
-    ones = {
-        "batch": phase.batch,
-        "limits.max_turns": limits.max_turns,
-        "limits.turn_tokens": limits.turn_tokens,
-        "limits.sequence_tokens": limits.sequence_tokens,
-        "limits.tool_response_tokens": limits.tool_response_tokens,
-        "limits.topk": limits.topk,
-        "limits.answer_tokens": limits.answer_tokens,
-    }
-    check_least(1, {f"{name}.{key}": value for key, value in ones.items()})
+def check_limits(section: str, limits: Limits) -> None:
+    """Refuse limits under which no passage could be shown; `section` is how the user names them."""
     if limits.answer_turn and min(limits.answer_tokens, limits.turn_tokens) >= limits.sequence_tokens:
         raise BadInput(
-            f"{name}.limits.answer_tokens must be below sequence_tokens ({limits.sequence_tokens}), or no passage "
+            f"{section}.answer_tokens must be below sequence_tokens ({limits.sequence_tokens}), or no passage "
             f"could be shown; it is {limits.answer_tokens}"
         )
-    zeros = {
-        "steps": phase.steps,
-        "limits.max_searches": limits.max_searches,
-        "learner.kl_beta": phase.learner.kl_beta,
-        "learner.min_warmup_steps": phase.learner.min_warmup_steps,
-    }
-    check_least(0, {f"{name}.{key}": value for key, value in zeros.items()})
-    _check_rate(f"{name}.learner.learning_rate", phase.learner.learning_rate)
-    if phase.attempts < 2:
-        raise BadInput(f"{name}.attempts must be at least 2, or nothing can be told apart; it is {phase.attempts}")
 
 
 def check_hops(hop_ratio: Sequence[int], limits: Limits, *, document: bool) -> None:
@@ -128,9 +55,8 @@ def check_hops(hop_ratio: Sequence[int], limits: Limits, *, document: bool) -> N
 
 def check_solver(solver: SolverConfig) -> None:
     """The solver's phase, with what its dialect needs."""
-    check_phase("solver", solver)
-    check_least(0, {"solver.max_draws": solver.max_draws})
-    solver.evaluation.check()
+    check_limits("solver.limits", solver.limits)
+    solver.evaluation.check("solver.evaluation")
     check_turns(solver.dialect, solver.limits)
 
 
@@ -145,8 +71,3 @@ def _check_on_policy(sampling: SamplingSettings) -> None:
                 f"temperature 1 with nothing cut off",
                 hint="--set sampling.off_policy=true trains on such samples without a correction",
             )
-
-
-def _check_rate(name: str, rate: float) -> None:
-    if rate <= 0:
-        raise BadInput(f"{name} must be above 0 to learn anything, not {rate}")

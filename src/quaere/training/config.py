@@ -14,7 +14,6 @@ YAML is read by the rules of version 1.2: `1e-6` is a number; `on`, `no` and `20
 from __future__ import annotations
 
 import difflib
-import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,12 +23,12 @@ from msgspec import NODEFAULT, Struct, inspect, structs
 
 from quaere.credentials import refuse_login
 from quaere.errors import BadInput, warn_old_name
+from quaere.setting_types import MAX_SHOWN, check_value, describe_type, is_section, shorten
 from quaere.training.config_yaml import parse_yaml, write_yaml
 
 T = TypeVar("T", bound=Struct)
 
 _NEAR = 0.6  # how alike two names must be for one to be a slip of the other
-_MAX_SHOWN = 60  # characters of a wrong value in an error
 _OLD_NAMES = {"solver.protocol": "solver.dialect"}  # of settings in files and runs of 0.1.0
 
 
@@ -93,16 +92,12 @@ def diff_configs(a: Struct, b: Struct) -> list[str]:
 # ------------------------------------------------------------------------------------------------------- the schema
 
 
-def _is_section(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Struct)
-
-
 def _settings(schema: type[Struct], prefix: str = "") -> dict[str, Any]:
     """The type of every setting and section by its dotted name, in the schema's order."""
     found: dict[str, Any] = {}
     for field in structs.fields(schema):
         found[prefix + field.name] = field.type
-        if _is_section(field.type):
+        if is_section(field.type):
             found |= _settings(field.type, f"{prefix}{field.name}.")
     return found
 
@@ -110,7 +105,7 @@ def _settings(schema: type[Struct], prefix: str = "") -> dict[str, Any]:
 def _leaves(config: Struct, prefix: str = "") -> Iterator[tuple[str, object]]:
     for field in structs.fields(config):
         value = getattr(config, field.name)
-        if _is_section(field.type):
+        if is_section(field.type):
             yield from _leaves(value, f"{prefix}{field.name}.")
         else:
             yield prefix + field.name, value
@@ -122,12 +117,12 @@ def _build(schema: type[T], default: T | None, values: Mapping[str, object], pre
     for field in structs.fields(schema):
         key = prefix + field.name
         usual = _default_of(field) if default is None else getattr(default, field.name)
-        if _is_section(field.type):
+        if is_section(field.type):
             made[field.name] = _build(field.type, None if usual is NODEFAULT else usual, values, f"{key}.")
         elif key in values:
             made[field.name] = values[key]
         elif usual is NODEFAULT:
-            raise BadInput(f"{key} must be given: {_describe(inspect.type_info(field.type))}")
+            raise BadInput(f"{key} must be given: {describe_type(inspect.type_info(field.type))}")
         else:
             made[field.name] = usual
     return schema(**made)
@@ -153,18 +148,18 @@ def _read_assignment(settings: Mapping[str, Any], assignment: str) -> dict[str, 
     key, equals, text = assignment.partition("=")
     key = _current_name(settings, key.strip())
     if not equals or not key:
-        raise BadInput(f"a setting is given as KEY=VALUE, not {_shorten(assignment)}")
+        raise BadInput(f"a setting is given as KEY=VALUE, not {shorten(assignment)}")
     if key not in settings:
         raise BadInput(_unknown(settings, key))
     try:
         value = parse_yaml(text, key)
     except BadInput:
-        if _is_section(settings[key]):
+        if is_section(settings[key]):
             raise
         value = text
     if not isinstance(value, str) and _takes_text(inspect.type_info(settings[key])):
         value = text.strip()
-    if value is None and _is_section(settings[key]):
+    if value is None and is_section(settings[key]):
         raise BadInput(_not_a_section(settings, key, text.strip()))
     return _flatten(settings, {key: value})
 
@@ -174,7 +169,7 @@ def _read_layer(settings: Mapping[str, Any], text: str, source: str) -> dict[str
     if parsed is None:  # an empty file, or one of comments only
         return {}
     if not isinstance(parsed, Mapping):
-        raise BadInput(f"{source} must hold settings, as in `{next(iter(settings))}: ...`, not {_shorten(parsed)}")
+        raise BadInput(f"{source} must hold settings, as in `{next(iter(settings))}: ...`, not {shorten(parsed)}")
     return _flatten(settings, parsed, source=f"{source}: ")
 
 
@@ -187,8 +182,8 @@ def _flatten(
         key = _current_name(settings, f"{prefix}{name}")
         if key not in settings:
             raise BadInput(source + _unknown(settings, key))
-        if not _is_section(settings[key]):
-            new = {key: _check(settings[key], value, source + key)}
+        if not is_section(settings[key]):
+            new = {key: check_value(settings[key], value, source + key)}
         elif isinstance(value, Mapping):
             new = _flatten(settings, value, prefix=f"{key}.", source=source)
         elif value is None:  # a section whose every line is commented out
@@ -210,18 +205,11 @@ def _current_name(settings: Mapping[str, Any], key: str) -> str:
     return new
 
 
-def _check(kind: Any, value: object, key: str) -> object:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        raise BadInput(f"{key} must be {_describe(inspect.type_info(kind))}, not {_shorten(value)}") from None
-
-
 # ---------------------------------------------------------------------------------------------------- what is wrong
 
 
 def _unknown(settings: Mapping[str, Any], key: str) -> str:
-    shown = key if len(key) <= _MAX_SHOWN and key.isprintable() else _shorten(key)
+    shown = key if len(key) <= MAX_SHOWN and key.isprintable() else shorten(key)
     near = _nearest(settings, key[:200])
     return f"unknown setting {shown}" + (f": did you mean {near}?" if near else "")
 
@@ -251,52 +239,13 @@ def _likeness(a: str, b: str) -> float:
 
 def _not_a_section(settings: Mapping[str, Any], key: str, value: object) -> str:
     inside = next((name for name in settings if name.startswith(f"{key}.")), key)
-    return f"{key} is a group of settings, such as {inside}; it cannot be {_shorten(value)}"
-
-
-def _shorten(value: object) -> str:
-    """A value as it may stand in one line, however long, deep or odd it is."""
-    if value is None or isinstance(value, bool):
-        return {None: "empty", True: "true", False: "false"}[value]
-    shorter = reprlib.Repr()
-    shorter.maxlevel = 3
-    shorter.maxstring = shorter.maxlong = _MAX_SHOWN
-    shown = shorter.repr(value)
-    return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
-
-
-def _describe(kind: inspect.Type, *, many: bool = False) -> str:
-    """What a value of this type looks like: "a whole number", "a list of 2 numbers", "one of paper, demo"."""
-    match kind:
-        case inspect.BoolType():
-            return "true or false"
-        case inspect.IntType() | inspect.FloatType():
-            whole = "whole " if isinstance(kind, inspect.IntType) else ""
-            return (f"{whole}numbers" if many else f"a {whole}number") + _bounds(kind)
-        case inspect.StrType():
-            return "texts" if many else "text"
-        case inspect.LiteralType(values=values):
-            return f"one of {', '.join(map(str, values))}" if len(values) > 1 else str(values[0])
-        case inspect.TupleType(item_types=items):
-            return f"a list of {len(items)} {_describe(items[0], many=True) if items else 'values'}"
-        case inspect.VarTupleType(item_type=item) | inspect.ListType(item_type=item):
-            return f"a list of {_describe(item, many=True)}"
-        case inspect.UnionType(types=types):
-            return " or ".join(_describe(one) for one in types)
-        case inspect.NoneType():
-            return "null"
-        case _:
-            return "a mapping" if isinstance(kind, inspect.DictType | inspect.StructType) else "another value"
-
-
-def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
-    words = {"ge": "of at least", "gt": "above", "le": "of at most", "lt": "below"}
-    bounds = [f"{word} {getattr(kind, name)}" for name, word in words.items() if getattr(kind, name) is not None]
-    return f" {' and '.join(bounds)}" if bounds else ""
+    return f"{key} is a group of settings, such as {inside}; it cannot be {shorten(value)}"
 
 
 def _takes_text(kind: inspect.Type) -> bool:
     """Is a bare word always a text here?"""
+    if isinstance(kind, inspect.Metadata):
+        return _takes_text(kind.type)
     values = kind.values if isinstance(kind, inspect.LiteralType) else ()
     return isinstance(kind, inspect.StrType) or any(isinstance(value, str) for value in values)
 

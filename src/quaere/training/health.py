@@ -64,7 +64,7 @@ class Watch:
         watch.check({"policy/entropy": 0.9, "mismatch/mean": 0.01}, "proposer") -> []
         """
         alarms: list[Alarm] = []
-        patience = max(1, self._settings.patience)
+        patience = self._settings.patience
         for condition in _conditions(self._settings, role):
             value = metrics.get(condition.metric, math.nan)
             if math.isnan(value):

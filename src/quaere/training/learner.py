@@ -31,6 +31,14 @@ from quaere.errors import TrainingStopped
 from quaere.objectives.losses import Aggregation, Divergence, clipped_loss, count_terms, kl_loss, policy_gradient_loss
 from quaere.policies.native.bridge import decoder_layers, use_varlen_attention
 from quaere.rollout.samples import Sample
+from quaere.setting_types import (
+    Fraction,
+    FractionBelowOne,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
 from quaere.training.adapters import (
     load_weights,
     plain_model,
@@ -66,19 +74,19 @@ class LearnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
         LearnerSettings(learning_rate=1e-6, loss="clipped", epsilon=0.2)
     """
 
-    learning_rate: float = 1e-6
-    betas: tuple[float, float] = (0.9, 0.999)
-    weight_decay: float = 0.01
-    warmup_ratio: float = 0.03
-    min_warmup_steps: int = 0
-    max_grad_norm: float = 1.0
+    learning_rate: PositiveFloat = 1e-6
+    betas: tuple[FractionBelowOne, FractionBelowOne] = (0.9, 0.999)
+    weight_decay: NonNegativeFloat = 0.01
+    warmup_ratio: Fraction = 0.03
+    min_warmup_steps: NonNegativeInt = 0
+    max_grad_norm: PositiveFloat = 1.0
     loss: Literal["clipped", "policy_gradient"] = "clipped"
-    epsilon: float = 0.2
-    kl_beta: float = 0.0
+    epsilon: FractionBelowOne = 0.2
+    kl_beta: NonNegativeFloat = 0.0
     kl: Divergence = "k3"
     kl_flat: bool = False
     aggregation: Aggregation = "token_mean"
-    micro_tokens: int = 8192
+    micro_tokens: PositiveInt = 8192
     gradient_checkpointing: bool | Literal["auto"] = "auto"
     offload_optimizer: bool = False
     compiled: bool = False

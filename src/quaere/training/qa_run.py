@@ -23,7 +23,8 @@ from quaere.errors import BadInput
 from quaere.records import Question
 from quaere.rollout.questions import read_questions
 from quaere.runs import Run, find_run, runs_root
-from quaere.training.bounds import check_least, check_run, check_solver
+from quaere.setting_types import NonNegativeFloat
+from quaere.training.bounds import check_run, check_solver
 from quaere.training.phases.curriculum_filter import as_questions, count_steps_with_questions
 from quaere.training.phases.solver import SolverConfig, practise
 from quaere.training.phases.stage import Stage
@@ -103,14 +104,13 @@ class PracticeConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
     """
 
     questions: str = ""
-    epochs: float = 1.0
+    epochs: NonNegativeFloat = 1.0
     solver: SolverConfig = field(default_factory=SolverConfig)
     validation: ValidationSettings = ValidationSettings()
 
 
 def check_config(config: PracticeConfig) -> None:
     """Refuse values that make no sense, each with one clear line."""
-    check_least(0, {"epochs": config.epochs})
     check_run(config)
     check_solver(config.solver)
     config.validation.check()

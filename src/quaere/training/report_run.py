@@ -26,7 +26,8 @@ from quaere.rollout.questions import read_questions
 from quaere.rollout.samples import Sample, make_sample
 from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
-from quaere.training.bounds import check_least, check_phase, check_run
+from quaere.setting_types import GroupSize, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from quaere.training.bounds import check_limits, check_run
 from quaere.training.learner import LearnerSettings
 from quaere.training.phases.assessments import Evaluating
 from quaere.training.phases.curriculum_filter import draw_questions
@@ -60,13 +61,13 @@ class WriterConfig(Struct, frozen=True, forbid_unknown_fields=True):
         WriterConfig(steps=100, batch=64, attempts=8)
     """
 
-    steps: int = 100
-    batch: int = 64
-    attempts: int = 8
-    minibatch: int = 32
+    steps: PositiveInt = 100
+    batch: PositiveInt = 64
+    attempts: GroupSize = 8
+    minibatch: NonNegativeInt = 32
     cap: Cap = "turns"
     unbiased_std: bool = True
-    delta: float = DELTA
+    delta: NonNegativeFloat = DELTA
     limits: Limits = Limits(
         max_turns=10,
         turn_tokens=4096,
@@ -113,9 +114,9 @@ class EvaluatorConfig(Struct, frozen=True, forbid_unknown_fields=True):
         EvaluatorConfig(passes=2, temperature=0.8)
     """
 
-    temperature: float = 0.8
-    passes: int = 1
-    score_scale: float = SCALE
+    temperature: PositiveFloat = 0.8
+    passes: PositiveInt = 1
+    score_scale: PositiveFloat = SCALE
     validity: Validity = "base_dimension"
     limits: Limits = Limits(
         max_turns=10,
@@ -191,16 +192,8 @@ DEMO: dict[str, object] = {
 
 def check_research(config: ResearchConfig, recipe: str, pool: Sequence[Dimension]) -> None:
     """Refuse values that make no sense, each with one clear line."""
-    solver, evaluator = config.solver, config.evaluator
     check_run(config)
-    check_phase("solver", solver)
-    check_least(1, {"solver.steps": solver.steps, "evaluator.passes": evaluator.passes})
-    check_least(0, {"solver.minibatch": solver.minibatch})
-    limits = {"max_turns": evaluator.limits.max_turns, "turn_tokens": evaluator.limits.turn_tokens}
-    check_least(1, {f"evaluator.limits.{name}": value for name, value in limits.items()})
-    for name, value in (("temperature", evaluator.temperature), ("score_scale", evaluator.score_scale)):
-        if value <= 0:
-            raise BadInput(f"evaluator.{name} must be above 0, not {value:g}")
+    check_limits("solver.limits", config.solver.limits)
     if config.fixed_rubric:
         parse_rubric(config.fixed_rubric, pool)
     if find_spec("sklearn") is None:

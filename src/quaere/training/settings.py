@@ -12,6 +12,14 @@ from msgspec import Struct
 from quaere.chat.prompt_style import PromptStyle
 from quaere.errors import BadInput
 from quaere.policies.native.device import Precision
+from quaere.setting_types import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    ProperFraction,
+)
 
 MIN_VALIDATION = 8
 """Fewer validation questions than this are not worth holding back."""
@@ -32,7 +40,7 @@ class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
     dtype: Precision = "auto"
     base_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     mode: Literal["fast", "deterministic"] = "fast"
-    max_rows: int = 32
+    max_rows: PositiveInt = 32
 
 
 class AdapterSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,8 +49,8 @@ class AdapterSettings(Struct, frozen=True, forbid_unknown_fields=True):
     AdapterSettings(rank=16, alpha=32)
     """
 
-    rank: int = 0
-    alpha: int = 32
+    rank: NonNegativeInt = 0
+    alpha: PositiveInt = 32
 
 
 class SamplingSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,9 +62,9 @@ class SamplingSettings(Struct, frozen=True, forbid_unknown_fields=True):
         SamplingSettings(temperature=1.0)
     """
 
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
+    temperature: PositiveFloat = 1.0
+    top_p: PositiveFraction = 1.0
+    top_k: NonNegativeInt = 0
     off_policy: bool = False
 
 
@@ -66,8 +74,8 @@ class SearchSettings(Struct, frozen=True, forbid_unknown_fields=True):
     SearchSettings(replays=5, wait_s=4.0)
     """
 
-    replays: int = 5
-    wait_s: float = 4.0
+    replays: NonNegativeInt = 5
+    wait_s: NonNegativeFloat = 4.0
 
 
 class CheckpointSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,8 +84,8 @@ class CheckpointSettings(Struct, frozen=True, forbid_unknown_fields=True):
     CheckpointSettings(every=5, keep=3)
     """
 
-    every: int = 5
-    keep: int = 3
+    every: PositiveInt = 5
+    keep: PositiveInt = 3
 
 
 class ValidationSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,20 +98,16 @@ class ValidationSettings(Struct, frozen=True, forbid_unknown_fields=True):
         ValidationSettings(questions=64, every=10)
     """
 
-    questions: int = 64
-    every: int = 10
-    share: float = 0.1
+    questions: NonNegativeInt = 64
+    every: PositiveInt = 10
+    share: ProperFraction = 0.1
 
     def check(self) -> None:
-        """Refuse what makes no sense."""
+        """Refuse too few questions to choose by."""
         if self.questions and self.questions < MIN_VALIDATION:
             raise BadInput(
                 f"validation.questions must be at least {MIN_VALIDATION}, or 0 for no validation, not {self.questions}"
             )
-        if self.every < 1:
-            raise BadInput(f"validation.every must be at least 1, not {self.every}")
-        if not 0 < self.share < 1:
-            raise BadInput(f"validation.share is a share between 0 and 1, not {self.share:g}")
 
 
 class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -123,19 +127,19 @@ class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     policy: Literal["warn", "stop", "rollback"] = "warn"
-    patience: int = 3
-    max_rollbacks: int = 2
-    min_entropy: float = 0.02
-    min_tokens: float = 4.0
-    min_valid: float = 0.05
-    max_mismatch: float = 0.2
-    min_update_seen: float = 0.95
-    update_every: int = 10
+    patience: PositiveInt = 3
+    max_rollbacks: NonNegativeInt = 2
+    min_entropy: NonNegativeFloat = 0.02
+    min_tokens: NonNegativeFloat = 4.0
+    min_valid: NonNegativeFloat = 0.05
+    max_mismatch: NonNegativeFloat = 0.2
+    min_update_seen: NonNegativeFloat = 0.95
+    update_every: NonNegativeInt = 10
     zero_advantages: bool = True
-    min_searches_kept: float = 0.75
-    max_ceiling: float = 0.9
-    min_spread: float = 0.005
-    max_hack: float = 0.05
+    min_searches_kept: NonNegativeFloat = 0.75
+    max_ceiling: NonNegativeFloat = 0.9
+    min_spread: NonNegativeFloat = 0.005
+    max_hack: NonNegativeFloat = 0.05
 
 
 class RunConfig(Struct, frozen=True, forbid_unknown_fields=True):

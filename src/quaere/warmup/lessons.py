@@ -9,14 +9,16 @@ trained on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
+from quaere.chat.prompt_style import PromptStyle
 from quaere.errors import BadInput
 from quaere.records import Passage, ProposeTask, SolveTask, Task, searches_needed
 from quaere.rewards.format import contains
+from quaere.rollout.episode import Limits
 from quaere.search.index import Index, build_index
 from quaere.warmup.dialects import (
     DIALECTS,
@@ -36,6 +38,37 @@ FACT_RATIO = (4, 3, 2, 1)  # of a solver's questions that combine 1, 2, ... fact
 HOP_RATIO = (4, 3, 2, 1)  # of a proposer's questions of 1, 2, ... hops in Dr. Zero's count
 LESSON_RATIO = (5, 2, 3)  # of score's reports, rubrics and assessments
 _FAMILY = "warmup"
+
+REPORT_LIMITS = Limits(max_turns=8, turn_tokens=1536, sequence_tokens=8192, tool_response_tokens=512)
+
+
+class LessonSettings(Struct, frozen=True):
+    """What is demonstrated, by an oracle or a teacher: how many episodes, of which dialects and roles, and how long.
+
+    `fact_ratio` splits a solver's lessons by facts, `hop_ratio` a proposer's by hops in Dr. Zero's count, and
+    `lesson_ratio` those of score by kind. `roles` are all that a dialect has unless told otherwise. `turn_limits` say
+    for which dialects the limit of turns is another; `report_limits` are score's, which take more room.
+
+        LessonSettings(num_episodes=100, roles=("solver",), dialects=("drzero", "eve"), style="brief")
+    """
+
+    num_episodes: int = 400
+    roles: Sequence[Role] | None = None
+    dialects: Sequence[Dialect] = ("drzero",)
+    fact_ratio: Sequence[int] = FACT_RATIO
+    hop_ratio: Sequence[int] = HOP_RATIO
+    lesson_ratio: Sequence[int] = LESSON_RATIO
+    style: PromptStyle = "full"
+    limits: Limits = Limits()
+    turn_limits: Mapping[Dialect, int] | None = None
+    report_limits: Limits = REPORT_LIMITS
+    seed: int = 0
+
+    def plan(self) -> list[Portion]:
+        """How many episodes of each dialect, role and number of facts."""
+        return plan_lessons(
+            self.roles, self.num_episodes, self.fact_ratio, self.dialects, self.lesson_ratio, self.hop_ratio
+        )
 
 
 def build_world(seed: int, num_articles: int, folder: Path) -> tuple[World, Index]:

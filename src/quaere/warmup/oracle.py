@@ -27,7 +27,7 @@ from quaere.warmup import evaluate_phrases as words_evaluating
 from quaere.warmup import phrases as words
 from quaere.warmup.demonstration import Attempt, Demonstrations, demonstrate, judge, open_protocol
 from quaere.warmup.dialects import Dialect, Role, cites, needed_turns, proposer_turns, solver_turns
-from quaere.warmup.lessons import FACT_RATIO, HOP_RATIO, LESSON_RATIO, Lesson, Lessons, Portion, plan_lessons
+from quaere.warmup.lessons import Lesson, Lessons, LessonSettings, Portion
 from quaere.warmup.report_lessons import Research
 from quaere.warmup.verdicts import Verdict, weigh_search
 from quaere.worlds import Hop, World
@@ -36,7 +36,6 @@ from quaere.worlds.names import strip_article
 
 NAME = "oracle"
 MAX_RETRIES = 2
-REPORT_LIMITS = Limits(max_turns=8, turn_tokens=1536, sequence_tokens=8192, tool_response_tokens=512)
 """Of score's episodes: an assessment shows up to eight reports and says something of each."""
 
 _TRIES_PER_EPISODE = 12
@@ -201,31 +200,18 @@ async def play_oracle(
     world: World,
     index: Index,
     renderer: Renderer,
+    settings: LessonSettings,
     *,
-    roles: Sequence[Role] | None = None,
-    num_episodes: int = 400,
-    fact_ratio: Sequence[int] = FACT_RATIO,
-    hop_ratio: Sequence[int] = HOP_RATIO,
-    style: PromptStyle = "full",
-    dialects: Sequence[Dialect] = ("drzero",),
-    limits: Limits | None = None,
-    turn_limits: Mapping[Dialect, int] | None = None,
-    lesson_ratio: Sequence[int] = LESSON_RATIO,
-    report_limits: Limits | None = None,
-    seed: int = 0,
     on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> Demonstrations:
     """Play until there are `num_episodes` good episodes, equal shares for dialects and their roles.
 
-    `index` must hold the world's articles. `fact_ratio` splits a solver's lessons by facts, `hop_ratio` a
-    proposer's by hops in Dr. Zero's count. `roles` are all that a dialect has unless told otherwise, and `turn_limits`
-    say for which dialects the limit of turns is another; `report_limits` are score's, which take more room. Raises
-    BadInput where there is no room for such episodes.
+    `index` must hold the world's articles. Raises BadInput where there is no room for such episodes.
 
-        played = await play_oracle(world, index, Renderer(tokenizer), roles=("solver",), num_episodes=100)
+        played = await play_oracle(world, index, Renderer(tokenizer), LessonSettings(num_episodes=100))
     """
-    limits, report_limits = limits or Limits(), report_limits or REPORT_LIMITS
-    plan = plan_lessons(roles, num_episodes, fact_ratio, dialects, lesson_ratio, hop_ratio)
+    limits, turn_limits, report_limits = settings.limits, settings.turn_limits, settings.report_limits
+    style, seed, plan = settings.style, settings.seed, settings.plan()
     refuse_few_turns(plan, limits, {"score": report_limits.max_turns, **(turn_limits or {})})
     lessons, searcher, played = Lessons(world, index), LocalSearcher(index), Demonstrations()
     research = Research(world, index, report_limits, style=style, seed=seed)

@@ -8,7 +8,7 @@ search results it really got.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from quaere.chat.prompt_style import PromptStyle
 from quaere.chat.renderer import Renderer
@@ -21,8 +21,7 @@ from quaere.rollout.policy import Policy
 from quaere.search.index import Index
 from quaere.search.searcher import LocalSearcher
 from quaere.warmup.demonstration import Demonstrations, demonstrate, find_fault, judge, open_protocol
-from quaere.warmup.dialects import Dialect, Role
-from quaere.warmup.lessons import FACT_RATIO, HOP_RATIO, Lesson, Lessons, plan_lessons
+from quaere.warmup.lessons import Lesson, Lessons, LessonSettings
 from quaere.warmup.oracle import allow_turns, refuse_few_turns
 from quaere.worlds import World
 
@@ -32,28 +31,20 @@ async def play_teacher(
     world: World,
     index: Index,
     renderer: Renderer,
+    settings: LessonSettings,
     *,
-    roles: Sequence[Role] | None = None,
-    num_episodes: int = 400,
-    fact_ratio: Sequence[int] = FACT_RATIO,
-    hop_ratio: Sequence[int] = HOP_RATIO,
-    style: PromptStyle = "full",
-    dialects: Sequence[Dialect] = ("drzero",),
-    limits: Limits | None = None,
-    turn_limits: Mapping[Dialect, int] | None = None,
-    seed: int = 0,
     params: SamplingParams | None = None,
     concurrency: int = 8,
     on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> Demonstrations:
     """Let the teacher play `num_episodes` tasks, and keep those worth learning from as `style` will prompt for them.
 
-    played = await play_teacher(open_policy("openai:m@http://localhost:8001/v1"), world, index, renderer)
+    policy = open_policy("openai:m@http://localhost:8001/v1")
+    played = await play_teacher(policy, world, index, renderer, LessonSettings(num_episodes=100))
     """
-    if "score" in dialects:
+    if "score" in settings.dialects:
         raise BadInput("no teacher can demonstrate score: what its reports deserve is known to the oracle alone")
-    limits = limits or Limits()
-    plan = plan_lessons(roles, num_episodes, fact_ratio, dialects, hop_ratio=hop_ratio)
+    limits, turn_limits, plan = settings.limits, settings.turn_limits, settings.plan()
     refuse_few_turns(plan, limits, turn_limits)
     lessons, searcher, played = Lessons(world, index), LocalSearcher(index), Demonstrations()
     drawn = [
@@ -70,7 +61,7 @@ async def play_teacher(
         )
         for lesson in drawn
     ]
-    shown = run_many(policy, jobs, searcher, limits, seed=seed, params=params, concurrency=concurrency)
+    shown = run_many(policy, jobs, searcher, limits, seed=settings.seed, params=params, concurrency=concurrency)
     num_failed, number = 0, 0
     try:
         async for episode in shown:
@@ -78,7 +69,7 @@ async def play_teacher(
             num_failed += episode.end == "failed"
             fault = find_fault(episode, lesson.role)
             if not fault:
-                episode, fault = await replay(episode, lesson, renderer, style, allowed or limits)
+                episode, fault = await replay(episode, lesson, renderer, settings.style, allowed or limits)
             if fault:
                 played.dropped[fault] += 1
             else:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from quaere.chat.dimensions import POOL
 from quaere.errors import BadInput
+from quaere.setting_types import PositiveFloat
 from quaere.training.learner import LearnerSettings
 from quaere.training.report_run import (
     DEMO,
@@ -42,7 +43,7 @@ class ReportDpoConfig(ReportGrpoConfig, frozen=True, forbid_unknown_fields=True)
     ReportDpoConfig(model="warm", index="demo/index", questions="open.jsonl", dpo_beta=0.1)
     """
 
-    dpo_beta: float = 0.1
+    dpo_beta: PositiveFloat = 0.1
     solver: WriterConfig = WriterConfig(
         minibatch=0,  # what a pair is worth is worked out once a step
         learner=LearnerSettings(
@@ -77,8 +78,6 @@ def check_grpo(config: ReportGrpoConfig, recipe: str = "report-grpo") -> None:
 def check_dpo(config: ReportDpoConfig) -> None:
     """The same, and that the update is DPO's."""
     learner = config.solver.learner
-    if config.dpo_beta <= 0:
-        raise BadInput(f"dpo_beta must be above 0, not {config.dpo_beta:g}")
     if (learner.loss, learner.aggregation, learner.keep_reference) != ("policy_gradient", "token_sum", True):
         raise BadInput("DPO is a policy gradient summed over tokens and held to a reference: leave solver.learner so")
     if config.solver.minibatch:

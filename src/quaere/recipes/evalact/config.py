@@ -18,6 +18,7 @@ No warm-up is a matter of the model: `--model` names the plain one.
 from __future__ import annotations
 
 from quaere.rollout.episode import Limits
+from quaere.setting_types import NonNegativeFloat
 from quaere.training.learner import LearnerSettings
 from quaere.training.phases.solver import SolverConfig
 from quaere.training.qa_run import DEMO, LARGE_GPU, PAPER, SINGLE_GPU, PracticeConfig
@@ -32,7 +33,7 @@ class EvalActConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
     EvalActConfig(model="warm", index="demo/index", questions="train.jsonl")
     """
 
-    epochs: float = 2.0
+    epochs: NonNegativeFloat = 2.0
     solver: SolverConfig = SolverConfig(
         dialect="evalact",
         answer_score="f1",

@@ -24,6 +24,7 @@ from msgspec import Struct
 from quaere.errors import BadInput
 from quaere.rewards.evidence import BREVITY_TOKENS, BREVITY_WEIGHT, SPAN_WEIGHT, VALUE_WEIGHT, EvidenceCheck
 from quaere.rewards.guards import GUARDS, OURS, PAPER
+from quaere.setting_types import NonNegativeFloat, PositiveInt, ProperFraction
 from quaere.training.learner import LearnerSettings
 from quaere.training.phases.solver import SolverConfig
 from quaere.training.phases.verification import VerifierSettings
@@ -48,10 +49,10 @@ class EvidenceConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     protocol: bool = True  # both roles are asked to quote
     check: EvidenceCheck = "zero_value"
-    value_weight: float = VALUE_WEIGHT
-    brevity_weight: float = BREVITY_WEIGHT
-    brevity_tokens: int = BREVITY_TOKENS
-    span_weight: float = SPAN_WEIGHT
+    value_weight: NonNegativeFloat = VALUE_WEIGHT
+    brevity_weight: NonNegativeFloat = BREVITY_WEIGHT
+    brevity_tokens: PositiveInt = BREVITY_TOKENS
+    span_weight: NonNegativeFloat = SPAN_WEIGHT
     guards: tuple[str, ...] = PAPER
 
 
@@ -63,7 +64,7 @@ class EveConfig(SelfPlayConfig, frozen=True, forbid_unknown_fields=True):
         EveConfig(model="smollm2-135m", index="demo/index", iterations=1)
     """
 
-    iterations: int = 1
+    iterations: PositiveInt = 1
     proposer: ProposerConfig = ProposerConfig(
         reward=RewardConfig(format_rule="eve"),
         learner=LearnerSettings(loss="policy_gradient", max_grad_norm=MAX_GRAD_NORM),
@@ -75,7 +76,7 @@ class EveConfig(SelfPlayConfig, frozen=True, forbid_unknown_fields=True):
     prompt_source: Literal["uniform", "questions", "selector"] = "uniform"
     prompt_questions: str = ""  # a file of questions, for prompt_source=questions
     phase_b_documents: Literal["held-out", "same"] = "held-out"
-    held_out_share: float = 0.2
+    held_out_share: ProperFraction = 0.2
     evidence: EvidenceConfig = EvidenceConfig()
     verifier: VerifierSettings = VerifierSettings()
     verify_candidates: bool = False  # say of the solver's questions too what their evidence is worth
@@ -184,16 +185,10 @@ def check_config(config: EveConfig) -> None:
             raise BadInput(f"evidence.guards: there is no guard {name!r}; there are {', '.join(GUARDS)}")
     weights = {name: getattr(evidence, name) for name in ("value_weight", "brevity_weight", "span_weight")}
     for name, weight in weights.items():
-        if weight < 0:
-            raise BadInput(f"evidence.{name} must be at least 0, not {weight}")
         if weight and not evidence.protocol:
             raise BadInput(f"evidence.protocol=false asks for no evidence: set evidence.{name}=0 as well")
     if evidence.guards and not evidence.protocol:
         raise BadInput("evidence.protocol=false asks for no evidence: set evidence.guards=[] as well")
-    if evidence.brevity_tokens < 1:
-        raise BadInput(f"evidence.brevity_tokens must be at least 1, not {evidence.brevity_tokens}")
-    if not 0 < config.held_out_share < 1:
-        raise BadInput(f"held_out_share is a share between 0 and 1, not {config.held_out_share}")
     if (config.prompt_source == "questions") != bool(config.prompt_questions):
         raise BadInput("prompt_questions=FILE belongs to prompt_source=questions, and only there")
     if config.prompt_source != "uniform" and not config.proposer.document:

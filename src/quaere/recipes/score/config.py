@@ -28,9 +28,9 @@ Each ablation of the paper, and each option it leaves open, is one value here:
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from quaere.chat.dimensions import POOL
 from quaere.errors import BadInput
@@ -38,12 +38,13 @@ from quaere.recipes.score.harness import HarnessLimits, default_harness
 from quaere.recipes.score.metaharness import RuleSettings
 from quaere.recipes.score.scheduler import SchedulerSettings
 from quaere.records import Dimension, DimensionRules, Harness, ProcessRules
-from quaere.training.bounds import check_least
+from quaere.setting_types import Fraction, NonNegativeInt, PositiveInt
 from quaere.training.report_run import DEMO, SINGLE_GPU, EvaluatorConfig, ResearchConfig, WriterConfig, check_research
 from quaere.training.settings import HealthSettings
 
 RubricScope = Literal["step", "query"]
-Tau = int | Literal["harness_min_calls"]
+Tau = NonNegativeInt | Literal["harness_min_calls"]
+LearningRateFactor = Annotated[float, Meta(gt=0, extra={"why": "set evaluator.frozen=true to train no evaluator"})]
 
 
 class ScoreSolverConfig(WriterConfig, frozen=True, forbid_unknown_fields=True):
@@ -67,13 +68,13 @@ class ScoreEvaluatorConfig(EvaluatorConfig, frozen=True, forbid_unknown_fields=T
     """
 
     frozen: bool = False
-    alpha: float = 1.0
-    beta: float = 0.7
-    every: int = 1
+    alpha: LearningRateFactor = 1.0
+    beta: Fraction = 0.7
+    every: PositiveInt = 1
     tau: Tau = "harness_min_calls"
     moments: Literal["shared", "own"] = "shared"
     tokens: Literal["rubric", "turn"] = "rubric"
-    shown_questions: int = 8
+    shown_questions: PositiveInt = 8
 
 
 class HarnessSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,7 +86,7 @@ class HarnessSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     kind: Literal["rules", "llm", "none"] = "rules"
-    every: int = 5
+    every: PositiveInt = 5
     model: str = ""
     dimensions: DimensionRules = DimensionRules()
     process: ProcessRules = ProcessRules()
@@ -113,7 +114,7 @@ class ScoreConfig(ResearchConfig, frozen=True, forbid_unknown_fields=True):
     """
 
     rubric_scope: RubricScope = "step"
-    initial_retrieval: int = 1  # passages to show for each question in a prompt for a rubric
+    initial_retrieval: NonNegativeInt = 1  # passages to show for each question in a prompt for a rubric
     schedule: bool = True
     solver: ScoreSolverConfig = field(default_factory=ScoreSolverConfig)
     evaluator: ScoreEvaluatorConfig = field(default_factory=ScoreEvaluatorConfig)
@@ -148,19 +149,10 @@ PRESETS: dict[str, dict[str, object]] = {
 
 def check_config(config: ScoreConfig) -> None:
     """Refuse values that make no sense, each with one clear line."""
-    evaluator, harness = config.evaluator, config.harness
+    harness = config.harness
     check_research(config, "score", (*harness.pool, *harness.extra))
     harness.first()
     config.scheduler.check()
-    check_least(1, {"evaluator.every": evaluator.every, "harness.every": harness.every})
-    check_least(1, {"evaluator.shown_questions": evaluator.shown_questions})
-    check_least(0, {"initial_retrieval": config.initial_retrieval})
-    if not isinstance(evaluator.tau, str):
-        check_least(0, {"evaluator.tau": evaluator.tau})
-    if evaluator.alpha <= 0:
-        raise BadInput(f"evaluator.alpha must be above 0, not {evaluator.alpha:g}", hint="evaluator.frozen=true")
-    if not 0 <= evaluator.beta <= 1:
-        raise BadInput(f"evaluator.beta must lie between 0 and 1, not at {evaluator.beta:g}")
     if harness.kind == "llm" and not harness.model:
         raise BadInput("harness.kind=llm asks a model, and none is named", hint="harness.model=openai:NAME@URL")
     if harness.model and harness.kind != "llm":

@@ -21,6 +21,7 @@ from msgspec import Struct, structs
 from quaere.chat.dimensions import POOL
 from quaere.errors import BadInput
 from quaere.records import Dimension, DimensionRules, Harness, ProcessRules
+from quaere.setting_types import NonNegativeInt, PositiveInt
 
 # Names stand among our own words in prompts and in markup, so they are words.
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -33,11 +34,11 @@ class HarnessLimits(Struct, frozen=True, forbid_unknown_fields=True):
     HarnessLimits(max_tool_calls=2, max_pool=16)
     """
 
-    max_tool_calls: int = 4
-    max_pool: int = 24
-    max_dimension_chars: int = 300
-    max_notes_chars: int = 1000
-    max_chars: int = 20_000
+    max_tool_calls: NonNegativeInt = 4
+    max_pool: PositiveInt = 24
+    max_dimension_chars: PositiveInt = 300
+    max_notes_chars: NonNegativeInt = 1000
+    max_chars: PositiveInt = 20_000
 
 
 class _DimensionConstraints(Struct, frozen=True, forbid_unknown_fields=True):

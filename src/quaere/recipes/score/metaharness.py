@@ -31,10 +31,10 @@ the evaluator stands in the notes.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
 from quaere.chat.messages import Message, Quoted, as_chat
 from quaere.policies.sampler import ChatSampler, SamplingParams
@@ -49,6 +49,7 @@ from quaere.recipes.score.harness import (
 )
 from quaere.recipes.score.statistics import Statistics
 from quaere.records import Harness
+from quaere.setting_types import Fraction, NonNegativeFloat
 
 # ------------------------------------------------------------------------------------------------------ the interface
 
@@ -100,15 +101,15 @@ class RuleSettings(Struct, frozen=True, forbid_unknown_fields=True):
     RuleSettings(max_invalid=0.25, max_at_ceiling=0.5, min_spread=0.03)
     """
 
-    max_invalid: float = 0.25
-    max_under_verified: float = 0.5
-    max_at_ceiling: float = 0.5
-    min_spread: float = 0.03
-    citation_fall: float = 0.05
+    max_invalid: Fraction = 0.25
+    max_under_verified: Fraction = 0.5
+    max_at_ceiling: Fraction = 0.5
+    min_spread: NonNegativeFloat = 0.03
+    citation_fall: NonNegativeFloat = 0.05
     citation_dimension: str = "citation"
-    entropy_fall: float = 0.2
-    widening: float = 0.05
-    max_k: int = 6
+    entropy_fall: NonNegativeFloat = 0.2
+    widening: NonNegativeFloat = 0.05
+    max_k: Annotated[int, Meta(ge=LEAST_K)] = 6
 
 
 _NOTES = {

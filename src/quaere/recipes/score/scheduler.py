@@ -28,6 +28,7 @@ from msgspec import Struct
 
 from quaere.errors import BadInput
 from quaere.records import Harness, Hints, Rubric
+from quaere.setting_types import Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt, check_settings
 
 STATE_FILE = "scheduler.json"
 
@@ -38,22 +39,19 @@ class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     SchedulerSettings(window=20, min_tries=3, margin=0.02, max_share=0.7)
     """
 
-    window: int = 20
-    min_tries: int = 3
-    margin: float = 0.02
-    max_share: float = 0.7
-    num_required: int = 1
-    num_avoided: int = 2
-    num_explore: int = 2
+    window: PositiveInt = 20
+    min_tries: PositiveInt = 3
+    margin: NonNegativeFloat = 0.02
+    max_share: Fraction = 0.7
+    num_required: NonNegativeInt = 1
+    num_avoided: NonNegativeInt = 2
+    num_explore: NonNegativeInt = 2
 
     def check(self) -> None:
-        """Refuse what is no rule."""
-        if self.window < 1 or self.min_tries < 1:
-            raise BadInput("scheduler: window and min_tries must be at least 1")
-        if not (0 <= self.margin < math.inf and 0 <= self.max_share <= 1):
-            raise BadInput("scheduler: margin must be at least 0, and max_share from 0 to 1")
-        if min(self.num_required, self.num_avoided, self.num_explore) < 0:
-            raise BadInput("scheduler: num_required, num_avoided and num_explore must be at least 0")
+        """Refuse values out of bounds."""
+        check_settings(self, "scheduler")
+        if math.isinf(self.margin):
+            raise BadInput("scheduler.margin must be finite")
 
 
 class Chosen(Struct, frozen=True):

@@ -14,6 +14,7 @@ from quaere.objectives.advantages import DELTA, Advantages, grpo
 from quaere.records import Candidate, Episode, Question
 from quaere.rollout.episode import Limits
 from quaere.rollout.seeds import derive_seed
+from quaere.setting_types import GroupSize, NonNegativeFloat, NonNegativeInt, PositiveInt
 from quaere.training.learner import LearnerSettings
 from quaere.training.measures import mean_parts, measure_advantages, measure_draws, measure_groups, pass_histogram
 from quaere.training.needs import measure_asked, measure_attempts, measure_searches_kept
@@ -40,12 +41,12 @@ class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
         SolverConfig(steps=50, batch=256, attempts=5, dialect="evalact")
     """
 
-    steps: int = 50
-    batch: int = 256
-    attempts: int = 5
-    max_draws: int = 2
+    steps: NonNegativeInt = 50
+    batch: PositiveInt = 256
+    attempts: GroupSize = 5
+    max_draws: NonNegativeInt = 2
     unbiased_std: bool = True
-    delta: float = DELTA
+    delta: NonNegativeFloat = DELTA
     shuffle_advantages: bool = False
     dialect: SolverDialectName = "tool-call"
     answer_score: AnswerScore = "own"

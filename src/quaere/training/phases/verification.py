@@ -32,6 +32,7 @@ from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import ChatPolicy, Policy, TokenPolicy, open_policy
 from quaere.search.searcher import NoSearcher
+from quaere.setting_types import NonNegativeFloat, PositiveInt, check_settings
 
 Form = Literal["sampled", "teacher_forced", "hosted"]
 
@@ -66,11 +67,11 @@ class VerifierSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     form: Form = "sampled"
-    samples: int = 5
+    samples: PositiveInt = 5
     model: str = ""
-    turn_tokens: int = 256
-    sequence_tokens: int = 3072
-    temperature: float = 1.0
+    turn_tokens: PositiveInt = 256
+    sequence_tokens: PositiveInt = 3072
+    temperature: NonNegativeFloat = 1.0
     guided: bool = False
 
     @property
@@ -79,12 +80,8 @@ class VerifierSettings(Struct, frozen=True, forbid_unknown_fields=True):
         return Limits(max_turns=1, turn_tokens=self.turn_tokens, sequence_tokens=self.sequence_tokens)
 
     def check(self) -> None:
-        """Refuse what cannot be done."""
-        for name in ("samples", "turn_tokens", "sequence_tokens"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"the verifier's {name} must be at least 1, not {getattr(self, name)}")
-        if self.temperature < 0:
-            raise BadInput(f"the verifier's temperature must be at least 0, not {self.temperature:g}")
+        """Refuse values out of bounds, and a model where none is asked."""
+        check_settings(self, "verifier")
         if (self.form == "hosted") != bool(self.model):
             raise BadInput("the verifier's model belongs to its hosted form: openai:NAME@URL, and only there")
 

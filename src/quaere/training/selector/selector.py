@@ -23,6 +23,7 @@ from msgspec import Struct
 from quaere.dialects.tool_call.question_types import TYPE_NAMES
 from quaere.errors import BadInput
 from quaere.rollout.seeds import derive_seed
+from quaere.setting_types import NonNegativeFloat, PositiveInt, check_settings
 from quaere.training.selector.bandits import Arms, PreviousMean, learn_pulls, pull
 from quaere.training.selector.choices import Mask, Uses, choose_passages
 from quaere.training.selector.clusters import Clustering, count_clusters, fit_clusters, inherit
@@ -49,16 +50,18 @@ class SelectorSettings(Struct, frozen=True, forbid_unknown_fields=True):
         SelectorSettings(num_clusters=10, growth=0.5)
     """
 
-    num_clusters: int = 10
-    growth: float = 0.0
-    exploration: float = 1.0
+    num_clusters: PositiveInt = 10
+    growth: NonNegativeFloat = 0.0
+    exploration: NonNegativeFloat = 1.0
     run_score: RunScore = "clip"
     previous_mean: PreviousMean = "raw reward"
 
     def check(self) -> None:
-        """Refuse what is no schedule."""
-        if self.num_clusters < 1 or not 0 <= self.growth < np.inf or not 0 <= self.exploration < np.inf:
-            raise BadInput("selector: num_clusters must be at least 1, growth and exploration at least 0")
+        """Refuse values out of bounds."""
+        check_settings(self, "selector")
+        for name in ("growth", "exploration"):
+            if np.isinf(getattr(self, name)):
+                raise BadInput(f"selector.{name} must be finite")
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from quaere.errors import BadInput
 from quaere.objectives.advantages import DELTA, LoneGroup
@@ -12,7 +12,8 @@ from quaere.records import Episode, searches_needed
 from quaere.rewards.difficulty import FORMAT_WEIGHT, DifficultyShape
 from quaere.rewards.format import Containment, FormatRule, InvalidRule
 from quaere.rollout.episode import Limits
-from quaere.training.bounds import check_hops, check_least, check_phase, check_run, check_solver
+from quaere.setting_types import NonNegativeFloat, NonNegativeInt, PositiveInt
+from quaere.training.bounds import check_hops, check_limits, check_run, check_solver
 from quaere.training.learner import LearnerSettings
 from quaere.training.phases.proposals import Proposed, read_proposal
 from quaere.training.phases.solver import SolverConfig
@@ -21,6 +22,11 @@ from quaere.training.settings import (
     RunConfig,
     ValidationSettings,
 )
+
+HopRatio = Annotated[
+    tuple[NonNegativeInt, ...], Meta(min_length=1, extra={"why": "it gives a weight for 1, 2, ... hops"})
+]
+Attempts = Annotated[int, Meta(ge=2, extra={"why": "a question's difficulty is measured by comparing attempts"})]
 
 
 class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,7 +39,7 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     shape: DifficultyShape = "single"
-    format_weight: float = FORMAT_WEIGHT
+    format_weight: NonNegativeFloat = FORMAT_WEIGHT
     format_rule: FormatRule = "released"
     invalid_rule: InvalidRule = "text"
     containment: Containment = "words"
@@ -59,16 +65,16 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     ProposerConfig(steps=50, batch=256, hop_ratio=(4, 3, 2, 1), attempts=5, advantage="hrpo")
     """
 
-    steps: int = 50
-    batch: int = 256
-    hop_ratio: tuple[int, ...] = (4, 3, 2, 1)
+    steps: NonNegativeInt = 50
+    batch: PositiveInt = 256
+    hop_ratio: HopRatio = (4, 3, 2, 1)
     document: bool = True
-    questions: int = 1
-    attempts: int = 5
+    questions: PositiveInt = 1
+    attempts: Attempts = 5
     advantage: Literal["hrpo", "grpo", "global"] = "hrpo"
     unbiased_std: bool = True
     lone_group: LoneGroup = "zero"
-    delta: float = DELTA
+    delta: NonNegativeFloat = DELTA
     shuffle_advantages: bool = False  # a control: nothing is left to learn from
     reward: RewardConfig = RewardConfig()
     limits: Limits = Limits(sequence_tokens=4096, answer_tokens=128)
@@ -91,12 +97,12 @@ class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
         GenerationConfig(candidates=512, batch=256, attempts=5, given="checked.jsonl")
     """
 
-    candidates: int = 0
-    batch: int = 256
-    questions: int = 1
-    samples: int = 1
-    max_words: int = 50
-    attempts: int = 0
+    candidates: NonNegativeInt = 0
+    batch: PositiveInt = 256
+    questions: PositiveInt = 1
+    samples: PositiveInt = 1
+    max_words: NonNegativeInt = 50
+    attempts: NonNegativeInt = 0
     given: str = ""
 
 
@@ -106,7 +112,7 @@ class SelfPlayConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
     SelfPlayConfig(model="smollm2-135m", index="demo/index", iterations=3)
     """
 
-    iterations: int = 3
+    iterations: PositiveInt = 3
     proposer: ProposerConfig = field(default_factory=ProposerConfig)
     generation: GenerationConfig = field(default_factory=GenerationConfig)
     solver: SolverConfig = field(default_factory=SolverConfig)
@@ -135,28 +141,13 @@ LARGE_LOOP: dict[str, object] = {
 def check_self_play(config: SelfPlayConfig) -> None:
     """Refuse values that contradict each other or make no sense, each with one clear line."""
     proposer, solver, generation = config.proposer, config.solver, config.generation
-    ones = {
-        "iterations": config.iterations,
-        "proposer.questions": proposer.questions,
-        "generation.batch": generation.batch,
-        "generation.questions": generation.questions,
-        "generation.samples": generation.samples,
-    }
-    zeros = {
-        "generation.candidates": generation.candidates,
-        "generation.attempts": generation.attempts,
-        "generation.max_words": generation.max_words,
-        "proposer.reward.format_weight": proposer.reward.format_weight,
-    }
-    check_least(1, ones)
-    check_least(0, zeros)
     check_run(config)
-    check_phase("proposer", proposer)
+    check_limits("proposer.limits", proposer.limits)
     check_solver(solver)
     config.validation.check()
     if generation.attempts == 1:
         raise BadInput("generation.attempts=1 would drop every question, as one is all or none: set 0, or 2 or more")
-    if not proposer.hop_ratio or min(proposer.hop_ratio) < 0 or sum(proposer.hop_ratio) == 0:
+    if not any(proposer.hop_ratio):
         raise BadInput(f"proposer.hop_ratio gives a weight for 1, 2, ... hops, not {list(proposer.hop_ratio)}")
     check_hops(proposer.hop_ratio, proposer.limits, document=proposer.document)
     if proposer.advantage == "grpo" and proposer.questions < 2:

@@ -18,6 +18,7 @@ from quaere.records import Evidence, Question
 from quaere.rewards.answers import normalise_answer
 from quaere.rollout.policy import Policy
 from quaere.search.index import Index
+from quaere.setting_types import NonNegativeFloat, PositiveInt, check_settings
 from quaere.warmup.documents.checks import Lines, Tried, count_right, find_fault
 from quaere.warmup.documents.compositions import (
     Pair,
@@ -49,19 +50,17 @@ class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
         WriterSettings(drafts=6000, tries=5, min_right=3, topk=3)
     """
 
-    drafts: int = 6000
-    tries: int = 5
-    min_right: int = 3
-    topk: int = 3
-    temperature: float = 0.7
+    drafts: PositiveInt = 6000
+    tries: PositiveInt = 5
+    min_right: PositiveInt = 3
+    topk: PositiveInt = 3
+    temperature: NonNegativeFloat = 0.7
     seed: int = 0
-    concurrency: int = 32
+    concurrency: PositiveInt = 32
 
     def check(self) -> None:
         """Refuse what makes no sense."""
-        for name in ("drafts", "tries", "min_right", "topk", "concurrency"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"{name} must be at least 1, not {getattr(self, name)}")
+        check_settings(self)
         if self.min_right > self.tries:
             raise BadInput(f"min_right ({self.min_right}) cannot be more than tries ({self.tries})")
 

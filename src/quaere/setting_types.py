@@ -1,0 +1,135 @@
+"""Types of settings: numbers that carry their bounds, and one line for a value that does not fit its type.
+
+    class SolverConfig(Struct):
+        batch: PositiveInt = 256
+        attempts: GroupSize = 5
+
+    check_value(PositiveInt, 0, "solver.batch")         # BadInput: solver.batch must be at least 1, not 0
+    check_settings(SolverConfig(attempts=1), "solver")  # BadInput: solver.attempts must be at least 2, not 1: ...
+
+msgspec checks bounds where it reads a value, never where Python builds a struct: code that builds settings from options
+of its own calls `check_settings`. A bound whose reason is not plain says it in `extra={"why": ...}`, which ends the
+line. What relates two settings to each other cannot be said in a type and stays a function.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Annotated, Any, TypeGuard
+
+import msgspec
+from msgspec import Meta, Struct, inspect, structs
+
+from quaere.errors import BadInput
+
+PositiveInt = Annotated[int, Meta(ge=1)]
+NonNegativeInt = Annotated[int, Meta(ge=0)]
+PositiveFloat = Annotated[float, Meta(gt=0)]
+NonNegativeFloat = Annotated[float, Meta(ge=0)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+PositiveFraction = Annotated[float, Meta(gt=0, le=1)]
+FractionBelowOne = Annotated[float, Meta(ge=0, lt=1)]
+ProperFraction = Annotated[float, Meta(gt=0, lt=1)]  # some, and not all
+GroupSize = Annotated[int, Meta(ge=2, extra={"why": "group-relative advantages need two attempts"})]
+
+MAX_SHOWN = 60  # characters of a wrong value in an error
+
+
+def check_value(kind: Any, value: object, name: str) -> Any:
+    """The value as its type has it; one that does not fit is refused under the name of its setting."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        pass
+    info = inspect.type_info(kind)
+    why = (info.extra or {}).get("why", "") if isinstance(info, inspect.Metadata) else ""
+    right = _broken_bounds(info, value) or describe_type(info)
+    raise BadInput(f"{name} must be {right}, not {shorten(value)}" + (f": {why}" if why else ""))
+
+
+def check_settings(settings: Struct, section: str = "") -> None:
+    """Refuse the first value that does not fit its type, in nested groups of settings too.
+
+    check_settings(ValidationSettings(every=0), "validation")    # BadInput: validation.every must be at least 1, not 0
+    """
+    for field in structs.fields(settings):
+        name = f"{section}.{field.name}" if section else field.name
+        value = getattr(settings, field.name)
+        if is_section(field.type):
+            check_settings(value, name)
+        else:
+            check_value(field.type, msgspec.to_builtins(value), name)
+
+
+def is_section(kind: Any) -> TypeGuard[type[Struct]]:
+    """Is this the type of a group of settings?"""
+    return isinstance(kind, type) and issubclass(kind, Struct)
+
+
+# ---------------------------------------------------------------------------------------------------------- in words
+
+
+def describe_type(kind: inspect.Type, *, many: bool = False) -> str:
+    """What a value of this type looks like: "a whole number", "a list of 2 numbers", "one of paper, demo"."""
+    match kind:
+        case inspect.Metadata(type=inner):
+            return describe_type(inner, many=many)
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.IntType() | inspect.FloatType():
+            whole = "whole " if isinstance(kind, inspect.IntType) else ""
+            return (f"{whole}numbers" if many else f"a {whole}number") + _which_is(describe_bounds(kind))
+        case inspect.StrType():
+            return "texts" if many else "text"
+        case inspect.LiteralType(values=values):
+            return f"one of {', '.join(map(str, values))}" if len(values) > 1 else str(values[0])
+        case inspect.TupleType(item_types=items):
+            return f"a list of {len(items)} {describe_type(items[0], many=True) if items else 'values'}"
+        case (
+            inspect.VarTupleType(item_type=item, min_length=least) | inspect.ListType(item_type=item, min_length=least)
+        ):
+            return f"a list of {f'{least} or more ' if least else ''}{describe_type(item, many=True)}"
+        case inspect.UnionType(types=types):
+            return " or ".join(describe_type(one) for one in types)
+        case inspect.NoneType():
+            return "null"
+        case _:
+            return "a mapping" if isinstance(kind, inspect.DictType | inspect.StructType) else "another value"
+
+
+def describe_bounds(kind: inspect.IntType | inspect.FloatType) -> str:
+    """Bounds of a number: "at least 1", "above 0 and below 1", "between 0 and 1" (both included); "" without."""
+    if kind.ge is not None and kind.le is not None:
+        return f"between {kind.ge} and {kind.le}"
+    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+    return " and ".join(
+        f"{word} {getattr(kind, name)}" for name, word in words.items() if getattr(kind, name) is not None
+    )
+
+
+def _which_is(bounds: str) -> str:
+    """Bounds behind the noun they are about: " of at least 1", " above 0"."""
+    return f" of {bounds}" if bounds.startswith("at ") else f" {bounds}".rstrip()
+
+
+def _broken_bounds(kind: inspect.Type, value: object) -> str:
+    """The bounds of a type that this number breaks; "" if the value is not such a number at all."""
+    if isinstance(kind, inspect.Metadata):
+        return _broken_bounds(kind.type, value)
+    if isinstance(kind, inspect.UnionType):
+        return next((broken for one in kind.types if (broken := _broken_bounds(one, value))), "")
+    if isinstance(value, bool) or not isinstance(kind, inspect.IntType | inspect.FloatType):
+        return ""
+    fits = isinstance(value, int) or (isinstance(value, float) and isinstance(kind, inspect.FloatType))
+    return describe_bounds(kind) if fits else ""
+
+
+def shorten(value: object) -> str:
+    """A value as it may stand in one line, however long, deep or odd it is."""
+    if value is None or isinstance(value, bool):
+        return {None: "empty", True: "true", False: "false"}[value]
+    shorter = reprlib.Repr()
+    shorter.maxlevel = 3
+    shorter.maxstring = shorter.maxlong = MAX_SHOWN
+    shown = shorter.repr(value)
+    return shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}..."
