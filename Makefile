@@ -9,7 +9,7 @@ DEMO ?= demo
 # that of tests/conftest.py, and not by how many tests a file has: the longest have few.
 TESTS := $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-slow check mutants lint types setup model clean
+.PHONY: demo test test-slow check wheel-check mutants lint types setup model clean
 
 # ------------------------------------------------------------------------------------------------------- what to type
 
@@ -42,6 +42,9 @@ test-slow: setup model  ## the tests that take minutes or download more
 
 check: setup model lint types  ## everything a change must pass: style, types, layers, tests
 	$(TESTS)
+
+wheel-check:  ## what is installed without extras: the wheel in a fresh environment, its size, indexing and searching
+	$(PYTHON) benchmarks/wheel_check.py
 
 MUTANTS ?=
 mutants: setup model  ## would a test notice? faults put into the code one by one; MUTANTS='--room rewards' for one room

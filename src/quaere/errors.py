@@ -13,6 +13,9 @@ import re
 import shlex
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 UPDATE_HINT = "update Quaere (in a clone: git pull)"  # for what a newer version wrote
@@ -90,28 +93,44 @@ class ExtraMissing(QuaereError):
 def install_hint(extra: str, package: Path = Path(__file__).parent) -> str:
     """The command that installs an extra, as it can be typed where this runs.
 
-    In a clone it names the clone. An installed package need not be on PyPI, and what the extra stands for is.
+    A clone is named by its folder. For an installed package pip reads the extras from that package's own metadata, so
+    its name is enough, also where it came from a wheel and not from PyPI.
 
         install_hint("pdf") -> "pip install -e '.[pdf]'"           # in the clone's folder; elsewhere with its path
-        install_hint("pdf") -> "pip install 'pypdf<8,>=5'"         # from an installed package
+        install_hint("pdf") -> "pip install 'quaere[pdf]'"         # from an installed package
     """
     clone = package.resolve().parents[1]
     if (clone / "pyproject.toml").is_file():
         folder = "." if clone == Path.cwd() else str(clone)
         return shlex.join(["pip", "install", "-e", f"{folder}[{extra}]"])
-    return shlex.join(["pip", "install", *(_requirements(extra) or [f"quaere[{extra}]"])])
+    return shlex.join(["pip", "install", f"quaere[{extra}]"])
 
 
-def _requirements(extra: str) -> list[str]:
-    """What an extra stands for, by the metadata of the installed package; none if there is no metadata."""
-    from importlib.metadata import PackageNotFoundError, requires
+# What the extra `torch` installs. Only models need it: indexing, searching and reading runs do without.
+MODEL_LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "huggingface_hub", "gguf")
 
+
+def check_model_libraries() -> None:
+    """Raise `ExtraMissing` unless every library that models need is installed; none of them is imported."""
+    for name in MODEL_LIBRARIES:
+        if find_spec(name) is None:
+            raise _library_missing(name)
+
+
+@contextmanager
+def catch_missing_libraries() -> Iterator[None]:
+    """Raise `ExtraMissing` in place of the failed import of a library that models need."""
     try:
-        lines = requires("quaere") or []
-    except PackageNotFoundError:
-        return []
-    found = (re.fullmatch(r"(.+?)\s*;\s*extra == ['\"](.+)['\"]", line) for line in lines)
-    return [match[1] for match in found if match and match[2] == extra]
+        yield
+    except ModuleNotFoundError as error:
+        # A missing part of an installed library has a dotted name; installing the extra again would not mend that.
+        if error.name not in MODEL_LIBRARIES:
+            raise
+        raise _library_missing(error.name) from error
+
+
+def _library_missing(name: str) -> ExtraMissing:
+    return ExtraMissing(f"{name} is not installed, and models need it", extra="torch")
 
 
 class SearchFailed(QuaereError):

@@ -50,6 +50,9 @@ def test_help_is_light():
         "bm25s",
         "numpy",
         "huggingface_hub",
+        "httpx",
+        "sqlite3",
+        "zstandard",
     }
     assert loaded & heavy == set()
 

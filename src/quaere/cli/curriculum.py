@@ -99,7 +99,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def _add_filters(parser: argparse.ArgumentParser, default: Any = None) -> None:
     """The filters. An action's own must be `SUPPRESS`ed: argparse would overwrite what stood before the action."""
     from quaere.records import DropReason
-    from quaere.runs.verdicts import VerdictKind
 
     group = parser.add_argument_group("filters")
     which = group.add_mutually_exclusive_group()
@@ -112,7 +111,7 @@ def _add_filters(parser: argparse.ArgumentParser, default: Any = None) -> None:
     )
     reasons = [reason for reason in get_args(DropReason) if reason]
     add("--reason", choices=reasons, default=default, metavar="R", help=f"dropped as: {', '.join(reasons)}")
-    kinds = [*get_args(VerdictKind), "none"]
+    kinds = [*_KINDS.values(), "none"]
     add("--verdict", choices=kinds, default=default, metavar="V", help=f"judged as: {', '.join(kinds)}")
     add("--hops", type=int, default=default, metavar="H", help="hops that were asked for; of added questions, facts")
     add("--searches", type=int, default=default, metavar="N", help="searches a question needs: n hops need n - 1")

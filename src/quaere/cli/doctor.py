@@ -18,7 +18,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from quaere.errors import BadInput, QuaereError
+from quaere.errors import MODEL_LIBRARIES, BadInput, ExtraMissing, QuaereError, check_model_libraries
 
 TESTED_PYTHONS = ((3, 11), (3, 12), (3, 13))
 WANTED_MEMORY_GIB = 4
@@ -91,8 +91,10 @@ def _python() -> Check:
 
 
 def _torch() -> Check:
-    if importlib.util.find_spec("torch") is None:
-        return Check("torch", "fail", "torch is not installed", "pip install torch")
+    try:
+        check_model_libraries()
+    except ExtraMissing as error:
+        return Check("torch", "warn", str(error), error.hint)
     import torch
     import transformers
 
@@ -140,7 +142,8 @@ def _models() -> Check:
 
 def _extras() -> Check:
     extras = {
-        "train": ("peft",),
+        "torch": MODEL_LIBRARIES,
+        "train": (*MODEL_LIBRARIES, "peft"),
         "select": ("sklearn",),
         "dense": ("faiss", "sentence_transformers"),
         "pdf": ("pypdf",),

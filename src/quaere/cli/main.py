@@ -15,7 +15,7 @@ from quaere.atomic import DISK_ERRORS
 from quaere.cli.old_names import show_old_names
 from quaere.cli.terminal import printable_line
 from quaere.credentials import refuse_login
-from quaere.errors import BadInput, QuaereError
+from quaere.errors import BadInput, QuaereError, catch_missing_libraries
 
 COMMANDS = (
     "index",
@@ -46,8 +46,8 @@ class _Parser(argparse.ArgumentParser):
         super().error(printable_line(message))
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser with every command in it."""
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The parser with every command in it, or with `only` one: the modules of the others are then not loaded."""
     parser = _Parser(
         prog="quaere",
         description="Ask your documents: index them, and let a language model answer by searching them.",
@@ -55,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"quaere {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in COMMANDS:
+    for name in COMMANDS if only is None else (only.replace("-", "_"),):
         import_module(f"quaere.cli.{name}").register(commands)
     return parser
 
@@ -91,10 +91,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     show_old_names()
     try:
-        check_command(sys.argv[1:] if argv is None else argv)
-        args = build_parser().parse_args(argv)
+        words = sys.argv[1:] if argv is None else argv
+        check_command(words)
+        args = build_parser(words[0] if words and not words[0].startswith("-") else None).parse_args(words)
         check_logins(args)
-        args.run(args)
+        with catch_missing_libraries():
+            args.run(args)
     except QuaereError as error:
         print(printable_line(f"quaere: {error}"), file=sys.stderr)
         if error.hint:

@@ -29,7 +29,7 @@ import msgspec
 from msgspec import Struct
 
 from quaere.atomic import new_folder, scratch_folder
-from quaere.errors import BadInput, ModelMissing
+from quaere.errors import BadInput, ModelMissing, check_model_libraries
 from quaere.policies.adapters import base_names, is_adapter, split_base
 
 Report = Callable[[str], None]
@@ -125,8 +125,10 @@ def _quiet(line: str) -> None:
 def resolve_model(name: str, *, pull: bool = True, report: Report = _quiet) -> ModelPath:
     """The local directory of a model; with `pull`, what is missing is downloaded first.
 
-    A catalogue name comes before a directory of the same name (write `./smollm2-135m` for the latter).
+    A catalogue name comes before a directory of the same name (write `./smollm2-135m` for the latter). Without the
+    libraries that run a model nothing is downloaded.
     """
+    check_model_libraries()
     return _resolve(name, (), pull=pull, report=report)
 
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from quaere.chat.protocol import Protocol
-from quaere.dialects.report.protocol import ReportWriter
 from quaere.errors import BadInput
-from quaere.runs import Run
-from quaere.training.progress import Reporter
+
+if TYPE_CHECKING:  # the command line lists the recipes' names, which must cost nothing
+    from quaere.chat.protocol import Protocol
+    from quaere.runs import Run
+    from quaere.training.progress import Reporter
 
 
 class Recipe(Struct, frozen=True):
@@ -63,6 +64,8 @@ def writes_reports(name: str) -> bool:
 
         writes_reports("score") == True; writes_reports("drzero") == False
     """
+    from quaere.dialects.report.protocol import ReportWriter
+
     if name not in _PLACES:
         return False
     recipe = find_recipe(name)

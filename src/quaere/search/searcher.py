@@ -16,7 +16,6 @@ from typing import Protocol
 
 from quaere.errors import QuaereError, SearchFailed
 from quaere.records import Hit
-from quaere.search.client import SearchClient
 from quaere.search.index import Index, open_index
 
 _MAX_JOINED = 64  # queries put together in one call of the engine
@@ -37,6 +36,8 @@ class Searcher(Protocol):
 def open_searcher(where: str) -> Searcher:
     """A searcher for an index directory or for the URL of a search server."""
     if where.startswith(("http://", "https://")):
+        from quaere.search.client import SearchClient  # with httpx, which an index in this process does not need
+
         return SearchClient(where)
     return LocalSearcher(open_index(Path(where)))
 

@@ -16,7 +16,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain, pairwise
+from typing import NamedTuple
 
 
 def _character_class(categories: str, *blocks: range) -> str:
@@ -30,32 +32,48 @@ def _character_class(categories: str, *blocks: range) -> str:
     return "".join(f"\\U{first:08X}-\\U{last:08X}" for first, last in ranges)
 
 
-_UNSPACED = _character_class(
-    "LN",
-    range(0x0E00, 0x0F00),  # Thai, Lao
-    range(0x1000, 0x10A0),  # Burmese
-    range(0x1100, 0x1200),  # Hangul, letter by letter
-    range(0x1780, 0x1800),  # Khmer
-    range(0x3005, 0x3008),  # the signs that repeat a Chinese character, and zero
-    range(0x3040, 0x3200),  # Hiragana, Katakana, Hangul compatibility letters
-) + (
-    r"\u3400-\u4DBF\u4E00-\u9FFF\uF900-\uFAFF\U00020000-\U000323AF"  # Chinese characters
-    r"\uAC00-\uD7AF"  # Hangul
-    r"\uFF66-\uFFDC\U0001B000-\U0001B16F"  # Katakana and Hangul of half width, historic kana
-)
-# Marks belong to the letter before them. The standard library's \w leaves them out, which would break the words of
-# Hindi or Thai apart at every vowel sign. The blocks in between are Chinese characters and Hangul, which have none.
-_MARKS = _character_class(
-    "M", range(0x0300, 0x3100), range(0xA600, 0xAC00), range(0xFB00, 0xFF00), range(0x10000, 0x1F000)
-)
+class _Patterns(NamedTuple):
+    """The patterns of texts that are not ASCII only."""
 
-# One "word" of a budget: two unspaced characters, or a run of up to 20 others (so that a blob without spaces still
-# costs, and may be cut, like text).
-_COUNTED = re.compile(rf"(?:[{_UNSPACED}][{_MARKS}]*){{1,2}}|[^\s{_UNSPACED}]{{1,20}}")
+    counted: re.Pattern[str]
+    matched: re.Pattern[str]
+    character: re.Pattern[str]
+    many_marks: re.Pattern[str]
 
-# A run of unspaced characters, or a word of letters and digits.
-_MATCHED = re.compile(rf"[{_UNSPACED}][{_UNSPACED}{_MARKS}]*|[^\W_{_UNSPACED}]+(?:[{_MARKS}]+[^\W_{_UNSPACED}]*)*")
-_CHARACTER = re.compile(rf"[{_UNSPACED}][{_MARKS}]*")
+
+@cache
+def _patterns() -> _Patterns:
+    """The patterns, compiled when a text first needs them: that takes longer than searching a small index."""
+    unspaced = _character_class(
+        "LN",
+        range(0x0E00, 0x0F00),  # Thai, Lao
+        range(0x1000, 0x10A0),  # Burmese
+        range(0x1100, 0x1200),  # Hangul, letter by letter
+        range(0x1780, 0x1800),  # Khmer
+        range(0x3005, 0x3008),  # the signs that repeat a Chinese character, and zero
+        range(0x3040, 0x3200),  # Hiragana, Katakana, Hangul compatibility letters
+    ) + (
+        r"\u3400-\u4DBF\u4E00-\u9FFF\uF900-\uFAFF\U00020000-\U000323AF"  # Chinese characters
+        r"\uAC00-\uD7AF"  # Hangul
+        r"\uFF66-\uFFDC\U0001B000-\U0001B16F"  # Katakana and Hangul of half width, historic kana
+    )
+    # Marks belong to the letter before them. The standard library's \w leaves them out, which would break the words of
+    # Hindi or Thai apart at every vowel sign. The blocks in between are Chinese characters and Hangul, which have none.
+    marks = _character_class(
+        "M", range(0x0300, 0x3100), range(0xA600, 0xAC00), range(0xFB00, 0xFF00), range(0x10000, 0x1F000)
+    )
+    return _Patterns(
+        # One "word" of a budget: two unspaced characters, or a run of up to 20 others (so that a blob without spaces
+        # still costs, and may be cut, like text).
+        counted=re.compile(rf"(?:[{unspaced}][{marks}]*){{1,2}}|[^\s{unspaced}]{{1,20}}"),
+        # A run of unspaced characters, or a word of letters and digits.
+        matched=re.compile(rf"[{unspaced}][{unspaced}{marks}]*|[^\W_{unspaced}]+(?:[{marks}]+[^\W_{unspaced}]*)*"),
+        character=re.compile(rf"[{unspaced}][{marks}]*"),
+        # Nobody writes more than 30 marks on a letter (the bound of Unicode's Stream-Safe Text Format), and
+        # normalisation sorts the marks of a letter by comparing all of them with one another.
+        many_marks=re.compile(rf"([{marks}]{{30}})[{marks}]++"),
+    )
+
 
 # Text that is ASCII only is most of many corpora and needs none of the above.
 _ASCII_COUNTED = re.compile(r"\S{1,20}")
@@ -67,19 +85,15 @@ _ACCENTS = re.compile(
     "[\ufe00-\ufe0f\U000e0100-\U000e01ef\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u065f\u0670]+"
 )
 
-# Nobody writes more than 30 marks on a letter (the bound of Unicode's Stream-Safe Text Format), and normalisation sorts
-# the marks of a letter by comparing all of them with one another.
-_MANY_MARKS = re.compile(rf"([{_MARKS}]{{30}})[{_MARKS}]++")
-
 
 def count_words(text: str) -> int:
     """How many words a budget sees: `count_words("two words") == 2`, `count_words("東京都庁") == 2`."""
-    return len((_ASCII_COUNTED if text.isascii() else _COUNTED).findall(text))
+    return len((_ASCII_COUNTED if text.isascii() else _patterns().counted).findall(text))
 
 
 def word_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Where each counted word of `text[start:end]` lies: `word_spans("ab cd", 0, 5)` gives (0, 2), (3, 5)."""
-    return (match.span() for match in _COUNTED.finditer(text, start, end))
+    return (match.span() for match in _patterns().counted.finditer(text, start, end))
 
 
 def fold(text: str) -> str:
@@ -89,7 +103,7 @@ def fold(text: str) -> str:
     """
     if text.isascii():
         return text.lower()
-    bare = _ACCENTS.sub("", unicodedata.normalize("NFKD", _MANY_MARKS.sub(r"\1", text)))
+    bare = _ACCENTS.sub("", unicodedata.normalize("NFKD", _patterns().many_marks.sub(r"\1", text)))
     return unicodedata.normalize("NFKC", bare.casefold())
 
 
@@ -102,8 +116,9 @@ def terms(text: str) -> list[str]:
     if folded.isascii():
         return _ASCII_MATCHED.findall(folded)
     found: list[str] = []
-    for word in _MATCHED.findall(folded):
-        characters = [] if word.isascii() else _CHARACTER.findall(word)
+    patterns = _patterns()
+    for word in patterns.matched.findall(folded):
+        characters = [] if word.isascii() else patterns.character.findall(word)
         if characters:
             found += characters
             found += [first + second for first, second in pairwise(characters)]

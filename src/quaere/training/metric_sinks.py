@@ -17,7 +17,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from quaere.errors import BadInput, ExtraMissing
-from quaere.runs import Run
 from quaere.training.progress import PlayProgress, Reporter, StepReport
 
 _MODULES = {"tensorboard": "torch.utils.tensorboard", "wandb": "wandb"}
@@ -57,6 +56,8 @@ def find_missing(names: Sequence[str]) -> dict[str, ExtraMissing]:
 def _open_writer(name: str, run_path: Path) -> Reporter:
     if name == "tensorboard":
         return TensorBoardReporter(run_path / "tensorboard")
+    from quaere.runs import Run  # here, because the command line lists WRITERS, which must cost nothing
+
     with Run.open(run_path) as run:
         return WandbReporter(PROJECT, run.info.id, run.info.settings, folder=run_path)
 

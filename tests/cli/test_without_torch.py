@@ -1,0 +1,202 @@
+"""What an installation without the extra `torch` can do, and what it says about the rest.
+
+Each command runs in a process of its own, in which none of the libraries that models need can be imported.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import httpx
+import pytest
+
+from loopback import serve_chat
+from quaere.cli.main import COMMANDS
+from quaere.errors import MODEL_LIBRARIES, install_hint
+from quaere.records import Candidate
+from quaere.runs import Run
+from quaere.search.index import build_index
+
+ABSENT = (*MODEL_LIBRARIES, "peft", "faiss", "sentence_transformers", "accelerate", "sklearn", "scipy")
+# None in sys.modules makes an import fail and `find_spec` find nothing, as if the library were not there.
+START = f"import sys; sys.modules.update(dict.fromkeys({ABSENT!r})); from quaere.cli.main import main; sys.exit(main())"
+FIXTURE = Path(__file__).parents[1] / "fixtures/run-0.1.0.tar.xz"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Documents with an index, a run that wrote questions, and a trained run of version 0.1.0."""
+    folder = tmp_path_factory.mktemp("light")
+    (folder / "notes").mkdir()
+    (folder / "notes" / "halm.md").write_text("# Halm\n\nOrsolya Venn built the Halm bridge in 1702.\n")
+    (folder / "questions.jsonl").write_text(json.dumps({"id": "q", "question": "Who?", "answers": ["Orsolya Venn"]}))
+    index = build_index(folder / "notes", folder / "index")
+    settings = {"recipe": "drzero", "index": str(index.path), "index_fingerprint": index.fingerprint}
+    drawn = {"step": 1, "iteration": 0, "episode_id": "a", "document_id": "halm.md", "hops": 1}
+    asked = {"question": "Who built the bridge?", "answer": "Orsolya Venn", "num_right": 2, "num_attempts": 5}
+    with Run.create(folder / "runs" / "written", "evolve", settings) as run:
+        run.add_candidates([Candidate("a", **drawn, **asked)])
+    with tarfile.open(FIXTURE) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture
+def quaere(place, monkeypatch):
+    monkeypatch.chdir(place)
+
+    def call(line, code=0):
+        command = [sys.executable, "-c", START, *line.split()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == code, done.stderr
+        return done.stderr if code else done.stdout
+
+    return call
+
+
+# ------------------------------------------------------------------------------------------------- what works without
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--version", "quaere "),
+        ("index notes --out new-index", "1 passages of 1 documents, engine bm25"),
+        ("search Halm --index index", "Orsolya Venn"),
+        ("world --articles 200 --out world", "200 articles"),
+        ("questions --index index --num 3 --out open.jsonl", "open.jsonl: 3 questions"),
+        ("models list", "smollm2-135m"),
+        ("runs list --runs runs", "written"),
+        ("runs list --runs old-run", "32"),
+        ("runs show old-run/run", "stopped after step 1"),
+        ("runs show old-run/run --metrics reward/*", "reward/mean"),
+        ("curriculum runs/written", "Who built the bridge?"),
+        ("curriculum runs/written show a", "Who built the bridge?"),
+        ("curriculum runs/written flag a", "1"),
+        ("curriculum runs/written export candidates.jsonl --force", "exported"),
+        ("curriculum runs/written add questions.jsonl", "1"),
+        ("curriculum questions.jsonl quality --index index", "1 questions"),
+    ],
+)
+def test_documents_and_runs_need_no_model_library(quaere, line, said):
+    assert said in quaere(line)
+
+
+def test_every_command_explains_itself_without_them():
+    """In one process: what the help of a command loads is the same in its own."""
+    code = START.replace("sys.exit(main())", "") + (
+        "from contextlib import suppress\n"
+        f"for name in {[name.replace('_', '-') for name in COMMANDS]}:\n"
+        "    with suppress(SystemExit): main([name, '--help'])\n"
+        "main(['--help'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("usage: quaere") == len(COMMANDS) + 1
+
+
+def test_doctor_is_content_and_says_what_models_need(quaere):
+    checks = {check["name"]: check for check in json.loads(quaere("doctor --index index --json"))}
+    assert checks["torch"]["status"] == "warn" and checks["torch"]["hint"] == install_hint("torch")
+    assert "not installed: torch, train" in checks["extras"]["detail"]
+    assert checks["index"]["status"] == "ok"
+
+
+def test_a_search_server_runs_without_them(place):
+    command = [sys.executable, "-c", START, "serve-search", "--index", str(place / "index"), "--port", "0"]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        line = server.stderr.readline()
+        assert "serving 1 passages (bm25) at http://127.0.0.1:" in line, line
+        url = line.split(" at ")[1].split("/retrieve")[0]
+        reply = httpx.post(f"{url}/retrieve", json={"queries": ["Halm bridge"], "topk": 1}, trust_env=False)
+        assert reply.status_code == 200 and "Orsolya Venn" in reply.text
+        server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=20) == 0
+    finally:
+        server.kill()
+        server.stderr.close()
+
+
+def test_an_endpoint_is_asked_without_them(quaere):
+    def answer(body):
+        told = any("Orsolya" in str(message["content"]) for message in body["messages"])
+        call = '<tool_call>{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}</tool_call>'
+        return "<answer>Orsolya Venn</answer>" if told else call
+
+    with serve_chat(answer) as url:
+        line = f"ask --questions questions.jsonl --index index --model openai:any@{url} --json --runs asked"
+        (found,) = [json.loads(said) for said in quaere(line).splitlines()]
+    assert (found["answer"], found["searches"]) == ("Orsolya Venn", ["Halm bridge"])
+
+
+# -------------------------------------------------------------------------------------------------- what does not work
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ask Who? --index index --model old-run/model",
+        "ask Who? --index index --model smollm2-135m",
+        "report Why? --index index --model old-run/model",
+        "eval --questions questions.jsonl --index index --model old-run/model",
+        "eval --questions questions.jsonl --index index --run old-run/run",
+        "warmup drzero --model old-run/model --out out",
+        "evolve drzero --index index --model old-run/model --preset demo --out out",
+        "evolve drzero --index index --model old-run/model --dry-run",
+        "evolve --resume old-run/run",
+        "export old-run/run --out out",
+        "export old-run/run --merge --out out",
+        "serve --index index --model old-run/model",
+        "questions --checked --index index --model old-run/model --out out.jsonl",
+        "models pull smollm2-135m",
+        "curriculum runs/written export out.parquet --verl",
+    ],
+)
+def test_a_model_is_refused_in_one_line_that_says_what_to_install(quaere, place, line):
+    before = sorted(place.iterdir())
+    *notes, said, hint = quaere(line, code=2).splitlines()
+    assert said == "quaere: torch is not installed, and models need it"
+    assert hint == f"  try: {install_hint('torch')}"
+    assert len(notes) <= 1  # which model is being loaded
+    assert sorted(place.iterdir()) == before  # no run was begun, nothing was downloaded
+
+
+def test_a_module_that_no_extra_has_is_not_taken_for_one():
+    from quaere.errors import catch_missing_libraries
+
+    with pytest.raises(ModuleNotFoundError, match=r"torch\.no_such_part"), catch_missing_libraries():
+        __import__("torch.no_such_part")
+    with pytest.raises(ModuleNotFoundError, match="no_such_library"), catch_missing_libraries():
+        __import__("no_such_library")
+
+
+# ----------------------------------------------------------------------------------------------- what a command loads
+
+
+@pytest.mark.parametrize(
+    ("line", "unneeded"),
+    [
+        ("search Halm --index index", {"httpx", "starlette", "uvicorn", "sqlite3", "zstandard", "quaere.runs"}),
+        ("index notes --out other-index", {"httpx", "starlette", "uvicorn", "sqlite3", "zstandard", "quaere.runs"}),
+        ("runs list --runs runs", {"httpx", "starlette", "uvicorn", "numpy", "bm25s"}),
+    ],
+)
+def test_a_command_loads_only_what_it_needs(place, line, unneeded):
+    code = "import sys; from quaere.cli.main import main; main(); print(*sys.modules, file=sys.stderr)"
+    command = [sys.executable, "-c", code, *line.split()]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=120, check=True)
+    assert set(done.stderr.splitlines()[-1].split()) & (unneeded | set(MODEL_LIBRARIES)) == set()
+
+
+def test_a_command_does_not_load_the_others():
+    code = (
+        "import sys; from quaere.cli.main import build_parser; build_parser('serve-search');"
+        "print(*(name for name in sys.modules if name.startswith('quaere.cli.')))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    registered = {f"quaere.cli.{name}" for name in COMMANDS}
+    assert registered & set(loaded) == {"quaere.cli.serve_search"}
