@@ -6,8 +6,9 @@ eval "$(quaere completion bash)"      # in ~/.bashrc
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from pathlib import Path
+
+from quaere.cli.parser import walk_parsers
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -35,15 +36,6 @@ def run(args: argparse.Namespace) -> None:
     for each in walk_parsers(parser):
         _complete_paths(each)
     print(shtab.complete(parser, args.shell))
-
-
-def walk_parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """The parser and those of all commands below it, in the order of the help."""
-    yield parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for each in action.choices.values():
-                yield from walk_parsers(each)
 
 
 def _complete_paths(parser: argparse.ArgumentParser) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -57,3 +57,12 @@ class Parser(argparse.ArgumentParser):
     def _suggest(name: str, names: Iterable[str]) -> str:
         near = get_close_matches(name, list(names), 1)
         return f": did you mean {near[0]}?" if near else ""
+
+
+def walk_parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parser and those of all commands below it, in the order of the help."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                yield from walk_parsers(each)
