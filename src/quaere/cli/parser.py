@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -20,7 +20,7 @@ class Parser(argparse.ArgumentParser):
     quaere evolve drzro               # quaere: argument recipe: invalid choice: 'drzro': did you mean drzero?
     """
 
-    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> Any:
         """As argparse does, after a look at the options: it would name what is missing before what is mistyped."""
         words = sys.argv[1:] if args is None else list(args)
         if unknown := self._find_unknown(words):
