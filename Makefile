@@ -9,7 +9,7 @@ DEMO ?= demo
 # that of tests/conftest.py, and not by how many tests a file has: the longest have few.
 TESTS := $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-slow check wheel-check mutants lint types setup model clean
+.PHONY: demo test test-slow check docs wheel-check mutants lint types setup model clean
 
 # ------------------------------------------------------------------------------------------------------- what to type
 
@@ -50,6 +50,10 @@ MUTANTS ?=
 mutants: setup model  ## would a test notice? faults put into the code one by one; MUTANTS='--room rewards' for one room
 	$(BIN)/python benchmarks/mutants.py $(MUTANTS)
 
+docs: setup  ## the documentation as a site in site/, with a reference made from the code; a warning is an error
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
 lint: setup
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
@@ -74,4 +78,4 @@ model: setup
 	@$(BIN)/quaere models pull smollm2-135m > /dev/null
 
 clean:
-	rm -rf $(VENV) $(DEMO) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants
+	rm -rf $(VENV) $(DEMO) site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants

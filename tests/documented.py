@@ -212,7 +212,7 @@ def check_command(words: list[str], *, is_whole: bool = True) -> None:
             args = _parser(is_whole).parse_args([word for word in words if word != "..."])
     except SystemExit as stopped:
         if stopped.code:
-            raise BadInput(said.getvalue().strip().splitlines()[-1]) from None
+            raise BadInput(said.getvalue().splitlines()[0]) from None
         return
     if words[0] == "evolve":
         _check_settings(args)

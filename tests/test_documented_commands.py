@@ -68,9 +68,9 @@ def test_a_script_runs_no_command_that_would_be_refused(tmp_path):
     ("command", "said"),
     [
         ("quaere serach Halm --index INDEX", "invalid choice: 'serach'"),
-        ("quaere search Halm --indx INDEX", "--ind"),
-        ("quaere search Halm --index INDEX --colour red", "unrecognized arguments: --colour red"),
-        ("quaere eval --model M --questions F --lim 3", "unrecognized arguments: --lim 3"),
+        ("quaere search Halm --indx INDEX", "there is no option --indx: did you mean --index?"),
+        ("quaere search Halm --index INDEX --colour red", "there is no option --colour"),
+        ("quaere eval --model M --questions F --lim 3", "there is no option --lim: did you mean --limit?"),
         ("quaere eval --model M --questions F --limit three", "invalid"),
         ("quaere search Halm --index", "expected one argument"),
         ("quaere export --role solver", "required: RUN"),
@@ -86,8 +86,8 @@ def test_a_script_runs_no_command_that_would_be_refused(tmp_path):
         ("quaere world --out DIR; quaere indx DIR --out DIR", "invalid choice: 'indx'"),
         ("quaere evolve drzero|drzro --index DIR", "invalid choice: 'drzro'"),
         ("quaere curriculum RUN accept|rejct ID...", "invalid choice: 'rejct'"),
-        ("quaere curriculum RUN add FILE [--iteratoin I]", "unrecognized arguments: --iteratoin I"),
-        ("quaere eval --questions F --model M | --rum RUN", "unrecognized arguments: --rum RUN"),
+        ("quaere curriculum RUN add FILE [--iteratoin I]", "there is no option --iteratoin: did you mean --iteration?"),
+        ("quaere eval --questions F --model M | --rum RUN", "there is no option --rum: did you mean --run?"),
         ("quaere eval $WHAT --questions F", "$WHAT is not set above"),
         ("quaere evolve score ... --set harness.knd=llm", "unknown setting harness.knd"),
     ],
@@ -160,5 +160,5 @@ def test_a_makefiles_variables_are_put_in():
 
 def test_a_list_of_words_is_checked_as_it_is():
     check_command(["search", "Halm", "--index", "DIR"])
-    with pytest.raises(BadInput, match="unrecognized"):
+    with pytest.raises(BadInput, match="there is no option --colour"):
         check_command(["search", "Halm", "--index", "DIR", "--colour"])

@@ -40,9 +40,9 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     """How it is drawn, and where the episodes go."""
     sampling = parser.add_argument_group("sampling")
     sampling.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default)")
-    sampling.add_argument("--seed", type=int, default=0)
-    sampling.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    sampling.add_argument("--dtype", choices=get_args(Precision), default="auto")
+    sampling.add_argument("--seed", type=int, default=0, help="seed of what is drawn (default: 0)")
+    sampling.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs")
+    sampling.add_argument("--dtype", choices=get_args(Precision), default="auto", help="precision of its weights")
     parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
 
 

@@ -56,10 +56,10 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     """How it samples."""
     engine = parser.add_argument_group("engine")
     engine.add_argument("--max-rows", type=int, default=32, metavar="N", help="episodes at once (default: 32)")
-    engine.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    engine.add_argument("--dtype", choices=get_args(Precision), default="auto")
+    engine.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs")
+    engine.add_argument("--dtype", choices=get_args(Precision), default="auto", help="precision of its weights")
     engine.add_argument("--deterministic", action="store_true", help="batches that never depend on timing; slower")
-    engine.add_argument("--seed", type=int, default=0)
+    engine.add_argument("--seed", type=int, default=0, help="seed of what is drawn (default: 0)")
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

@@ -50,7 +50,9 @@ def register(commands: Any) -> None:
     parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
     parser.add_argument("--resume", metavar="RUN", help="go on with a run that was stopped")
     parser.add_argument("--force", action="store_true", help="with --resume: also if the config has changed")
-    parser.add_argument("--print-config", action="store_true", help="print every value as YAML and stop")
+    parser.add_argument(
+        "--print-config", action="store_true", help="print every value as YAML, with what it does, and stop"
+    )
     parser.add_argument(
         "--dry-run", action="store_true", help="check everything, say what would run and cost, and stop"
     )
@@ -69,9 +71,9 @@ def run(args: argparse.Namespace) -> None:
     recipe = find_recipe(args.recipe)
     config = _config(recipe, args)
     if args.print_config:
-        from quaere.training.config import config_to_yaml
+        from quaere.training.config_docs import config_to_commented_yaml
 
-        print(config_to_yaml(config), end="")
+        print(config_to_commented_yaml(config), end="")
         return
     recipe.check(config)
     from quaere.training.metric_sinks import check_writers

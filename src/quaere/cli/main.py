@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from typing import NoReturn
 
 from quaere import __version__
 from quaere.atomic import DISK_ERRORS
 from quaere.cli.old_names import show_old_names
+from quaere.cli.parser import Parser
 from quaere.cli.terminal import printable_line
 from quaere.credentials import refuse_login
 from quaere.errors import BadInput, QuaereError, catch_missing_libraries
@@ -36,19 +36,13 @@ COMMANDS = (
     "runs",
     "curriculum",
     "doctor",
+    "completion",
 )
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors show what was typed, and do not act on the terminal."""
-
-    def error(self, message: str) -> NoReturn:
-        super().error(printable_line(message))
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser with every command in it, or with `only` one: the modules of the others are then not loaded."""
-    parser = _Parser(
+    parser = Parser(
         prog="quaere",
         description="Ask your documents: index them, and let a language model answer by searching them.",
         epilog="Start with: quaere index FOLDER --out INDEX && quaere ask 'your question' --index INDEX",

@@ -53,7 +53,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     written.add_argument("--model", metavar="NAME", help="catalogue name, directory, hub id or openai:MODEL@URL")
     written.add_argument("--temperature", type=float, default=0.8, metavar="X", help="(default: 0.8)")
     written.add_argument("--guided", action=argparse.BooleanOptionalAction, help="open its turns (default: if small)")
-    written.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    written.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs")
     checked = parser.add_argument_group("with checked answers")
     checked.add_argument("--checked", action="store_true", help="questions with short answers, each checked")
     checked.add_argument("--drafts", type=int, default=6000, metavar="N", help="facts to try (default: 6000)")

@@ -68,8 +68,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     engine.add_argument("--max-tokens", type=int, default=2048, metavar="N", help="longest answer, in tokens (2048)")
     engine.add_argument("--temperature", type=float, default=1.0, metavar="T", help="where a request names none (1)")
-    engine.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    engine.add_argument("--dtype", choices=get_args(Precision), default="auto")
+    engine.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs")
+    engine.add_argument("--dtype", choices=get_args(Precision), default="auto", help="precision of its weights")
 
 
 def run(args: argparse.Namespace) -> None:

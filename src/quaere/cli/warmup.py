@@ -143,8 +143,8 @@ def _add_teaching(parser: argparse.ArgumentParser) -> None:
         "--adapter", action="store_true", help="with --lora-rank: write the adapter alone, not a merged model"
     )
     taught.add_argument("--micro-tokens", type=int, default=4096, metavar="N", help="in memory at once (default: 4096)")
-    taught.add_argument("--seed", type=int, default=0)
-    taught.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    taught.add_argument("--seed", type=int, default=0, help="seed of what is drawn (default: 0)")
+    taught.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs")
     taught.add_argument(
         "--dtype",
         choices=["auto", "float32", "bfloat16"],

@@ -21,15 +21,24 @@ AnswerScore = Literal["own", "exact_match", "f1"]
 class EvaluationSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What evaluating one's own searches means and is worth: each ablation of EvalAct and Eval-RAR is one value here.
 
-    `pcar` to `think_before_evaluate` are for evalact, `bonus` and `contain` for evalrar and autorefine.
+        EvaluationSettings(base=0.2, most=1.0, floor=0.01)  # the strongest PCAR of the paper; 0.05 and 0.25: weak
 
-        pcar=false                    tokens all count alike
-        base=0.05 most=0.25           weaker; base=0.2 most=1 floor=0.01 is the strongest of the paper
-        segment=search_eval           thoughts do not belong to the step they lead to
-        bad_score=clamp               a score off the scale is moved onto it
-        think_before_evaluate=fail    thoughts between a search and its evaluation break the format
-        bonus=0                       no reward for evaluations (or notes) that hold the answer
-        contain=raw                   they must hold it letter for letter
+    Attributes:
+        pcar: evalact: weigh the tokens of each search and its evaluation by the score given; false: all count
+            alike. [EvalAct, Eq. 6 to 8]
+        base: evalact: strength of PCAR at score 0. [EvalAct, Eq. 7]
+        most: evalact: strength of PCAR at score 10. [EvalAct, Eq. 7]
+        floor: evalact: least factor, so that an advantage keeps its sign. [EvalAct, Eq. 8]
+        segment: evalact: tokens of a step; with_think has the thoughts that lead to its two calls, search_eval
+            the calls alone. [EvalAct]
+        bad_score: evalact: a score off the scale breaks the format (format_fail), or is moved onto the scale
+            (clamp). [EvalAct]
+        think_before_evaluate: evalact: thoughts between a search and its evaluation are allowed (allow), or
+            break the format (fail). [EvalAct]
+        bonus: evalrar, autorefine: reward for notes that hold the right answer where the answer given is wrong.
+            [Eval-RAR; AutoRefine]
+        contain: evalrar, autorefine: what holding it means; normalised: whole words, without case and
+            punctuation; raw: letter for letter. [Quaere]
     """
 
     pcar: bool = True

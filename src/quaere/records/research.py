@@ -142,9 +142,15 @@ class Rubric(Struct, frozen=True, tag="rubric"):
 
 
 class DimensionRules(Struct, frozen=True):
-    """Which rubrics are allowed: `k` dimensions, one of them `must_include`, the others' weights within bounds.
+    """Which rubrics are allowed.
 
-    DimensionRules(k=4, must_include="factuality", weight_min=0.1, weight_max=0.5)
+        DimensionRules(k=4, must_include="factuality", weight_min=0.1, weight_max=0.5)
+
+    Attributes:
+        k: Dimensions of a rubric. [SCORE]
+        must_include: The primary dimension, which every rubric has. [SCORE]
+        weight_min: Least weight of any other dimension. [SCORE]
+        weight_max: Greatest weight of any other dimension. [SCORE]
     """
 
     k: int = 4
@@ -156,7 +162,14 @@ class DimensionRules(Struct, frozen=True):
 class ProcessRules(Struct, frozen=True):
     """How thoroughly reports must be looked into before they are scored.
 
-    ProcessRules(require_search=True, min_tool_calls=1)
+        ProcessRules(require_search=True, min_tool_calls=1)
+
+    Attributes:
+        require_search: The evaluator must search. [SCORE]
+        require_verification: It must verify what a report says. [SCORE]
+        require_gap_analysis: It must say what a report leaves out. [SCORE]
+        citation_cross_check: It must check that sources say what they are cited for. [SCORE]
+        min_tool_calls: Least searches of an assessment. [SCORE]
     """
 
     require_search: bool = True

@@ -39,11 +39,19 @@ from quaere.setting_types import NonNegativeInt, PositiveInt
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """How far an episode may go.
 
-    With `answer_turn`, the last turn and `answer_tokens` of the sequence are kept for the answer: as soon as no further
-    search is possible, by turns, searches or tokens, the environment's reply says so, and searches after it are
-    refused. `max_searches` counts queries, of which a turn may hold several; the turns may allow fewer.
-
         Limits(max_turns=5, turn_tokens=512, sequence_tokens=3072, tool_response_tokens=512, max_searches=8, topk=3)
+
+    Attributes:
+        max_turns: Turns the model may take. [Dr. Zero]
+        turn_tokens: Tokens the model may write in one turn. [Quaere]
+        sequence_tokens: Tokens of the whole episode: prompt, turns and results. [Quaere]
+        tool_response_tokens: Tokens of one search's results; what is longer is cut. [Quaere]
+        max_searches: Queries in all; a turn may hold several, and `max_turns` may allow fewer. [Quaere]
+        topk: Passages that a query returns. [Search-R1]
+        answer_turn: Keep the last turn and `answer_tokens` for the answer: once no further search is possible,
+            by turns, searches or tokens, the reply says so, and searches after it are refused. The papers do
+            not (preset paper). [Quaere]
+        answer_tokens: Tokens of the sequence that are kept for the answer. [Quaere]
     """
 
     max_turns: PositiveInt = 5

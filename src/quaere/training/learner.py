@@ -56,22 +56,38 @@ OPTIMIZER_FILE = "optimizer.safetensors"
 
 
 class LearnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How a batch becomes a step. Defaults are those of Dr. Zero's solver.
+    """How a batch becomes a gradient step; the defaults are those of Dr. Zero's solver.
 
     A batch is used for one update with the learner's own log-probs as the old ones, so every ratio is 1: clipping never
     acts, and the gradient does not depend on `epsilon`.
 
-    `warmup_ratio` is the share of a phase's steps over which the learning rate rises, but at least `min_warmup_steps`;
-    then it stays. `kl_flat` includes samples of zero advantage (groups without a difference) in the KL term. Without it
-    they take part in no forward pass, the reference's neither. Either way the KL term is divided by the count of *all*
-    samples of the batch, as the policy loss is: leaving flat samples out removes their own pull and strengthens no
-    other's. `micro_tokens` are computed at a time. `gradient_checkpointing` computes activations twice rather than keep
-    them; `auto` does so on a GPU whose memory would not hold them. `offload_optimizer` keeps the moments in the
-    computer's memory. `compiled` fuses the small kernels of each layer, which takes its time at the first step.
-    `keep_reference` holds on to the model the run began with even where no KL term needs it, for objectives that
-    compare with it (`score_reference`).
-
         LearnerSettings(learning_rate=1e-6, loss="clipped", epsilon=0.2)
+
+    Attributes:
+        learning_rate: Learning rate of AdamW, constant after the warm-up. [Dr. Zero, Tables 5 and 6]
+        betas: Decay of AdamW's two moments. [AdamW; Dr. Zero, Tables 5 and 6]
+        weight_decay: Weight decay of AdamW. [AdamW; Dr. Zero, Tables 5 and 6]
+        warmup_ratio: Share of a phase's steps over which the learning rate rises. [Dr. Zero, Tables 5 and 6]
+        min_warmup_steps: Least number of steps over which it rises. [Quaere]
+        max_grad_norm: Gradients are scaled down to this norm. [Dr. Zero, Tables 5 and 6]
+        loss: clipped: PPO's clipped ratio, as in GRPO; policy_gradient: the plain one, as in HRPO. [PPO; Dr.
+            Zero, Eq. 2 and 5]
+        epsilon: Half width of the clip band. [PPO]
+        kl_beta: Weight of the KL divergence from the model the run began with; 0: no KL term. [GRPO]
+        kl: Estimator of the KL divergence: k1 the log-ratio, k2 half its square, k3 the unbiased one that is
+            never negative. [GRPO]
+        kl_flat: Include samples of zero advantage in the KL term. Without it they take part in no forward pass.
+            The term is divided by the count of all samples either way. [Quaere]
+        aggregation: token_mean: mean over the tokens of the batch; sequence_mean: over each episode's tokens,
+            then over episodes; token_sum: sum over each episode's tokens, mean over episodes. [GRPO; EvalAct]
+        micro_tokens: Tokens that are computed at a time; does not change the gradient. [Quaere]
+        gradient_checkpointing: Compute activations twice rather than keep them; auto: on a GPU whose memory
+            would not hold them. [Quaere]
+        offload_optimizer: Keep the optimizer's moments in host memory. [Quaere]
+        compiled: Fuse the small kernels of each layer with torch.compile; the first step waits for the
+            compiler. [Quaere]
+        keep_reference: Keep the model the run began with even where no KL term needs it (see
+            `score_reference`). [DPO]
     """
 
     learning_rate: PositiveFloat = 1e-6

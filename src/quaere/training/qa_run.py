@@ -96,11 +96,15 @@ DEMO: dict[str, object] = {
 
 
 class PracticeConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
-    """A whole run: one role, which practises on `questions`, a file or a run that wrote some.
-
-    With `solver.steps=0` it takes as many steps as `epochs` times all questions need, whatever `solver.max_draws` says.
+    """A whole run of one role that practises on given questions.
 
         PracticeConfig(model="smollm2-135m", index="demo/index", questions="train.jsonl", epochs=2)
+
+    Attributes:
+        questions: What to learn from: a JSONL file of questions with answers, or a run that wrote some.
+            [Quaere]
+        epochs: With `solver.steps=0`: how often each question is drawn, whatever `solver.max_draws` says.
+            [EvalAct]
     """
 
     questions: str = ""

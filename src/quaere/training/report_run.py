@@ -52,13 +52,20 @@ Validity = Literal["base_dimension", "separate"]
 
 
 class WriterConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Writing: `batch` questions a step, a group of `attempts` reports on each.
-
-    A batch is learned from in parts of `minibatch` questions, one update each (0: all at once). Parts after the first
-    are learned from as if the weights of that moment had written them; the clip band does not see the difference. `cap`
-    says what `limits.max_turns` bounds: turns, or searches, with one more turn for the report and one to spare.
+    """Writing reports: a group of reports on each question, compared with one another.
 
         WriterConfig(steps=100, batch=64, attempts=8)
+
+    Attributes:
+        steps: Steps of the run. [SCORE, Table 2]
+        batch: Questions a step. [SCORE, Table 2]
+        attempts: Reports on each question: K. [SCORE, Table 2]
+        minibatch: Questions an update; 0: the whole batch. Later parts are learned from as if the weights of
+            that moment had written them. [SCORE, Table 2]
+        cap: What `limits.max_turns` bounds: turns, or searches, with one more turn for the report and one to
+            spare. [SCORE]
+        unbiased_std: Standard deviation of rewards with n - 1 in place of n. [Quaere]
+        delta: Added to the standard deviation that rewards are divided by. [GRPO]
     """
 
     steps: PositiveInt = 100
@@ -106,12 +113,16 @@ class WriterConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EvaluatorConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Judging: every report is scored in `passes`, each over all reports on its question in another order.
-
-    Scores are given from 0 to `score_scale`. `validity` is where a report's own comes from: the rubric's primary
-    dimension, or a score that is asked for separately.
+    """Assessing reports: in each pass, all reports on a question are scored in another order.
 
         EvaluatorConfig(passes=2, temperature=0.8)
+
+    Attributes:
+        temperature: Sampling temperature of rubrics and assessments. [SCORE, Table 2]
+        passes: Assessments of every report; the scores are averaged. [Quaere]
+        score_scale: Highest score; the lowest is 0. [SCORE]
+        validity: Where a report's validity comes from: the score of the rubric's primary dimension, or one that
+            is asked for separately. [SCORE]
     """
 
     temperature: PositiveFloat = 0.8
@@ -140,9 +151,15 @@ class EvaluatorConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ResearchConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
-    """A whole run. `shuffle_advantages` gives them to the wrong episodes: a control that must not learn.
+    """A whole run on open questions.
 
-    ResearchConfig(model="warm", index="demo/index", questions="open.jsonl")
+        ResearchConfig(model="warm", index="demo/index", questions="open.jsonl")
+
+    Attributes:
+        questions: What to write about: a JSONL file of questions, which need no answers, or a run that wrote
+            some. [Quaere]
+        shuffle_advantages: A control that must not learn: advantages go to the wrong episodes. [Quaere]
+        fixed_rubric: No rubric is chosen: always this one, as in "factuality, depth 0.3". [SCORE]
     """
 
     questions: str = ""

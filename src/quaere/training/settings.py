@@ -28,12 +28,16 @@ MIN_VALIDATION = 8
 class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Where and how the model runs.
 
-    `dtype` is the sampling copy's, `base_dtype` that of frozen weights under an adapter; weights that are trained are
-    float32 always. `auto` is bfloat16 on a GPU and float32 on a CPU, except that in `fast` mode a CPU samples in
-    whichever is faster there. `int8` is for a CPU and few rows at once: it decodes with weights rounded to bytes, which
-    changes log-probs a little. In `deterministic` mode a run repeats bit for bit on a CPU.
-
         EngineSettings(device="cuda", max_rows=256)
+
+    Attributes:
+        device: Where the model runs; auto takes a CUDA device if there is one. [Quaere]
+        dtype: Precision of the sampling copy; trained weights are always float32. auto: bfloat16 on a GPU,
+            float32 on a CPU, and in `fast` mode on a CPU whichever of both is faster there. int8 decodes on a
+            CPU with weights rounded to bytes, which changes log-probs a little. [Quaere]
+        base_dtype: Precision of the frozen weights under an adapter; auto as for `dtype`. [Quaere]
+        mode: fast, or deterministic: the run repeats bit for bit on a CPU. [Quaere]
+        max_rows: Episodes that are sampled at once. [Quaere]
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -44,9 +48,13 @@ class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AdapterSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """LoRA: rank 0 trains all weights instead, a copy of the model per role.
+    """LoRA adapters: one per role over a shared, frozen base.
 
-    AdapterSettings(rank=16, alpha=32)
+        AdapterSettings(rank=16, alpha=32)
+
+    Attributes:
+        rank: Rank of the adapters; 0 trains all weights instead, with a copy of the model per role. [LoRA]
+        alpha: Scale of the adapters: what they add is multiplied by alpha / rank. [LoRA]
     """
 
     rank: NonNegativeInt = 0
@@ -54,12 +62,20 @@ class AdapterSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SamplingSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How turns are drawn while training. Temperature 1 with nothing cut off samples the policy that is trained.
+    """How turns are sampled in training.
 
-    Stored log-probs and gradients are those of that policy whatever is set here. Other values are refused unless
-    `off_policy` accepts that; nothing corrects for the difference then.
+    Stored log-probs and gradients are those of the policy at temperature 1, whatever is set here.
 
         SamplingSettings(temperature=1.0)
+
+    Attributes:
+        temperature: Sampling temperature; 1 samples the policy that is trained. Another value needs
+            `off_policy`. [Quaere]
+        top_p: Nucleus sampling: the share of probability to sample from; 1 is all of it. Another value needs
+            `off_policy`. [Quaere]
+        top_k: Sample from the k likeliest tokens; 0 is all of them. Another value needs `off_policy`. [Quaere]
+        off_policy: Accept sampling values under which samples are not those of the trained policy; nothing
+            corrects for it. [Quaere]
     """
 
     temperature: PositiveFloat = 1.0
@@ -69,9 +85,13 @@ class SamplingSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SearchSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """What happens to episodes whose search failed: they are played again, after waiting, up to `replays` times.
+    """What happens to episodes in which a search failed: they are played again and never paid.
 
-    SearchSettings(replays=5, wait_s=4.0)
+        SearchSettings(replays=5, wait_s=4.0)
+
+    Attributes:
+        replays: How often such an episode is played again. [Quaere]
+        wait_s: Seconds to wait before it is. [Quaere]
     """
 
     replays: NonNegativeInt = 5
@@ -79,9 +99,13 @@ class SearchSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CheckpointSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """A checkpoint every so many steps and at the end of every phase; the newest `keep` stay, and the best.
+    """When checkpoints are written, beside one at the end of every phase, and how many stay.
 
-    CheckpointSettings(every=5, keep=3)
+        CheckpointSettings(every=5, keep=3)
+
+    Attributes:
+        every: Steps between two checkpoints. [Quaere]
+        keep: How many of the newest checkpoints stay; the best one stays too. [Quaere]
     """
 
     every: PositiveInt = 5
@@ -91,11 +115,15 @@ class CheckpointSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class ValidationSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How the best checkpoint of a solver's phase is chosen: by exact match on questions held back from training.
 
-    `questions` are held back, but at most `share` of those there are, and none if that leaves fewer than 8. They are
-    answered greedily before the phase's first step, after every `every` steps and after its last. `questions=0`
-    switches validation off: the last checkpoint is the one that counts.
+    They are answered greedily before the phase's first step, every `every` steps and after its last.
 
         ValidationSettings(questions=64, every=10)
+
+    Attributes:
+        questions: Questions to hold back, 8 at least; 0: no validation, and the last checkpoint is the one that
+            counts. [Quaere]
+        every: Steps between two validations. [Quaere]
+        share: The largest share of the questions to hold back; none are if that leaves fewer than 8. [Quaere]
     """
 
     questions: NonNegativeInt = 64
@@ -111,19 +139,31 @@ class ValidationSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """When a run counts as collapsed, and what to do: say so, stop, or go back to the last good checkpoint.
+    """When a run counts as collapsed, and what to do then.
 
-    A condition must hold for `patience` steps in a row. Each limit is switched off by 0. `min_entropy` is in nats a
-    token, `min_tokens` in model tokens an episode, `min_valid` a share of the questions (or of the turns, for a
-    solver), `max_mismatch` the mean distance between the sampler's log-probs and the learner's. `min_update_seen` is
-    the share of the learner's change that must reach the sampler, measured every `update_every` steps and at a phase's
-    last one (`update_every=0`: never; see `update_seen.py`). `min_searches_kept` is the share of a solver's searches in
-    the first steps of its phase that must be left while its questions need as many (see `needs.py`). Three are for
-    those who judge reports: `max_ceiling` is the share of reports at the top of the scale, `min_spread` how far the
-    scores of one question's reports lie apart, `max_hack` by how much citations may fall while rewards or agreement
-    rise.
+    A limit of 0 switches its alarm off.
 
         HealthSettings(policy="stop", min_entropy=0.02)
+
+    Attributes:
+        policy: What an alarm does: warn says so, stop ends the run, rollback goes back to the last good
+            checkpoint. [Quaere]
+        patience: Steps in a row for which a condition must hold before it is an alarm. [Quaere]
+        max_rollbacks: How often a run may go back before it stops. [Quaere]
+        min_entropy: Least entropy of the policy, in nats a token. [Quaere]
+        min_tokens: Least number of model tokens an episode. [Quaere]
+        min_valid: Least share of valid questions; for a solver, of turns that can be read. [Quaere]
+        max_mismatch: Greatest mean distance between the sampler's log-probs and the learner's. [Quaere]
+        min_update_seen: Least share of the learner's change that must reach the sampler (see `update_seen.py`).
+            [Quaere]
+        update_every: Steps between two measurements of that share; it is measured at a phase's last step too.
+            0: never. [Quaere]
+        zero_advantages: Alarm when no episode of a batch has an advantage. [Quaere]
+        min_searches_kept: Share of a solver's searches in its first steps that must be left while its questions
+            need as many (see `needs.py`). [Quaere]
+        max_ceiling: Reports: greatest share of scores at the top of the scale. [Quaere]
+        min_spread: Reports: least spread of the scores of one question's reports. [Quaere]
+        max_hack: Reports: by how much citations may fall while rewards or agreement rise. [Quaere]
     """
 
     policy: Literal["warn", "stop", "rollback"] = "warn"
@@ -145,7 +185,15 @@ class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class RunConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """What every recipe's config has: whom to train, on which documents, and how it samples, learns and is saved.
 
-    RunConfig(model="smollm2-135m", index="demo/index", seed=7)
+        RunConfig(model="smollm2-135m", index="demo/index", seed=7)
+
+    Attributes:
+        model: The model to start from: a catalogue name, a folder or a hub id. [Quaere]
+        index: Index of the documents to learn from (`quaere index`). [Quaere]
+        search_url: URL of a search server to ask instead of the index itself; empty: the index. [Quaere]
+        seed: Seed of everything that is drawn: a run's samples derive from it. [Quaere]
+        prompts: How much prompts explain: full is for a model that has never seen the protocol, brief for one that was
+            taught it. [Quaere]
     """
 
     model: str = ""

@@ -29,9 +29,13 @@ Judge = Literal["checks", "model"]
 
 
 class ReportGrpoConfig(ResearchConfig, frozen=True, forbid_unknown_fields=True):
-    """A whole run. `judge=checks` reads nothing: it counts citations, words and length (`rewards/reports.py`).
+    """A whole run under a fixed judge.
 
-    ReportGrpoConfig(model="warm", index="demo/index", questions="open.jsonl", judge="model")
+        ReportGrpoConfig(model="warm", index="demo/index", questions="open.jsonl", judge="model")
+
+    Attributes:
+        judge: checks counts citations, words and length (`rewards/reports.py`); model is the one the run began
+            with, by a rubric that never changes. [Quaere]
     """
 
     judge: Judge = "checks"
@@ -40,7 +44,11 @@ class ReportGrpoConfig(ResearchConfig, frozen=True, forbid_unknown_fields=True):
 class ReportDpoConfig(ReportGrpoConfig, frozen=True, forbid_unknown_fields=True):
     """A whole run: of the reports on a question, the best and the worst are a pair.
 
-    ReportDpoConfig(model="warm", index="demo/index", questions="open.jsonl", dpo_beta=0.1)
+        ReportDpoConfig(model="warm", index="demo/index", questions="open.jsonl", dpo_beta=0.1)
+
+    Attributes:
+        dpo_beta: How far the policy may move from the model the run began with: a greater value holds it
+            closer. [DPO]
     """
 
     dpo_beta: PositiveFloat = 0.1

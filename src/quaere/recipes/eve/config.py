@@ -44,7 +44,18 @@ MAX_GRAD_NORM = 0.1  # of Dr. Zero's two values this is the paper's
 class EvidenceConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """What evidence is asked for, what it is worth, and which tricks are refused.
 
-    EvidenceConfig(check="zero_value", value_weight=0.5, brevity_weight=0.1, span_weight=0.3, guards=("verbatim",))
+        EvidenceConfig(check="zero_value", value_weight=0.5, brevity_weight=0.1, span_weight=0.3, guards=("verbatim",))
+
+    Attributes:
+        protocol: Both roles are asked to quote. [EVE-Agent]
+        check: A span that stands in no text shown: zero_value earns neither value nor brevity, none is paid
+            like any, invalid leaves its proposal the format reward alone. [EVE-Agent]
+        value_weight: Weight of the verifier's value in the proposer's reward: lambda_V. [EVE-Agent, Eq. 16]
+        brevity_weight: Weight of the brevity bonus in the proposer's reward: lambda_B. [EVE-Agent, Eq. 16]
+        brevity_tokens: Span length at which the brevity bonus is 0: L_max. [EVE-Agent, Eq. 15]
+        span_weight: Weight of the quoted span in the solver's reward: lambda_E. [EVE-Agent, Eq. 19]
+        guards: Names of the rules against being paid for showing nothing (`rewards/guards.py`); the paper has
+            none. [Quaere]
     """
 
     protocol: bool = True  # both roles are asked to quote
@@ -59,9 +70,17 @@ class EvidenceConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class EveConfig(SelfPlayConfig, frozen=True, forbid_unknown_fields=True):
     """A whole run: all that Dr. Zero has, and evidence.
 
-    `held_out_share` of the documents is kept from the proposer's phase, for it to write the solver's questions about.
-
         EveConfig(model="smollm2-135m", index="demo/index", iterations=1)
+
+    Attributes:
+        prompt_source: How the proposer's documents are drawn: uniform, those a file of questions leads to, or
+            by the corpus selector. [EVE-Agent, Sec. 3.3]
+        prompt_questions: The file of questions for `prompt_source=questions`. [EVE-Agent]
+        phase_b_documents: Documents of the solver's questions: held-out ones, or the same as the proposer's.
+            [EVE-Agent]
+        held_out_share: Share of the documents that is kept from the proposer's phase for the solver's
+            questions. [EVE-Agent]
+        verify_candidates: Verify the evidence of the solver's questions too; it pays nobody. [Quaere]
     """
 
     iterations: PositiveInt = 1

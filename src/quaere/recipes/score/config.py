@@ -48,23 +48,33 @@ LearningRateFactor = Annotated[float, Meta(gt=0, extra={"why": "set evaluator.fr
 
 
 class ScoreSolverConfig(WriterConfig, frozen=True, forbid_unknown_fields=True):
-    """The solver's side. If it is `frozen`, its reports are judged and nothing is learned from them.
+    """The solver's side: the writer of reports.
 
-    ScoreSolverConfig(batch=64, attempts=8, frozen=False)
+        ScoreSolverConfig(batch=64, attempts=8, frozen=False)
+
+    Attributes:
+        frozen: Reports are judged and never learned from. [SCORE]
     """
 
     frozen: bool = False
 
 
 class ScoreEvaluatorConfig(EvaluatorConfig, frozen=True, forbid_unknown_fields=True):
-    """The evaluator's side: it learns to choose rubrics, every `every` steps, at `alpha` times the solver's rate.
-
-    `beta` is the decay of its baseline. `tau` is how many searches a report must be looked into with, or it earns
-    nothing. Of a batch, `shown_questions` stand in the prompt for a rubric. `tokens` are those it learns from. With
-    one set of Adam's `moments` for both roles, whoever has the larger gradients sets the size of the other's steps too;
-    with its own, each role's steps are sized by its own gradients, however small those are.
+    """The evaluator's side: it learns to choose rubrics.
 
         ScoreEvaluatorConfig(alpha=1.0, beta=0.7, every=1, tau="harness_min_calls")
+
+    Attributes:
+        frozen: Rubrics are chosen and never learned. [SCORE]
+        alpha: The evaluator's learning rate as a share of the solver's. [SCORE]
+        beta: Decay of the evaluator's baseline, a moving average. [SCORE, Table 2]
+        every: Steps between two updates of the evaluator: U. [SCORE, Table 2]
+        tau: Searches with which a report must be looked into, or it earns nothing; harness_min_calls: as the
+            harness says. [SCORE]
+        moments: Adam's moments: shared by both roles, so that the larger gradients size the steps of both; or a
+            set of its own. [Quaere]
+        tokens: What the evaluator learns from: the rubric, or the turn with its thoughts. [SCORE]
+        shown_questions: Questions of the batch in the prompt for a rubric. [Quaere]
     """
 
     frozen: bool = False
@@ -78,11 +88,17 @@ class ScoreEvaluatorConfig(EvaluatorConfig, frozen=True, forbid_unknown_fields=T
 
 
 class HarnessSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The harness a run begins with, and who changes it, every `every` steps.
-
-    `pool` is what there is to choose from, and `extra` adds to it. `model` is the endpoint that `kind=llm` asks.
+    """The harness a run begins with, and who changes it.
 
         HarnessSettings(kind="rules", every=5, extra=(Dimension("chronology", "Events stand in their order."),))
+
+    Attributes:
+        kind: Who changes the harness: fixed rules, an LLM, or none. [SCORE]
+        every: Steps between two looks at the harness: M. [SCORE, Table 2]
+        model: Endpoint that `kind=llm` asks, openai:NAME@URL. [SCORE]
+        pool: Dimensions to choose rubrics from. [SCORE]
+        extra: Dimensions that are added to the pool. [Quaere]
+        notes: A note to the evaluator that the first harness carries. [SCORE]
     """
 
     kind: Literal["rules", "llm", "none"] = "rules"
@@ -110,7 +126,12 @@ class HarnessSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class ScoreConfig(ResearchConfig, frozen=True, forbid_unknown_fields=True):
     """A whole run.
 
-    ScoreConfig(model="warm", index="demo/index", questions="open.jsonl")
+        ScoreConfig(model="warm", index="demo/index", questions="open.jsonl")
+
+    Attributes:
+        rubric_scope: One rubric a step, or one for every question. [SCORE]
+        initial_retrieval: Passages to show for each question in a prompt for a rubric. [SCORE]
+        schedule: Give the evaluator hints from what was chosen before. [SCORE]
     """
 
     rubric_scope: RubricScope = "step"

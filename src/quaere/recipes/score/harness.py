@@ -29,9 +29,16 @@ LEAST_K = 2  # the primary dimension and one more, or there is nothing to choose
 
 
 class HarnessLimits(Struct, frozen=True, forbid_unknown_fields=True):
-    """How far any harness may go. `max_chars` bounds the JSON of one.
+    """How far any harness may go.
 
-    HarnessLimits(max_tool_calls=2, max_pool=16)
+        HarnessLimits(max_tool_calls=2, max_pool=16)
+
+    Attributes:
+        max_tool_calls: Most searches a harness may require of an assessment. [Quaere]
+        max_pool: Most dimensions of a pool. [Quaere]
+        max_dimension_chars: Characters of what a dimension means. [Quaere]
+        max_notes_chars: Characters of the notes. [Quaere]
+        max_chars: Characters of a harness as JSON. [Quaere]
     """
 
     max_tool_calls: NonNegativeInt = 4

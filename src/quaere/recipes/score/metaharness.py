@@ -98,7 +98,20 @@ class FixedHarness:
 class RuleSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The numbers of the fixed rules.
 
-    RuleSettings(max_invalid=0.25, max_at_ceiling=0.5, min_spread=0.03)
+        RuleSettings(max_invalid=0.25, max_at_ceiling=0.5, min_spread=0.03)
+
+    Attributes:
+        max_invalid: Share of rubrics or assessments that cannot be read above which less is asked for. [Quaere]
+        max_under_verified: Share of reports that were looked into too little above which fewer searches are
+            required. [Quaere]
+        max_at_ceiling: Share of scores at the top of the scale above which more is asked for. [Quaere]
+        min_spread: Spread of a question's scores below which more is asked for. [Quaere]
+        citation_fall: Fall of citation validity, while the reward rises, at which citations are guarded.
+            [Quaere]
+        citation_dimension: The dimension that then becomes the primary one. [Quaere]
+        entropy_fall: Fall of the entropy, as a share of it, at which weights may range wider. [Quaere]
+        widening: How much wider, on both sides. [Quaere]
+        max_k: Most dimensions of a rubric that the rules ask for. [Quaere]
     """
 
     max_invalid: Fraction = 0.25

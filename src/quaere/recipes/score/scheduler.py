@@ -34,9 +34,18 @@ STATE_FILE = "scheduler.json"
 
 
 class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The numbers of the rule.
+    """The numbers of the dimension scheduler's rule, which the paper leaves open.
 
-    SchedulerSettings(window=20, min_tries=3, margin=0.02, max_share=0.7)
+        SchedulerSettings(window=20, min_tries=3, margin=0.02, max_share=0.7)
+
+    Attributes:
+        window: Steps that are remembered. [Quaere]
+        min_tries: Rubrics that must have chosen a dimension before it is required or avoided. [Quaere]
+        margin: How far below the overall mean a dimension's consistency must lie for it to be avoided. [Quaere]
+        max_share: A dimension in a greater share of the rubrics is not required any more. [Quaere]
+        num_required: Most dimensions to require. [Quaere]
+        num_avoided: Most dimensions to avoid. [Quaere]
+        num_explore: Most dimensions to explore. [Quaere]
     """
 
     window: PositiveInt = 20

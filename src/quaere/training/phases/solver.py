@@ -32,13 +32,22 @@ from quaere.training.training_run import TrainingRun
 
 
 class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The solver's phase: `batch` questions a step, a group of `attempts` at each.
-
-    No question is drawn more than `max_draws` times in an iteration (0: no limit); the phase ends when there are none
-    left. `dialect` is how it is spoken to, and by that what it is paid; `answer_score` pays answers otherwise, and
-    `evaluation` is for dialects in which searches are evaluated.
+    """The solver's phase: a group of attempts at each question, compared with one another.
 
         SolverConfig(steps=50, batch=256, attempts=5, dialect="evalact")
+
+    Attributes:
+        steps: Steps of the phase; it ends earlier when no question is left. With given questions, 0 takes as
+            many as `epochs` needs. [Dr. Zero, Table 6]
+        batch: Questions a step. [Dr. Zero, Table 6]
+        attempts: Attempts at each question: the group of GRPO. [GRPO; Dr. Zero, Table 6]
+        max_draws: How often a question may be drawn in an iteration; 0: no limit. [Quaere]
+        unbiased_std: Standard deviation of rewards with n - 1 in place of n. [Quaere]
+        delta: Added to the standard deviation that rewards are divided by. [GRPO]
+        shuffle_advantages: A control that must not learn: advantages go to the wrong episodes. [Quaere]
+        dialect: How the solver is spoken to, and by that what it is paid. [Dr. Zero; Search-R1;
+            AutoRefine; Eval-RAR; EvalAct]
+        answer_score: How an answer is paid: own is as in the paper the dialect comes from. [Quaere]
     """
 
     steps: NonNegativeInt = 50

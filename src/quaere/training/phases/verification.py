@@ -57,13 +57,19 @@ class Claim(Struct, frozen=True):
 
 
 class VerifierSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How evidence is verified.
-
-    `samples` are drawn with the span and as many without it, each of at most `turn_tokens`; `model` is the endpoint of
-    the hosted form. `guided` opens the turn as an answer, for solvers too small to do so themselves. A prompt that does
-    not fit into `sequence_tokens` is not verified.
+    """How evidence is verified: how often the answer is given with the span and without it.
 
         VerifierSettings(form="hosted", samples=5, model="openai:qwen3-4b@http://localhost:8000/v1")
+
+    Attributes:
+        form: sampled: by turns of the solver; teacher_forced: by the chance of the answer's own tokens; hosted:
+            by turns of a frozen model behind an endpoint. [EVE-Agent, Eq. 10 to 14]
+        samples: Turns with the span, and as many without it. [EVE-Agent]
+        model: Endpoint of the hosted form, openai:NAME@URL. [Quaere]
+        turn_tokens: Tokens of one turn. [Quaere]
+        sequence_tokens: A prompt that does not fit is not verified. [Quaere]
+        temperature: Sampling temperature of the verifier's turns. [EVE-Agent]
+        guided: Open the turn as an answer, for solvers too small to do so themselves. [Quaere]
     """
 
     form: Form = "sampled"

@@ -42,12 +42,18 @@ STATE_FILE = "selector.safetensors"
 
 
 class SelectorSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many topics there are at first and how many join an iteration, and how bold the bandits are.
-
-    `run_score` and `previous_mean` settle what the paper leaves open: see `feedback.run_score` and
-    `bandits.learn_pulls`.
+    """The corpus selector: how many topics it knows, and how its bandits explore.
 
         SelectorSettings(num_clusters=10, growth=0.5)
+
+    Attributes:
+        num_clusters: Topics in the first iteration: K0. [EVE-Agent, Eq. 29]
+        growth: Topics that join in each iteration: alpha. [EVE-Agent, Eq. 29]
+        exploration: Weight of the exploration bonus: beta of UCB1. [EVE-Agent, Eq. 30]
+        run_score: How both roles' mean rewards become one score: clip cuts their mean off at 1, rescale maps
+            each role's range to 0..1 first. [EVE-Agent]
+        previous_mean: What an arm's reward is compared with: the raw rewards it used to bring, or the mean it
+            was paid. [EVE-Agent]
     """
 
     num_clusters: PositiveInt = 10

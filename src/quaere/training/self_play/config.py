@@ -30,12 +30,20 @@ Attempts = Annotated[int, Meta(ge=2, extra={"why": "a question's difficulty is m
 
 
 class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the proposer is paid for (Eq. 4).
-
-    With `needed_searches` a right attempt counts only if it searched as often as the question claims to need: a
-    question of many hops that one search answers, or none, earns no difficulty.
+    """What the proposer is paid for.
 
         RewardConfig(shape="single", format_weight=0.5)
+
+    Attributes:
+        shape: Difficulty reward: single is highest when exactly one attempt of n is right; parabola, 4p(1-p),
+            when half are. [Dr. Zero, Eq. 4]
+        format_weight: Weight of the format reward. [Dr. Zero; EVE-Agent, Eq. 16]
+        format_rule: Format reward: released is that of Dr. Zero's code; eve pays a leaked answer its format in
+            full, and several hops without a search 1 / hops. [Dr. Zero; EVE-Agent, Eq. 9]
+        invalid_rule: text: a question that holds its answer is invalid; algorithm: it is not. [EVE-Agent]
+        containment: How an answer is looked for in a text: as whole words or as characters. [Quaere]
+        needed_searches: Count a right attempt only if it made as many searches with results as the question
+            claims to need. [Quaere]
     """
 
     shape: DifficultyShape = "single"
@@ -60,9 +68,24 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The proposer's phase: `batch` documents a step, `questions` of each, `attempts` of the solver at each of those.
+    """The proposer's phase: it writes questions about documents, and the solver tries to answer them.
 
-    ProposerConfig(steps=50, batch=256, hop_ratio=(4, 3, 2, 1), attempts=5, advantage="hrpo")
+        ProposerConfig(steps=50, batch=256, hop_ratio=(4, 3, 2, 1), attempts=5, advantage="hrpo")
+
+    Attributes:
+        steps: Steps of the phase in each iteration; 0: the proposer is not trained. [Dr. Zero, Table 5]
+        batch: Documents a step. [Dr. Zero, Table 5]
+        hop_ratio: Weights of questions of 1, 2, 3, ... hops. [Dr. Zero]
+        document: Show the proposer a document to begin with. [Dr. Zero]
+        questions: Questions that are written about each document. [Dr. Zero, Table 5]
+        attempts: Attempts of the solver at each question. [Dr. Zero, Table 5]
+        advantage: Baseline of a reward: hrpo compares questions of the same number of hops, grpo those of the
+            same document, global the whole batch. [Dr. Zero, Eq. 3; GRPO; REINFORCE++]
+        unbiased_std: Standard deviation of rewards with n - 1 in place of n. [Quaere]
+        lone_group: Advantage of a question with nothing to compare it with: zero, or raw, its reward as it is.
+            [Quaere]
+        delta: Added to the standard deviation that rewards are divided by. [Dr. Zero, Eq. 3]
+        shuffle_advantages: A control that must not learn: advantages go to the wrong episodes. [Quaere]
     """
 
     steps: NonNegativeInt = 50
@@ -87,14 +110,20 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Writing the solver's questions. With `attempts`, those it never or always solves are dropped.
-
-    `questions` are written about each document, and each is the best by its format of `samples`. One of more than
-    `max_words` words is dropped (0: none is). `candidates=0` writes as many as the proposer's phase did. With
-    `proposer.steps=0` and some number of candidates, the untrained proposer writes them: the baseline a trained one has
-    to beat. `given` is a file or run whose questions the first iteration's curriculum begins with.
+    """Writing the questions that the solver learns from.
 
         GenerationConfig(candidates=512, batch=256, attempts=5, given="checked.jsonl")
+
+    Attributes:
+        candidates: Questions to write; 0: as many as the proposer's phase did. With `proposer.steps=0` they are
+            those of an untrained proposer, the baseline for a trained one. [Dr. Zero]
+        batch: Documents at a time. [Quaere]
+        questions: Questions about each document. [EVE-Agent]
+        samples: Samples of each question, of which the best by its format is taken. [Dr. Zero]
+        max_words: A question of more words is dropped; 0: none is. [Dr. Zero]
+        attempts: Attempts of the solver at each candidate: those it never or always solves are dropped. 0: no
+            attempts, nothing is dropped. [Quaere]
+        given: A file or run whose questions the first iteration's curriculum begins with. [Quaere]
     """
 
     candidates: NonNegativeInt = 0
@@ -107,9 +136,12 @@ class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SelfPlayConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
-    """A whole run of such a recipe.
+    """A whole run in which a proposer and a solver teach each other.
 
-    SelfPlayConfig(model="smollm2-135m", index="demo/index", iterations=3)
+        SelfPlayConfig(model="smollm2-135m", index="demo/index", iterations=3)
+
+    Attributes:
+        iterations: Rounds of proposer's phase, generation and solver's phase. [Dr. Zero]
     """
 
     iterations: PositiveInt = 3

@@ -1,0 +1,50 @@
+"""`quaere completion`: a script with which a shell completes commands, options and values.
+
+eval "$(quaere completion bash)"      # in ~/.bashrc
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from quaere.cli.parser import walk_parsers
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `completion` to the command line."""
+    parser = commands.add_parser(
+        "completion",
+        help="print a shell's completion script",
+        description="Print a script with which the shell completes commands, options and values on TAB.",
+        epilog='bash: eval "$(quaere completion bash)" in ~/.bashrc; zsh: write it to a file _quaere in a folder of '
+        "$fpath; fish: write it to ~/.config/fish/completions/quaere.fish",
+    )
+    parser.add_argument("shell", choices=SHELLS, help="the shell that will read the script")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the script."""
+    import shtab
+
+    from quaere.cli.main import build_parser
+
+    parser = build_parser()
+    for each in walk_parsers(parser):
+        _complete_paths(each)
+    print(shtab.complete(parser, args.shell))
+
+
+def _complete_paths(parser: argparse.ArgumentParser) -> None:
+    """Let values that are files or folders be completed as such; most are known by their metavar."""
+    import shtab
+
+    for action in parser._actions:
+        metavar = action.metavar if isinstance(action.metavar, str) else ""
+        is_folder = "DIR" in metavar and "FILE" not in metavar
+        if action.choices is None and (is_folder or "FILE" in metavar or action.type is Path):
+            # Where shtab looks for it.
+            action.complete = shtab.DIRECTORY if is_folder else shtab.FILE  # type: ignore[attr-defined]

@@ -1,0 +1,65 @@
+"""What is mistyped gets one line, the name that was probably meant, and exit code 2."""
+
+import pytest
+
+from quaere.cli.main import main
+from quaere.cli.parser import Parser
+
+
+def refused(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    return capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        # --index is missing too, which argparse alone would say instead.
+        (["search", "Halm", "--indx", "DIR"], "there is no option --indx: did you mean --index?"),
+        (["eval", "--Max_Turns=3"], "there is no option --Max_Turns: did you mean --max-turns?"),
+        (["curriculum", "RUN", "reject", "ID", "--noet", "why"], "there is no option --noet: did you mean --note?"),
+        (["--verson"], "there is no option --verson: did you mean --version?"),
+        (["runs", "shw", "RUN"], "argument ACTION: invalid choice: 'shw': did you mean show?"),
+        (["evolve", "drzro"], "argument recipe: invalid choice: 'drzro': did you mean drzero?"),
+        (["ask", "Who?", "--device", "CUDA"], "argument --device: invalid choice: 'CUDA': did you mean cuda?"),
+    ],
+)
+def test_the_nearest_name_is_suggested_in_one_line(words, said, capsys):
+    assert refused(words, capsys) == [f"quaere: {said}"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["search", "Halm", "--xyzzy", "3"], "there is no option --xyzzy"),
+        (["search", "Halm"], "the following arguments are required: --index"),
+    ],
+)
+def test_where_nothing_is_near_the_hint_is_the_help(words, said, capsys):
+    assert refused(words, capsys) == [f"quaere: {said}", "  try: quaere search --help"]
+
+
+def make_parser():
+    parser = Parser(prog="tool")
+    parser.add_argument("--verbose", action="store_true")
+    command = parser.add_subparsers().add_parser("find")
+    command.add_argument("text", nargs="*")
+    command.add_argument("--limit", type=int)
+    return parser
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "limit"),
+    [
+        (["find", "a", "--limit", "3"], ["a"], 3),
+        (["find", "a", "--lim=3"], ["a"], 3),
+        (["--verb", "find", "-5"], ["-5"], None),
+        (["find", "--", "--limmit"], ["--limmit"], None),
+        (["find", "--a text with spaces"], ["--a text with spaces"], None),
+    ],
+)
+def test_what_argparse_takes_is_taken(words, text, limit):
+    args = make_parser().parse_args(words)
+    assert (args.text, args.limit) == (text, limit)
