@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 
@@ -13,10 +14,15 @@ from quaere.search.titles import choose_title
 _SHOWN = ("From", "To", "Cc", "Date", "Subject")
 _MAX_HEADER = 2000  # the standard library reads addresses with nested functions, one call or more a character
 _MAX_NAMED = 8
+# The standard library holds every line against the boundaries of all parts that are open.
+_NESTING = re.compile(rb"content-type:\s*+(?:multipart|message)/", re.IGNORECASE)
+_MAX_NESTED = 100
 
 
 def read_eml(data: bytes, limit: int) -> FileText:
     """The headers a reader sees and the body; attachments are not read, and named as a problem."""
+    if len(_NESTING.findall(data)) > _MAX_NESTED:
+        raise Unreadable(f"holds more than {_MAX_NESTED} messages and parts inside one another")
     message = message_from_bytes(data, policy=policy.default)
     assert isinstance(message, EmailMessage)
     headers = _read_headers(message)
