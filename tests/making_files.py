@@ -137,6 +137,25 @@ def replace_member(data, name, content):
     return make_zip(members | {name: content})
 
 
+def add_footnote(document, text):
+    """The Word document with a part of footnotes, which python-docx does not write."""
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    word = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+    kind = "application/vnd.openxmlformats-officedocument.wordprocessingml.footnotes+xml"
+    added = {
+        "[Content_Types].xml": f'<Override PartName="/word/footnotes.xml" ContentType="{kind}"/></Types>',
+        "word/_rels/document.xml.rels": f'<Relationship Id="notes" Type="{office}/footnotes" Target="footnotes.xml"/>'
+        "</Relationships>",
+    }
+    for name, ending in added.items():
+        with zipfile.ZipFile(BytesIO(document)) as archive:
+            before = archive.read(name).decode()
+        closing = ending[ending.rindex("</") :]
+        document = replace_member(document, name, before.replace(closing, ending))
+    note = f"<w:footnote><w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:footnote>"
+    return replace_member(document, "word/footnotes.xml", f'<w:footnotes xmlns:w="{word}">{note}</w:footnotes>')
+
+
 def _saved(document):
     file = BytesIO()
     document.save(file)

@@ -72,6 +72,7 @@ def test_the_span_is_shown_as_its_document_has_it(place, says, capsys):
         "text": SENTENCE,
         "doc_id": "halm.md",
         "title": "Halm bridge",
+        "place": "lines 1-3",
         "start": start,
         "end": start + len(SENTENCE),
     }

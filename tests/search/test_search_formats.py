@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from making_files import make_docx, make_eml, make_epub, make_ipynb, make_pdf, make_pptx, make_xlsx
+from making_files import add_footnote, make_docx, make_eml, make_epub, make_ipynb, make_pdf, make_pptx, make_xlsx
 from quaere.cli.main import main
 from quaere.errors import install_hint
 from quaere.search.client import SearchClient
@@ -178,6 +178,36 @@ def test_a_passage_stays_on_its_page_and_counts_rows(mixed_index):
     assert places == ["page 1", "page 2"]
     before = [passage.place for passage in mixed_index.passages() if passage.doc_id == "plan.docx"]
     assert before[0] == "paragraph 1" and before[-1] == "section Kosten, paragraphs 1-3" and len(before) > 2
+
+
+def test_footnotes_nested_tables_and_grouped_shapes_are_read(tmp_path):
+    docx, pptx = (pytest.importorskip(name, reason=f"{name} is in the dev extra") for name in ("docx", "pptx"))
+    (tmp_path / "notes.docx").write_bytes(add_footnote(make_docx("# Weir", "Eels pass."), "By night."))
+    read = read_file(tmp_path / "notes.docx")
+    assert read.text == "Weir\n\nEels pass.\n\nBy night." and read.parts[-1].group == "footnotes"
+    document = docx.Document()
+    cell = document.add_table(1, 2).cell(0, 1)
+    cell.text = "outer"
+    cell.add_table(1, 1).cell(0, 0).text = "inner"
+    document.save(tmp_path / "table.docx")
+    assert read_file(tmp_path / "table.docx").text == "| outer inner"
+    deck = pptx.Presentation()
+    slide = deck.slides.add_slide(deck.slide_layouts[6])
+    slide.shapes.add_group_shape().shapes.add_textbox(0, 0, 9, 9).text_frame.text = "grouped"
+    slide.shapes.add_table(1, 2, 0, 0, 9, 9).table.cell(0, 1).text = "cell"
+    deck.save(tmp_path / "deck.pptx")
+    assert read_file(tmp_path / "deck.pptx").text == "grouped\n\n| cell"
+
+
+def test_a_message_is_read_in_its_encoding(tmp_path):
+    (tmp_path / "a.eml").write_bytes(
+        b"Subject: =?iso-2022-jp?b?GyRCRWw1fhsoQg==?=\nContent-Type: text/plain; charset=iso-2022-jp\n\n"
+        + "橋は木造。".encode("iso2022_jp")
+    )
+    read = read_file(tmp_path / "a.eml")
+    assert (read.title, read.text) == ("東京", "Subject: 東京\n\n橋は木造。")
+    (tmp_path / "b.eml").write_bytes(make_eml("Weir", "", html="<p>Eels<p>pass."))
+    assert read_file(tmp_path / "b.eml").text.endswith("\n\nEels\n\npass.")
 
 
 @pytest.mark.parametrize(
