@@ -10,6 +10,7 @@ of 5. A ratio of 2 is linear, 4 quadratic. Above 2.6 the exit code is 1.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import tempfile
 import time
@@ -57,6 +58,7 @@ from quaere.rewards.reports import check_report, consistency_score, diversity_sc
 from quaere.rollout.topics import find_phrases, is_title
 from quaere.search.chunks import ChunkSettings, cut
 from quaere.search.corpus import Document
+from quaere.search.extracted import Unreadable
 from quaere.search.files import read_file
 from quaere.search.rows import split_contents
 from quaere.search.words import count_words, fold, terms, word_spans
@@ -101,12 +103,13 @@ PROTOCOLS = {
 }
 
 
-def read(suffix: str) -> Callable[[str], object]:
+def read(suffix: str, before: str = "", after: str = "") -> Callable[[str], object]:
     def work(text: str) -> None:
         with tempfile.TemporaryDirectory() as folder:
             page = Path(folder, f"page{suffix}")
-            page.write_bytes(text.replace("\0", "0").encode("utf-8", "replace"))
-            read_file(page)
+            page.write_bytes((before + text + after).replace("\0", "0").encode("utf-8", "replace"))
+            with contextlib.suppress(Unreadable):
+                read_file(page)
 
     return work
 
@@ -121,7 +124,11 @@ def as_triple(text: str) -> Triple:
 
 FUNCTIONS: dict[str, Callable[[str], object]] = {
     **{f"{name}.read": protocol.read for name, protocol in PROTOCOLS.items()},
-    **{f"read_file {suffix}": read(suffix) for suffix in (".md", ".txt", ".html")},
+    **{f"read_file {suffix}": read(suffix) for suffix in (".md", ".txt", ".rst", ".csv", ".html")},
+    "read_file .eml": read(".eml", "From: a\n\n"),
+    "read_file .eml (header)": read(".eml", "From: a\nSubject: "),
+    "read_file .eml (HTML)": read(".eml", "From: a\nContent-Type: text/html\n\n"),
+    "read_file .ipynb": read(".ipynb", '{"cells": [{"cell_type": "markdown", "source": "', '"}]}'),
     "cut": lambda text: cut(Document(id="a", title="", text=text, kind="file"), ChunkSettings()),
     "terms": terms,
     "fold": fold,

@@ -63,7 +63,7 @@ def test_the_span_is_shown_as_its_document_has_it(place, says, capsys):
     start = DOCUMENT.index(SENTENCE)
     says({"ask": [CALL, cited("Orsolya Venn  built the Halm bridge in 1702.")]})
     assert ask(place, "Who built it?", "--evidence") == 0
-    found = f"found verbatim in halm.md (Halm bridge), characters {start} to {start + len(SENTENCE)}"
+    found = f"found verbatim in halm.md (Halm bridge), lines 1-3, characters {start} to {start + len(SENTENCE)}"
     assert f"Evidence: {SENTENCE} {found}" in shown(capsys)
     assert ask(place, "Who built it?", "--evidence", "--json") == 0
     assert json.loads(capsys.readouterr().out)["evidence"] == {
@@ -72,6 +72,7 @@ def test_the_span_is_shown_as_its_document_has_it(place, says, capsys):
         "text": SENTENCE,
         "doc_id": "halm.md",
         "title": "Halm bridge",
+        "place": "lines 1-3",
         "start": start,
         "end": start + len(SENTENCE),
     }

@@ -3,6 +3,7 @@ import gzip
 import json
 import lzma
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.errors import BadInput, ExtraMissing, install_hint
+from quaere.errors import BadInput, install_hint
 from quaere.search.corpus import CorpusReader, Document
-from quaere.search.files import decode, read_file
+from quaere.search.files import read_file
+from quaere.search.formats.text import decode
 from quaere.search.rows import join_contents, read_rows, split_contents
 
 # ------------------------------------------------------------------------------------------------------------ folders
@@ -193,7 +195,8 @@ def test_documents_have_a_largest_size_and_json_lines_have_none(tmp_path):
 # --------------------------------------------------------------------------------------------------------------- HTML
 
 
-def test_html_gives_what_a_reader_sees(tmp_path):
+def test_html_gives_what_a_reader_sees(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "trafilatura", None)  # without it, the whole page
     page = tmp_path / "page.html"
     page.write_text(
         "<html><head><title>The &amp; Oss</title><style>p {color: red}</style></head>"
@@ -244,11 +247,16 @@ def test_pdf_text_is_read_and_a_broken_pdf_is_left_out(tmp_path):
 
 
 def test_pdf_without_pypdf_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "pypdf", None)
-    (tmp_path / "a.pdf").write_bytes(minimal_pdf("x"))
-    with pytest.raises(ExtraMissing) as caught:
+    monkeypatch.setitem(sys.modules, "pypdf", None)
+    for name in ("a.pdf", "b.pdf"):
+        (tmp_path / name).write_bytes(minimal_pdf("x"))
+    with pytest.raises(BadInput, match=r"\.pdf files need pypdf") as caught:
         list(CorpusReader(tmp_path))
     assert caught.value.hint == install_hint("pdf")
+    (tmp_path / "c.txt").write_text("text")
+    reader = CorpusReader(tmp_path)
+    assert [document.id for document in reader] == ["c.txt"]
+    assert reader.report.missing == {f".pdf files need pypdf: {install_hint('pdf')}": 2}
 
 
 # --------------------------------------------------------------------------------------------------------- JSON Lines

@@ -39,6 +39,7 @@ def test_the_reply_has_the_form_others_expect(shared_index, url):
                         "doc_id": "rivers.md",
                         "start": 0,
                         "end": hit.passage.end,
+                        "place": "lines 1-5",
                     },
                     "score": hit.score,
                 }

@@ -65,7 +65,8 @@ def _line(text: str) -> str:
 def _place(source: Source, index: str) -> str:
     """Where the passage stands, behind its document's name; `index` where that is no file."""
     where = f" of the index {index}" if index else ""
-    return f"{where}, characters {source.passage.start} to {source.passage.end}"
+    place = f", {_line(source.passage.place)}" if source.passage.place else ""
+    return f"{where}{place}, characters {source.passage.start} to {source.passage.end}"
 
 
 def _address(source: Source, link: Link) -> str:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from quaere.chat.protocol import Protocol
     from quaere.dialects.notes import Notes
-    from quaere.records import Episode, Evidence, Question
+    from quaere.records import Episode, Evidence, Passage, Question
     from quaere.rollout.episode import Limits
     from quaere.rollout.policy import Policy
     from quaere.runs import Run
@@ -225,10 +225,10 @@ def _scores(episode: Episode) -> dict[str, float]:
 # --------------------------------------------------------------------------------------------------------- evidence
 
 
-def find_span(episode: Episode) -> tuple[str, Evidence | None, str]:
-    """The span as it was written ("" for none), its place in a passage returned in this episode, and the title there.
+def find_span(episode: Episode) -> tuple[str, Evidence | None, Passage | None]:
+    """The span as it was written ("" for none), its evidence, and the passage of this episode that holds it.
 
-    find_span(episode) -> ("The Oss rises in Korrin.", Evidence("rivers.md", 118, 142, "The Oss ..."), "The Oss")
+    find_span(episode) -> ("The Oss rises in Korrin.", Evidence("rivers.md", 118, 142, "The Oss ..."), Passage(...))
     """
     from quaere.chat.spans import find_evidence, shown_passages
     from quaere.records import Answer
@@ -237,8 +237,8 @@ def find_span(episode: Episode) -> tuple[str, Evidence | None, str]:
     for passage in shown_passages(episode):
         found = find_evidence(span, [passage])
         if found is not None:
-            return span, found, passage.title
-    return span, None, ""
+            return span, found, passage
+    return span, None, None
 
 
 def render_evidence(episode: Episode) -> Text:
@@ -247,15 +247,16 @@ def render_evidence(episode: Episode) -> Text:
 
     from quaere.cli.episode_view import printable
 
-    span, found, title = find_span(episode)
+    span, found, passage = find_span(episode)
     if not span:
         return Text("Evidence: ", "dim") + Text("it gave none", "yellow")
     shown = Text("Evidence: ", "dim") + Text(printable(found.text if found else span), "green" if found else "yellow")
-    if found is None:
+    if found is None or passage is None:
         return shown + Text("\n  not found in anything it was shown", "yellow")
-    named = f" ({title})" if title else ""
-    place = f"found verbatim in {found.doc_id}{named}, characters {found.start} to {found.end}"
-    return shown + Text(printable(f"\n  {place}"), "dim")
+    named = f" ({passage.title})" if passage.title else ""
+    place = f", {passage.place}" if passage.place else ""
+    where = f"found verbatim in {found.doc_id}{named}{place}, characters {found.start} to {found.end}"
+    return shown + Text(printable(f"\n  {where}"), "dim")
 
 
 def _evidence_word(episode: Episode) -> str:
@@ -265,10 +266,11 @@ def _evidence_word(episode: Episode) -> str:
 
 def _evidence_row(episode: Episode) -> dict[str, Any]:
     """The evidence for `--json`: `text` is the document's own, `span` what was written."""
-    span, found, title = find_span(episode)
+    span, found, passage = find_span(episode)
     row: dict[str, Any] = {"span": span, "verbatim": found is not None}
-    if found is not None:
-        row |= {"text": found.text, "doc_id": found.doc_id, "title": title, "start": found.start, "end": found.end}
+    if found is not None and passage is not None:
+        row |= {"text": found.text, "doc_id": found.doc_id, "title": passage.title, "place": passage.place}
+        row |= {"start": found.start, "end": found.end}
     return row
 
 

@@ -194,7 +194,8 @@ def _render_result(result: SearchResult, *, full: bool) -> Group:
     parts: list[RenderableType] = [Text(found, "dim") + Text(printable(result.query), "italic")]
     for rank, hit in enumerate(result.hits, start=1):
         passage = hit.passage
-        source = f"  {passage.doc_id} {passage.start}-{passage.end}, score {hit.score:.2f}"
+        place = f", {passage.place}" if passage.place else ""
+        source = f"  {passage.doc_id} {passage.start}-{passage.end}{place}, score {hit.score:.2f}"
         head = Text(f"[{rank}] ", "dim") + Text(printable(passage.title), "bold") + Text(printable(source), "dim")
         parts.append(head)
         parts.append(_indent(Text(printable(passage.text if full else trim(passage.text)))))

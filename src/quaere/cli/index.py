@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from quaere.search.index import Index, IndexSettings
 
 _LOG_S = 30.0
+_MAX_SHOWN = 20  # files named in the summary; the manifest names more
 _DESCRIPTION = """\
-Make an index of SOURCE: a folder of .md, .txt, .html and .pdf files, or a JSON Lines file (.jsonl, .jsonl.gz,
-.jsonl.zst) with {"id", "title", "text"} or {"id", "contents"} on each line.
+Make an index of every SOURCE: a folder of documents (.md .txt .rst .html .pdf .docx .pptx .xlsx .csv .tsv .ipynb .epub
+.eml), one document, or a JSON Lines file (.jsonl, .jsonl.gz, .jsonl.zst) with {"id", "title", "text"} or
+{"id", "contents"} on each line.
 """
 
 
@@ -24,13 +26,26 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the sub-command."""
     parser = commands.add_parser("index", help="make an index of a folder of documents", description=_DESCRIPTION)
     parser.set_defaults(run=run)
-    parser.add_argument("source", type=Path, metavar="SOURCE", help="a folder, a document, or a JSON Lines file")
+    parser.add_argument(
+        "sources", type=Path, nargs="+", metavar="SOURCE", help="a folder, a document, or a JSON Lines file"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the index is written")
     parser.add_argument("--engine", choices=("bm25", "dense", "hybrid"), default="bm25", help="default: bm25")
     parser.add_argument("--force", action="store_true", help="replace the index that is there")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.add_argument(
         "--max-file-mib", type=int, metavar="N", help="leave out documents larger than this (default: 64 MiB)"
+    )
+    files = parser.add_argument_group(
+        "files of a folder", "GLOB is a pattern as in a .gitignore: *.md, drafts/, /top.txt"
+    )
+    files.add_argument("--include", action="append", metavar="GLOB", help="read only files like this (repeatable)")
+    files.add_argument("--exclude", action="append", metavar="GLOB", help="leave out files like this (repeatable)")
+    files.add_argument(
+        "--no-gitignore",
+        action="store_false",
+        dest="gitignore",
+        help="also read what a .gitignore in a folder leaves out",
     )
     passages = parser.add_argument_group("passages")
     passages.add_argument(
@@ -62,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
 
     started = time.monotonic()
     with _show_progress() as progress:
-        index = build_index(args.source, args.out, _settings(args), progress, force=args.force)
+        index = build_index(args.sources, args.out, _settings(args), progress, force=args.force)
     if args.json:
         _print_json(index)
     else:
@@ -155,14 +170,33 @@ def _print_summary(index: Index, seconds: float) -> None:
         ("left out, exact duplicates", corpus.num_duplicates),
         ("left out, no text", corpus.num_empty),
         ("left out, other kinds of file", _counts(corpus.ignored_suffixes)),
+        ("left out by a .gitignore", corpus.num_gitignored),
+        ("left out by --include and --exclude", corpus.num_excluded),
+        *(
+            (f"left out, {needed.partition(': ')[0]}", _needs(needed, count))
+            for needed, count in corpus.missing.items()
+        ),
         ("left out, not readable", corpus.num_unreadable),
-        *(("  " + reason.partition(": ")[0], reason.partition(": ")[2]) for reason in corpus.unreadable),
+        *_named(corpus.unreadable, corpus.num_unreadable),
+        ("read in part", corpus.num_problems),
+        *_named(corpus.problems, corpus.num_problems),
         ("not in UTF-8, read as", _counts(corpus.other_encodings)),
     ]
     for note, value in notes:
         if value:
             print(printable_line(f"  {note}: {value}"))  # files may be called anything
     print(f'next: quaere search "..." --index {index.path}')
+
+
+def _needs(needed: str, count: int) -> str:
+    """How many files a library is missing for, and how to get it."""
+    return f"{count} ({needed.partition(': ')[2]})"
+
+
+def _named(reasons: list[str], total: int) -> list[tuple[str, str]]:
+    """Files with their reasons, as lines below their count."""
+    lines = [("  " + name, reason) for name, _, reason in (line.partition(": ") for line in reasons[:_MAX_SHOWN])]
+    return [*lines, ("  and more", f"{total - _MAX_SHOWN} (in manifest.json)")] if total > _MAX_SHOWN else lines
 
 
 def _print_json(index: Index) -> None:

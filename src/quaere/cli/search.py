@@ -60,9 +60,10 @@ def _print_hits(queries: Sequence[str], found: list[list[Hit]]) -> None:
             console.print(Text(f"\n{printable_line(query)}", style="bold underline"))
         if not hits:
             console.print("nothing found")
-        for place, hit in enumerate(hits, start=1):
+        for rank, hit in enumerate(hits, start=1):
             passage = hit.passage
-            heading = Text(printable_line(f"{place}. {passage.title or passage.doc_id}"), style="bold")
-            heading.append(printable_line(f"  {passage.id}  score {hit.score:.4g}"), style="not bold dim")
+            place = f"  {passage.place}" if passage.place else ""
+            heading = Text(printable_line(f"{rank}. {passage.title or passage.doc_id}"), style="bold")
+            heading.append(printable_line(f"  {passage.id}{place}  score {hit.score:.4g}"), style="not bold dim")
             console.print(heading)
             console.print(Padding(Text(printable(passage.text)), (0, 0, 1, 3), expand=False))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class Passage(Struct, frozen=True):
+class Passage(Struct, frozen=True, omit_defaults=True):
     """A stretch of a source document, the unit that is indexed and returned by a search.
 
-    `text` is exactly `document[start:end]`, so evidence found in a passage can be traced to its source.
+    `text` is exactly `document[start:end]`, so evidence found in a passage can be traced to its source. `place` names
+    where it stands in the file, as a person would look it up ("page 3", "lines 10-24"); "" where that is not known.
 
         Passage(id="rivers.md#0", doc_id="rivers.md", title="The Oss", text="The Oss rises in ...", start=0, end=412)
     """
@@ -19,6 +20,7 @@ class Passage(Struct, frozen=True):
     text: str
     start: int
     end: int
+    place: str = ""
 
     @property
     def titled_text(self) -> str:

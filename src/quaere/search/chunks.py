@@ -17,6 +17,7 @@ from msgspec import Struct
 from quaere.errors import BadInput
 from quaere.records import Passage
 from quaere.search.corpus import Document
+from quaere.search.extracted import Places, find_stretches
 from quaere.search.words import count_words, word_spans
 
 
@@ -51,14 +52,19 @@ class _Piece(Struct):
 
 
 def cut(document: Document, settings: ChunkSettings) -> list[Passage]:
-    """The passages of a document, numbered `doc_id#0`, `doc_id#1`, ... in reading order."""
-    spans = [(0, len(document.text))]
+    """The passages of a document, numbered `doc_id#0`, `doc_id#1`, ... in reading order.
+
+    None crosses from one page, slide, sheet or chapter into another, so that each has a place that can be named.
+    """
     whole_words = max(settings.row_words if document.kind == "row" else 0, settings.max_words)
-    if count_words(document.text) > whole_words:
-        pieces = list(_pieces(document.text, settings.max_words))
-        spans = [(group[0].start, group[-1].end) for group in _pack(pieces, settings)]
+    spans = [
+        span
+        for start, end in find_stretches(document.text, document.parts)
+        for span in _cut_stretch(document.text, start, end, whole_words, settings)
+    ]
     trimmed = [_trim(document.text, start, end) for start, end in spans]
     filled = [(start, end) for start, end in trimmed if start < end]
+    places = Places(document.text, document.parts)
     return [
         Passage(
             id=f"{document.id}#{number}",
@@ -67,9 +73,18 @@ def cut(document: Document, settings: ChunkSettings) -> list[Passage]:
             text=document.text[start:end],
             start=start,
             end=end,
+            place=places.name(start, end) if document.kind == "file" else "",
         )
         for number, (start, end) in enumerate(filled)
     ]
+
+
+def _cut_stretch(text: str, start: int, end: int, whole_words: int, settings: ChunkSettings) -> list[tuple[int, int]]:
+    """Where the passages of a stretch of the text lie: all of it if it has at most `whole_words`."""
+    if count_words(text[start:end]) <= whole_words:
+        return [(start, end)]
+    pieces = list(_pieces(text, start, end, settings.max_words))
+    return [(group[0].start, group[-1].end) for group in _pack(pieces, settings)]
 
 
 # ------------------------------------------------------------------------------------------------------------ pieces
@@ -80,9 +95,9 @@ _PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n\s*|\u2029\s*")
 _SENTENCE_END = re.compile(r"[.!?…؟۔।॥։።][\"'”’»)\]]*\s+|[。！？｡]+[\"'”’»」』）)\]]*\s*|\n\s*")
 
 
-def _pieces(text: str, max_words: int) -> Iterator[_Piece]:
-    """Cover the text with pieces of at most `max_words`: paragraphs, or their sentences, or runs of words."""
-    for paragraph in _split(text, 0, len(text), _PARAGRAPH_END):
+def _pieces(text: str, start: int, end: int, max_words: int) -> Iterator[_Piece]:
+    """Cover the stretch with pieces of at most `max_words`: paragraphs, or their sentences, or runs of words."""
+    for paragraph in _split(text, start, end, _PARAGRAPH_END):
         if paragraph.num_words <= max_words:
             yield paragraph
             continue

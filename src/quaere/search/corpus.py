@@ -1,4 +1,4 @@
-"""A corpus: a folder of documents, one document, or JSON Lines, read as a stream of documents in a stable order.
+"""A corpus: folders of documents, single documents, or JSON Lines, read as a stream of documents in a stable order.
 
 reader = CorpusReader(Path("docs"))
 for document in reader:
@@ -8,10 +8,7 @@ reader.report.num_duplicates
 
 from __future__ import annotations
 
-import os
-import stat
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -19,30 +16,39 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from quaere.errors import BadInput
-from quaere.search.files import FILE_SUFFIXES, Unreadable, read_file
-from quaere.search.rows import ROW_SUFFIXES, is_rows_file, read_rows
+from quaere.errors import BadInput, ExtraMissing
+from quaere.search.extracted import Part, Unreadable
+from quaere.search.files import MAX_FILE_MIB, read_file
+from quaere.search.rows import is_rows_file, read_rows
+from quaere.search.walk import SUPPORTED, SourceFile, Walk
 
-MAX_FILE_MIB = 64
-_MAX_NAMED = 20  # how many left-out files a report names; the others are counted
+_MAX_NAMED = 10_000  # how many files a report names; the others are counted
+_MAX_SUFFIXES = 20
 
 
 class Document(Struct, frozen=True):
     """A source document. `kind` says whether it was a file of its own or a row of a JSON Lines file.
 
-    Document(id="rivers.md", title="The Oss", text="# The Oss ...", kind="file")
+    `parts` say where its pages, rows or cells begin; a file without them is its own text, line for line.
+
+        Document(id="rivers.md", title="The Oss", text="# The Oss ...", kind="file")
     """
 
     id: str
     title: str
     text: str
     kind: Literal["file", "row"]
+    parts: tuple[Part, ...] = ()
 
 
 class CorpusReport(Struct):
     """What was met while reading, beside the documents themselves.
 
-    CorpusReport(num_documents=12, num_duplicates=1, unreadable=["scan.pdf: not a readable PDF (...)"])
+    `unreadable` names files that were left out, `problems` what was lost of files that were not, and `missing` counts
+    files by the library they need and how to get it.
+
+        CorpusReport(num_documents=12, num_duplicates=1, unreadable=["scan.pdf: not a readable PDF file (...)"],
+                     missing={".docx files need python-docx: pip install -e '.[office]'": 3})
     """
 
     num_documents: int = 0
@@ -52,6 +58,11 @@ class CorpusReport(Struct):
     unreadable: list[str] = field(default_factory=list)
     ignored_suffixes: dict[str, int] = field(default_factory=dict)
     other_encodings: dict[str, int] = field(default_factory=dict)
+    num_problems: int = 0
+    problems: list[str] = field(default_factory=list)
+    missing: dict[str, int] = field(default_factory=dict)
+    num_gitignored: int = 0
+    num_excluded: int = 0
 
 
 class CorpusReader:
@@ -59,18 +70,33 @@ class CorpusReader:
 
     Meanwhile `num_read` says how many of the `num_bytes` bytes of all files have been read.
 
-    Left out are exact duplicates (same title and text), empty documents, hidden files, files of other kinds, files
+    Left out are exact duplicates (same title and text), empty documents, files that are not wanted (see `Walk`), files
     that hold no text or cannot be read, links out of the folder, documents larger than `max_file_mib`, and the folder
     `leave_out`. Two documents with one id are refused.
     """
 
-    def __init__(self, source: Path, leave_out: Path | None = None, max_file_mib: int = MAX_FILE_MIB) -> None:
-        self.source = source
+    def __init__(
+        self,
+        source: Path | Sequence[Path],
+        leave_out: Path | None = None,
+        max_file_mib: int = MAX_FILE_MIB,
+        *,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        gitignore: bool = True,
+    ) -> None:
+        self.sources = [source] if isinstance(source, Path) else list(source)
         self.report = CorpusReport()
         self.num_read = self.num_bytes = 0
-        self._root = source.resolve()
-        self._max_file_mib = max_file_mib
-        self._leave_out = leave_out.resolve() if leave_out else None
+        self._limit = max_file_mib << 20
+        self._walk = Walk(
+            self.sources,
+            leave_out=leave_out,
+            max_file_mib=max_file_mib,
+            include=include,
+            exclude=exclude,
+            gitignore=gitignore,
+        )
 
     def __iter__(self) -> Iterator[Document]:
         """Documents in the order of their paths, and within a file in the order of its lines."""
@@ -92,118 +118,82 @@ class CorpusReader:
             self.report.num_documents += 1
             yield document
         if not self.report.num_documents:
-            reasons = "".join(f" ({reason})" for reason in self.report.unreadable[:1])
-            raise BadInput(f"no document with text in {self.source}{reasons}", hint=_SUPPORTED)
+            raise self._nothing_read()
+
+    def _nothing_read(self) -> BadInput:
+        """What to say of a corpus without a document: the first reason, if there is one."""
+        sources = ", ".join(str(source) for source in self.sources)
+        missing, _, install = next(iter(self.report.missing), "").partition(": ")
+        reason = missing or next(iter(self.report.unreadable), "")
+        return BadInput(f"no document with text in {sources}{reason and f' ({reason})'}", hint=install or SUPPORTED)
 
     def _documents(self) -> Iterator[tuple[Document, str]]:
-        sizes = {path: _size(path) for path in self._files()}
-        self.num_bytes, before = sum(sizes.values()), 0
-        for path, size in sizes.items():
-            self.num_read, before = before, before + size
-            if why := self._why_left_out(path):
-                self._leave_out_file(path, why)
-            elif is_rows_file(path):
-                for row in read_rows(path, partial(self._read_up_to, self.num_read)):
-                    yield Document(id=row.id, title=row.title, text=row.text, kind="row"), f"{path}, line {row.line}"
+        files = self._find_files()
+        before = 0
+        for file in files:
+            self.num_read, before = before, before + file.size
+            if file.refused:
+                self._leave_out(file.id, file.refused)
+            elif is_rows_file(file.path):
+                for row in read_rows(file.path, partial(self._read_up_to, self.num_read)):
+                    where = f"{file.path}, line {row.line}"
+                    yield Document(id=row.id, title=row.title, text=row.text, kind="row"), where
             else:
-                document = self._read_document(path)
+                document = self._read_document(file)
                 self.num_read = before
                 if document:
-                    yield document, str(path)
+                    yield document, str(file.path)
+
+    def _find_files(self) -> list[SourceFile]:
+        files = self._walk.files()
+        self.num_bytes = sum(file.size for file in files)
+        for name, reason in self._walk.passed_over:
+            self._leave_out(name, reason)
+        for name, problem in self._walk.problems:
+            self._note_problem(name, problem)
+        self.report.ignored_suffixes = dict(self._walk.ignored_suffixes.most_common(_MAX_SUFFIXES))
+        self.report.num_gitignored, self.report.num_excluded = self._walk.num_gitignored, self._walk.num_excluded
+        return files
 
     def _read_up_to(self, before: int, num_bytes: int) -> None:
         self.num_read = before + num_bytes
 
-    def _why_left_out(self, path: Path) -> str:
-        """Why a file is not opened at all; "" if it is. A pipe would never end, and a link may lead anywhere."""
+    def _read_document(self, file: SourceFile) -> Document | None:
         try:
-            file = path.resolve(strict=True)
-            status = file.stat()
-        except (OSError, RuntimeError):  # RuntimeError: links that lead to one another, before Python 3.13
-            return "a link that leads nowhere" if path.is_symlink() else "it is gone"
-        if not file.is_relative_to(self._root):
-            return "a link out of the folder"
-        if not stat.S_ISREG(status.st_mode):
-            return "not a regular file"
-        # JSON Lines are streamed, and a file of them is many documents.
-        if status.st_size > self._max_file_mib << 20 and not is_rows_file(path):
-            return f"larger than {self._max_file_mib} MiB"
-        return "" if os.access(file, os.R_OK) else "permission denied"
-
-    def _read_document(self, path: Path) -> Document | None:
-        name = self._name(path)
-        try:
-            name.encode()  # a file name that is not text could not be stored as an id
-            content = read_file(path)
+            file.id.encode()  # a file name that is not text could not be stored as an id
+            content = read_file(file.path, self._limit)
         except UnicodeEncodeError:
-            self._leave_out_file(path, "its name is not valid Unicode")
+            self._leave_out(file.id, "its name is not valid Unicode")
             return None
         except Unreadable as reason:
-            self._leave_out_file(path, str(reason))
+            self._leave_out(file.id, str(reason))
+            return None
+        except ExtraMissing as error:
+            needed = f"{error}: {error.hint}"
+            self.report.missing[needed] = self.report.missing.get(needed, 0) + 1
             return None
         except OSError as error:
-            self._leave_out_file(path, error.strerror or str(error))
+            self._leave_out(file.id, error.strerror or str(error))
             return None
-        if content.encoding not in ("utf-8", "pdf"):
+        for problem in content.problems:
+            self._note_problem(file.id, problem)
+        if content.encoding not in ("", "utf-8"):
             counts = self.report.other_encodings
             counts[content.encoding] = counts.get(content.encoding, 0) + 1
-        return Document(id=name, title=content.title, text=content.text, kind="file")
+        return Document(file.id, content.title, content.text, "file", content.parts)
 
-    def _name(self, path: Path) -> str:
-        return path.relative_to(self.source).as_posix() if path != self.source else path.name
-
-    def _leave_out_file(self, path: Path, reason: str) -> None:
+    def _leave_out(self, name: str, reason: str) -> None:
         self.report.num_unreadable += 1
-        if len(self.report.unreadable) < _MAX_NAMED:
-            name = self._name(path).encode(errors="replace").decode()
-            self.report.unreadable.append(f"{name}: {reason}")
+        _name(self.report.unreadable, name, reason)
 
-    def _leave_out_folder(self, error: OSError) -> None:
-        self._leave_out_file(Path(error.filename), error.strerror or str(error))
-
-    def _files(self) -> Iterator[Path]:
-        """The files to read, sorted by path."""
-        if not self.source.exists():
-            raise BadInput(f"there is no {self.source}", hint="name a folder of documents or a JSON Lines file")
-        if not self.source.is_dir():
-            if not _is_supported(self.source):
-                raise BadInput(f"{self.source} is not a kind of file that can be read", hint=_SUPPORTED)
-            return iter([self.source])
-        ignored: Counter[str] = Counter()
-        files: list[Path] = []
-        for folder, folders, names in os.walk(self.source, onerror=self._leave_out_folder):
-            folders[:] = [name for name in folders if self._is_wanted(Path(folder, name))]
-            for path in (Path(folder, name) for name in folders):
-                if path.is_symlink():
-                    self._leave_out_file(path, "a link to a folder, which is not followed")
-            for path in (Path(folder, name) for name in names if not name.startswith(".")):
-                if _is_supported(path):
-                    files.append(path)
-                else:
-                    ignored[path.suffix.lower() or path.name] += 1
-        self.report.ignored_suffixes = dict(ignored.most_common(_MAX_NAMED))
-        return iter(sorted(files, key=lambda path: path.parts))
-
-    def _is_wanted(self, folder: Path) -> bool:
-        return not folder.name.startswith(".") and folder.resolve() != self._leave_out
+    def _note_problem(self, name: str, problem: str) -> None:
+        self.report.num_problems += 1
+        _name(self.report.problems, name, problem)
 
 
-_SUPPORTED = (
-    "files that can be read: " + " ".join(sorted(FILE_SUFFIXES) + list(ROW_SUFFIXES[:2])) + " (or .jsonl.gz ...)"
-)
-
-
-def _is_supported(path: Path) -> bool:
-    return path.suffix.lower() in FILE_SUFFIXES or is_rows_file(path)
-
-
-def _size(path: Path) -> int:
-    """Bytes of a regular file; 0 of anything else, and of what cannot be looked at."""
-    try:
-        status = path.stat()
-    except OSError:
-        return 0
-    return status.st_size if stat.S_ISREG(status.st_mode) else 0
+def _name(named: list[str], name: str, reason: str) -> None:
+    if len(named) < _MAX_NAMED:
+        named.append(f"{name}: {reason}".encode(errors="replace").decode())
 
 
 def _digest(*parts: str) -> bytes:

@@ -25,18 +25,21 @@ from quaere.records import Hit, Passage
 from quaere.records.foreign_json import decode_json
 from quaere.search.bm25 import Bm25Engine, Bm25Settings
 from quaere.search.chunks import ChunkSettings, cut
-from quaere.search.corpus import MAX_FILE_MIB, CorpusReader, CorpusReport
+from quaere.search.corpus import CorpusReader, CorpusReport
 from quaere.search.dense import DenseEngine, DenseSettings
 from quaere.search.engine import Engine, Progress
+from quaere.search.files import MAX_FILE_MIB
 from quaere.search.hybrid import HybridEngine
 from quaere.search.rows import is_rows_file
 from quaere.search.store import Store, StoreWriter
+from quaere.search.walk import common_folder
 
 FORMAT = 1
 READING = "reading documents"  # the part of the work whose progress is in bytes
 _KIND = "quaere-index"
 _MANIFEST = "manifest.json"
 _LIBRARIES = ("bm25s", "numpy", "faiss-cpu", "sentence-transformers")
+_READING_LIBRARIES = ("pypdf", "python-docx", "python-pptx", "openpyxl", "trafilatura")
 
 EngineName = Literal["bm25", "dense", "hybrid"]
 
@@ -52,6 +55,9 @@ class IndexSettings(msgspec.Struct, frozen=True):
     bm25: Bm25Settings = Bm25Settings()
     dense: DenseSettings = DenseSettings()
     max_file_mib: int = MAX_FILE_MIB
+    include: tuple[str, ...] = ()  # which files of a folder are read, and which are not, as in a .gitignore
+    exclude: tuple[str, ...] = ()
+    gitignore: bool = True
 
     @property
     def engine_names(self) -> tuple[str, ...]:
@@ -82,7 +88,8 @@ class Manifest(msgspec.Struct, frozen=True):
     corpus: CorpusReport
     versions: dict[str, str]
     file_sizes: dict[str, int]
-    source: str = ""  # where the corpus lay when it was read; "" in indexes that were built before this was kept
+    source: str = ""  # the folder or file that document ids are relative to; "" in indexes built before this was kept
+    sources: tuple[str, ...] = ()  # what was named on the command line; () in indexes built before this was kept
 
 
 class Index:
@@ -124,8 +131,9 @@ class Index:
         folder = source if source.is_dir() else source.parent
         file = Path(os.path.normpath(folder / doc_id))
         # An id may be any string: only a file inside the corpus can be the document.
+        corpus = [Path(named) for named in self.manifest.sources] if len(self.manifest.sources) > 1 else [folder]
         try:
-            return file if file.is_relative_to(folder) and file.is_file() else None
+            return file if any(map(file.is_relative_to, corpus)) and file.is_file() else None
         except (OSError, ValueError):  # too long for a name, or not one
             return None
 
@@ -153,27 +161,35 @@ class Index:
 
 
 def build_index(
-    source: Path,
+    source: Path | Sequence[Path],
     out: Path,
     settings: IndexSettings | None = None,
     progress: Progress | None = None,
     force: bool = False,
 ) -> Index:
-    """Read the corpus at `source` and write an index to `out`: all of it, or nothing.
+    """Read the corpus at `source`, or at several, and write an index to `out`: all of it, or nothing.
 
     The work is done under a temporary name beside `out` and renamed at the end. With `force`, an index that is there
     already is replaced; a directory that is not an index is never touched.
     """
     settings = settings or IndexSettings()
     settings.check()
-    _check_target(source, out, force)
+    sources = [source] if isinstance(source, Path) else list(source)
+    _check_target(sources, out, force)
     with new_folder(out) as unfinished:
-        _write_index(source, out, unfinished, settings, progress or _say_nothing)
+        _write_index(sources, out, unfinished, settings, progress or _say_nothing)
     return open_index(out)
 
 
-def _write_index(source: Path, out: Path, folder: Path, settings: IndexSettings, progress: Progress) -> None:
-    reader = CorpusReader(source, leave_out=out, max_file_mib=settings.max_file_mib)
+def _write_index(sources: list[Path], out: Path, folder: Path, settings: IndexSettings, progress: Progress) -> None:
+    reader = CorpusReader(
+        sources,
+        leave_out=out,
+        max_file_mib=settings.max_file_mib,
+        include=settings.include,
+        exclude=settings.exclude,
+        gitignore=settings.gitignore,
+    )
     with StoreWriter(folder) as writer:
         for document in reader:
             writer.add(document, cut(document, settings.chunks))
@@ -193,9 +209,14 @@ def _write_index(source: Path, out: Path, folder: Path, settings: IndexSettings,
         corpus=reader.report,
         versions=_versions(),
         file_sizes=_file_sizes(folder),
-        source=str(source.resolve()).encode(errors="replace").decode(),  # a name that is not Unicode is not kept
+        source=_stored_path(sources[0].resolve() if len(sources) == 1 else common_folder(sources)),
+        sources=tuple(_stored_path(Path(os.path.abspath(source))) for source in sources),
     )
     (folder / _MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+
+
+def _stored_path(path: Path) -> str:
+    return str(path).encode(errors="replace").decode()  # a name that is not Unicode is not kept
 
 
 def _fingerprint(content_digest: str, settings: IndexSettings) -> str:
@@ -207,7 +228,7 @@ def _fingerprint(content_digest: str, settings: IndexSettings) -> str:
 
 def _versions() -> dict[str, str]:
     versions = {"quaere": __version__}
-    for library in _LIBRARIES:
+    for library in _LIBRARIES + _READING_LIBRARIES:
         try:
             versions[library] = version(library)
         except PackageNotFoundError:
@@ -220,15 +241,17 @@ def _file_sizes(folder: Path) -> dict[str, int]:
     return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
 
 
-def _check_target(source: Path, out: Path, force: bool) -> None:
+def _check_target(sources: list[Path], out: Path, force: bool) -> None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not _is_index(out):
         raise BadInput(f"{out} exists and is not an index; it is left alone", hint="choose another --out")
     if not force:
         raise BadInput(f"there is an index at {out} already", hint="--force replaces it")
-    if source.resolve().is_relative_to(out.resolve()):
-        raise BadInput(f"the corpus {source} lies inside the index {out} it would replace", hint="choose another --out")
+    for source in sources:
+        if source.resolve().is_relative_to(out.resolve()):
+            said = f"the corpus {source} lies inside the index {out} it would replace"
+            raise BadInput(said, hint="choose another --out")
 
 
 def _is_index(path: Path) -> bool:

@@ -6,6 +6,8 @@ Everything is memory-mapped, so opening is instant and reading one passage touch
     documents.npy     per document: where it begins, and how many bytes its id, title and text take
     passages.npy      per passage: its document, its number there, and where it lies in characters and in bytes
     identities.npy    per document: a digest of its id, sorted, and the document's number
+    places.bin        where each passage stands in its file ("page 3"), one after another; only if any place is known
+    places.npy        0, then per passage where the name of its place ends
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b, sha256
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -40,6 +43,8 @@ class StoreWriter:
         self._documents = array("Q")
         self._passages = array("Q")
         self._digests = array("Q")
+        self._places = (folder / "places.bin").open("wb")
+        self._place_ends = array("Q")
         self._content = sha256()
 
     def __enter__(self) -> StoreWriter:
@@ -47,6 +52,7 @@ class StoreWriter:
 
     def __exit__(self, kind: object, *rest: object) -> None:
         self._bytes.close()
+        self._places.close()
         if kind is None:
             self._write_arrays()
 
@@ -70,10 +76,14 @@ class StoreWriter:
         parts = [document.id.encode(), document.title.encode(), document.text.encode()]
         lengths = [len(part) for part in parts]
         self._content.update(array("Q", lengths).tobytes() + b"".join(parts))
+        if document.parts:
+            self._content.update(msgspec.msgpack.encode(document.parts))
         byte_at = _byte_positions(document.text, passages)
         for number, passage in enumerate(passages):
             positions = (passage.start, passage.end, byte_at[passage.start], byte_at[passage.end])
             self._passages.extend((self.num_documents, number, *positions))
+            self._places.write(passage.place.encode())
+            self._place_ends.append(self._places.tell())
         self._documents.extend((self._bytes.tell(), *lengths))
         self._digests.append(_id_digest(document.id))
         self._bytes.writelines(parts)
@@ -86,17 +96,25 @@ class StoreWriter:
         np.save(self._folder / "documents.npy", documents)
         passages = np.array(self._passages, dtype=np.uint64).reshape(-1, _PASSAGE_FIELDS)
         np.save(self._folder / "passages.npy", passages)
+        if any(self._place_ends[-1:]):
+            np.save(self._folder / "places.npy", np.array([0, *self._place_ends], dtype=np.uint64))
+        else:  # rows of JSON Lines alone: there is nothing to name
+            (self._folder / "places.bin").unlink()
 
 
 class Store:
     """Reads what a `StoreWriter` wrote; safe to share between threads."""
 
     def __init__(self, folder: Path) -> None:
-        with (folder / "documents.bin").open("rb") as file:
-            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._bytes = _map_bytes(folder / "documents.bin")
         self._documents = _map_array(folder / "documents.npy")
         self._passages = _map_array(folder / "passages.npy")
         self._digests, self._numbers = _map_array(folder / "identities.npy")
+        # Indexes of JSON Lines have no places, and neither have those that were built before places were kept.
+        self._has_places = (folder / "places.npy").exists()
+        if self._has_places:
+            self._places = _map_bytes(folder / "places.bin")
+            self._place_ends = _map_array(folder / "places.npy")
 
     def __len__(self) -> int:
         """How many passages there are."""
@@ -109,7 +127,14 @@ class Store:
         document, there, start, end, start_byte, end_byte = self._passages[number].tolist()
         doc_id, title, text_at, _ = self._read_document(document)
         text = self._bytes[text_at + start_byte : text_at + end_byte].decode()
-        return Passage(id=f"{doc_id}#{there}", doc_id=doc_id, title=title, text=text, start=start, end=end)
+        place = self._place(number)
+        return Passage(id=f"{doc_id}#{there}", doc_id=doc_id, title=title, text=text, start=start, end=end, place=place)
+
+    def _place(self, number: int) -> str:
+        if not self._has_places:
+            return ""
+        start, end = self._place_ends[number : number + 2].tolist()
+        return self._places[start:end].decode()
 
     def passages(self) -> Iterator[Passage]:
         """Every passage in order."""
@@ -137,6 +162,11 @@ class Store:
         title_at = at + id_bytes
         text_at = title_at + title_bytes
         return self._bytes[at:title_at].decode(), self._bytes[title_at:text_at].decode(), text_at, text_at + text_bytes
+
+
+def _map_bytes(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _map_array(path: Path) -> NDArray[np.uint64]:

@@ -3,8 +3,8 @@
     POST /retrieve   {"queries": ["who built the Halm bridge?"], "topk": 3, "return_scores": true}
     ->  {"result": [[{"document": {"id": "b.md#0", "contents": "\"Halm bridge\"\nThe ..."}, "score": 7.25}]]}
 
-With `return_scores` false the documents stand in the lists themselves. `doc_id`, `start` and `end` are ours: they say
-where the passage lies, and others ignore them.
+With `return_scores` false the documents stand in the lists themselves. `doc_id`, `start`, `end` and `place` are ours:
+they say where the passage lies, and others ignore them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Request(Struct):
 class WireDocument(Struct):
     """A passage: the title in double quotes on the first line, the text below.
 
-    WireDocument(id="b.md#0", contents='"Halm bridge"\nThe ...', doc_id="b.md", start=0, end=211)
+    WireDocument(id="b.md#0", contents='"Halm bridge"\nThe ...', doc_id="b.md", start=0, end=211,
+                 place="lines 1-6")
     """
 
     id: str | int
@@ -39,6 +40,7 @@ class WireDocument(Struct):
     doc_id: str | None = None
     start: Offset = 0
     end: Offset | None = None
+    place: str = ""
 
 
 class ScoredDocument(Struct):

@@ -126,7 +126,7 @@ def _reply(found: list[list[Hit]], with_scores: bool) -> Reply | PlainReply:
 def _wire_document(hit: Hit) -> WireDocument:
     passage = hit.passage
     contents = join_contents(passage.title, passage.text)
-    return WireDocument(passage.id, contents, doc_id=passage.doc_id, start=passage.start, end=passage.end)
+    return WireDocument(passage.id, contents, passage.doc_id, passage.start, passage.end, passage.place)
 
 
 def _health(index: Index) -> Health:

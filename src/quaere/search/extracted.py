@@ -1,0 +1,140 @@
+"""What a reader of a file format gives: the title, the text, and where in the file each part of the text stands.
+
+text = TextBuilder(max_chars=1 << 20)
+text.add("The Oss rises near Halmgate.", group="page 1")
+text.build(title="Rivers")
+-> FileText(title="Rivers", text="The Oss rises ...", parts=(Part(start=0, group="page 1"),))
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from itertools import pairwise
+from types import ModuleType
+
+from msgspec import Struct
+
+from quaere.errors import ExtraMissing
+
+
+class Unreadable(Exception):
+    """This one file cannot be read; the message says why. The corpus leaves it out and reports it."""
+
+
+class Part(Struct, frozen=True, gc=False):
+    """A part of a document's text, from `start` to the next part: a page, a slide, a row of a sheet, a cell.
+
+    A passage never crosses from one `group` into another. Within a group the parts are counted in `unit`s, and a
+    passage may span several of them.
+
+        Part(start=0, group="page 3"); Part(start=812, group="sheet Costs", unit="row", number=14)
+    """
+
+    start: int
+    group: str = ""
+    unit: str = ""
+    number: int = 0
+
+
+class FileText(Struct, frozen=True):
+    """What one file holds. `problems` says what of it could not be read.
+
+    Without `parts` the text is the source itself, line for line; `encoding` is "" for formats that are not text. The
+    `columns` of a table whose text is the source are shown beside its title: a passage from its middle has none.
+
+        FileText(title="The Oss", text="The Oss rises near ...", encoding="utf-8")
+    """
+
+    title: str
+    text: str
+    encoding: str = ""
+    parts: tuple[Part, ...] = ()
+    problems: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+
+
+class TextBuilder:
+    """Puts the text of a document together from its parts, up to a length."""
+
+    def __init__(self, max_chars: int) -> None:
+        self._max_chars = max_chars
+        self._texts: list[str] = []
+        self._parts: list[Part] = []
+        self._num_chars = 0
+
+    def add(self, text: str, *, group: str = "", unit: str = "", number: int = 0, gap: str = "\n\n") -> None:
+        """Append the text of one part, if there is any, behind a blank line or another `gap`."""
+        # Damaged fonts and JSON escapes can yield half of a surrogate pair, which no file could store.
+        text = text.strip().encode("utf-8", "replace").decode()
+        if not text:
+            return
+        before = gap if self._texts else ""
+        self._num_chars += len(before) + len(text)
+        if self._num_chars > self._max_chars:
+            # A short file can refer to one long text many times.
+            raise Unreadable(f"its text is longer than {self._max_chars} characters")
+        self._parts.append(Part(self._num_chars - len(text), group, unit, number))
+        self._texts += [before, text]
+
+    def add_paragraphs(self, paragraphs: Sequence[str], *, group: str = "") -> None:
+        """Append paragraphs, counted from 1."""
+        for number, paragraph in enumerate(paragraphs, start=1):
+            self.add(paragraph, group=group, unit="paragraph", number=number)
+
+    def build(self, title: str, encoding: str = "", problems: Sequence[str] = ()) -> FileText:
+        """The document so far."""
+        return FileText(title, "".join(self._texts), encoding, tuple(self._parts), tuple(problems))
+
+
+# ------------------------------------------------------------------------------------------------------------- places
+
+
+def find_stretches(text: str, parts: Sequence[Part]) -> Iterator[tuple[int, int]]:
+    """Where passages may lie, as (start, end): one stretch for every run of parts of one group.
+
+    list(find_stretches("ab", [Part(0, "page 1"), Part(1, "page 2")])) == [(0, 1), (1, 2)]
+    """
+    start = 0
+    for before, part in pairwise(parts):
+        if part.group != before.group:
+            yield start, part.start
+            start = part.start
+    yield start, len(text)
+
+
+class Places:
+    """Names the place of passages in the file of their document; asked from the beginning of the text to its end."""
+
+    def __init__(self, text: str, parts: Sequence[Part]) -> None:
+        self._text = text
+        self._parts = parts
+        self._starts = [part.start for part in parts]
+        self._line, self._at = 1, 0
+
+    def name(self, start: int, end: int) -> str:
+        """The place of `text[start:end]`: "page 3", "sheet Costs, rows 14-20", "lines 10-24"."""
+        if not self._parts:
+            self._line += self._text.count("\n", self._at, start)
+            self._at = start
+            return _count("line", self._line, self._line + self._text.count("\n", start, end))
+        first = self._parts[max(0, bisect_right(self._starts, start) - 1)]
+        last = self._parts[max(0, bisect_right(self._starts, end - 1) - 1)]
+        counted = _count(first.unit, first.number, last.number) if first.unit else ""
+        return ", ".join(name for name in (first.group, counted) if name)
+
+
+def _count(unit: str, first: int, last: int) -> str:
+    return f"{unit} {first}" if first == last else f"{unit}s {first}-{last}"
+
+
+# ---------------------------------------------------------------------------------------------------------- libraries
+
+
+def load_library(module: str, *, package: str, extra: str, suffix: str) -> ModuleType:
+    """The library that reads files of this suffix; without it, an `ExtraMissing` that says how to get it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise ExtraMissing(f"{suffix} files need {package}", extra=extra) from None

@@ -1,0 +1,55 @@
+"""PDF, page by page, through pypdf."""
+
+from __future__ import annotations
+
+import logging
+from io import BytesIO
+
+from quaere.search.extracted import FileText, TextBuilder, Unreadable, load_library
+from quaere.search.titles import choose_title
+
+_MAX_PAGES = 20_000
+_MAX_NAMED = 8
+
+
+def read_pdf(data: bytes, limit: int) -> FileText:
+    """The text of every page; pages that cannot be read or hold none are named among the problems."""
+    pypdf = load_library("pypdf", package="pypdf", extra="pdf", suffix=".pdf")
+    logging.getLogger("pypdf").setLevel(logging.ERROR)  # a warning for every slip of the program that wrote the file
+    reader = pypdf.PdfReader(BytesIO(data))
+    num_pages = len(reader.pages)
+    if num_pages > _MAX_PAGES:
+        raise Unreadable(f"has more than {_MAX_PAGES} pages")
+    text, failed, empty = TextBuilder(limit), [], []
+    for number in range(1, num_pages + 1):
+        try:
+            page = reader.pages[number - 1].extract_text()
+        # A damaged page makes pypdf fail in many ways (KeyError, RecursionError, ...): whatever it was, it is out.
+        except Exception:
+            failed.append(number)
+            continue
+        if not page.strip():
+            empty.append(number)
+        text.add(page, group=f"page {number}")
+    if failed and len(failed) + len(empty) == num_pages:
+        raise Unreadable("not a readable PDF file (no page of it can be read)")
+    problems = [f"{_name(pages)} {what}" for pages, what in ((failed, "cannot be read"), (empty, _NO_TEXT)) if pages]
+    return text.build(choose_title(_find_title(reader)), problems=problems)
+
+
+_NO_TEXT = "without text (an image? then it needs OCR)"
+
+
+def _find_title(reader: object) -> str:
+    """The title in the file's metadata, which may be damaged while the pages are not."""
+    try:
+        metadata = reader.metadata  # type: ignore[attr-defined]
+        return str(metadata.title or "") if metadata else ""
+    except Exception:
+        return ""
+
+
+def _name(pages: list[int]) -> str:
+    """The pages by their numbers: `_name([2, 5]) == "pages 2, 5"`."""
+    more = f" and {len(pages) - _MAX_NAMED} more" if len(pages) > _MAX_NAMED else ""
+    return f"page{'s' if len(pages) > 1 else ''} {', '.join(map(str, pages[:_MAX_NAMED]))}{more}"

@@ -1,0 +1,68 @@
+"""Spreadsheets (.xlsx), row by row with the names of their columns, through openpyxl."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime, time
+from io import BytesIO
+from typing import Any
+
+from quaere.search.extracted import FileText, TextBuilder, Unreadable, load_library
+from quaere.search.formats.archive import open_archive
+from quaere.search.titles import choose_title
+
+_MAX_CELLS = 10_000_000  # a row with a value in its last column alone is 16,384 cells
+
+
+def read_xlsx(data: bytes, limit: int) -> FileText:
+    """The values of every sheet as they were last computed: "Item: Rope; Cost: 120", a line for every row.
+
+    The first row of a sheet that holds several texts and nothing else names the columns.
+    """
+    openpyxl = load_library("openpyxl", package="openpyxl", extra="office", suffix=".xlsx")
+    open_archive(data, limit).close()
+    book = openpyxl.load_workbook(BytesIO(data), read_only=True, data_only=True)
+    text, num_cells = TextBuilder(limit), 0
+    for sheet in book.worksheets:
+        sheet.reset_dimensions()  # what a file says about its size may be wrong
+        columns: Sequence[str] | None = None
+        for number, row in enumerate(sheet.iter_rows(values_only=True), start=1):
+            num_cells += len(row)
+            if num_cells > _MAX_CELLS:
+                raise Unreadable(f"spreads over more than {_MAX_CELLS} cells")
+            if all(value is None for value in row):
+                continue
+            line = _join(row, columns or ())
+            if columns is None:
+                columns = _column_names(row)
+            text.add(line, group=f"sheet {sheet.title}", unit="row", number=number, gap="\n")
+    title = book.properties.title or ""
+    book.close()
+    return text.build(choose_title(title))
+
+
+def _column_names(row: Sequence[Any]) -> Sequence[str]:
+    """The row as names of columns, if it can be that; else none."""
+    values = [value for value in row if value is not None]
+    if len(values) < 2 or not all(isinstance(value, str) for value in values):
+        return ()
+    return [_say(value) for value in row]
+
+
+def _join(row: Sequence[Any], columns: Sequence[str]) -> str:
+    named = zip(row, [*columns, *[""] * (len(row) - len(columns))], strict=False)
+    cells = ((name, _say(value)) for value, name in named if value is not None)
+    return "; ".join(f"{name}: {said}" if name else said for name, said in cells if said)
+
+
+def _say(value: Any) -> str:
+    """A value as a person would write it: `_say(120.0) == "120"`."""
+    if value is None:
+        return ""
+    if isinstance(value, datetime) and value.time() == time():
+        return value.date().isoformat()
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return " ".join(str(value).split())

@@ -1,0 +1,119 @@
+"""Formats that are text: plain, Markdown, reStructuredText, tables of comma- or tab-separated values.
+
+Their text is the source itself, so that offsets point into the file.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import re
+from io import StringIO
+
+from quaere.search.extracted import FileText, Part, Unreadable
+from quaere.search.titles import choose_title
+
+# Longest first: the mark of UTF-16 opens the mark of UTF-32.
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+def decode(data: bytes, declared: str | None = None) -> tuple[str, str]:
+    """The text and its encoding: a byte-order mark decides, then UTF-8, then what was declared, then Windows-1252.
+
+    Nothing is lost: the five bytes Windows-1252 does not define make it Latin-1, which defines all.
+
+        >>> decode(b"caf\xe9")
+        ('café', 'windows-1252')
+    """
+    marked = next((encoding for mark, encoding in _BYTE_ORDER_MARKS if data.startswith(mark)), None)
+    candidates = (marked,) if marked else ("utf-8", declared or "utf-8", "windows-1252", "latin-1")
+    for encoding in candidates:
+        try:
+            text = data.decode(encoding)
+        except (UnicodeError, LookupError):
+            continue
+        if "\0" in text:
+            raise Unreadable("holds NUL bytes: not a text file")
+        return text, encoding
+    raise Unreadable(f"opens with the mark of {marked} but is not {marked}")
+
+
+def read_text(data: bytes, limit: int) -> FileText:
+    """Plain text, which has no title."""
+    text, encoding = decode(data)
+    return FileText("", text, encoding)
+
+
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]++(.*+)", re.MULTILINE)
+
+
+def find_heading(text: str) -> str:
+    """The first heading of a Markdown text; "" if there is none."""
+    heading = _HEADING.search(text)
+    return heading.group(1).rstrip(" \t#") if heading else ""
+
+
+def read_markdown(data: bytes, limit: int) -> FileText:
+    """Markdown, called by its first heading."""
+    text, encoding = decode(data)
+    return FileText(choose_title(find_heading(text)), text, encoding)
+
+
+# ---------------------------------------------------------------------------------------------------------------- rst
+
+# A line of one punctuation mark. The text stays the source, so that nothing but its title is needed of the markup;
+# docutils for that alone would be a parser with directives that read other files.
+_UNDERLINE = re.compile(r"^([!-/:-@\[-`{-~])\1++[ \t]*+\r?$", re.MULTILINE)
+
+
+def read_rst(data: bytes, limit: int) -> FileText:
+    """A reStructuredText document, called by its first section title."""
+    text, encoding = decode(data)
+    return FileText(choose_title(_find_section(text)), text, encoding)
+
+
+def _find_section(text: str) -> str:
+    """The first section title: a line that is underlined at its whole length."""
+    for underline in _UNDERLINE.finditer(text):
+        end = underline.start() - 1
+        line = text[text.rfind("\n", 0, max(end, 0)) + 1 : max(end, 0)].strip()
+        if line and not _UNDERLINE.match(line) and len(underline.group().strip()) >= len(line):
+            return line
+    return ""
+
+
+# ---------------------------------------------------------------------------------------------------------------- csv
+
+_MAX_COLUMNS_SHOWN = 12
+
+
+def read_csv(data: bytes, limit: int) -> FileText:
+    """A table of separated values. A part is a row, numbered as a spreadsheet would, the header being row 1."""
+    text, encoding = decode(data)
+    head = text.lstrip()[:4096].partition("\n")[0]
+    delimiter = max(",;\t|", key=head.count)
+    lines = StringIO(text, newline="")
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    lines.seek(0)
+    rows = csv.reader(lines, delimiter=delimiter)
+    parts: list[Part] = []
+    columns: list[str] = []
+    first_line = 0
+    try:
+        for number, row in enumerate(rows, start=1):
+            if any(row):
+                columns = columns or row
+                parts.append(Part(starts[first_line], unit="row", number=number))
+            first_line = rows.line_num
+    except csv.Error:  # a quote that is never closed: the rows are unknown, the lines are not
+        return FileText("", text, encoding)
+    named = tuple(" ".join(column.split())[:40] for column in columns[:_MAX_COLUMNS_SHOWN])
+    return FileText("", text, encoding, tuple(parts), columns=named if len(named) > 1 else ())

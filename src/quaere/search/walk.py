@@ -1,0 +1,164 @@
+"""Which files a corpus is made of: those of its sources that are wanted, may be read, and lie where they seem to lie.
+
+walk = Walk([Path("docs"), Path("notes.pdf")], exclude=["drafts/"])
+walk.files()        -> [SourceFile(path=Path("docs/rivers.md"), id="docs/rivers.md", ...), ...]
+walk.passed_over    -> [("docs/link.md", "a link out of the folder")]
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from quaere.errors import BadInput
+from quaere.search.files import FILE_SUFFIXES
+from quaere.search.globs import Globs, IgnoreFiles
+from quaere.search.rows import ROW_SUFFIXES, is_rows_file
+
+SUPPORTED = (
+    "files that can be read: " + " ".join(sorted(FILE_SUFFIXES) + list(ROW_SUFFIXES[:2])) + " (or .jsonl.gz ...)"
+)
+
+
+class SourceFile(Struct, frozen=True):
+    """A file of the corpus, the id of its document, its size, and why it is not to be opened ("" if it is).
+
+    SourceFile(path=Path("docs/rivers.md"), id="rivers.md", size=812, refused="")
+    """
+
+    path: Path
+    id: str
+    size: int
+    refused: str
+
+
+def common_folder(sources: Sequence[Path]) -> Path:
+    """The folder that document ids are relative to: the source itself, or the one that holds all sources.
+
+    common_folder([Path("/a/docs"), Path("/a/b.pdf")]) == Path("/a")
+    """
+    # Not resolved: a source that is a link is called by its own name.
+    folders = [os.path.abspath(source if source.is_dir() else source.parent) for source in sources]
+    return Path(os.path.commonpath(folders))
+
+
+class Walk:
+    """Finds the files of one or several sources. Every file is named once, in the order of ids.
+
+    Files of a folder are left out if they are hidden, of another kind, ignored by a `.gitignore` in the folder,
+    excluded, or not included where something is. A file that was named itself is always taken.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Path],
+        *,
+        leave_out: Path | None = None,
+        max_file_mib: int,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        gitignore: bool = True,
+    ) -> None:
+        self.passed_over: list[tuple[str, str]] = []
+        self.problems: list[tuple[str, str]] = []
+        self.ignored_suffixes: Counter[str] = Counter()
+        self.num_gitignored = self.num_excluded = 0
+        for source in sources:
+            if not source.exists():
+                raise BadInput(f"there is no {source}", hint="name a folder of documents or a JSON Lines file")
+        self._sources = sources
+        self._base = common_folder(sources)
+        self._leave_out = leave_out.resolve() if leave_out else None
+        self._max_file_mib = max_file_mib
+        self._globs = Globs(include, exclude)
+        self._gitignore = gitignore
+
+    def files(self) -> list[SourceFile]:
+        """The files of all sources."""
+        found: dict[str, SourceFile] = {}
+        for source in self._sources:
+            root = source.resolve()
+            for path in self._walk(source):
+                name = self._name(path)
+                if name not in found:
+                    found[name] = SourceFile(path, name, *self._look_at(path, root))
+        return sorted(found.values(), key=lambda file: Path(file.id).parts)
+
+    def _name(self, path: Path) -> str:
+        return Path(os.path.abspath(path)).relative_to(self._base).as_posix()
+
+    def _walk(self, source: Path) -> Iterator[Path]:
+        if not source.is_dir():
+            if not is_supported(source):
+                raise BadInput(f"{source} is not a kind of file that can be read", hint=SUPPORTED)
+            yield source
+            return
+        ignores = IgnoreFiles(source, self._note_problem) if self._gitignore else None
+        for folder, folders, names in os.walk(source, onerror=self._pass_over_folder):
+            if ignores:
+                ignores.enter(Path(folder))
+            folders[:] = [name for name in folders if self._is_wanted(Path(folder, name), source, ignores)]
+            for path in (Path(folder, name) for name in folders):
+                if path.is_symlink():
+                    self.passed_over.append((self._name(path), "a link to a folder, which is not followed"))
+            for path in (Path(folder, name) for name in names if not name.startswith(".")):
+                if not is_supported(path):
+                    self.ignored_suffixes[path.suffix.lower() or path.name] += 1
+                elif self._is_chosen(path, source, ignores):
+                    yield path
+
+    def _is_wanted(self, folder: Path, source: Path, ignores: IgnoreFiles | None) -> bool:
+        """True if the folder is to be looked into."""
+        if folder.name.startswith(".") or folder.resolve() == self._leave_out:
+            return False
+        if ignores and ignores.match(folder, is_folder=True):
+            self.num_gitignored += 1
+            return False
+        if self._globs.excludes(f"{folder.relative_to(source).as_posix()}/"):
+            self.num_excluded += 1
+            return False
+        return True
+
+    def _is_chosen(self, path: Path, source: Path, ignores: IgnoreFiles | None) -> bool:
+        """True if the file is neither ignored nor excluded."""
+        name = path.relative_to(source).as_posix()
+        if ignores and ignores.match(path, is_folder=False):
+            self.num_gitignored += 1
+        elif self._globs.excludes(name) or not self._globs.includes(name):
+            self.num_excluded += 1
+        else:
+            return True
+        return False
+
+    def _look_at(self, path: Path, root: Path) -> tuple[int, str]:
+        """The size of a file, and why it is not opened. A pipe would never end, and a link may lead anywhere."""
+        try:
+            file = path.resolve(strict=True)
+            status = file.stat()
+        except (OSError, RuntimeError):  # RuntimeError: links that lead to one another, before Python 3.13
+            return 0, "a link that leads nowhere" if path.is_symlink() else "it is gone"
+        size = status.st_size if stat.S_ISREG(status.st_mode) else 0
+        if not file.is_relative_to(root):
+            return size, "a link out of the folder"
+        if not stat.S_ISREG(status.st_mode):
+            return size, "not a regular file"
+        # JSON Lines are streamed, and a file of them is many documents.
+        if size > self._max_file_mib << 20 and not is_rows_file(path):
+            return size, f"larger than {self._max_file_mib} MiB"
+        return size, "" if os.access(file, os.R_OK) else "permission denied"
+
+    def _pass_over_folder(self, error: OSError) -> None:
+        self.passed_over.append((self._name(Path(error.filename)), error.strerror or str(error)))
+
+    def _note_problem(self, path: Path, problem: str) -> None:
+        self.problems.append((self._name(path), problem))
+
+
+def is_supported(path: Path) -> bool:
+    """True if files of this name can be read."""
+    return path.suffix.lower() in FILE_SUFFIXES or is_rows_file(path)
