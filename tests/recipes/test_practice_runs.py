@@ -1,6 +1,7 @@
 """Recipes on given questions as a person meets them: start, look, evaluate, ask, export, stop and go on."""
 
 import json
+import shutil
 
 import pytest
 from test_drzero_resume import contents, digest
@@ -114,8 +115,6 @@ def test_bad_input_is_one_clear_line(place, tmp_path, capsys, args, said):
 
 
 def test_a_model_that_was_taught_another_dialect_is_refused(place, tmp_path, capsys):
-    import shutil
-
     shutil.copytree(place[1][1], tmp_path / "warm")
     warmup = tmp_path / "warm" / "warmup.json"
     warmup.write_text('{"style": "brief", "recipe": "drzero"}', encoding="utf-8")
@@ -132,6 +131,17 @@ def test_a_model_that_was_taught_another_dialect_is_refused(place, tmp_path, cap
     assert read_notes(tmp_path / "warm").dialect is None  # it knows two
     warmup.write_text('{"style": "brief", "recipe": "evalact"}', encoding="utf-8")
     assert read_notes(tmp_path / "warm").dialect == "evalact"
+
+
+def test_a_solver_that_is_given_its_questions_needs_no_proposer_s_dialect(place, tmp_path):
+    shutil.copytree(place[1][1], tmp_path / "warm")
+    (tmp_path / "warm" / "warmup.json").write_text('{"style": "brief", "recipe": "search-r1"}', encoding="utf-8")
+    alone = ["iterations=1", "proposer.steps=0", "generation.candidates=0", "generation.attempts=0"]
+    given = [f"generation.given={place[1][2]}", *alone]
+    args = ["--model", tmp_path / "warm", "--solver-dialect", "search-r1", "--dry-run"]
+    args += [word for setting in given for word in ("--set", setting)]
+    assert evolve(place, "drzero", *args, config="loop") == 0
+    assert evolve(place, "drzero", *args, "--set", "proposer.steps=1", config="loop") == 2
 
 
 # --------------------------------------------------------------------------------------- questions that a run wrote

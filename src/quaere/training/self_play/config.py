@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from quaere.dialects.registry import taught_name
 from quaere.errors import BadInput
 from quaere.objectives.advantages import DELTA, LoneGroup
 from quaere.records import Episode, searches_needed
@@ -168,6 +169,16 @@ LARGE_LOOP: dict[str, object] = {
     "generation.candidates": 1500,
     "generation.attempts": 4,
 }
+
+
+def needed_dialects(config: SelfPlayConfig, own: str) -> list[str]:
+    """Dialects that a warm start must have been taught: those in which an episode of this config is played.
+
+    `own` is the recipe's: its proposer's, and that of tool calls. Where all questions are given no proposer plays.
+    """
+    solver = own if config.solver.dialect == "tool-call" else taught_name(config.solver.dialect)
+    proposes = config.proposer.steps > 0 or config.generation.candidates > 0
+    return list(dict.fromkeys([own, solver] if proposes else [solver]))
 
 
 def check_self_play(config: SelfPlayConfig) -> None:
