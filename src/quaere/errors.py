@@ -1,4 +1,4 @@
-"""What can go wrong, in words a person can act on.
+"""Exceptions for errors with a known cause; each has a one-line message and a hint.
 
 Every error a user can cause is a `QuaereError`: one line that says what is wrong and what would be right, and a hint
 with the next command to type. The command line prints both and exits with code 2; nothing else in the program prints
@@ -14,14 +14,14 @@ import shlex
 import traceback
 from pathlib import Path
 
-UPDATE_HINT = "update Quaere (in a clone: git pull)"  # for what a newer version wrote
+UPDATE_HINT = "update Quaere (in a clone: git pull)"  # hint for files written by a newer version
 
 
 _LOGIN = re.compile(r"(?<=://)[^\s/]*@")
 
 
 def hide_logins(text: str) -> str:
-    """The text with `***` in place of the user and password of every URL in it.
+    """The text with the user and password of every URL replaced by `***`.
 
     hide_logins("no answer from http://me:s3cret@host/v1") == "no answer from http://***@host/v1"
     """
@@ -29,7 +29,9 @@ def hide_logins(text: str) -> str:
 
 
 def failure_line(error: Exception) -> str:
-    """What failed and where, on one line, for a log: "ZeroDivisionError at app.py:31 (division by zero)"."""
+    """One log line, such as "ZeroDivisionError at app.py:31 (division by zero)": type, place and message of an
+    exception.
+    """
     places = traceback.extract_tb(error.__traceback__)
     place = f" at {Path(places[-1].filename).name}:{places[-1].lineno}" if places else ""
     said = " ".join(hide_logins(str(error)).split())[:200]
@@ -37,7 +39,7 @@ def failure_line(error: Exception) -> str:
 
 
 class QuaereError(Exception):
-    """A problem whose cause and remedy are known. `str(error)` is one line; `error.hint` is what to type next.
+    """Base class of errors with a known cause. `str(error)` is one line; `error.hint` is what to type next.
 
     Neither ever holds the user and password of a URL: errors are printed, logged and stored with episodes.
     """
@@ -48,11 +50,11 @@ class QuaereError(Exception):
 
 
 class BadInput(QuaereError):
-    """A file, folder or value that the user named is not what it should be."""
+    """A file, folder or value given by the user is invalid."""
 
 
 class IndexMissing(QuaereError):
-    """There is no (complete) index directory where one was expected."""
+    """The index directory does not exist or is incomplete."""
 
 
 class ModelMissing(QuaereError):
@@ -60,11 +62,11 @@ class ModelMissing(QuaereError):
 
 
 class TemplateRefused(QuaereError):
-    """The tokenizer's chat template cannot carry token-exact multi-turn episodes."""
+    """The tokenizer's chat template cannot render multi-turn episodes token for token."""
 
 
 class ExtraMissing(QuaereError):
-    """An optional dependency is needed for this; the hint installs the extra that has it.
+    """An optional dependency is not installed; the hint is the command that installs the extra with it.
 
     raise ExtraMissing("reading PDF files needs pypdf", extra="pdf")
     """
@@ -74,9 +76,10 @@ class ExtraMissing(QuaereError):
 
 
 def install_hint(extra: str, package: Path = Path(__file__).parent) -> str:
-    """The command that installs an extra, as it can be typed where this runs.
+    """The pip command that installs an extra on this machine.
 
-    In a clone it names the clone. An installed package need not be on PyPI, and what the extra stands for is.
+    In a clone, the command names the clone. Otherwise it names the extra's requirements rather than `quaere[EXTRA]`:
+    the requirements are on PyPI, Quaere itself may not be.
 
         install_hint("pdf") -> "pip install -e '.[pdf]'"           # in the clone's folder; elsewhere with its path
         install_hint("pdf") -> "pip install 'pypdf<8,>=5'"         # from an installed package
@@ -89,7 +92,7 @@ def install_hint(extra: str, package: Path = Path(__file__).parent) -> str:
 
 
 def _requirements(extra: str) -> list[str]:
-    """What an extra stands for, by the metadata of the installed package; none if there is no metadata."""
+    """The requirements of an extra, from the installed package's metadata; empty if there is no metadata."""
     from importlib.metadata import PackageNotFoundError, requires
 
     try:
@@ -101,9 +104,9 @@ def _requirements(extra: str) -> list[str]:
 
 
 class SearchFailed(QuaereError):
-    """A search could not be carried out: the retriever failed, timed out, was overloaded or unreachable.
+    """A search failed: the retriever was unreachable, timed out, was overloaded or answered with an error.
 
-    Never the same thing as an empty result. `kind` is one of unreachable, timeout, overloaded, rejected, broken.
+    Not to be confused with an empty result. `kind` is one of unreachable, timeout, overloaded, rejected, broken.
     """
 
     def __init__(self, message: str, *, kind: str, hint: str = "") -> None:
@@ -112,8 +115,8 @@ class SearchFailed(QuaereError):
 
 
 class SamplingFailed(QuaereError):
-    """The policy could not write a turn: the endpoint failed, or the engine stopped."""
+    """The policy could not sample a turn: the endpoint failed, or the engine stopped."""
 
 
 class TrainingStopped(QuaereError):
-    """A step could not be taken: something was not finite, or there was nothing to learn from. No weight moved."""
+    """A training step was not taken: a value was not finite, or there was no data to train on. No weight changed."""
