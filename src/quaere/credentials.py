@@ -36,7 +36,7 @@ def read_secret(variable: str, file: Path | None = None) -> str:
             secret = lines.read(_MAX_CHARS + 1).strip()
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise BadInput(f"cannot read the key file {path}: {reason}", hint="give a text file that holds the key") from None
+        raise BadInput(f"cannot read the key file {path}: {reason}", hint="give a text file with the key") from None
     if not secret:
         raise BadInput(f"the key file {path} is empty", hint="write the key into it, on one line")
     return _checked(secret, str(path))

@@ -29,9 +29,7 @@ def hide_logins(text: str) -> str:
 
 
 def failure_line(error: Exception) -> str:
-    """One log line, such as "ZeroDivisionError at app.py:31 (division by zero)": type, place and message of an
-    exception.
-    """
+    """The exception's type, place and message on one log line: "ZeroDivisionError at app.py:31 (division by zero)"."""
     places = traceback.extract_tb(error.__traceback__)
     place = f" at {Path(places[-1].filename).name}:{places[-1].lineno}" if places else ""
     said = " ".join(hide_logins(str(error)).split())[:200]

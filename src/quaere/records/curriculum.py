@@ -78,9 +78,7 @@ class Candidate(Struct, frozen=True):
 
     @property
     def gold_span(self) -> str:
-        """Reference evidence span: the document's own text if the span was found there, else the span as it was
-        written.
-        """
+        """Reference evidence span: the document's own text if the span was found there, else the span as written."""
         return self.evidence.text if self.evidence else self.span
 
     @property

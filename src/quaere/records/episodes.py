@@ -48,8 +48,8 @@ class Turn(Struct, frozen=True):
     if the policy failed, the turn could not be read, the search failed or a limit was reached. The policy's tokens are
     `[start, start + num_tokens)` of the episode's tokens; the action begins at `acts_at` where the protocol marks it.
 
-        Turn(index=0, text="<tool_call>...</tool_call>", action=Search(queries=("Halm bridge",)), stop_reason="stop_string",
-             results=(SearchResult(...),), reply="[1] The Halm bridge ...", num_tokens=23, start=212, acts_at=220)
+    Turn(index=0, text="<tool_call>...</tool_call>", action=Search(queries=("Halm bridge",)), stop_reason="stop_string",
+         results=(SearchResult(...),), reply="[1] The Halm bridge ...", num_tokens=23, start=212, acts_at=220)
     """
 
     index: int

@@ -195,8 +195,7 @@ class Hints(Struct, frozen=True):
 
 
 class RubricTask(Struct, frozen=True, tag="choose_rubric"):
-    """Task: choose a rubric for reports on these questions, within the harness; `passages` are a sample of the
-    documents.
+    """Task: choose a rubric for reports on these questions; `passages` are a sample of the documents.
 
         RubricTask(id="i0-s3-rubric", questions=("What is known of the Oss?",), harness=Harness(...))
     """

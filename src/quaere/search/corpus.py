@@ -1,4 +1,4 @@
-"""A corpus: a folder of documents, one document, or JSON Lines, read as a stream of documents in a stable order.
+"""Corpus reader: a folder of documents, one document, or JSON Lines, read as a stream of documents in a stable order.
 
 reader = CorpusReader(Path("docs"))
 for document in reader:
@@ -24,11 +24,11 @@ from quaere.search.files import FILE_SUFFIXES, Unreadable, read_file
 from quaere.search.rows import ROW_SUFFIXES, is_rows_file, read_rows
 
 MAX_FILE_MIB = 64
-_MAX_NAMED = 20  # how many left-out files a report names; the others are counted
+_MAX_NAMED = 20  # skipped files named in the report; the others are only counted
 
 
 class Document(Struct, frozen=True):
-    """A source document. `kind` says whether it was a file of its own or a row of a JSON Lines file.
+    """A source document. `kind` says whether it is a whole file or a row of a JSON Lines file.
 
     Document(id="rivers.md", title="The Oss", text="# The Oss ...", kind="file")
     """
@@ -40,7 +40,7 @@ class Document(Struct, frozen=True):
 
 
 class CorpusReport(Struct):
-    """What was met while reading, beside the documents themselves.
+    """Counts of documents read and skipped, with the names and reasons of skipped files.
 
     CorpusReport(num_documents=12, num_duplicates=1, unreadable=["scan.pdf: not a readable PDF (...)"])
     """
@@ -55,13 +55,13 @@ class CorpusReport(Struct):
 
 
 class CorpusReader:
-    """Iterate it once for the documents; `report` then says what was left out and why.
+    """Iterable over the documents of a corpus, to be used once; `report` then says what was skipped and why.
 
-    Meanwhile `num_read` says how many of the `num_bytes` bytes of all files have been read.
+    While it runs, `num_read` of the `num_bytes` bytes of all files have been read.
 
-    Left out are exact duplicates (same title and text), empty documents, hidden files, files of other kinds, files
-    that hold no text or cannot be read, links out of the folder, documents larger than `max_file_mib`, and the folder
-    `leave_out`. Two documents with one id are refused.
+    Skipped are exact duplicates (same title and text), empty documents, hidden files, files of unknown types, files
+    without text or that cannot be read, links out of the folder, documents larger than `max_file_mib`, and the folder
+    `leave_out`. Two different documents with the same id raise `BadInput`.
     """
 
     def __init__(self, source: Path, leave_out: Path | None = None, max_file_mib: int = MAX_FILE_MIB) -> None:
@@ -74,7 +74,7 @@ class CorpusReader:
 
     def __iter__(self) -> Iterator[Document]:
         """Documents in the order of their paths, and within a file in the order of its lines."""
-        # Digests rather than texts: the memory needed is some hundred bytes a document, whatever its length.
+        # Digests rather than texts: memory is a few hundred bytes per document, whatever its length.
         seen_ids: set[bytes] = set()
         seen_contents: set[bytes] = set()
         for document, where in self._documents():
@@ -86,14 +86,17 @@ class CorpusReader:
                 self.report.num_duplicates += 1
                 continue
             if identity in seen_ids:
-                raise BadInput(f"{where}: the id {document.id!r} was used before with another text")
+                raise BadInput(
+                    f"{where}: the id {document.id!r} is used by an earlier document with another text",
+                    hint="give every document an id of its own",
+                )
             seen_contents.add(content)
             seen_ids.add(identity)
             self.report.num_documents += 1
             yield document
         if not self.report.num_documents:
             reasons = "".join(f" ({reason})" for reason in self.report.unreadable[:1])
-            raise BadInput(f"no document with text in {self.source}{reasons}", hint=_SUPPORTED)
+            raise BadInput(f"found no document with text in {self.source}{reasons}", hint=_SUPPORTED)
 
     def _documents(self) -> Iterator[tuple[Document, str]]:
         sizes = {path: _size(path) for path in self._files()}
@@ -115,7 +118,7 @@ class CorpusReader:
         self.num_read = before + num_bytes
 
     def _why_left_out(self, path: Path) -> str:
-        """Why a file is not opened at all; "" if it is. A pipe would never end, and a link may lead anywhere."""
+        """Reason to skip a file without opening it, or "". A pipe might never end, and a link may lead anywhere."""
         try:
             file = path.resolve(strict=True)
             status = file.stat()
@@ -125,7 +128,7 @@ class CorpusReader:
             return "a link out of the folder"
         if not stat.S_ISREG(status.st_mode):
             return "not a regular file"
-        # JSON Lines are streamed, and a file of them is many documents.
+        # The limit is per document. JSON Lines files hold many documents and are streamed, so it does not apply.
         if status.st_size > self._max_file_mib << 20 and not is_rows_file(path):
             return f"larger than {self._max_file_mib} MiB"
         return "" if os.access(file, os.R_OK) else "permission denied"
@@ -164,10 +167,10 @@ class CorpusReader:
     def _files(self) -> Iterator[Path]:
         """The files to read, sorted by path."""
         if not self.source.exists():
-            raise BadInput(f"there is no {self.source}", hint="name a folder of documents or a JSON Lines file")
+            raise BadInput(f"{self.source} does not exist", hint="give a folder of documents or a JSON Lines file")
         if not self.source.is_dir():
             if not _is_supported(self.source):
-                raise BadInput(f"{self.source} is not a kind of file that can be read", hint=_SUPPORTED)
+                raise BadInput(f"{self.source} is not a file of a supported type", hint=_SUPPORTED)
             return iter([self.source])
         ignored: Counter[str] = Counter()
         files: list[Path] = []
@@ -198,7 +201,7 @@ def _is_supported(path: Path) -> bool:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a regular file; 0 of anything else, and of what cannot be looked at."""
+    """Size in bytes of a regular file; 0 for anything else or if it cannot be read."""
     try:
         status = path.stat()
     except OSError:
@@ -207,7 +210,7 @@ def _size(path: Path) -> int:
 
 
 def _digest(*parts: str) -> bytes:
-    """16 bytes that stand for these strings; lengths go in, so that ("ab", "c") and ("a", "bc") differ."""
+    """A 16-byte digest of the strings; lengths are included, so that ("ab", "c") and ("a", "bc") differ."""
     state = blake2b(digest_size=16)
     for part in parts:
         encoded = part.encode()

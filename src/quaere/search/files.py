@@ -1,4 +1,4 @@
-"""One file, one document: the title and the text of a Markdown, text, HTML or PDF file.
+"""Readers of single files: title and text of a Markdown, text, HTML or PDF file.
 
 >>> read_file(Path("rivers.md"))
 FileText(title='The Oss', text='# The Oss\n\nThe Oss rises ...', encoding='utf-8')
@@ -19,7 +19,7 @@ from quaere.search.pages import read_page
 
 
 class FileText(Struct, frozen=True):
-    """What a file holds, and the encoding it was read with.
+    """Title and text of a file, and the encoding it was read with.
 
     FileText(title="The Oss", text="The Oss rises near ...", encoding="utf-8")
     """
@@ -30,18 +30,18 @@ class FileText(Struct, frozen=True):
 
 
 class Unreadable(Exception):
-    """This one file cannot be read as text; the message says why. The corpus leaves it out and reports it."""
+    """A file cannot be read as text; the message says why. The corpus skips the file and reports it."""
 
 
 def read_file(path: Path) -> FileText:
-    """Read a file by its suffix; without a title of its own it is called by its name."""
+    """Title and text of a file, read by its suffix; a file without a title gets one from its name."""
     title, text, encoding = _READERS[path.suffix.lower()](path.read_bytes())
     return FileText(title=title or _name_as_title(path), text=text, encoding=encoding)
 
 
 # -------------------------------------------------------------------------------------------------------- plain text
 
-# Longest first: the mark of UTF-16 opens the mark of UTF-32.
+# Longest first: the byte-order mark of UTF-32 begins with that of UTF-16.
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -52,9 +52,10 @@ _BYTE_ORDER_MARKS = (
 
 
 def decode(data: bytes, declared: str | None = None) -> tuple[str, str]:
-    """The text and its encoding: a byte-order mark decides, then UTF-8, then what was declared, then Windows-1252.
+    """The text and its encoding: by byte-order mark, else the first of UTF-8, the declared one and Windows-1252 that fits.
 
-    Nothing is lost: the five bytes Windows-1252 does not define make it Latin-1, which defines all.
+    Every file without a byte-order mark can be decoded: for the five bytes that Windows-1252 does not define, Latin-1 is
+    used, which defines all.
 
         >>> decode(b"caf\xe9")
         ('café', 'windows-1252')
@@ -67,9 +68,9 @@ def decode(data: bytes, declared: str | None = None) -> tuple[str, str]:
         except (UnicodeError, LookupError):
             continue
         if "\0" in text:
-            raise Unreadable("holds NUL bytes: not a text file")
+            raise Unreadable("contains NUL bytes, so it is not a text file")
         return text, encoding
-    raise Unreadable(f"opens with the mark of {marked} but is not {marked}")
+    raise Unreadable(f"starts with the byte-order mark of {marked} but is not valid {marked}")
 
 
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]++(.*+)", re.MULTILINE)
@@ -109,10 +110,10 @@ def _read_pdf(data: bytes) -> tuple[str, str, str]:
         reader = pypdf.PdfReader(BytesIO(data))
         text = "\n\n".join(page.extract_text() for page in reader.pages)
         title = str(reader.metadata.title or "") if reader.metadata else ""
-    # A damaged file makes pypdf fail in many ways (KeyError, RecursionError, ...): whatever it was, this file is out.
+    # A damaged file makes pypdf fail with many exception types (KeyError, RecursionError, ...): all mean "skip it".
     except Exception as error:
         raise Unreadable(f"not a readable PDF ({_one_line(str(error)) or type(error).__name__})") from error
-    # A broken font map can yield half of a surrogate pair, which no file could store.
+    # A broken font map can yield half of a surrogate pair, which cannot be encoded as UTF-8.
     return _one_line(title), text.encode("utf-8", "replace").decode("utf-8"), "pdf"
 
 
@@ -128,7 +129,7 @@ FILE_SUFFIXES = frozenset(_READERS)
 
 
 def _name_as_title(path: Path) -> str:
-    """`old_stone-bridge.txt` is called "old stone bridge"."""
+    """The file name as a title: "old stone bridge" for `old_stone-bridge.txt`."""
     return _one_line(re.sub(r"[_-]+", " ", path.stem)) or path.name
 
 
