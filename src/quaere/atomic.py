@@ -115,7 +115,7 @@ def sync(path: Path) -> None:
 def explain_errors(path: Path) -> Iterator[None]:
     """Context manager that turns errors of the operating system while writing `path` into one-line `BadInput` errors.
 
-        with explain_errors(Path("out")): ...     # BadInput("cannot write out: No space left on device")
+    with explain_errors(Path("out")): ...     # BadInput("cannot write out: No space left on device")
     """
     try:
         yield

@@ -165,7 +165,7 @@ class QuestionWriter:
         return [*messages, Message("user", ("Topic:\n", topic, "\n\nPassage:\n", text))]
 
     def prefix(self, turn: int, is_last: bool) -> str:
-        """"<question>" if guided, else ""."""
+        """ "<question>" if guided, else ""."""
         return "<question>" if self.guided else ""
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:

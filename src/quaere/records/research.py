@@ -197,7 +197,7 @@ class Hints(Struct, frozen=True):
 class RubricTask(Struct, frozen=True, tag="choose_rubric"):
     """Task: choose a rubric for reports on these questions; `passages` are a sample of the documents.
 
-        RubricTask(id="i0-s3-rubric", questions=("What is known of the Oss?",), harness=Harness(...))
+    RubricTask(id="i0-s3-rubric", questions=("What is known of the Oss?",), harness=Harness(...))
     """
 
     id: str
@@ -242,7 +242,7 @@ class Scores(Struct, frozen=True):
 class Assessment(Struct, frozen=True, tag="assessment"):
     """An evaluator's scores for the reports it was shown; reports without a valid entry are missing.
 
-        Assessment(reports=(Scores(number=1, scores={"factuality": 7.0}),))
+    Assessment(reports=(Scores(number=1, scores={"factuality": 7.0}),))
     """
 
     reports: tuple[Scores, ...]

@@ -197,8 +197,7 @@ def names_alternatives(question: str, answer: str) -> bool:
 
 
 def _start_of_left(words: Sequence[str], middle: int) -> int:
-    """Index of the first word of the alternative before "or", if the other one ends the question; `middle` if unclear.
-    """
+    """Index of the first word of the alternative before "or", if the other ends the question; `middle` if unclear."""
     for place in range(middle - 1, 0, -1):
         if words[place - 1].endswith((",", ":")):
             return place
@@ -233,6 +232,6 @@ def _is_choice(words: Sequence[str], start: int, middle: int, end: int, answer: 
 
 
 def _kind(words: Sequence[str]) -> str:
-    """"number", "name" or "word", by the first word of a phrase."""
+    """ "number", "name" or "word", by the first word of a phrase."""
     first = next((word.lstrip("\"'(") for word in words if word.lower() not in _ARTICLES), "")
     return "number" if first[:1].isdigit() else "name" if first[:1].isupper() else "word"

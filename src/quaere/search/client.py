@@ -134,8 +134,7 @@ class SearchClient:
         return SearchFailed(f"the search server {self.url} {self._hide(what)}", kind=kind, hint=hint)
 
     def _hide(self, said: str) -> str:
-        """The text with all secrets replaced by `***`: a server may repeat what it was sent, and failures are stored.
-        """
+        """The text with all secrets replaced by `***`: a server may repeat what it was sent, and errors are stored."""
         for secret in _secrets(self._authorization):
             said = said.replace(secret, "***")
         return said

@@ -63,8 +63,7 @@ class DenseSettings(msgspec.Struct, frozen=True):
             )
 
     def with_known_prefixes(self) -> DenseSettings:
-        """The settings with the prefixes of E5 models, which were trained with them but do not store them as prompts.
-        """
+        """The settings with the prefixes of E5 models, which need them but do not store them as prompts."""
         if self.query_prefix is None and self.passage_prefix is None and _E5.search(self.embedder):
             return msgspec.structs.replace(self, query_prefix="query: ", passage_prefix="passage: ")
         return self
@@ -184,11 +183,12 @@ def _build_neighbours(faiss: Any, vectors: Vectors, settings: DenseSettings) -> 
             index = faiss.IndexHNSWFlat(width, settings.num_links, faiss.METRIC_INNER_PRODUCT)
             index.hnsw.efConstruction = settings.build_width
         case "ivf":
-            # About 4 sqrt(n) lists, but at least 40 passages per list: FAISS needs about as many to train a centroid.
+            # About 4 sqrt(n) lists, but at least 40 passages per list: with fewer, the clusters are noise.
             num_lists = settings.num_lists or max(1, min(round(4 * sqrt(num_vectors)), num_vectors // 40))
             if num_lists > num_vectors:
                 raise BadInput(
-                    f"an ivf index of {num_vectors} passages cannot have {num_lists} lists", hint="use fewer, or --ann flat"
+                    f"an ivf index of {num_vectors} passages cannot have {num_lists} lists",
+                    hint="use fewer lists, or --ann flat",
                 )
             index = faiss.IndexIVFFlat(faiss.IndexFlatIP(width), width, num_lists, faiss.METRIC_INNER_PRODUCT)
             index.train(_sample(vectors, 256 * num_lists))
@@ -272,7 +272,7 @@ def _ask_hub(embedder: str) -> None:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
 
-    with suppress(RepositoryNotFoundError):  # a short name such as "all-MiniLM-L6-v2", which sentence-transformers expands
+    with suppress(RepositoryNotFoundError):  # a short name ("all-MiniLM-L6-v2"), which sentence-transformers expands
         HfApi().model_info(embedder, timeout=_HUB_TIMEOUT_S)
 
 

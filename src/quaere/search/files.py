@@ -52,10 +52,10 @@ _BYTE_ORDER_MARKS = (
 
 
 def decode(data: bytes, declared: str | None = None) -> tuple[str, str]:
-    """The text and its encoding: by byte-order mark, else the first of UTF-8, the declared one and Windows-1252 that fits.
+    """The text and its encoding: by byte-order mark, else UTF-8, else the declared encoding, else Windows-1252.
 
-    Every file without a byte-order mark can be decoded: for the five bytes that Windows-1252 does not define, Latin-1 is
-    used, which defines all.
+    Every file without a byte-order mark can be decoded: Latin-1 is used if a byte is one of the five that Windows-1252
+    does not define.
 
         >>> decode(b"caf\xe9")
         ('café', 'windows-1252')

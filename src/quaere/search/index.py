@@ -101,7 +101,7 @@ class Index:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of corpus and settings: equal if and only if both are equal."""
+        """Digest of the corpus and the settings in use."""
         return self.manifest.fingerprint
 
     def passage(self, number: int) -> Passage:

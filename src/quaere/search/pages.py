@@ -69,9 +69,7 @@ class _Page:
 
 
 class _Scanner:
-    """Tokenizer of tags and text. `_tag` and `_declaration` take the index of a `<` and return where the scan
-    continues.
-    """
+    """Scanner of tags and text. `_tag` and `_declaration` take the index of a `<` and return where to go on."""
 
     def __init__(self, markup: str, page: _Page) -> None:
         self._markup = markup

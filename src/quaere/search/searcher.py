@@ -83,7 +83,7 @@ class LocalSearcher:
     async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """One list of hits per query, in the order of the queries."""
         if self._max_waiting is not None and len(self._waiting) >= self._max_waiting and not self._num_idle:
-            raise SearchFailed(f"the search queue is full: {len(self._waiting)} searches are waiting", kind="overloaded")
+            raise SearchFailed(f"the queue is full: {len(self._waiting)} searches are waiting", kind="overloaded")
         request = _Request(queries, topk)
         self._waiting.append(request)
         self._start_calls()

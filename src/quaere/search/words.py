@@ -49,8 +49,8 @@ _MARKS = _character_class(
     "M", range(0x0300, 0x3100), range(0xA600, 0xAC00), range(0xFB00, 0xFF00), range(0x10000, 0x1F000)
 )
 
-# A counted word: two unspaced characters, or a run of up to 20 others. The bound makes a long blob without spaces count,
-# and be split, like text.
+# A counted word: two unspaced characters, or a run of up to 20 others. The bound makes a long blob without spaces
+# count, and be split, like text.
 _COUNTED = re.compile(rf"(?:[{_UNSPACED}][{_MARKS}]*){{1,2}}|[^\s{_UNSPACED}]{{1,20}}")
 
 # A run of unspaced characters, or a word of letters and digits.
@@ -61,8 +61,8 @@ _CHARACTER = re.compile(rf"[{_UNSPACED}][{_MARKS}]*")
 _ASCII_COUNTED = re.compile(r"\S{1,20}")
 _ASCII_MATCHED = re.compile(r"[a-z0-9]+")
 
-# Characters that folding removes: combining accents of Latin, Greek and Cyrillic letters, optional vowel points of Hebrew
-# and Arabic, and variation selectors of Chinese characters.
+# Characters that folding removes: combining accents of Latin, Greek and Cyrillic letters, optional vowel points of
+# Hebrew and Arabic, and variation selectors of Chinese characters.
 _ACCENTS = re.compile(
     "[\ufe00-\ufe0f\U000e0100-\U000e01ef\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u065f\u0670]+"
 )
