@@ -309,7 +309,7 @@ def test_a_folder_may_hold_json_lines_too(folder):
         (b'{"id": "", "text": "x"}', "id is empty"),
         (b'{"id": "9", "title": "x"}', 'no "text"'),
         (b'{"id": "9", "text": 7}', "$.text"),
-        (b'{"id": "1", "text": "another"}', "used before"),
+        (b'{"id": "1", "text": "another"}', "used by an earlier document"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path, line, what):

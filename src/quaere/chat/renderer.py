@@ -287,7 +287,7 @@ def _fold_system(turns: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def _with_slots(message: Message, quoted: list[str]) -> str:
-    """The message's text with a numbered placeholder for each quoted part; the parts' texts are appended to `quoted`."""
+    """The message's text with a numbered placeholder for each quoted part, whose text is appended to `quoted`."""
     before, after = message.frame
     pieces: list[str] = [before]
     for part in message.parts:

@@ -22,7 +22,7 @@ class Passage(Struct, frozen=True):
 
     @property
     def titled_text(self) -> str:
-        """The title on its own line, if there is one, then the text: the form that is shown to policies and embedded."""
+        """The title on its own line, if there is one, then the text: the form that is shown and embedded."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
 

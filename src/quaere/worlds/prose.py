@@ -130,7 +130,7 @@ class _Writer:
         return text
 
     def _fill(self, sentence: Sentence, style: str) -> str:
-        """The sentence with its slots filled; `style` is the form of the subject's first mention, then pronouns follow."""
+        """The sentence with its slots filled; `style` is the form of the subject's first mention, pronouns follow."""
         parts = list(split_slots(sentence.template))
         used_numbers = set(self.literals)
         for at in range(1, len(parts), 2):

@@ -84,7 +84,7 @@ class SlotTable:
         return Taken(slot, donor, num_shared)
 
     def rest(self, slot: Slot) -> None:
-        """Mark the slot idle after its row has left; its session keeps it until the session ends or the slot is needed."""
+        """Mark the slot idle; its session keeps it until the session ends or the slot is needed."""
         slot.in_flight = False
         slot.num_promised = slot.num_stored
         if not slot.session or not self.reuse:

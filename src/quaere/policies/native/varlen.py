@@ -89,7 +89,7 @@ def varlen_attention(
 
 
 def _attend_flash(query: Tensor, key: Tensor, value: Tensor, packing: Packing, kind: Kind) -> Tensor:
-    """Attention of all sequences in one kernel; torch's `varlen_attn` wraps this call, with a signature still in flux."""
+    """Attention of all sequences in one kernel. torch's `varlen_attn` wraps this call; its signature still changes."""
     query_THD, key_THD, value_THD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     output_THD: Tensor = torch.ops.aten._flash_attention_forward(
         query_THD,
