@@ -181,7 +181,7 @@ def test_who_is_verified():
 @pytest.mark.parametrize(
     ("assignments", "says"),
     [
-        ('evidence.guards=["verbatm"]', "evidence.guards: there is no guard 'verbatm'; choose from verbatim, focused"),
+        ('evidence.guards=["verbatm"]', "evidence.guards: there is no guard 'verbatm'; there are verbatim, focused"),
         ("evidence.value_weight=-1", "evidence.value_weight must be at least 0, not -1"),
         ("evidence.brevity_weight=-0.1", "evidence.brevity_weight must be at least 0, not -0.1"),
         ("evidence.span_weight=-0.3", "evidence.span_weight must be at least 0, not -0.3"),

@@ -166,7 +166,7 @@ class Renderer:
         ends = {joint.end_of_turn for joint in self._joints.values()} | {self.tokenizer.eos_token_id}
         return tuple(sorted(token for token in ends if token is not None))
 
-    # ---------------------------------------------------------------------------------------- learning the template
+    # ---------------------------------------------------------------------------- deriving joints from the template
 
     def _render(self, turns: Sequence[tuple[str, str]], tools: Sequence[ToolSchema] = ()) -> str:
         """The text of `(role, text)` pairs, up to where the model starts to write."""

@@ -157,7 +157,7 @@ def new(triple: Triple) -> bool:
     return triple.num_earlier == 0
 
 
-# ---------------------------------------------------------------------------------------------------------- the way
+# ------------------------------------------------------------------------------------------------------ the episode
 
 
 def thoughtful(triple: Triple) -> bool:
@@ -175,7 +175,7 @@ def travelled(triple: Triple) -> bool:
     return triple.hops == 1 or any(triple.span in text for text in triple.returned)
 
 
-# ---------------------------------------------------------------------------------------------------------- all of them
+# ----------------------------------------------------------------------------------------------------------- all guards
 
 GUARDS: dict[str, Callable[[Triple], bool]] = {
     rule.__name__: rule

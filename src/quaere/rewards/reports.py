@@ -132,7 +132,7 @@ def _on_scale(score: float, scale: float) -> float:
     return score / scale
 
 
-# ------------------------------------------------------------------------------------------------------------- several
+# ----------------------------------------------------------------------------------------------------- several reports
 
 
 def consistency_score(conclusions: Sequence[str]) -> float | None:
@@ -170,7 +170,7 @@ def diversity_score(texts: Sequence[str]) -> float | None:
     return None if consistency is None else 1 - consistency
 
 
-# ------------------------------------------------------------------------------------------------- checks, not a judge
+# --------------------------------------------------------------------------------------------------- rule-based checks
 
 
 class ReportChecks(Struct, frozen=True):

@@ -95,6 +95,7 @@ class SearchClient:
     async def _ask(self, method: str, path: str, body: bytes) -> bytes:
         try:
             async with self._turns, asyncio.timeout(self._timeout_s):
+                # No compression, so that the size limit applies to the bytes that were sent.
                 headers = {"content-type": "application/json", "accept-encoding": "identity"}
                 if self._authorization:
                     headers["authorization"] = self._authorization

@@ -65,7 +65,7 @@ def read_lines(path: Path, at: Callable[[int], None] = lambda num_bytes: None) -
         with path.open("rb") as file, _unpack(path, file) as lines:
             for number, line in enumerate(lines, start=1):
                 at(file.tell())
-                if number == 1:
+                if number == 1:  # a byte-order mark is not JSON
                     line = line.removeprefix(b"\xef\xbb\xbf")
                 if line.strip():
                     yield number, line

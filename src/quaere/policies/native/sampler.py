@@ -121,7 +121,7 @@ class NativeSampler:
         engine = Engine(model, decode, max_rows=max_rows, max_step_tokens=max_step_tokens, reuse=reuse)
         return cls(engine, name=name, mode=mode, max_positions=max_positions(model))
 
-    # ------------------------------------------------------------------------------------------- what coroutines call
+    # ------------------------------------------------------------------------------------------- called by coroutines
 
     def open(self, session: str) -> None:
         """Register a session."""
