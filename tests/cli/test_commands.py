@@ -181,7 +181,7 @@ def test_bad_input_gets_one_clear_line(place, tmp_path, capsys, monkeypatch):
     bad(capsys, ["ask", "Who?", "--index", "http://127.0.0.1:9", "--model", model, *runs], "127.0.0.1:9")
     endpoint = "openai:m@http://127.0.0.1:9/v1"
     bad(capsys, ["ask", "Who?", "--index", index, "--model", endpoint, "--json", *runs], "127.0.0.1:9")
-    bad(capsys, ["ask", "Who?", "--index", index, "--model", "openai:m", *runs], "an endpoint is written")
+    bad(capsys, ["ask", "Who?", "--index", index, "--model", "openai:m", *runs], "an endpoint must be written as")
     bad(capsys, ["ask", "--index", index], "give one question")
     bad(capsys, ["ask", " ", "--index", index], "the question is empty")
     bad(capsys, ["ask", "Who?", "--index", index, "--topk", "0"], "--topk must be at least 1")

@@ -267,7 +267,7 @@ def test_refusals(place, tmp_path, capsys):
     assert "one JSON object, not JSON Lines" in refused(capsys, [*where, *index, *model, "--out", "scores.jsonl"])
     assert "is not an index" in refused(capsys, [*where, "--index", str(tmp_path), *model])
     adapter = str(place / "runs" / "lora" / "checkpoints" / "step-000002" / "solver")
-    assert "is an adapter, and it does not say on which model" in refused(capsys, [*where, *index, "--model", adapter])
+    assert "is an adapter, and it does not name its base model" in refused(capsys, [*where, *index, "--model", adapter])
     (tmp_path / "open.jsonl").write_text('{"question": "Who?"}\n')
     asked = ["eval", "--questions", str(tmp_path / "open.jsonl"), *index, *model]
     assert "question q1 cannot be scored" in refused(capsys, asked)

@@ -60,7 +60,7 @@ def test_every_role_is_opened_by_dialect_and_role():
 
 
 def test_a_role_that_a_dialect_does_not_have_is_refused():
-    with pytest.raises(BadInput, match="there is no dialect evalact with the role proposer; dialects with that role: tool-call"):
+    with pytest.raises(BadInput, match="no dialect evalact has a proposer; those that have one: tool-call"):
         find_dialect("evalact", "proposer")
     with pytest.raises(BadInput, match="no dialect morse has a writer"):
         find_dialect("morse", "writer")

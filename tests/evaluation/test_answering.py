@@ -131,7 +131,7 @@ def test_closed_book_reads_the_answer_outside_a_thought():
 
 
 async def test_closed_book_has_nothing_to_search():
-    with pytest.raises(SearchFailed, match="nothing to search"):
+    with pytest.raises(SearchFailed, match="closed-book"):
         await NoSearcher().search(["x"], 3)
 
 

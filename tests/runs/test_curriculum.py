@@ -261,7 +261,7 @@ def test_verl_reads_prompts_and_ground_truth(tmp_path: Path) -> None:
         ('{"id": "a"}', "line 2: .*verdict"),
         ('{"id": 3, "verdict": ""}', "line 2: .*id"),
         ("not json", "line 2"),
-        pytest.param('{"id": "a", "more": ' + "[" * 100_000, "line 2: it is nested too deeply", id="deep"),
+        pytest.param('{"id": "a", "more": ' + "[" * 100_000, "line 2: the JSON is nested too deeply", id="deep"),
         ('{"id": "z", "verdict": null}', "the id z occurs twice"),
     ],
 )
