@@ -320,8 +320,8 @@ REFUSED: dict[str, tuple[str, Damage, str]] = {
     "database of a newer version": (DATABASE, sql("PRAGMA user_version = 99"), "has schema 99"),
     "a table gone": (DATABASE, sql("DROP TABLE episodes"), "cannot be read"),
     "the run's table gone": (DATABASE, sql("DROP TABLE runs"), "cannot write to the run .*no such table"),
-    "the run's row gone": (DATABASE, sql("DELETE FROM runs"), "does not say what the run is"),
-    "settings that are none": (DATABASE, sql("UPDATE runs SET settings = '[[['"), "does not say what the run is"),
+    "the run's row gone": (DATABASE, sql("DELETE FROM runs"), "has no valid row"),
+    "settings that are none": (DATABASE, sql("UPDATE runs SET settings = '[[['"), "has no valid row"),
     "rows that point nowhere": (DATABASE, sql("UPDATE episodes SET shard = 5"), "episodes are lost"),
 }
 
