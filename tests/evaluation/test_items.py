@@ -125,7 +125,7 @@ def test_names():
 
 
 def test_files_that_are_none_are_refused(tmp_path):
-    with pytest.raises(BadInput, match=r"ends with .jsonl or .jsonl.gz, not a.csv"):
+    with pytest.raises(BadInput, match=r"must end in .jsonl or .jsonl.gz, not a.csv"):
         write_items([], tmp_path / "a.csv")
     with pytest.raises(BadInput, match="cannot be read"):
         read_items(tmp_path / "none.jsonl.gz")

@@ -209,7 +209,7 @@ def test_who_is_verified():
         ),
         ("verifier.samples=0", "the verifier's samples must be at least 1, not 0"),
         ("verifier.temperature=-1", "the verifier's temperature must be at least 0, not -1"),
-        ("verifier.form=hosted", "the verifier's model belongs to its hosted form"),
+        ("verifier.form=hosted", "the verifier's model must be openai:NAME@URL in the hosted form"),
         ("selector.num_clusters=0", "selector: num_clusters must be at least 1"),
         ("proposer.attempts=1", "proposer.attempts must be at least 2"),  # and all that Dr. Zero refuses
     ],

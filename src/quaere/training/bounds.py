@@ -1,4 +1,4 @@
-"""Bounds on what every recipe's config has: a value that makes no sense is refused with one clear line.
+"""Bounds on settings that every recipe's config has; an invalid value is refused with one line.
 
 check_phase("solver", SolverConfig(batch=0))    # BadInput: solver.batch must be at least 1, not 0
 """
@@ -49,14 +49,14 @@ class BoundedPhase(Protocol):
 
 
 def check_least(least: float, values: Mapping[str, float]) -> None:
-    """Refuse the first value that is less."""
+    """Raise BadInput for the first value below `least`."""
     for name, value in values.items():
         if value < least:
             raise BadInput(f"{name} must be at least {least}, not {value}")
 
 
 def check_run(config: RunConfig) -> None:
-    """Engine, checkpoints, adapter and sampling."""
+    """Check the settings of engine, checkpoints, adapter and sampling."""
     ones = {
         "engine.max_rows": config.engine.max_rows,
         "checkpoints.every": config.checkpoints.every,
@@ -75,7 +75,7 @@ def check_run(config: RunConfig) -> None:
 
 
 def check_phase(name: str, phase: BoundedPhase) -> None:
-    """One phase, by its name in the config."""
+    """Check the settings of one phase; `name` is its name in the config."""
     limits = phase.limits
     ones = {
         "batch": phase.batch,
@@ -105,10 +105,10 @@ def check_phase(name: str, phase: BoundedPhase) -> None:
 
 
 def check_hops(hop_ratio: Sequence[int], limits: Limits, *, document: bool) -> None:
-    """Refuse a weight for more hops than a proposer can walk under its limits.
+    """Raise BadInput if the hop ratio asks for more hops than a proposer can reach under its limits.
 
-    A hop is searched for once the one before it is known, so each takes a turn, and the proposal takes one more. The
-    first hop stands in the document if there is one.
+    Each hop is searched for after the one before it is known, so each takes a turn, and the proposal one more. With a
+    document, the first hop is in the document and needs no search.
 
         check_hops((0, 0, 0, 0, 0, 1), Limits(max_turns=5), document=True)    # BadInput: 6 hops take 6 turns
     """
@@ -127,7 +127,7 @@ def check_hops(hop_ratio: Sequence[int], limits: Limits, *, document: bool) -> N
 
 
 def check_solver(solver: SolverConfig) -> None:
-    """The solver's phase, with what its protocol needs."""
+    """Check the settings of the solver's phase, including what its protocol needs."""
     check_phase("solver", solver)
     check_least(0, {"solver.max_draws": solver.max_draws})
     solver.evaluation.check()
@@ -135,7 +135,7 @@ def check_solver(solver: SolverConfig) -> None:
 
 
 def _check_on_policy(sampling: SamplingSettings) -> None:
-    """Refuse to sample another policy than the one that is trained, unless that is wanted."""
+    """Raise BadInput for off-policy sampling settings unless `sampling.off_policy` is set."""
     plain = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
     for name, value in plain.items():
         found = getattr(sampling, name)

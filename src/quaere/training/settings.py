@@ -1,6 +1,6 @@
-"""Settings that several recipes share; a recipe's config is made of these and of its own.
+"""Settings that several recipes share; a recipe's config consists of these and its own.
 
-Every one is a frozen struct that refuses fields it does not know, so that a mistyped key is an error and not a wish.
+Each is a frozen struct that refuses unknown fields, so that a mistyped key is an error and not silently ignored.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from quaere.errors import BadInput
 from quaere.policies.native.device import Precision
 
 MIN_VALIDATION = 8
-"""Fewer validation questions than this are not worth holding back."""
+"""Minimum number of validation questions; with fewer, exact match is too noisy to choose a checkpoint."""
 
 
 class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where and how the model runs.
+    """Settings of device, precision and batching.
 
-    `dtype` is the sampling copy's, `base_dtype` that of frozen weights under an adapter; weights that are trained are
-    float32 always. `auto` is bfloat16 on a GPU and float32 on a CPU, except that in `fast` mode a CPU samples in
-    whichever is faster there. `int8` is for a CPU and few rows at once: it decodes with weights rounded to bytes, which
-    changes log-probs a little. In `deterministic` mode a run repeats bit for bit on a CPU.
+    `dtype` is that of the sampling copy, `base_dtype` that of frozen weights under an adapter; trained weights are
+    always float32. `auto` is bfloat16 on a GPU and float32 on a CPU, except that in `fast` mode a CPU samples in
+    whichever is faster. `int8` is for a CPU and few rows at once: it decodes with weights rounded to 8 bits, which
+    changes log-probs slightly. In `deterministic` mode a run on a CPU is reproducible bit for bit.
 
         EngineSettings(device="cuda", max_rows=256)
     """
@@ -36,7 +36,7 @@ class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AdapterSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """LoRA: rank 0 trains all weights instead, a copy of the model per role.
+    """LoRA settings; rank 0 trains all weights instead, with a copy of the model per role.
 
     AdapterSettings(rank=16, alpha=32)
     """
@@ -46,10 +46,10 @@ class AdapterSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SamplingSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How turns are drawn while training. Temperature 1 with nothing cut off samples the policy that is trained.
+    """Sampling parameters in training. Temperature 1 without top-p and top-k samples the policy that is trained.
 
     Stored log-probs and gradients are those of that policy whatever is set here. Other values are refused unless
-    `off_policy` accepts that; nothing corrects for the difference then.
+    `off_policy` is set; the difference is then not corrected for.
 
         SamplingSettings(temperature=1.0)
     """
@@ -61,7 +61,7 @@ class SamplingSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SearchSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """What happens to episodes whose search failed: they are played again, after waiting, up to `replays` times.
+    """Replays of episodes in which a search failed: up to `replays` times, after a pause of `wait_s` seconds.
 
     SearchSettings(replays=5, wait_s=4.0)
     """
@@ -71,7 +71,7 @@ class SearchSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CheckpointSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """A checkpoint every so many steps and at the end of every phase; the newest `keep` stay, and the best.
+    """A checkpoint every `every` steps and at the end of every phase; the newest `keep` and the best are kept.
 
     CheckpointSettings(every=5, keep=3)
     """
@@ -81,11 +81,11 @@ class CheckpointSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ValidationSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How the best checkpoint of a solver's phase is chosen: by exact match on questions held back from training.
+    """Selection of the best checkpoint of a solver's phase by exact match on questions held back from training.
 
-    `questions` are held back, but at most `share` of those there are, and none if that leaves fewer than 8. They are
-    answered greedily before the phase's first step, after every `every` steps and after its last. `questions=0`
-    switches validation off: the last checkpoint is the one that counts.
+    `questions` are held back, but at most `share` of all, and none if that gives fewer than 8. They are answered
+    greedily before the phase's first step, after every `every` steps and after its last. `questions=0` switches
+    validation off: the last checkpoint is then used.
 
         ValidationSettings(questions=64, every=10)
     """
@@ -95,7 +95,7 @@ class ValidationSettings(Struct, frozen=True, forbid_unknown_fields=True):
     share: float = 0.1
 
     def check(self) -> None:
-        """Refuse what makes no sense."""
+        """Raise BadInput for invalid values."""
         if self.questions and self.questions < MIN_VALIDATION:
             raise BadInput(
                 f"validation.questions must be at least {MIN_VALIDATION}, or 0 for no validation, not {self.questions}"
@@ -107,16 +107,16 @@ class ValidationSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """When a run counts as collapsed, and what to do: say so, stop, or go back to the last good checkpoint.
+    """Conditions under which a run counts as collapsed, and the reaction: warn, stop, or roll back.
 
-    A condition must hold for `patience` steps in a row. Each limit is switched off by 0. `min_entropy` is in nats a
-    token, `min_tokens` in model tokens an episode, `min_valid` a share of the questions (or of the turns, for a
-    solver), `max_mismatch` the mean distance between the sampler's log-probs and the learner's. `min_update_seen` is
+    A condition must hold for `patience` consecutive steps. A limit of 0 switches it off. `min_entropy` is in nats per
+    token, `min_tokens` in model tokens per episode, `min_valid` a share of the questions (of the turns, for a solver),
+    `max_mismatch` the mean absolute difference between the sampler's and the learner's log-probs. `min_update_seen` is
     the share of the learner's change that must reach the sampler, measured every `update_every` steps and at a phase's
-    last one (`update_every=0`: never; see `update_seen.py`). `min_searches_kept` is the share of a solver's searches in
-    the first steps of its phase that must be left while its questions need as many (see `needs.py`). Three are for
-    those who judge reports: `max_ceiling` is the share of reports at the top of the scale, `min_spread` how far the
-    scores of one question's reports lie apart, `max_hack` by how much citations may fall while rewards or agreement
+    last step (`update_every=0`: never; see `update_seen.py`). `min_searches_kept` is the share of the solver's searches
+    in the first steps of its phase that must remain while its questions need as many (see `needs.py`). Three are for
+    report recipes: `max_ceiling` is the maximum share of reports at the top of the scale, `min_spread` the minimum
+    spread of the scores of one question's reports, `max_hack` how much citations may fall while rewards or agreement
     rise.
 
         HealthSettings(policy="stop", min_entropy=0.02)
@@ -139,7 +139,7 @@ class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """What every recipe's config has: whom to train, on which documents, and how it samples, learns and is saved.
+    """Settings that every recipe's config has: model, documents, sampling, checkpoints and health.
 
     RunConfig(model="smollm2-135m", index="demo/index", seed=7)
     """

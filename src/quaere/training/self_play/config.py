@@ -24,10 +24,10 @@ from quaere.training.settings import (
 
 
 class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the proposer is paid for (Eq. 4).
+    """Settings of the proposer's reward (Eq. 4).
 
-    With `needed_searches` a right attempt counts only if it searched as often as the question claims to need: a
-    question of many hops that one search answers, or none, earns no difficulty.
+    With `needed_searches` a right attempt counts only if it made as many searches as the question claims to need: a
+    question of many hops that needs one search or none gets no difficulty reward.
 
         RewardConfig(shape="single", format_weight=0.5)
     """
@@ -40,21 +40,21 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
     needed_searches: bool = False
 
     def min_searches(self, hops: int) -> int:
-        """How many searches with results a right attempt at a question of so many hops must have made to count.
+        """Minimum number of searches with results for a right attempt at a question of `hops` hops to count.
 
         RewardConfig(needed_searches=True).min_searches(3) == 2
         """
         return searches_needed(hops) if self.needed_searches else 0
 
     def read(self, episode: Episode) -> Proposed:
-        """An episode of the proposer, its form scored by these rules."""
+        """An episode of the proposer with its format scored by these rules."""
         return read_proposal(
             episode, format_rule=self.format_rule, invalid_rule=self.invalid_rule, containment=self.containment
         )
 
 
 class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The proposer's phase: `batch` documents a step, `questions` of each, `attempts` of the solver at each of those.
+    """Settings of the proposer's phase: `batch` documents per step, `questions` per document, `attempts` per question.
 
     ProposerConfig(steps=50, batch=256, hop_ratio=(4, 3, 2, 1), attempts=5, advantage="hrpo")
     """
@@ -76,17 +76,17 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def num_samples(self) -> int:
-        """The most episodes that one update learns from."""
+        """Maximum number of episodes per update."""
         return self.batch * self.questions
 
 
 class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Writing the solver's questions. With `attempts`, those it never or always solves are dropped.
+    """Settings of generating the solver's questions. With `attempts`, those it never or always solves are dropped.
 
-    `questions` are written about each document, and each is the best by its format of `samples`. One of more than
-    `max_words` words is dropped (0: none is). `candidates=0` writes as many as the proposer's phase did. With
-    `proposer.steps=0` and some number of candidates, the untrained proposer writes them: the baseline a trained one has
-    to beat. `given` is a file or run whose questions the first iteration's curriculum begins with.
+    `questions` are written about each document, each the best by format of `samples`. Questions of more than
+    `max_words` words are dropped (0: no limit). `candidates=0` generates as many as the proposer's phase did. With
+    `proposer.steps=0` and a number of candidates, the untrained proposer writes them: the baseline that a trained one
+    must beat. `given` is a file or run whose questions start the first iteration's curriculum.
 
         GenerationConfig(candidates=512, batch=256, attempts=5, given="checked.jsonl")
     """
@@ -101,7 +101,7 @@ class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SelfPlayConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
-    """A whole run of such a recipe.
+    """Config of a whole self-play run.
 
     SelfPlayConfig(model="smollm2-135m", index="demo/index", iterations=3)
     """
@@ -113,8 +113,8 @@ class SelfPlayConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
     validation: ValidationSettings = ValidationSettings()
 
 
-# One iteration in about 25 minutes. Hops of 3 and 4 need two and three searches; of 2, no more
-# than of 1, so that there are none.
+# One iteration takes about 25 minutes. Questions of 3 and 4 hops need two and three searches. Those of 2 hops need one
+# search, as those of 1 hop do, so they are left out.
 LARGE_LOOP: dict[str, object] = {
     **LARGE_GPU,
     "proposer.steps": 10,
@@ -133,7 +133,7 @@ LARGE_LOOP: dict[str, object] = {
 
 
 def check_self_play(config: SelfPlayConfig) -> None:
-    """Refuse values that contradict each other or make no sense, each with one clear line."""
+    """Raise BadInput for invalid or contradictory values."""
     proposer, solver, generation = config.proposer, config.solver, config.generation
     ones = {
         "iterations": config.iterations,
