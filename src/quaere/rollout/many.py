@@ -86,6 +86,7 @@ async def run_many(
             for task in tasks:
                 yield await task
         finally:
+            # The consumer may stop early; without this, its episodes would keep the sampler busy.
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

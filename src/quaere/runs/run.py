@@ -167,6 +167,7 @@ class Run(RunReader):
             try:
                 insert(self._database, "episodes", [{**row, **msgspec.structs.asdict(frame)} for row in rows])
             except Exception:
+                # Otherwise the shard would keep an episode that the index does not know.
                 shards.discard(frame)
                 raise
 
@@ -175,6 +176,7 @@ class Run(RunReader):
 
         run.log_metrics(3, {"reward/mean": 0.25, "loss/policy": 0.01})
         """
+        # SQLite stores NaN as NULL anyway; readers turn NULL back into NaN.
         measured = {name: None if math.isnan(value) else float(value) for name, value in values.items()}
         rows = [{"name": name, "step": step, "value": value} for name, value in measured.items()]
         with self._writing():

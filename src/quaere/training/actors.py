@@ -145,6 +145,7 @@ class Actors:
             replayed = await self._run(role, again, searcher, limits, seed, params)
             for number, episode in zip(broken, replayed, strict=True):
                 episodes[number] = episode
+        # An engine that fails on every episode would otherwise look like a batch without reward.
         if episodes and all(episode.end == "failed" for episode in episodes):
             failure = episodes[0].turns[-1].failure
             raise TrainingStopped(f"every episode failed: {failure.message if failure else 'unknown cause'}")

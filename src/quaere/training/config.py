@@ -207,7 +207,7 @@ def _check(kind: Any, value: object, key: str) -> object:
         raise BadInput(f"{key} must be {_describe(inspect.type_info(kind))}, not {_shorten(value)}") from None
 
 
-# ---------------------------------------------------------------------------------------------------- what is wrong
+# --------------------------------------------------------------------------------------------------- error messages
 
 
 def _unknown(settings: Mapping[str, Any], key: str) -> str:

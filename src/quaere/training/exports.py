@@ -226,7 +226,7 @@ def _reading(folder: Path) -> Iterator[None]:
         if folder.is_dir():
             raise
         raise CheckpointGone(
-            f"{folder} was deleted while it was being read: the run is still training",
+            f"{folder} was deleted while it was being read: the run is still being trained",
             hint="try again, or name another --checkpoint",
         ) from error
 

@@ -150,6 +150,8 @@ class Learner:
         optimizer = self._optimizer(moments)
         _refuse_unusable(samples)
         self._activate()
+        # Counted over the whole batch, so that the gradient does not depend on the split into micro-batches, nor on
+        # which flat samples are skipped.
         denominator = sum(count_terms(torch.tensor([one.loss_mask]), settings.aggregation) for one in samples)
         # All micro-batches are moved to the device first, so that it never waits for the next.
         counted, settings = _select(samples, settings)
@@ -292,6 +294,7 @@ class Learner:
         gaps_N = (logprobs_N.detach() - batch.logprobs_N).abs()
         measured = {"mismatch/mean": gaps_N.sum(), "mismatch/max": gaps_N.max(), "policy/entropy": entropy_N.sum()}
         if settings.loss == "clipped":
+            # One update per batch: the old log-probs are those of this very forward pass, and every ratio is 1.
             clipped = clipped_loss(
                 logprobs_BW,
                 logprobs_BW.detach(),

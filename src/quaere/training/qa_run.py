@@ -211,7 +211,7 @@ def encode_questions(questions: Sequence[Question]) -> bytes:
     return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
 
 
-# --------------------------------------------------------------------------------------------------------- the running
+# ------------------------------------------------------------------------------------------------------------- running
 
 
 class Practice:

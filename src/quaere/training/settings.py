@@ -14,7 +14,7 @@ from quaere.errors import BadInput
 from quaere.policies.native.device import Precision
 
 MIN_VALIDATION = 8
-"""Minimum number of validation questions; with fewer, exact match is too noisy to choose a checkpoint."""
+"""Minimum number of validation questions; fewer are not held back."""
 
 
 class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):

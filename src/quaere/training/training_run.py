@@ -165,7 +165,7 @@ class TrainingRun:
         self._step: Step | None = None  # the step in progress
         actors.on_progress = self._tell_progress
 
-    # ------------------------------------------------------------------------------------------------ begin and go on
+    # ----------------------------------------------------------------------------------------------- start and resume
 
     def begin(self) -> None:
         """Resume from the newest checkpoint, or save the first one. Call it once, before the loops."""
@@ -204,7 +204,7 @@ class TrainingRun:
         self._open_phase(role, settings, count, is_new=done == 0)
         for number in range(done, count):
             # The seed derives from the place in the run, so that a resumed step makes the same draws. It includes the
-            # number of rollbacks: with the same draws a rolled-back run would collapse again.
+            # number of rollbacks: with the same draws, a rolled-back run would repeat the steps that led to the alarm.
             seed = derive_seed(self.seed, self._num_rollbacks, iteration, phase, number)
             due = _is_due(self._health.update_every, number, count)
             step = Step(first + number + 1, iteration, phase, number, seed, self._learner, measures_update=due)
@@ -274,6 +274,7 @@ class TrainingRun:
         self.store.add_candidates(step.candidates, read_document=self.read_document)
         self.store.log_metrics(step.step, step.metrics)
         if role:
+            # Before the checkpoint: otherwise it would link the previous weights, and the sampler would keep them.
             self.actors.weights_changed(role)
         alarms = self._watch.check(step.metrics, role) if role else []
         for alarm in alarms:

@@ -150,7 +150,7 @@ def _interval(values: Sequence[float]) -> Interval | None:
     return bootstrap_interval(values) if values else None
 
 
-# ------------------------------------------------------------------------------------------------- where spans stand
+# ---------------------------------------------------------------------------------------------------- locating spans
 
 
 def locate_evidence(spans: Iterable[str], index: Index) -> dict[str, Evidence | None]:

@@ -114,7 +114,7 @@ async def put_turns(
         found.append(episode.outcome.text if isinstance(episode.outcome, Answer) else None)
         failures += [turn.failure for turn in episode.turns if turn.stop_reason == "failed" and turn.failure]
         advance()
-    if failures and len(failures) == len(jobs):
+    if failures and len(failures) == len(jobs):  # an outage, not unreadable output
         raise SamplingFailed(f"the judge {policy.name}: {failures[0].message}")
     return found
 

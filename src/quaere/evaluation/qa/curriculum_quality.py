@@ -102,7 +102,7 @@ def _holds(text: str, answer: str) -> bool:
     return any(whole.search(said.text) for said in split_statements(text))
 
 
-# ------------------------------------------------------------------------------------------------ where they come from
+# ------------------------------------------------------------------------------------------------ sources of questions
 
 
 def of_question(question: Question, read_document: ReadDocument) -> Asked:

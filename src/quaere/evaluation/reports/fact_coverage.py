@@ -89,7 +89,7 @@ def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-# ------------------------------------------------------------------------------------------------------------ telling
+# --------------------------------------------------------------------------------------------------------- facts told
 
 
 class _Known:
@@ -290,7 +290,7 @@ def _admits(statement: str, gap: str, is_alone: bool) -> bool:
     return bool(wanted) and len(wanted & set(content_words(text))) >= MIN_GAP_SHARE * len(wanted)
 
 
-# ---------------------------------------------------------------------------------------------- what a judge is worth
+# ----------------------------------------------------------------------------------------------------- judge accuracy
 
 
 class JudgeTruth(Struct, frozen=True):

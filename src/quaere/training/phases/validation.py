@@ -42,6 +42,7 @@ def hold_back(
     """
     size, total = count_held_back(len(questions), settings), len(questions)
     groups: dict[int, list[Question]] = {}
+    # Sorted by a hash of the id, not shuffled: a shuffle would change completely with one added question.
     for question in sorted(questions, key=lambda question: derive_seed(seed, "validation", question.id)):
         groups.setdefault(question.hops, []).append(question)
     # Largest remainder method: each group's share rounded down, plus one for those with the largest remainders.
