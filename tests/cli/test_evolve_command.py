@@ -124,8 +124,8 @@ def test_a_dry_run_says_what_would_run_and_leaves_nothing(place, tmp_path, capsy
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["drzero"], "no model is named"),
-        (["drzero", "--model", "./nowhere"], "no index is named"),
+        (["drzero"], "no model is given"),
+        (["drzero", "--model", "./nowhere"], "no index is given"),
         (["drzero", "--set", "proposer.stepz=3"], "proposer.steps"),
         (["drzero", "--set", "proposer.steps=many"], "whole number"),
         (["drzero", "--preset", "papr"], "paper"),
@@ -253,7 +253,7 @@ def test_a_model_that_cannot_follow_the_protocol_is_told_to_be_taught(place, tmp
         assert evolve("drzero", *place[1], *few, "--out", tmp_path / "run") == 2
     model, said = place[1][3], capsys.readouterr().err
     assert f"no episode of the first 3 steps wrote a valid question: {model} may need `quaere warmup drzero" in said
-    assert f"nothing was learned: no question was kept, since {model} never kept to the protocol" in said
+    assert f"nothing was learned: no question was kept, because {model} never followed the protocol" in said
     assert f"try: quaere warmup drzero --model {model} --out DIR, then quaere evolve drzero" in said
     assert "done; look" not in said
     assert main(["runs", "show", str(tmp_path / "run")]) == 0

@@ -100,7 +100,7 @@ def test_print_config_holds_the_questions_and_the_dialect(place, capsys):
     ("args", "said"),
     [
         (["evalact"], "no questions are given"),
-        (["evalact", "--questions", "nowhere"], "neither a file of questions nor a run nowhere"),
+        (["evalact", "--questions", "nowhere"], "nowhere is neither a question file nor a run"),
         (["drzero", "--questions", "nowhere"], "drzero writes its own questions"),
         (["eve", "--questions", "nowhere"], "eve writes its own questions"),
         (["evalact", "--set", "solver.limits.max_turns=2"], "solver.limits.max_turns must be at least 3 for evalact"),
@@ -121,7 +121,7 @@ def test_a_model_that_was_taught_another_dialect_is_refused(place, tmp_path, cap
     args = ["--questions", place[1][2], "--model", tmp_path / "warm", "--dry-run"]
     assert evolve(place, "evalact", *args) == 2
     said = capsys.readouterr().err
-    assert "was taught to write as in drzero, not as in evalact" in said
+    assert "taught the dialect drzero, not evalact" in said
     assert "quaere warmup evalact --also drzero" in said
     loop = ["--model", tmp_path / "warm", "--solver-dialect", "evalrar", "--dry-run"]
     assert evolve(place, "drzero", *loop, config="loop") == 2

@@ -1,4 +1,4 @@
-"""How a training run tells the world where it stands: to a terminal, to lines of JSON, to TensorBoard."""
+"""Progress of a training run, sent to a terminal, to JSON lines or to metric sinks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class StepReport(Struct, frozen=True):
-    """A step that was taken. `step` counts over the whole run, `phase_step` within the phase; both from 1.
+    """A finished step. `step` counts over the whole run, `phase_step` within the phase; both start at 1.
 
     StepReport(step=3, num_steps=110, iteration=0, phase="proposer", phase_step=3, num_phase_steps=50,
                metrics={"reward/mean": 0.4}, alarms=())
@@ -26,9 +26,9 @@ class StepReport(Struct, frozen=True):
 
 
 class PlayProgress(Struct, frozen=True):
-    """How far the episodes are that a step is playing as one role; a step may play as several, one after another.
+    """Progress of the episodes that a step plays as one role; a step may play several roles in turn.
 
-    `num_tokens` are those that the role has sampled in `seconds`.
+    `num_tokens` are the tokens sampled in `seconds`.
 
         PlayProgress(step=3, num_steps=110, phase="proposer", role="solver", num_done=120, num_all=1280,
                      num_tokens=24_360, seconds=30.0).tokens_per_s == 812.0
@@ -45,30 +45,30 @@ class PlayProgress(Struct, frozen=True):
 
     @property
     def tokens_per_s(self) -> float:
-        """Sampled tokens a second, of the episodes that are done."""
+        """Sampled tokens per second, of the finished episodes."""
         return self.num_tokens / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def seconds_left(self) -> float:
-        """How long the others will take at this pace."""
+        """Estimated time for the remaining episodes."""
         return self.seconds / self.num_done * (self.num_all - self.num_done) if self.num_done else math.inf
 
 
 class Reporter(Protocol):
-    """Somebody who is told."""
+    """A receiver of progress events."""
 
     def step(self, report: StepReport) -> None:
-        """A step was taken."""
+        """Receive a finished step."""
         ...
 
     def progress(self, progress: PlayProgress) -> None:
-        """Another episode of a step is done."""
+        """Receive the progress within a step, after each episode."""
         ...
 
     def note(self, line: str) -> None:
-        """Something worth a line happened: a phase began, a checkpoint was written."""
+        """Receive a line about an event: a phase started, a checkpoint was written."""
         ...
 
     def close(self) -> None:
-        """There will be nothing more to tell."""
+        """Release resources; no more events follow."""
         ...
