@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from quaere.cli.bounds import check_positive
-from quaere.errors import BadInput, SamplingFailed
+from quaere.errors import BadInput
 from quaere.policies.native.device import Precision
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from quaere.records import Episode, Question
+    from quaere.records import Question
     from quaere.rollout.episode import Limits
     from quaere.rollout.policy import Policy
     from quaere.search.searcher import Searcher
@@ -100,10 +100,3 @@ def episode_setting(args: argparse.Namespace, limits: Limits) -> dict[str, Any]:
     from quaere.policies.sampler import SamplingParams
 
     return {"limits": limits, "params": SamplingParams(temperature=args.temperature), "seed": args.seed}
-
-
-def complain_if_all_failed(episodes: list[Episode]) -> None:
-    """When no episode got anywhere, say why once; the episodes are stored all the same."""
-    failures = [episode.turns[-1].failure for episode in episodes if episode.end == "failed"]
-    if len(failures) == len(episodes) and failures[0]:
-        raise SamplingFailed(failures[0].message)

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from quaere import __version__
+from quaere.api.background import set_thread_defaults
 from quaere.atomic import DISK_ERRORS
 from quaere.cli.terminal import printable_line
 from quaere.credentials import refuse_login
@@ -82,12 +83,9 @@ def check_logins(args: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; exit code 2 with one clear line when the input is at fault."""
-    # OpenMP threads that spin while they wait collapse when something else uses the cores. It must be set before torch
-    # is loaded, so it is set here.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    set_thread_defaults()
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         check_command(sys.argv[1:] if argv is None else argv)
         args = build_parser().parse_args(argv)

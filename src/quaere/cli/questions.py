@@ -111,7 +111,7 @@ def _ask_world(args: argparse.Namespace) -> list[Struct]:
 def _ask_index(args: argparse.Namespace) -> tuple[list[OpenQuestion], Counter[str]]:
     from rich.console import Console
 
-    from quaere.cli.counts import counting
+    from quaere.api.counts import counting
     from quaere.rollout.open_questions import draw_open_questions
     from quaere.search.index import open_index
 
@@ -125,7 +125,7 @@ def _ask_index(args: argparse.Namespace) -> tuple[list[OpenQuestion], Counter[st
 async def _rewrite(
     args: argparse.Namespace, index: Index, drawn: list[OpenQuestion], quiet: Any
 ) -> tuple[list[OpenQuestion], Counter[str]]:
-    from quaere.cli.counts import counting
+    from quaere.api.counts import counting
     from quaere.policies.catalogue import needs_guide
     from quaere.rollout.open_questions import rewrite_questions
     from quaere.rollout.policy import open_policy

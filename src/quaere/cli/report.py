@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quaere.api.answers import refuse_all_failed
 from quaere.cli.answers import (
     LIMITS,
     add_asked,
@@ -19,7 +20,6 @@ from quaere.cli.answers import (
     asked_settings,
     check_numbers,
     check_reachable,
-    complain_if_all_failed,
     episode_setting,
     open_model,
     read_asked,
@@ -27,7 +27,7 @@ from quaere.cli.answers import (
 from quaere.cli.interrupt import interruptible
 
 if TYPE_CHECKING:
-    from quaere.cli.report_files import ReportPlace
+    from quaere.api.report_files import ReportPlace
     from quaere.dialects.report.protocol import ReportWriter
     from quaere.records import Episode, Question, Report
     from quaere.rollout.episode import Limits
@@ -64,7 +64,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(args: argparse.Namespace) -> None:
     """Write one report in full view, or one for every question of a file with a table at the end."""
-    from quaere.cli.report_files import report_place
+    from quaere.api.report_files import report_place
     from quaere.search.searcher import open_searcher
 
     questions = read_asked(args, "report")
@@ -76,25 +76,13 @@ def run(args: argparse.Namespace) -> None:
 
 def _arrange(args: argparse.Namespace) -> tuple[ReportWriter, Limits]:
     """How to ask: as the command line says, else as the model was trained to write reports, which its notes say."""
-    from msgspec import structs
-
+    from quaere.api.report import choose_writer
     from quaere.dialects.notes import find_notes
-    from quaere.dialects.report.protocol import ReportWriter
     from quaere.policies.catalogue import needs_guide
-    from quaere.recipes.registry import writes_reports
-    from quaere.rollout.episode import Limits
 
-    notes = find_notes(args.model)
-    taught = any(writes_reports(name) for name in (notes.recipe, *notes.dialects))
     guided = needs_guide(args.model) if args.guided is None else args.guided
-    limits = Limits(10, turn_tokens=2048, sequence_tokens=12288, tool_response_tokens=1024, answer_tokens=1024)
-    if guided:
-        limits = Limits(max_turns=2, turn_tokens=128, sequence_tokens=4096, tool_response_tokens=320)
-    if taught and notes.limits:
-        limits = notes.limits
     given = {key: getattr(args, key) for key in LIMITS if getattr(args, key) is not None}
-    style = notes.style if taught and notes.style else "full"
-    return ReportWriter(style=style, guided=guided), structs.replace(limits, **given)
+    return choose_writer(find_notes(args.model), guided=guided, limits=given)
 
 
 class _Writing:
@@ -127,7 +115,7 @@ class _Writing:
         finally:
             await self.searcher.close()
             await policy.stop()
-        complain_if_all_failed(episodes)
+        refuse_all_failed(episodes)
 
     def _settings(self, writer: ReportWriter, limits: Limits) -> dict[str, Any]:
         asked = asked_settings(self.args, limits, hidden=("out",))
@@ -157,7 +145,7 @@ class _Writing:
         self, questions: list[Question], policy: Policy, writer: ReportWriter, limits: Limits, stored: Run
     ) -> list[Episode]:
         """A report for every question of a file, and a table."""
-        from quaere.cli.counts import counting
+        from quaere.api.counts import counting
         from quaere.cli.episode_view import count
         from quaere.records import ReportTask
         from quaere.rollout.many import Job, run_many
@@ -176,7 +164,7 @@ class _Writing:
 
     def _keep(self, episode: Episode, stored: Run) -> tuple[Report | None, list[Path]]:
         """Store the episode, and write its report where the person wants it."""
-        from quaere.cli.report_files import write_report
+        from quaere.api.report_files import write_report
         from quaere.dialects.report.protocol import bind_report
 
         report = bind_report(episode)
