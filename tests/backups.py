@@ -46,6 +46,10 @@ def scripted(scripts, stopped=None):
     tokenizer = tiny.tokenizer()
 
     class Policy(TokenPolicy):
+        def close(self, session):
+            super().close(session)
+            self.sampler.seen.pop(session, None)  # a session of the same name begins its script again
+
         async def stop(self):
             if stopped is not None:
                 stopped.append(self.name)

@@ -9,12 +9,9 @@ Importing this costs nothing: each name is loaded when it is first used. docs/py
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
-
-import quaere.warmup
 
 if TYPE_CHECKING:
     from quaere.api.agent import Agent
@@ -91,4 +88,4 @@ class _CallableWarmup(ModuleType):
         return warmup(*args, **kwargs)
 
 
-sys.modules["quaere.warmup"].__class__ = _CallableWarmup
+import_module("quaere.warmup").__class__ = _CallableWarmup

@@ -142,7 +142,7 @@ def test_options_say_how_the_model_is_asked(index, says, monkeypatch):
         return await sample(self, session, token_ids, params)
 
     monkeypatch.setattr(ScriptedSampler, "sample", noted)
-    with quaere.Agent("a-model", index, temperature=0.7, turn_tokens=99, style="brief", protocol="search-r1") as agent:
+    with quaere.Agent("a-model", index, temperature=0.7, turn_tokens=99, style="brief", dialect="search-r1") as agent:
         agent.ask("When?")
     assert (given[0].temperature, given[0].max_tokens) == (0.7, 99)
     assert (agent.protocol.name, agent.limits.turn_tokens) == ("search-r1-solver", 99)

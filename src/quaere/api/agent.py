@@ -68,7 +68,7 @@ class Agent:
         search: SearchFunction | None = None,
         closed_book: bool = False,
         evidence: bool | None = None,
-        protocol: SolverProtocol | None = None,
+        dialect: SolverProtocol | None = None,
         style: PromptStyle | None = None,
         guided: bool | None = None,
         temperature: float = 0.0,
@@ -82,7 +82,7 @@ class Agent:
     ) -> None:
         """Open what is searched, then load the model; `on_note` is told what is downloaded or loaded.
 
-        `evidence` asks for the sentence each answer rests on; `protocol`, `style` and `guided` say how the model is
+        `evidence` asks for the sentence each answer rests on; `dialect`, `style` and `guided` say how the model is
         spoken to. Each is by default as the model was trained. `max_rows` is how many episodes run at once.
         """
         check_limits(limits)
@@ -104,7 +104,7 @@ class Agent:
             self.protocol, self.limits = choose_solver(
                 self.notes,
                 needs_guide=_needs_guide(model),
-                protocol=protocol,
+                dialect=dialect,
                 style=style,
                 evidence=evidence,
                 guided=guided,
@@ -123,15 +123,15 @@ class Agent:
         from quaere.policies.sampler import SamplingParams
         from quaere.rollout.episode import run_episode
 
-        number = next(self._numbers)
+        name = self.new_id("ask")
         episode = self.run(
             run_episode(
                 self.policy,
                 self.protocol,
                 self.searcher,
-                SolveTask(make_question(question, f"ask-{number}")),
+                SolveTask(make_question(question, name)),
                 self.limits,
-                episode_id=f"ask-{number}",
+                episode_id=name,
                 seed=self.seed,
                 params=SamplingParams(temperature=self.temperature),
                 on_turn=on_turn,
@@ -164,8 +164,8 @@ class Agent:
         from quaere.policies.sampler import SamplingParams
         from quaere.rollout.many import Job, run_many
 
-        batch = next(self._numbers)
-        names = [f"ask-{batch}-{number}" for number in range(len(questions))]
+        batch = self.new_id("ask")
+        names = [f"{batch}-{number}" for number in range(len(questions))]
         jobs = [Job(self.protocol, SolveTask(question), name) for name, question in zip(names, questions, strict=True)]
         answers: list[Answer] = []
         with show_progress("answering", len(jobs), progress) as advance:
@@ -184,6 +184,10 @@ class Agent:
         return answers
 
     # ---------------------------------------------------------------------------------------------- open and close
+
+    def new_id(self, kind: str) -> str:
+        """An episode id that this agent has not used: "ask-0", "ask-1"."""
+        return f"{kind}-{next(self._numbers)}"
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the agent's own event loop, where its policy and its searcher live."""

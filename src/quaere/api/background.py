@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
-from concurrent.futures import CancelledError, Future, wait
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -82,6 +82,32 @@ class BackgroundLoop:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+class Interrupted(Exception):
+    """The caller of work in another thread was interrupted, so the work is given up."""
+
+
+def run_in_thread(work: Callable[[Callable[[], None]], T]) -> T:
+    """The result of work that opens event loops of its own, in a thread that has none.
+
+    `work` is given a function to call now and then; it ends the work when the caller was interrupted (Ctrl-C).
+    """
+    set_thread_defaults()
+    stop = threading.Event()
+
+    def check() -> None:
+        if stop.is_set():
+            raise Interrupted
+
+    with ThreadPoolExecutor(1, thread_name_prefix="quaere-work") as threads:
+        result = threads.submit(work, check)
+        try:
+            return result.result()
+        except KeyboardInterrupt:
+            stop.set()
+            wait([result])
+            raise
 
 
 def _hand_over(task: asyncio.Task[T], result: Future[T]) -> None:

@@ -32,7 +32,7 @@ def evolve(
     index: Index | str | Path | None = None,
     model: str | Path | None = None,
     questions: str | Path | None = None,
-    protocol: SolverProtocol | None = None,
+    dialect: SolverProtocol | None = None,
     preset: str | None = None,
     config: str | Path | None = None,
     settings: Mapping[str, object] | None = None,
@@ -54,7 +54,7 @@ def evolve(
         model=None if model is None else str(model),
         index=str(index.path) if isinstance(index, Index) else None if index is None else str(index),
         questions=None if questions is None else str(questions),
-        protocol=protocol,
+        dialect=dialect,
         preset=preset,
         file=None if config is None else Path(config),
         settings=settings or {},
@@ -122,7 +122,7 @@ class ConfigOptions(Struct, frozen=True):
     model: str | None = None
     index: str | None = None
     questions: str | None = None
-    protocol: SolverProtocol | None = None
+    dialect: SolverProtocol | None = None
     preset: str | None = None
     file: Path | None = None
     assignments: Sequence[str] = ()
@@ -133,7 +133,7 @@ class ConfigOptions(Struct, frozen=True):
         """The config: the preset, the file and what was said, checked by the recipe's schema."""
         from quaere.training.config import load_config
 
-        given = {"model": self.model, "index": self.index, "solver.protocol": self.protocol}
+        given = {"model": self.model, "index": self.index, "solver.protocol": self.dialect}
         if self.questions is not None:
             given["questions"] = self._find_questions(recipe)
         return load_config(

@@ -1,4 +1,4 @@
-"""Keyword options that are read by their names: bad ones are refused with the nearest name there is."""
+"""Options by name: what is unknown or out of bounds is refused in one line."""
 
 from __future__ import annotations
 
@@ -19,3 +19,14 @@ def refuse_unknown(given: Iterable[str], known: Collection[str], what: str) -> N
             near = get_close_matches(name, known, 1)
             meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
             raise BadInput(f"there is no {what} {name!r}: {meant}")
+
+
+def check_positive(options: object, names: Iterable[str]) -> None:
+    """Refuse the first of these options that was given and is below 1.
+
+    check_positive(args, ("limit", "max_rows"))    # BadInput: --max-rows must be at least 1, not 0
+    """
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {value}")

@@ -69,11 +69,17 @@ def report(
     place = report_place(Path(out)) if out is not None else None
     helped = needs_guide(agent.model) if guided is None else guided
     writer, allowed = choose_writer(agent.notes, guided=helped, limits=limits)
-    params = SamplingParams(temperature=agent.temperature)
-    task = ReportTask(asked)
     episode = agent.run(
         run_episode(
-            agent.policy, writer, agent.searcher, task, allowed, seed=agent.seed, params=params, on_turn=on_turn
+            agent.policy,
+            writer,
+            agent.searcher,
+            ReportTask(asked),
+            allowed,
+            episode_id=agent.new_id("report"),
+            seed=agent.seed,
+            params=SamplingParams(temperature=agent.temperature),
+            on_turn=on_turn,
         )
     )
     refuse_all_failed([episode])

@@ -31,7 +31,7 @@ def choose_solver(
     notes: Notes,
     *,
     needs_guide: bool,
-    protocol: SolverProtocol | None = None,
+    dialect: SolverProtocol | None = None,
     style: PromptStyle | None = None,
     evidence: bool | None = None,
     guided: bool | None = None,
@@ -45,7 +45,7 @@ def choose_solver(
     `needs_guide` is whether the model is too small to follow the protocol; `turns_option` is how the caller names the
     number of turns.
     """
-    name = protocol or notes.protocol or "tool-call"
+    name = dialect or notes.protocol or "tool-call"
     if guided is None:
         guided = needs_guide and (name == "tool-call" or closed_book)
     allowed = structs.replace(trained_limits(name, notes) or usual(name), **limits)

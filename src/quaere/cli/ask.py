@@ -112,7 +112,7 @@ def _arrange(args: argparse.Namespace) -> tuple[Protocol, Limits]:
     return choose_solver(
         find_notes(args.model),
         needs_guide=needs_guide(args.model),
-        protocol=args.solver_protocol,
+        dialect=args.solver_protocol,
         evidence=args.evidence,
         guided=args.guided,
         limits={key: getattr(args, key) for key in LIMITS if getattr(args, key) is not None},

@@ -246,7 +246,7 @@ def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Pro
     return choose_solver(
         _notes(args, weights),
         needs_guide=needs_guide(args.model),
-        protocol=args.solver_protocol,
+        dialect=args.solver_protocol,
         style=args.style,
         evidence=args.evidence,
         guided=args.guided,

@@ -96,7 +96,7 @@ def _options(args: argparse.Namespace) -> ConfigOptions:
         model=args.model or None,
         index=args.index or None,
         questions=args.questions or None,
-        protocol=args.solver_protocol,
+        dialect=args.solver_protocol,
         preset=args.preset,
         file=args.config,
         assignments=args.assignments,

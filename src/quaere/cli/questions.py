@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quaere.atomic import write_file
+from quaere.api.checked_questions import write_lines
 from quaere.cli.bounds import check_positive
 from quaere.errors import BadInput
 
@@ -146,13 +146,6 @@ async def _rewrite(
             )
     finally:
         await policy.stop()
-
-
-def write_lines(out: Path, lines: Sequence[Struct]) -> None:
-    """All of the file or nothing: written beside it, then renamed."""
-    import msgspec
-
-    write_file(out, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
 
 
 def _print_summary(
