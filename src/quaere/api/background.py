@@ -22,18 +22,21 @@ from quaere.errors import BadInput
 T = TypeVar("T")
 
 
-def set_thread_defaults() -> None:
-    """Environment variables that torch and tokenizers read when they are loaded; what the user has set stays."""
+def set_library_defaults() -> None:
+    """Set what torch, tokenizers and transformers read from the environment when they are loaded; what is set stays."""
     # OpenMP threads that spin while they wait collapse when something else uses the cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # Downloads and loading are told through our own notes.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 
 class BackgroundLoop:
     """An event loop on a daemon thread. `run` may be called from any thread but that one, several at a time."""
 
     def __init__(self, name: str = "quaere") -> None:
-        set_thread_defaults()
+        set_library_defaults()
         started = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(started)), name=name, daemon=True)
         self._thread.start()
@@ -93,7 +96,7 @@ def run_in_thread(work: Callable[[Callable[[], None]], T]) -> T:
 
     `work` is given a function to call now and then; it ends the work when the caller was interrupted (Ctrl-C).
     """
-    set_thread_defaults()
+    set_library_defaults()
     stop = threading.Event()
 
     def check() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -11,7 +10,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from quaere import __version__
-from quaere.api.background import set_thread_defaults
+from quaere.api.background import set_library_defaults
 from quaere.atomic import DISK_ERRORS
 from quaere.cli.terminal import printable_line
 from quaere.credentials import refuse_login
@@ -83,9 +82,7 @@ def check_logins(args: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; exit code 2 with one clear line when the input is at fault."""
-    set_thread_defaults()
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    set_library_defaults()
     try:
         check_command(sys.argv[1:] if argv is None else argv)
         args = build_parser().parse_args(argv)
