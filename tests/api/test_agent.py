@@ -165,6 +165,8 @@ def test_a_closed_book_is_one_turn_without_search(says):
         (lambda index: quaere.Agent("m", index, temperature=-1), "temperature"),
         (lambda index: quaere.Agent("m", index, max_rows=0), "max_rows"),
         (lambda index: quaere.Agent("m", search="notes-index"), "must be a function"),
+        (lambda index: quaere.Agent("openai:m@http://me:secret@host/v1", index), "password"),
+        (lambda index: quaere.Agent("m", "http://me:secret@host"), "password"),
         (lambda index: quaere.Agent("m", index).ask(" "), "a question is a text"),
         (lambda index: quaere.Agent("m", index).ask(None), "a question is a text"),
         (lambda index: quaere.Agent("m", index).ask_many("When?"), "a list of questions"),

@@ -22,8 +22,10 @@ from quaere.api.options import refuse_unknown
 from quaere.api.run import Run
 from quaere.api.search_function import FunctionSearcher, SearchFunction
 from quaere.api.solver_setup import Device, choose_solver
+from quaere.credentials import refuse_login
 from quaere.errors import BadInput
 from quaere.records import Question, SolveTask, Turn
+from quaere.search.searcher import LocalSearcher, NoSearcher, Searcher, check_reachable, open_searcher
 
 if TYPE_CHECKING:
     from quaere.chat.prompt_style import PromptStyle
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from quaere.dialects.registry import SolverProtocol
     from quaere.policies.native.device import Precision
     from quaere.rollout.policy import Policy
-    from quaere.search.searcher import Searcher
 
 T = TypeVar("T")
 
@@ -91,6 +92,7 @@ class Agent:
         if max_rows < 1:
             raise BadInput(f"max_rows must be at least 1, not {max_rows}")
         self.model = str(model.path) if isinstance(model, Run) else str(model)
+        refuse_login(self.model, "the model")
         self.temperature, self.seed, self.max_rows = temperature, seed, max_rows
         self.searcher = open_search(index, search, closed_book=closed_book)
         self.index = getattr(self.searcher, "index", None)
@@ -99,7 +101,7 @@ class Agent:
         self._numbers = itertools.count()
         self._loop = BackgroundLoop("quaere-agent")
         try:
-            self._loop.run(_check_reachable(self.searcher))
+            self._loop.run(check_reachable(self.searcher))
             self.notes, load = _find_model(model, {**self.engine, "max_rows": max_rows, "report": on_note})
             self.protocol, self.limits = choose_solver(
                 self.notes,
@@ -242,8 +244,6 @@ def open_search(
     index: Index | str | Path | None, search: SearchFunction | None, *, closed_book: bool = False
 ) -> Searcher:
     """What is searched: exactly one of an index, a function, and nothing (`closed_book`)."""
-    from quaere.search.searcher import LocalSearcher, NoSearcher, open_searcher
-
     if (index is not None) + (search is not None) + closed_book != 1:
         raise BadInput(
             "give an agent one of: an index, search (a function), closed_book=True",
@@ -253,7 +253,10 @@ def open_search(
         return FunctionSearcher(search)
     if index is None:
         return NoSearcher()
-    return LocalSearcher(index.opened) if isinstance(index, Index) else open_searcher(str(index))
+    if isinstance(index, Index):
+        return LocalSearcher(index.opened)
+    refuse_login(str(index), "the index")
+    return open_searcher(str(index))
 
 
 def show_progress(doing: str, total: int, progress: bool) -> Any:
@@ -263,14 +266,6 @@ def show_progress(doing: str, total: int, progress: bool) -> Any:
     from rich.console import Console
 
     return counting(doing, total, Console(stderr=True, highlight=False))
-
-
-async def _check_reachable(searcher: Searcher) -> None:
-    """A search server that cannot be reached is refused now, not after the model is loaded."""
-    from quaere.search.client import SearchClient
-
-    if isinstance(searcher, SearchClient):
-        await searcher.health()
 
 
 def _needs_guide(model: str | Path | Run) -> bool:

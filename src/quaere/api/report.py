@@ -18,6 +18,7 @@ from quaere.dialects.report.protocol import ReportWriter, bind_report
 from quaere.errors import BadInput
 from quaere.policies.catalogue import needs_guide
 from quaere.records import Episode, Question, Report, ReportTask, Turn
+from quaere.search.searcher import NoSearcher
 
 if TYPE_CHECKING:
     from quaere.dialects.notes import Notes
@@ -60,7 +61,6 @@ def report(
     """
     from quaere.policies.sampler import SamplingParams
     from quaere.rollout.episode import run_episode
-    from quaere.search.searcher import NoSearcher
 
     check_limits(limits)
     if isinstance(agent.searcher, NoSearcher):

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from quaere.records import Question
     from quaere.rollout.episode import Limits
     from quaere.rollout.policy import Policy
-    from quaere.search.searcher import Searcher
 
 DEFAULT_MODEL = "smollm2-135m"
 LIMITS = ("max_turns", "topk", "turn_tokens", "sequence_tokens")
@@ -66,14 +65,6 @@ def check_numbers(args: argparse.Namespace) -> None:
     check_positive(args, (*LIMITS, "limit"))
     if args.temperature < 0:
         raise BadInput(f"--temperature must be 0 or more, not {args.temperature}")
-
-
-async def check_reachable(searcher: Searcher) -> None:
-    """An unreachable search server is said now, not after the model is loaded."""
-    from quaere.search.client import SearchClient
-
-    if isinstance(searcher, SearchClient):
-        await searcher.health()
 
 
 def open_model(args: argparse.Namespace, quiet: Console) -> Policy:

@@ -19,7 +19,6 @@ from quaere.cli.answers import (
     add_sampling,
     asked_settings,
     check_numbers,
-    check_reachable,
     episode_setting,
     open_model,
     read_asked,
@@ -86,6 +85,7 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
     from rich.console import Console
 
     from quaere.runs import Run, runs_root
+    from quaere.search.searcher import check_reachable
 
     quiet = Console(stderr=True, highlight=False)
     await check_reachable(searcher)

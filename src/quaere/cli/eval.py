@@ -174,7 +174,7 @@ async def _evaluate(
     from quaere.evaluation.qa.items import write_items
     from quaere.evaluation.qa.scores import Evaluation, judge_spans, score_answering, write_evaluation
     from quaere.runs import Run, runs_root
-    from quaere.search.client import SearchClient
+    from quaere.search.searcher import check_reachable
 
     quiet = Console(stderr=True, highlight=False)
 
@@ -183,8 +183,7 @@ async def _evaluate(
 
     async with AsyncExitStack() as held:
         held.push_async_callback(searcher.close)
-        if isinstance(searcher, SearchClient):
-            await searcher.health()  # an unreachable server is said now, not after the model is loaded
+        await check_reachable(searcher)
         protocol, limits = _arrange(args, weights)
         if args.judge and not getattr(protocol, "evidence", False):
             raise BadInput("--judge has nothing to judge without --evidence", hint="quaere eval --evidence --judge ...")

@@ -19,7 +19,6 @@ from quaere.cli.answers import (
     add_sampling,
     asked_settings,
     check_numbers,
-    check_reachable,
     episode_setting,
     open_model,
     read_asked,
@@ -102,6 +101,7 @@ class _Writing:
     async def write(self, questions: list[Question]) -> None:
         """Open everything, write every report, and let go of everything."""
         from quaere.runs import Run, runs_root
+        from quaere.search.searcher import check_reachable
 
         await check_reachable(self.searcher)
         writer, limits = _arrange(self.args)

@@ -41,6 +41,12 @@ def open_searcher(where: str) -> Searcher:
     return LocalSearcher(open_index(Path(where)))
 
 
+async def check_reachable(searcher: Searcher) -> None:
+    """Refuse a search server that cannot be reached, before a model is loaded for it."""
+    if isinstance(searcher, SearchClient):
+        await searcher.health()
+
+
 class NoSearcher:
     """Stands where a searcher is expected and none is used."""
 
