@@ -49,6 +49,8 @@ class QuaereError(Exception):
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(hide_logins(message))
         self.hint = hide_logins(hint)
+        if hint:
+            self.add_note(f"try: {self.hint}")  # Python prints notes below the message of an error nobody caught
 
 
 class BadInput(QuaereError):

@@ -5,8 +5,8 @@ import json
 import pytest
 
 import tiny
+from quaere.api.solver_setup import wants_evidence
 from quaere.chat.renderer import Renderer
-from quaere.cli.ask import wants_evidence
 from quaere.cli.main import main
 from quaere.dialects.notes import Notes
 from quaere.evaluation.qa.scores import read_evaluation

@@ -166,7 +166,8 @@ def test_a_model_taught_other_prompts_is_refused(place, tmp_path, capsys):
 def training(monkeypatch, train):
     """Runs of drzero are trained by this instead; all around it is as ever."""
     recipe = structs.replace(find_recipe("drzero"), train=train)
-    monkeypatch.setattr("quaere.cli.evolve.find_recipe", lambda name: recipe)
+    for place in ("quaere.cli.evolve", "quaere.api.evolution"):
+        monkeypatch.setattr(f"{place}.find_recipe", lambda name: recipe)
 
 
 async def one_step(config, store, reporter):

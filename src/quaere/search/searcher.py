@@ -42,6 +42,15 @@ def open_searcher(where: str) -> Searcher:
     return LocalSearcher(open_index(Path(where)))
 
 
+async def check_reachable(searcher: Searcher) -> None:
+    """Refuse a search server that cannot be reached, before a model is loaded for it."""
+    if not isinstance(searcher, LocalSearcher | NoSearcher):
+        from quaere.search.client import SearchClient
+
+        if isinstance(searcher, SearchClient):
+            await searcher.health()
+
+
 class NoSearcher:
     """Searcher for episodes without search (closed book); every search fails."""
 

@@ -40,10 +40,11 @@ def load_config(
     file: Path | None,
     assignments: Sequence[str],
     given: Mapping[str, object] = {},
+    overrides: Mapping[str, object] = {},
 ) -> T:
-    """The schema's defaults, overridden by preset, file, `given` and assignments, in this order.
+    """The schema's defaults, overridden by preset, file, `given`, assignments and `overrides`, in this order.
 
-    A None in `given` stands for a flag that was not used.
+    In `given` a None stands for a flag that was not used. `overrides` are assignments whose values are Python's.
 
         load_config(DrZeroConfig, presets=PRESETS, preset="paper", file=None, assignments=["solver.batch=64"],
                     given={"model": "smollm2-135m", "index": None})
@@ -57,6 +58,7 @@ def load_config(
     values |= _flatten(settings, {key: value for key, value in given.items() if value is not None})
     for assignment in assignments:
         values |= _read_assignment(settings, assignment)
+    values |= _flatten(settings, overrides)
     for key, value in values.items():
         if isinstance(value, str):
             refuse_login(value, key)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import Protocol
 
 from msgspec import Struct
@@ -23,6 +25,11 @@ class StepReport(Struct, frozen=True):
     num_phase_steps: int
     metrics: dict[str, float]
     alarms: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """One line for a log: "proposer 3/50 · iteration 1 · reward 0.41 · entropy 0.81"."""
+        where = (f"{self.phase} {self.phase_step}/{self.num_phase_steps}", f"iteration {self.iteration + 1}")
+        return " · ".join([*where, *describe_figures(self)])
 
 
 class PlayProgress(Struct, frozen=True):
@@ -72,3 +79,61 @@ class Reporter(Protocol):
     def close(self) -> None:
         """Release resources; no more events follow."""
         ...
+
+
+class Reporters:
+    """Tells several.
+
+    Reporters([LiveReporter(console), board])
+    """
+
+    def __init__(self, reporters: Iterable[Reporter]) -> None:
+        self._reporters = tuple(reporters)
+
+    def step(self, report: StepReport) -> None:
+        """A step was taken."""
+        for reporter in self._reporters:
+            reporter.step(report)
+
+    def progress(self, progress: PlayProgress) -> None:
+        """Another episode is done."""
+        for reporter in self._reporters:
+            reporter.progress(progress)
+
+    def note(self, line: str) -> None:
+        """Something worth a line happened."""
+        for reporter in self._reporters:
+            reporter.note(line)
+
+    def close(self) -> None:
+        """There will be nothing more to tell; all hear it, even if one fails."""
+        with ExitStack() as stack:
+            for reporter in reversed(self._reporters):
+                stack.callback(reporter.close)
+
+
+def describe_figures(report: StepReport) -> list[str]:
+    """The figures of a step that a person looks at first; those it does not have are left out.
+
+    describe_figures(report) -> ["reward 0.41", "passes 0.22", "valid 0.93", "entropy 0.81", "812 tok/s", "41 s/step"]
+    """
+    shown = (
+        ("reward/mean", "reward {:.2f}"),
+        ("passes/mean", "passes {:.2f}"),
+        ("validation/exact_match", "validation {:.2f}"),
+        ("proposer/valid", "valid {:.2f}"),
+        ("report/finished", "finished {:.2f}"),
+        ("consistency/mean", "agreement {:.2f}"),
+        ("check/grounded", "cited {:.2f}"),
+        ("policy/entropy", "entropy {:.2f}"),
+        (f"{report.phase}/tokens_per_s", "{} tok/s"),
+        ("step/seconds", "{} s/step"),
+    )
+    found = ((report.metrics.get(name, math.nan), form) for name, form in shown)
+    finite = ((value, form) for value, form in found if math.isfinite(value))
+    return [form.format(shorten_number(value) if "{}" in form else value) for value, form in finite]
+
+
+def shorten_number(value: float) -> str:
+    """4.2 or 41: as many digits as anyone reads."""
+    return f"{value:.1f}" if round(value, 1) < 10 else f"{value:.0f}"
