@@ -43,8 +43,11 @@ def failure_line(error: Exception) -> str:
 class QuaereError(Exception):
     """Base class of errors with a known cause. `str(error)` is one line; `error.hint` is what to type next.
 
-    Neither ever holds the user and password of a URL: errors are printed, logged and stored with episodes.
+    Neither ever holds the user and password of a URL: errors are printed, logged and stored with episodes. A command
+    that raises the error ends with `exit_code`.
     """
+
+    exit_code = 2
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(hide_logins(message))
@@ -55,6 +58,12 @@ class QuaereError(Exception):
 
 class BadInput(QuaereError):
     """A file, folder or value given by the user is invalid."""
+
+
+class NotFound(QuaereError):
+    """A question was asked and searched for, and no answer was found: nothing is wrong with the input."""
+
+    exit_code = 3
 
 
 class OldName(FutureWarning):

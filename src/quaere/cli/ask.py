@@ -12,7 +12,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any
 
-from quaere.api.answers import answer_scores, find_span, refuse_all_failed
+from quaere.api.answers import answer_scores, find_span, find_support, refuse_all_failed, refuse_unanswered
 from quaere.cli.answers import (
     LIMITS,
     add_asked,
@@ -26,12 +26,14 @@ from quaere.cli.answers import (
 from quaere.cli.interrupt import interruptible
 from quaere.cli.old_names import add_solver_dialect
 
+_MAX_SEEN = 10  # passages listed when no answer was found
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
     from quaere.chat.protocol import Protocol
-    from quaere.records import Episode, Question
+    from quaere.records import Episode, Evidence, Passage, Question
     from quaere.rollout.episode import Limits
     from quaere.rollout.policy import Policy
     from quaere.runs import Run
@@ -142,10 +144,10 @@ async def _ask_one(
         _print_json(episode, stored, evidence=evidence)
     else:
         console.print(render_end(episode))
-        if evidence:
-            console.print(render_evidence(episode))
+        console.print(render_evidence(episode) if evidence else render_support(episode))
         console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
     refuse_all_failed([episode])
+    refuse_unanswered(episode)
 
 
 async def _ask_many(
@@ -193,14 +195,40 @@ def render_evidence(episode: Episode) -> Text:
 
     span, found, passage = find_span(episode)
     if not span:
-        return Text("Evidence: ", "dim") + Text("it gave none", "yellow")
+        return Text("Evidence: ", "dim") + Text("it gave none\n", "yellow") + render_support(episode)
     shown = Text("Evidence: ", "dim") + Text(printable(found.text if found else span), "green" if found else "yellow")
     if found is None or passage is None:
         return shown + Text("\n  not found in anything it was shown", "yellow")
+    return shown + Text(printable(f"\n  found verbatim in {_place(found, passage)}"), "dim")
+
+
+def render_support(episode: Episode) -> Text:
+    """The first sentence shown that contains the answer; without an answer, the passages that were seen."""
+    from rich.text import Text
+
+    from quaere.chat.spans import shown_passages
+    from quaere.cli.episode_view import printable
+    from quaere.records import Answer
+
+    if not isinstance(episode.outcome, Answer):
+        seen = [f"\n  {_name(passage)}" for passage in shown_passages(episode)[:_MAX_SEEN]]
+        return Text("Passages seen:" if seen else "No passage was seen", "dim") + Text(printable("".join(seen)), "dim")
+    found = find_support(episode)
+    if not found:
+        return Text("No sentence it was shown contains this answer", "yellow")
+    sentence, passage = found
+    shown = Text("Found in: ", "dim") + Text(printable(sentence.text), "green")
+    return shown + Text(printable(f"\n  {_place(sentence, passage)}"), "dim")
+
+
+def _name(passage: Passage) -> str:
+    """A passage as a person would look it up: its document, title and place in the file."""
     named = f" ({passage.title})" if passage.title else ""
-    place = f", {passage.place}" if passage.place else ""
-    where = f"found verbatim in {found.doc_id}{named}{place}, characters {found.start} to {found.end}"
-    return shown + Text(printable(f"\n  {where}"), "dim")
+    return f"{passage.doc_id}{named}{f', {passage.place}' if passage.place else ''}"
+
+
+def _place(found: Evidence, passage: Passage) -> str:
+    return f"{_name(passage)}, characters {found.start} to {found.end}"
 
 
 def _evidence_word(episode: Episode) -> str:
@@ -218,6 +246,16 @@ def _evidence_row(episode: Episode) -> dict[str, Any]:
     return row
 
 
+def _support_row(episode: Episode) -> dict[str, Any] | None:
+    """The sentence that contains the answer, for `--json`."""
+    found = find_support(episode)
+    if not found:
+        return None
+    sentence, passage = found
+    row = {"text": sentence.text, "doc_id": sentence.doc_id, "title": passage.title, "place": passage.place}
+    return row | {"start": sentence.start, "end": sentence.end}
+
+
 # --------------------------------------------------------------------------------------------------------- printing
 
 
@@ -231,6 +269,7 @@ def _print_json(episode: Episode, stored: Run, *, evidence: bool) -> None:
         "question": episode.task.question.text,
         "answer": episode.outcome.text if isinstance(episode.outcome, Answer) else None,
         "evidence": _evidence_row(episode) if evidence else None,
+        "support": _support_row(episode),
         "end": episode.end,
         "searches": [result.query for turn in episode.turns for result in turn.results],
         "passages": [hit.passage.id for turn in episode.turns for result in turn.results for hit in result.hits],

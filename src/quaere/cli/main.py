@@ -76,7 +76,7 @@ def check_logins(args: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; exit code 2 with one clear line when the input is at fault."""
+    """Run one command; exit code 2 with one clear line when the input is at fault, 3 when no answer was found."""
     set_library_defaults()
     show_old_names()
     try:
@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(printable_line(f"quaere: {error}"), file=sys.stderr)
         if error.hint:
             print(printable_line(f"  try: {error.hint}"), file=sys.stderr)
-        return 2
+        return error.exit_code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
