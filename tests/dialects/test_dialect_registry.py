@@ -62,7 +62,7 @@ def test_every_role_is_opened_by_dialect_and_role():
 def test_a_role_that_a_dialect_does_not_have_is_refused():
     with pytest.raises(BadInput, match="no dialect evalact has a proposer; those that have one: tool-call"):
         find_dialect("evalact", "proposer")
-    with pytest.raises(BadInput, match="no dialect morse has a writer"):
+    with pytest.raises(BadInput, match="no dialect morse with the role writer"):
         find_dialect("morse", "writer")
 
 
