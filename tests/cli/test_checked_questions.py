@@ -84,4 +84,4 @@ def test_a_model_and_an_index_are_needed(index, tmp_path, capsys, missing):
 
 def test_impossible_checks_are_refused_before_anything_is_loaded(monkeypatch, index, capsys):
     code, _ = run(monkeypatch, index, "--tries", "2", "--min-right", "3")
-    assert code == 2 and "min_right (3) cannot be more than tries (2)" in capsys.readouterr().err
+    assert code == 2 and "min_right must be at most tries (2), not 3" in capsys.readouterr().err

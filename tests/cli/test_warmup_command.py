@@ -174,7 +174,7 @@ def test_bad_input_is_said_before_any_work(base, tmp_path):
             main(recipe, "--model", model, *words)
 
     bad("left alone", "--out", full, "--force")
-    bad("roles are", *out, "--roles", "judge")
+    bad("roles must be some of", *out, "--roles", "judge")
     bad("--hops is a list", *out, "--hops", "4:3")
     bad("weights for 1 to 4 facts", *out, "--hops", "1,1,1,1,1")
     bad("--facts is a list", *out, "--facts", "")
