@@ -127,11 +127,11 @@ def test_what_a_cap_bounds():
         (["health.update_every=-1"], "health.update_every must be at least 0"),
         (["evaluator.tau=-1"], "evaluator.tau must be at least 0"),
         (["evaluator.tau=often"], "evaluator.tau must be"),
-        (["harness.kind=llm"], "harness.kind=llm asks a model, and none is named"),
-        (["harness.model=openai:x@http://localhost"], "would never be asked"),
-        (["harness.dimensions.k=40"], "the harness cannot be used"),
-        (["solver.frozen=true", "evaluator.frozen=true"], "nobody would learn anything"),
-        (["solver.frozen=true", "fixed_rubric=factuality"], "nobody would learn anything"),
+        (["harness.kind=llm"], "harness.kind=llm needs a model to ask"),
+        (["harness.model=openai:x@http://localhost"], "is used only with harness.kind=llm"),
+        (["harness.dimensions.k=40"], "cannot be used: k must be"),
+        (["solver.frozen=true", "evaluator.frozen=true"], "nothing would be trained"),
+        (["solver.frozen=true", "fixed_rubric=factuality"], "nothing would be trained"),
         (["fixed_rubric=beauty"], "fixed_rubric names beauty"),
         (["fixed_rubric=factuality, depth"], "fixed_rubric cannot be read"),
         (["fixed_rubric=factuality, depth 7"], "weights from 0 to 1"),
@@ -148,7 +148,7 @@ def test_senseless_values_are_refused(assignments, says):
     [
         ("dpo_beta=0", "dpo_beta must be above 0"),
         ("solver.minibatch=4", "solver.minibatch must be 0"),
-        ("solver.learner.loss=clipped", "leave solver.learner so"),
+        ("solver.learner.loss=clipped", "needs solver.learner.loss=policy_gradient"),
     ],
 )
 def test_what_is_not_dpo_is_refused(assignment, says):
