@@ -47,21 +47,23 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--guided",
         action=argparse.BooleanOptionalAction,
-        help="open the first turn as a search and the last as an answer, for models too small to follow the dialect "
-        "(default: only for models of the catalogue that need it)",
+        help="write the start of the first turn (a search) and of the last (an answer), for models too small to follow "
+        "the dialect (default: only for models of the catalogue that need it)",
     )
     parser.add_argument(
         "--evidence",
         action=argparse.BooleanOptionalAction,
-        help="ask for the sentence the answer rests on, and look for it in what the model was shown "
-        "(default: only for models that were taught to give it)",
+        help="ask for the sentence that proves the answer, and check that the model was shown it "
+        "(default: only for models that were taught to quote evidence)",
     )
-    add_solver_dialect(parser, "how the model is spoken to (default: as it was trained, else tool-call)")
-    limits = parser.add_argument_group("limits", "default: as the model was trained, else as said here")
-    limits.add_argument("--max-turns", type=int, metavar="N", help="turns the model may take (5; evalact: 42)")
+    add_solver_dialect(parser, "prompts and protocol of the model (default: as it was trained, else tool-call)")
+    limits = parser.add_argument_group("limits", "default: as the model was trained, else the values in parentheses")
+    limits.add_argument("--max-turns", type=int, metavar="N", help="most turns of an episode (5; evalact: 42)")
     limits.add_argument("--topk", type=int, metavar="N", help="passages per search (3)")
-    limits.add_argument("--turn-tokens", type=int, metavar="N", help="tokens per turn (256)")
-    limits.add_argument("--sequence-tokens", type=int, metavar="N", help="tokens in all (4096; evalact: 16384)")
+    limits.add_argument("--turn-tokens", type=int, metavar="N", help="most tokens per turn (256)")
+    limits.add_argument(
+        "--sequence-tokens", type=int, metavar="N", help="most tokens of an episode (4096; evalact: 16384)"
+    )
     add_sampling(parser)
     parser.add_argument("--show", action="store_true", help="with --questions: also print the first episode in full")
     parser.add_argument("--json", action="store_true", help="print JSON, one object per question")
@@ -69,7 +71,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(args: argparse.Namespace) -> None:
-    """Answer one question in full view, or many of a file with a table at the end."""
+    """Answer one question and show every turn, or answer a file of questions and print a table."""
     from quaere.search.searcher import open_searcher
 
     questions = read_asked(args, "ask")
@@ -101,7 +103,7 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
 
 
 def _arrange(args: argparse.Namespace) -> tuple[Protocol, Limits]:
-    """How to ask: as the command line says, else as the model was trained, which its notes say."""
+    """Protocol and limits: from the options, else as the model was trained (its notes), else the defaults."""
     from msgspec import structs
 
     from quaere.dialects.notes import find_notes
@@ -127,7 +129,7 @@ def _arrange(args: argparse.Namespace) -> tuple[Protocol, Limits]:
 
 
 def trained_limits(dialect: str, notes: Notes) -> Limits | None:
-    """The limits a model was trained under, if it was trained to be spoken to in this way.
+    """The limits a model was trained under, if it was trained in this dialect; else None.
 
     trained_limits("evalact", Notes(limits=Limits(max_turns=3), dialect="tool-call")) is None
     """
@@ -135,9 +137,9 @@ def trained_limits(dialect: str, notes: Notes) -> Limits | None:
 
 
 def wants_evidence(given: bool | None, notes: object) -> bool:
-    """As the person says; else as the model was taught, which its notes say.
+    """True if evidence should be asked for: by the option, else as the model was taught (its notes).
 
-    A model that was never taught to quote is not asked to: a small one then often fails to answer at all.
+    A model that was not taught to quote is not asked to: a small one would then often fail to answer at all.
 
         wants_evidence(None, Notes(style="brief")) -> False
     """
@@ -153,7 +155,7 @@ async def _ask_one(
     searcher: Searcher,
     stored: Run,
 ) -> None:
-    """Show every turn as it happens, then the answer."""
+    """Answer one question; print every turn as it is sampled, then the answer."""
     from rich.console import Console
 
     from quaere.cli.episode_view import render_end, render_turn
@@ -186,7 +188,7 @@ async def _ask_many(
     stored: Run,
     quiet: Console,
 ) -> None:
-    """Answer a file of questions together, and compare with the answers it gives."""
+    """Answer all questions of a file in batches, and score them against the file's answers."""
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     from quaere.records import SolveTask
@@ -211,7 +213,7 @@ async def _ask_many(
 
 
 def _scores(episode: Episode) -> dict[str, float]:
-    """Exact match and F1 against the accepted answers, if there are any."""
+    """Exact match and F1 against the accepted answers; empty if there are none."""
     from quaere.records import Answer, SolveTask
     from quaere.rewards.answers import exact_match_score, f1_score
 
@@ -226,7 +228,7 @@ def _scores(episode: Episode) -> dict[str, float]:
 
 
 def find_span(episode: Episode) -> tuple[str, Evidence | None, Passage | None]:
-    """The span as it was written ("" for none), its evidence, and the passage of this episode that holds it.
+    """The span as the model wrote it ("" for none), its evidence, and the shown passage that contains it.
 
     find_span(episode) -> ("The Oss rises in Korrin.", Evidence("rivers.md", 118, 142, "The Oss ..."), Passage(...))
     """
@@ -242,7 +244,7 @@ def find_span(episode: Episode) -> tuple[str, Evidence | None, Passage | None]:
 
 
 def render_evidence(episode: Episode) -> Text:
-    """The span as its document has it, and where it stands; else what was written, and that it stands nowhere."""
+    """The span and its place in the document; or the span as written, and that it was found nowhere."""
     from rich.text import Text
 
     from quaere.cli.episode_view import printable
@@ -265,7 +267,7 @@ def _evidence_word(episode: Episode) -> str:
 
 
 def _evidence_row(episode: Episode) -> dict[str, Any]:
-    """The evidence for `--json`: `text` is the document's own, `span` what was written."""
+    """The evidence for `--json`: `text` is the document's own text, `span` the model's."""
     span, found, passage = find_span(episode)
     row: dict[str, Any] = {"span": span, "verbatim": found is not None}
     if found is not None and passage is not None:

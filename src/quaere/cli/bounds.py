@@ -1,4 +1,4 @@
-"""Bounds that several commands put on their options."""
+"""Checks of option values that several commands share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quaere.errors import BadInput
 
 
 def check_positive(args: argparse.Namespace, names: Iterable[str]) -> None:
-    """Refuse the first of these options that was given and is below 1.
+    """Raise `BadInput` for the first of these options that was given and is below 1.
 
     check_positive(args, ("limit", "max_rows"))    # BadInput: --max-rows must be at least 1, not 0
     """
@@ -29,4 +29,4 @@ def checkpoint(text: str) -> int | Literal["best", "last"]:
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a step nor best nor last") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a step (a whole number), best or last") from None

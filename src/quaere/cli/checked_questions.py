@@ -1,4 +1,4 @@
-"""`quaere questions --checked`: questions with short answers that the documents prove, to learn from without labels."""
+"""`quaere questions --checked`: questions with short answers that the documents prove, for training without labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run_checked(args: argparse.Namespace) -> None:
-    """Write the questions to a file, and say how many were kept and why others were not."""
+    """Write the questions to a file, and print how many were kept and why others were dropped."""
     from rich.console import Console
 
     from quaere.cli.questions import write_lines
@@ -58,13 +58,14 @@ def write_checked(
     device: Literal["auto", "cpu", "cuda"],
     note: Callable[[str], None],
 ) -> Written:
-    """Let a model write and check questions about an index; refused where none was good."""
+    """Questions that a model wrote and checked about an index; `BadInput` if none passed."""
     settings.check()
     written = asyncio.run(_write(model, index, settings, device, note))
     if not written.questions:
         raise BadInput(
-            f"none of {written.num_drafts} drafts became a good question (most often: {_reasons(written, 1)})",
-            hint="a larger --model, or more --drafts",
+            f"none of {written.num_drafts} drafts became a question that passed every check (most frequent reason: "
+            f"{_reasons(written, 1)})",
+            hint="use a larger --model, or more --drafts",
         )
     return written
 
@@ -97,7 +98,7 @@ async def _write(
 
 
 def summarise(written: Written, out: Path) -> list[str]:
-    """What was kept and dropped, in three lines."""
+    """Three lines: kept questions by kind, searches needed, and reasons of dropped ones."""
     kinds = Counter(question.kind for question in written.questions)
     by_kind = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     by_need = ", ".join(f"{count} need {num}" for num, count in sorted(_needs(written).items()))

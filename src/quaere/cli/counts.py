@@ -1,4 +1,4 @@
-"""How far a command has come through a known number of things.
+"""Progress of a command over a known number of items.
 
 with counting("verifying", 200, console) as advance:
     advance("mean V +0.310")
@@ -21,9 +21,9 @@ _LEAST_S = 1.0
 
 @contextmanager
 def counting(doing: str, total: int, quiet: Console) -> Iterator[Callable[[str], None]]:
-    """A bar with the time left on a terminal; elsewhere a line after every tenth, and no more than one a second.
+    """A progress bar on a terminal; elsewhere a line after every tenth of the items, at most one per second.
 
-    `advance` is told how it stands.
+    Yields `advance`, which takes the current state as text ("mean V +0.310").
     """
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 

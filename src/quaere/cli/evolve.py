@@ -1,4 +1,4 @@
-"""`quaere evolve`: train a recipe on an index, in one command that can be killed and gone on with."""
+"""`quaere evolve`: trains a recipe on an index, in one command that can be killed and resumed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def register(commands: Any) -> None:
-    """Add the command to the parser."""
+    """Add `evolve` to the command line."""
     parser = commands.add_parser(
         "evolve",
-        help="train a search agent on your documents, with questions of its own or with yours",
-        description="Let a model ask itself questions about your documents, answer them by searching, and learn "
-        "(drzero, eve); or let it learn from questions that are given (evalact, evalrar, search-r1, autorefine); or "
-        "let it write reports on open questions and judge them (score, report-grpo, report-dpo).",
+        help="train a search agent on your documents, with its own questions or with yours",
+        description="Train a model by reinforcement learning: on questions that it writes itself about your documents "
+        "(drzero, eve), on given questions (evalact, evalrar, search-r1, autorefine), or by writing reports on open "
+        "questions and grading them (score, report-grpo, report-dpo).",
         epilog="quaere evolve drzero --index INDEX --model MODEL --preset demo",
     )
     parser.add_argument("recipe", nargs="?", choices=RECIPES, help="the recipe (not needed with --resume)")
@@ -35,39 +35,43 @@ def register(commands: Any) -> None:
     parser.add_argument(
         "--questions",
         metavar="FILE|RUN",
-        help="what to learn from: a JSONL file of questions (with answers, unless reports are written on them), or a "
-        "run of drzero or eve that wrote some",
+        help="questions to train on: a JSONL file (with answers, except for recipes that write reports), or a run of "
+        "drzero or eve",
     )
-    add_solver_dialect(parser, "how the solver is spoken to (default: as the recipe has it)")
+    add_solver_dialect(parser, "prompts and protocol of the solver (default: the recipe's)")
     parser.add_argument(
-        "--preset", metavar="P", help="a set of values to start from: paper, single-gpu, large-gpu, demo"
+        "--preset", metavar="P", help="named settings to start from: paper, single-gpu, large-gpu, demo (default: none)"
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file with values of your own")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of settings")
     parser.add_argument(
-        "--set", dest="assignments", action="append", default=[], metavar="K=V", help="one value, such as seed=1"
+        "--set", dest="assignments", action="append", default=[], metavar="K=V", help="one setting, such as seed=1"
     )
     parser.add_argument("--out", metavar="RUN", help="the run's directory (default: a new one in --runs)")
     parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
-    parser.add_argument("--resume", metavar="RUN", help="go on with a run that was stopped")
-    parser.add_argument("--force", action="store_true", help="with --resume: also if the config has changed")
+    parser.add_argument("--resume", metavar="RUN", help="continue a run that was stopped")
+    parser.add_argument("--force", action="store_true", help="with --resume: continue even if the config has changed")
     parser.add_argument(
-        "--print-config", action="store_true", help="print every value as YAML, with what it does, and stop"
+        "--print-config", action="store_true", help="print every setting as YAML, with its description, and stop"
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="check everything, say what would run and cost, and stop"
+        "--dry-run", action="store_true", help="check everything, print what would run and its cost, and stop"
     )
-    parser.add_argument("--writer", action="append", default=[], choices=WRITERS, help="also write metrics there")
+    parser.add_argument(
+        "--writer", action="append", default=[], choices=WRITERS, help="also write metrics to this sink"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, one object per step")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Start a run or go on with one."""
+    """Start a run or resume one."""
     if args.resume:
         _resume(args)
         return
     if not args.recipe:
-        raise BadInput("name a recipe or a run to resume", hint=f"quaere evolve {RECIPES[0]} --index DIR --model M")
+        raise BadInput(
+            "name a recipe, or a run with --resume", hint=f"quaere evolve {RECIPES[0]} --index DIR --model M"
+        )
     recipe = find_recipe(args.recipe)
     config = _config(recipe, args)
     if args.print_config:
@@ -123,14 +127,14 @@ def _config(recipe: Recipe, args: argparse.Namespace, file: Path | None = None) 
 
 
 def _find_questions(recipe: Recipe, args: argparse.Namespace) -> str:
-    """A file as it is, a run by its directory, so that it is found again from anywhere."""
+    """The path of the questions: a file as given, a run by its directory, so that it is found from anywhere."""
     from quaere.runs import runs_root
     from quaere.training.qa_run import find_source
 
     if not recipe.takes_questions:
         raise BadInput(
-            f"{recipe.name} writes its own questions: --questions is for recipes that do not",
-            hint="--set generation.given=FILE|RUN adds some to the first iteration's",
+            f"{recipe.name} writes its own questions, so it takes no --questions",
+            hint="--set generation.given=FILE|RUN adds questions to the first iteration",
         )
     return str(find_source(args.questions, runs_root(args.runs)))
 
@@ -149,7 +153,9 @@ def _resume(args: argparse.Namespace) -> None:
     path = find_run(runs_root(args.runs), args.resume)
     with Run.open(path) as stored:
         if stored.info.kind != "evolve":
-            raise BadInput(f"{path} is a run of `quaere {stored.info.kind}`, which cannot be gone on with")
+            raise BadInput(
+                f"{path} is a run of `quaere {stored.info.kind}`; only runs of `quaere evolve` can be resumed"
+            )
         recipe = find_recipe(stored.info.settings["recipe"])
         if args.recipe not in (None, recipe.name):
             raise BadInput(
@@ -159,19 +165,19 @@ def _resume(args: argparse.Namespace) -> None:
         before = config_from_yaml(recipe.schema, stored.config_text())
         fingerprint = stored.info.settings["index_fingerprint"]
     if args.preset or args.config:
-        raise BadInput("a resumed run has its config already", hint="change single values with --set K=V and --force")
+        raise BadInput("--resume uses the run's own config", hint="change single settings with --set K=V and --force")
     config = _config(recipe, args, file=path / "config.yaml")
     if recipe.takes_questions and config.questions != before.questions:
-        raise BadInput("a run keeps the questions it began with", hint="begin another run with --questions")
+        raise BadInput("the questions of a run cannot be changed", hint="start another run with --questions")
     if recipe.given(config) != recipe.given(before):
-        raise BadInput("a run keeps the questions it was given", hint="begin another run with generation.given")
+        raise BadInput("generation.given of a run cannot be changed", hint="start another run with generation.given")
     changes = diff_configs(before, config)
     recipe.check(config)
     if _fingerprint(config)["index_fingerprint"] != fingerprint:
         changes.append(f"index: {config.index} holds other documents than when the run began")
     if changes and not args.force:
         raise BadInput(
-            f"the config has changed: {'; '.join(changes)}", hint="add --force to go on with what has changed"
+            f"the config has changed: {'; '.join(changes)}", hint="add --force to resume with the changed config"
         )
     check_writers(args.writer)
     store = Run.open(path, write=True)
@@ -181,7 +187,7 @@ def _resume(args: argparse.Namespace) -> None:
 
 
 def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, remembered: Sequence[str] = ()) -> None:
-    """Train to the end; metrics also go to the writers that are asked for and to those the run began with."""
+    """Train to the end; metrics also go to the writers asked for and to those the run was started with."""
     from quaere.cli.progress import Reporters, open_reporter
     from quaere.runs import RunState
     from quaere.training.metric_sinks import find_missing, open_writers

@@ -1,4 +1,4 @@
-"""`quaere warmup`: teach a small model the dialect of a recipe by episodes that were really played.
+"""`quaere warmup`: teaches a small model the dialect of a recipe from demonstrated episodes.
 
 quaere warmup drzero --model smollm2-135m --out warm
 quaere warmup eve --also drzero --model smollm2-135m --out warm
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 FULL_RATE, LORA_RATE = 1e-4, 3e-4
 MAX_TURNS = 5
-EVALUATED_MAX_TURNS = 12  # evaluations are turns too: four facts, one search more than that, and their answer
+EVALUATED_MAX_TURNS = 12  # evaluations are turns too: four facts and one more search, two turns each, and the answer
 TURN_TOKENS, SEQUENCE_TOKENS = 512, 4096
 REPORT_MAX_TURNS, REPORT_TURN_TOKENS, REPORT_SEQUENCE_TOKENS = 8, 1536, 8192  # of score: eight reports and their scores
 _ADAPTER = "warmup"
@@ -53,34 +53,32 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser = commands.add_parser(
         "warmup",
         help="teach a small model a dialect by demonstration",
-        description="Play episodes on a fictional encyclopedia of the warm-up family, teach the model to write like "
-        "that, and write it as a Hugging Face folder. What is shown is the dialect; the facts are invented. In eve's "
+        description="Demonstrate episodes on a fictional encyclopedia of the warm-up family, train the model to copy "
+        "them, and write it as a Hugging Face folder. The model learns the dialect; the facts are invented. In eve's "
         "dialect both roles also quote, letter for letter, the sentence they rely on; the solvers of evalact, evalrar "
-        "and autorefine say what each search found or missed, in evalact with a score; score has reports, rubrics and "
-        "assessments of reports whose flaws are known. A model warmed up like this is "
-        "no longer free of demonstrations, and its warmup.json says so.",
+        "and autorefine note what each search found or missed, in evalact with a score; score has reports, rubrics and "
+        "assessments of reports whose flaws are known. A model warmed up like this has learnt from demonstrations, and "
+        "its warmup.json says so.",
     )
-    parser.add_argument("recipe", choices=DIALECTS, help="whose dialect to teach")
+    parser.add_argument("recipe", choices=DIALECTS, help="recipe whose dialect to teach")
     parser.add_argument("--model", required=True, help="catalogue name, directory or hub id of the model to teach")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write the model to")
-    parser.add_argument("--force", action="store_true", help="replace a warmed-up model that is there")
-    parser.add_argument(
-        "--teacher", metavar="openai:MODEL@URL", help="let this model demonstrate (default: an oracle that knows)"
-    )
-    shown = parser.add_argument_group("what is shown")
+    parser.add_argument("--force", action="store_true", help="replace an earlier warmed-up model at --out")
+    parser.add_argument("--teacher", metavar="openai:MODEL@URL", help="model that demonstrates (default: an oracle)")
+    shown = parser.add_argument_group("demonstrations")
     shown.add_argument(
         "--also",
         choices=DIALECTS,
         action="append",
         default=[],
-        help="teach this recipe's dialect too, in an equal share of the episodes: one start for several recipes",
+        help="also teach this recipe's dialect, with an equal share of the episodes; can be repeated",
     )
-    shown.add_argument("--roles", metavar="LIST", help="solver, proposer, evaluator (default: all a recipe has)")
-    shown.add_argument("--episodes", type=int, default=400, metavar="N", help="in all roles and recipes (default: 400)")
+    shown.add_argument("--roles", metavar="LIST", help="solver, proposer, evaluator (default: all that a recipe has)")
+    shown.add_argument("--episodes", type=int, default=400, metavar="N", help="episodes of all roles (default: 400)")
     add_ratios(shown)
-    shown.add_argument("--style", choices=["full", "brief"], default="full", help="of the prompts (default: full)")
-    shown.add_argument("--world-seed", type=int, default=1, metavar="N", help="which world (default: 1)")
-    shown.add_argument("--articles", type=int, default=500, metavar="N", help="size of the world (default: 500)")
+    shown.add_argument("--style", choices=["full", "brief"], default="full", help="prompt style (default: full)")
+    shown.add_argument("--world-seed", type=int, default=1, metavar="N", help="seed of the world (default: 1)")
+    shown.add_argument("--articles", type=int, default=500, metavar="N", help="articles of the world (default: 500)")
     _add_documents(parser)
     _add_limits(parser)
     _add_teaching(parser)
@@ -89,67 +87,71 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def _add_documents(parser: argparse.ArgumentParser) -> None:
-    own = parser.add_argument_group("lessons out of your own documents")
+    own = parser.add_argument_group("lessons from your own documents")
     own.add_argument(
         "--index",
         type=Path,
         metavar="DIR",
-        help="after the form, learn from questions about these documents: a solver from its own right answers, a "
-        "proposer from how they are arrived at",
+        help="after the dialect, learn from questions about these documents: a solver from its own right answers, a "
+        "proposer from demonstrated proposals",
     )
     own.add_argument(
         "--questions",
         type=Path,
         metavar="FILE",
-        help="checked questions; written there first if there is no such file (default: OUT-questions.jsonl)",
+        help="file of checked questions, which is written first if it does not exist (default: OUT-questions.jsonl)",
     )
     own.add_argument("--drafts", type=int, default=6000, metavar="N", help="facts to ask about (default: 6000)")
-    own.add_argument("--attempts", type=int, default=4, metavar="N", help="at each question (default: 4)")
+    own.add_argument("--attempts", type=int, default=4, metavar="N", help="attempts at each question (default: 4)")
     own.add_argument(
         "--most",
         type=int,
         metavar="N",
-        help="questions to attempt, as many of several facts as of one as far as there are (default: all)",
+        help="questions to attempt, half of them of several facts as far as they last (default: all)",
     )
     own.add_argument(
         "--practice",
         type=Path,
         metavar="FILE",
-        help="write here the questions that not every attempt answered right: what reinforcement can learn from",
+        help="file for the questions that not every attempt answered right, for reinforcement learning (default: none)",
     )
     own.add_argument("--max-rows", type=int, default=32, metavar="N", help="episodes at once (default: 32)")
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     limits = parser.add_argument_group("limits of an episode")
-    turns = f"turns (default: {MAX_TURNS}, in evalact {EVALUATED_MAX_TURNS}, in score {REPORT_MAX_TURNS})"
-    per_turn = f"per turn (default: {TURN_TOKENS}, in score {REPORT_TURN_TOKENS})"
-    in_all = f"in all (default: {SEQUENCE_TOKENS}, in score {REPORT_SEQUENCE_TOKENS})"
+    turns = f"most turns (default: {MAX_TURNS}, in evalact {EVALUATED_MAX_TURNS}, in score {REPORT_MAX_TURNS})"
+    per_turn = f"most tokens per turn (default: {TURN_TOKENS}, in score {REPORT_TURN_TOKENS})"
+    in_all = f"most tokens of an episode (default: {SEQUENCE_TOKENS}, in score {REPORT_SEQUENCE_TOKENS})"
     limits.add_argument("--max-turns", type=int, metavar="N", help=turns)
     limits.add_argument("--topk", type=int, default=3, metavar="N", help="passages per search (default: 3)")
     limits.add_argument("--turn-tokens", type=int, metavar="N", help=per_turn)
     limits.add_argument("--sequence-tokens", type=int, metavar="N", help=in_all)
-    limits.add_argument("--tool-response-tokens", type=int, default=512, metavar="N", help="per reply (default: 512)")
+    limits.add_argument(
+        "--tool-response-tokens", type=int, default=512, metavar="N", help="most tokens per result (default: 512)"
+    )
 
 
 def _add_teaching(parser: argparse.ArgumentParser) -> None:
     taught = parser.add_argument_group("teaching")
-    taught.add_argument("--epochs", type=int, default=2, metavar="N", help="times over the episodes (default: 2)")
-    taught.add_argument("--batch", type=int, default=16, metavar="N", help="episodes a step (default: 16)")
-    rates = f"(default: {FULL_RATE:g}, with LoRA {LORA_RATE:g})"
+    taught.add_argument("--epochs", type=int, default=2, metavar="N", help="passes over the episodes (default: 2)")
+    taught.add_argument("--batch", type=int, default=16, metavar="N", help="episodes per step (default: 16)")
+    rates = f"learning rate (default: {FULL_RATE:g}, with LoRA {LORA_RATE:g})"
     taught.add_argument("--learning-rate", type=float, metavar="X", help=rates)
-    taught.add_argument("--lora-rank", type=int, default=0, metavar="N", help="0 teaches all weights (default)")
+    taught.add_argument("--lora-rank", type=int, default=0, metavar="N", help="0 trains all weights (default: 0)")
     taught.add_argument(
         "--adapter", action="store_true", help="with --lora-rank: write the adapter alone, not a merged model"
     )
-    taught.add_argument("--micro-tokens", type=int, default=4096, metavar="N", help="in memory at once (default: 4096)")
-    taught.add_argument("--seed", type=int, default=0, help="seed of what is drawn (default: 0)")
-    taught.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs")
+    taught.add_argument("--micro-tokens", type=int, default=4096, metavar="N", help="tokens per pass (default: 4096)")
+    taught.add_argument("--seed", type=int, default=0, help="seed of lessons and training (default: 0)")
+    taught.add_argument(
+        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs (default: auto)"
+    )
     taught.add_argument(
         "--dtype",
         choices=["auto", "float32", "bfloat16"],
         default="auto",
-        help="of the result (default: the model's; of an adapter's tensors float32)",
+        help="precision of the written weights (default: auto, the model's own; float32 for an adapter)",
     )
 
 
@@ -158,7 +160,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Play, teach, save."""
+    """Demonstrate, teach, and save the model."""
     import msgspec
 
     from quaere.warmup.lessons import plan_lessons
@@ -167,7 +169,7 @@ def run(args: argparse.Namespace) -> None:
 
     args.roles = None if args.roles is None else _names(args.roles)
     notice = read_ratios(args)
-    # What cannot be done is said before a model is loaded.
+    # Errors in the options are reported before a model is loaded.
     _check_numbers(args)
     plan = plan_lessons(
         args.roles, args.episodes, args.facts, (args.recipe, *args.also), args.lessons, args.proposer_hops
@@ -191,11 +193,11 @@ def _check_numbers(args: argparse.Namespace) -> None:
     check_positive(args, (*positive, "micro_tokens", "drafts", "attempts", "max_rows", "most"))
     for option in ("questions", "most", "practice"):
         if getattr(args, option) is not None and args.index is None:
-            raise BadInput(f"--{option} goes with --index: it is about questions on its documents", hint="--index DIR")
+            raise BadInput(f"--{option} needs --index: it is about questions on documents", hint="--index DIR")
     if args.lora_rank < 0:
         raise BadInput(f"--lora-rank must be 0 or more, not {args.lora_rank}")
     if args.adapter and not args.lora_rank:
-        raise BadInput("--adapter needs --lora-rank: without it all weights are taught", hint="--lora-rank 16")
+        raise BadInput("--adapter needs --lora-rank: without it all weights are trained", hint="--lora-rank 16")
     if args.learning_rate is not None and args.learning_rate <= 0:
         raise BadInput(f"--learning-rate must be above 0, not {args.learning_rate:g}")
 
@@ -213,7 +215,7 @@ def _limits(args: argparse.Namespace) -> Limits:
 
 
 def _report_limits(args: argparse.Namespace) -> Limits:
-    """Of score's episodes, which take more room, unless the numbers were given."""
+    """Limits of score's episodes, which are longer, unless the options set them."""
     from msgspec import structs
 
     return structs.replace(
@@ -225,7 +227,7 @@ def _report_limits(args: argparse.Namespace) -> Limits:
 
 
 def _turn_limits(args: argparse.Namespace) -> dict[Dialect, int]:
-    """Dialects that need another number of turns than the rest, unless the number was given."""
+    """The limit of turns of dialects that need another than the default; {} if the option sets it."""
     if args.max_turns is not None:
         return {}
     evaluated = [name for name in (args.recipe, *args.also) if needed_turns(name, 1) > 2]
@@ -233,7 +235,7 @@ def _turn_limits(args: argparse.Namespace) -> dict[Dialect, int]:
 
 
 def _warm_up_on_documents(args: argparse.Namespace, display: Display) -> Any:
-    """Questions by the model as it is, then the form of an episode where it was not taught, then its own lessons."""
+    """Questions by the untrained model, then the dialect if it was not taught, then lessons on the questions."""
     from quaere.cli.warmup_documents import obtain_questions, play_documents, refuse_others, teach_form
     from quaere.warmup.oracle import allow_turns
 
@@ -267,7 +269,7 @@ def _warm_up(
     else:
         save_folder(model, renderer.tokenizer, args.out, manifest, force=args.force)
     if args.also and play is None:
-        del model  # another copy is loaded to speak with
+        del model  # frees its memory: the check below loads the saved model
         tell_answered(args, played.episodes, partial(_dialect_limits, args), display.note)
     return manifest
 
@@ -280,7 +282,7 @@ def _dialect_limits(args: argparse.Namespace, dialect: Dialect) -> Limits:
 
 
 def _play(args: argparse.Namespace, renderer: Renderer, display: Display) -> Demonstrations:
-    """Play in a world that is made for this and gone afterwards."""
+    """Demonstrate in a temporary world."""
     from quaere.warmup.lessons import LessonSettings, build_world
     from quaere.warmup.oracle import play_oracle
 
@@ -325,7 +327,7 @@ async def _play_teacher(
     from quaere.warmup.teacher import play_teacher
 
     if not teacher.startswith("openai:"):
-        raise BadInput(f"a teacher is an endpoint, openai:MODEL@URL, not {teacher}")
+        raise BadInput(f"--teacher must be an endpoint, openai:MODEL@URL, not {teacher}")
     policy = open_policy(teacher)
     assert isinstance(policy, ChatPolicy)
     try:
@@ -335,7 +337,7 @@ async def _play_teacher(
 
 
 def _teach(args: argparse.Namespace, found: ModelPath, episodes: list[Episode], display: Display) -> tuple[Any, Taught]:
-    """The model after learning: with --adapter as it is, else as a plain one in the dtype it is to be saved in."""
+    """The trained model: with --adapter as it is, else merged and in the precision it is saved in."""
     import torch
 
     from quaere.policies.native.bridge import load_model, stored_dtype
@@ -351,11 +353,11 @@ def _teach(args: argparse.Namespace, found: ModelPath, episodes: list[Episode], 
     num_steps = count_steps(len(episodes), args.epochs, args.batch)
     size = f"{num_steps} steps over {len(episodes)} episodes of {num_tokens / len(episodes):,.0f} tokens on average"
     display.note(f"teaching {args.model} on {device}: {size}")
-    # Weights under an adapter do not move, so on a GPU half the bytes will do for them.
+    # Weights under an adapter are not trained, so on a GPU they can be held in half precision.
     loaded = choose_dtype("auto", device) if args.lora_rank else "float32"
     model = load_model(found, device, loaded, packed=False, as_base=bool(args.lora_rank))
     if args.lora_rank:
-        torch.manual_seed(args.seed)  # adapters begin with random numbers
+        torch.manual_seed(args.seed)  # adapters are initialised randomly
         model = add_adapters(model, (_ADAPTER,), AdapterSettings(rank=args.lora_rank, alpha=2 * args.lora_rank))
     settings = imitation(_learning_rate(args), args.micro_tokens)
     warmup_steps = settings.warmup_steps(num_steps)

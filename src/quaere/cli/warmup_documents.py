@@ -1,7 +1,7 @@
-"""`quaere warmup RECIPE --index DIR`: lessons out of a person's own documents, in place of a fictional world's.
+"""`quaere warmup RECIPE --index DIR`: lessons from a person's own documents, in place of a fictional world.
 
-The untaught model writes questions about the documents and checks them. Taught the form of an episode, it attempts
-them as a solver and learns from the attempts that were right; as a proposer it is shown how a question is arrived at.
+The untrained model writes questions about the documents and checks them. After it was taught the dialect, it attempts
+the questions as a solver and learns from its right attempts; as a proposer it learns from demonstrated proposals.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Note = Callable[[str], None]
 GetLimits = Callable[["Dialect"], "Limits"]
-_SAID_EVERY = 1000  # attempts
+_SAID_EVERY = 1000  # attempts between two progress lines
 
 
 def read_checked(path: Path) -> list[CheckedQuestion]:
@@ -50,15 +50,15 @@ def read_checked(path: Path) -> list[CheckedQuestion]:
 
 
 def refuse_others(args: argparse.Namespace) -> None:
-    """Refuse what cannot be taught out of documents, before a model is loaded."""
+    """Raise `BadInput` for options that do not work with documents, before a model is loaded."""
     if "score" in (args.recipe, *args.also):
-        raise BadInput("reports are not taught out of documents", hint="leave --index out")
+        raise BadInput("score cannot be taught from documents (--index)", hint="leave --index out")
     if args.teacher:
-        raise BadInput("lessons come from documents or from a teacher, not from both", hint="leave --teacher out")
+        raise BadInput("--index and --teacher exclude each other", hint="leave --teacher out")
 
 
 def obtain_questions(args: argparse.Namespace, note: Note) -> list[CheckedQuestion]:
-    """The questions of the file, which the model writes first, as it is, if there is none."""
+    """The questions of the file; if it does not exist, the untrained model writes it first."""
     from quaere.cli.checked_questions import summarise, write_checked
     from quaere.cli.questions import write_lines
     from quaere.warmup.documents.lessons import draw_evenly
@@ -80,7 +80,7 @@ def obtain_questions(args: argparse.Namespace, note: Note) -> list[CheckedQuesti
 def teach_form(
     args: argparse.Namespace, warm_up: Callable[[argparse.Namespace], object]
 ) -> Iterator[argparse.Namespace]:
-    """The arguments with a model that knows the form: the one named, or one that is taught it first, in a world."""
+    """The arguments with a model that knows the dialect: the one named, or one that is first taught it in a world."""
     from quaere.dialects.notes import find_notes
 
     if {args.recipe, *args.also} <= set(find_notes(args.model).taught):
@@ -88,7 +88,7 @@ def teach_form(
         return
     if args.adapter:
         raise BadInput(
-            f"{args.model} was not taught the form of an episode, so an adapter would have no lasting base",
+            f"{args.model} was not taught the dialect, and --adapter would be based on a temporary model",
             hint=f"quaere warmup {args.recipe} --model {args.model} --out FORM, then --model FORM",
         )
     with scratch_folder(args.out) as folder:
@@ -105,7 +105,7 @@ def play_documents(
     limits: GetLimits,
     note: Note,
 ) -> Demonstrations:
-    """Episodes on the questions in every dialect that is taught, an equal share each, and in each of its roles."""
+    """Episodes on the questions in every dialect, with equal shares, and in each of its roles."""
     from quaere.warmup.demonstration import Demonstrations
 
     played = Demonstrations()
@@ -115,7 +115,7 @@ def play_documents(
     if any("solver" in roles for roles in taught.values()):
         asked = {dialect: share for dialect, share in shares.items() if "solver" in taught[dialect]}
         own = asyncio.run(_play_solver(args, asked, limits, note))
-    # Of both roles there are about as many: a proposer's episodes are to be had in any number.
+    # As many proposer episodes as solver episodes, so that neither role dominates the training.
     wanted = {
         dialect: (share, len(own[dialect].episodes) if dialect in own else None)
         for dialect, share in shares.items()
@@ -127,14 +127,14 @@ def play_documents(
         played.dropped.update(found.dropped)
     if len(played.episodes) < 2:
         raise BadInput(
-            f"of {len(questions)} questions {len(played.episodes)} became good episodes: too few to learn from",
-            hint="a larger --model, more --drafts, or a longer warm-up of the form",
+            f"only {len(played.episodes)} of {len(questions)} questions became good episodes; at least 2 are needed",
+            hint="use a larger --model, more --drafts, or a longer warm-up of the dialect",
         )
     return played
 
 
 def _share(args: argparse.Namespace, questions: list[CheckedQuestion]) -> dict[Dialect, list[CheckedQuestion]]:
-    """The questions of each dialect."""
+    """The questions of each dialect, in equal shares."""
     dialects = (args.recipe, *args.also)
     return {dialect: questions[number :: len(dialects)] for number, dialect in enumerate(dialects)}
 
@@ -148,7 +148,7 @@ def _roles(args: argparse.Namespace, dialect: Dialect) -> tuple[Role, ...]:
 async def _play_solver(
     args: argparse.Namespace, shares: dict[Dialect, list[CheckedQuestion]], limits: GetLimits, note: Note
 ) -> dict[Dialect, Demonstrations]:
-    """The model's own right episodes; the questions it is unsure of go to the file that was asked for."""
+    """The model's own right episodes, by dialect; questions it is unsure of are written to `--practice`."""
     from quaere.cli.questions import write_lines
     from quaere.rollout.policy import open_policy
     from quaere.search.searcher import open_searcher
@@ -186,7 +186,7 @@ async def _play_solver(
 
 
 def _count(dialect: Dialect, total: int, note: Note) -> Callable[[object], None]:
-    """Says now and then how many attempts there were."""
+    """A callback that prints the number of attempts now and then."""
     counted = itertools.count(1)
 
     def count(episode: object) -> None:
@@ -203,7 +203,7 @@ async def _play_proposer(
     limits: GetLimits,
     note: Note,
 ) -> dict[Dialect, Demonstrations]:
-    """How questions are arrived at, at most so many of each dialect."""
+    """Demonstrated proposals, by dialect, at most the given number of each."""
     from quaere.search.index import open_index
     from quaere.search.searcher import LocalSearcher
     from quaere.warmup.documents.links import Pages
