@@ -150,9 +150,9 @@ def test_bad_input_gets_one_clear_line(place, tmp_path, capsys):
     bad(capsys, ["report", "Who?", "--index", str(tmp_path / "none")], "does not exist")
     bad(capsys, ["report", "Who?", *index, "--topk", "0"], "--topk must be at least 1")
     bad(capsys, ["report", "Who?", *index, "--temperature", "-1"], "--temperature")
-    bad(capsys, ["report", "Who?", *index, "--out", str(tmp_path / "r.pdf")], "must end in .md or .html, or be a folder")
+    bad(capsys, ["report", "Who?", *index, "--out", str(tmp_path / "r.pdf")], "must end in .md or .html")
     asked = ["--questions", str(place / "questions.jsonl")]
-    bad(capsys, ["report", *asked, *index, "--out", str(tmp_path / "r.md")], "one page", "3 reports")
+    bad(capsys, ["report", *asked, *index, "--out", str(tmp_path / "r.md")], "one file", "3 reports")
     (tmp_path / "file").write_text("")
     bad(capsys, ["report", "Who?", *index, "--out", str(tmp_path / "file" / "r.md")], "cannot write to")
     bad(capsys, ["report", "Who?", *index, "--out", str(tmp_path / "file")], "cannot write to")

@@ -101,7 +101,7 @@ def test_documents_that_teach_nothing_are_told_in_a_line(place, tmp_path):
     questions = place[-1]
     first, *_ = questions.read_text().splitlines()
     questions.write_text(json.dumps(json.loads(first) | {"answers": ["nobody"]}) + "\n")
-    with pytest.raises(BadInput, match="of 1 questions 0 became good episodes"):
+    with pytest.raises(BadInput, match="only 0 of 1 questions became good episodes"):
         main("drzero", *place, "--out", tmp_path / "out", *SMALL)
     assert not (tmp_path / "out").exists()
 

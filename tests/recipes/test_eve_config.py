@@ -201,8 +201,14 @@ def test_who_is_verified():
         ("evidence.brevity_tokens=0", "evidence.brevity_tokens must be at least 1, not 0"),
         ("held_out_share=0", "held_out_share must be above 0 and below 1, not 0"),
         ("held_out_share=1", "held_out_share must be above 0 and below 1, not 1"),
-        ("prompt_source=questions", "prompt_source=questions and prompt_questions=FILE must be set together, or neither"),
-        ("prompt_questions=q.jsonl", "prompt_source=questions and prompt_questions=FILE must be set together, or neither"),
+        (
+            "prompt_source=questions",
+            "prompt_source=questions and prompt_questions=FILE must be set together, or neither",
+        ),
+        (
+            "prompt_questions=q.jsonl",
+            "prompt_source=questions and prompt_questions=FILE must be set together, or neither",
+        ),
         (
             "prompt_source=selector proposer.document=false",
             "prompt_source=selector chooses documents: it needs proposer.document=true",
