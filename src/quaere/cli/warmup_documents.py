@@ -115,7 +115,7 @@ def play_documents(
     if any("solver" in roles for roles in taught.values()):
         asked = {dialect: share for dialect, share in shares.items() if "solver" in taught[dialect]}
         own = asyncio.run(_play_solver(args, asked, limits, note))
-    # As many proposer episodes as solver episodes, so that neither role dominates the training.
+    # As many proposer episodes as solver episodes: the former can be demonstrated in any number.
     wanted = {
         dialect: (share, len(own[dialect].episodes) if dialect in own else None)
         for dialect, share in shares.items()

@@ -85,7 +85,7 @@ class _Writer:
         if set(ids) & set(params.stop_token_ids):
             raise SamplingFailed("a demonstrated turn contains a control token")
         cut = ids[: params.max_tokens]
-        # These tokens were not sampled, so they have no log-probs; imitation does not use them.
+        # These tokens were not sampled, so they have no log-probs.
         return Sampled(cut, (0.0,) * len(cut), "stop_string" if cut == ids else "length")
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:

@@ -39,6 +39,7 @@ HOP_RATIO = (4, 3, 2, 1)  # weights of a proposer's questions of 1, 2, ... hops 
 LESSON_RATIO = (5, 2, 3)  # weights of score's reports, rubrics and assessments
 _FAMILY = "warmup"
 
+# Longer than other episodes: an assessment shows up to eight reports and writes an entry for each.
 REPORT_LIMITS = Limits(max_turns=8, turn_tokens=1536, sequence_tokens=8192, tool_response_tokens=512)
 
 

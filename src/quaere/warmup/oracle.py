@@ -36,7 +36,7 @@ from quaere.worlds.names import strip_article
 
 NAME = "oracle"
 MAX_RETRIES = 2
-"""Of score's episodes: an assessment shows up to eight reports and says something of each."""
+"""Further searches for a fact after the first one did not find it."""
 
 _TRIES_PER_EPISODE = 12
 _OPEN_QUERY_PERCENT = 50
