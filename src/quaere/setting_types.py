@@ -1,4 +1,4 @@
-"""Types of settings: numbers that carry their bounds, and one line for a value that does not fit its type.
+"""Types of settings: numbers with bounds, and one-line errors for values that do not fit their type.
 
     class SolverConfig(Struct):
         batch: PositiveInt = 256
@@ -7,9 +7,9 @@
     check_value(PositiveInt, 0, "solver.batch")         # BadInput: solver.batch must be at least 1, not 0
     check_settings(SolverConfig(attempts=1), "solver")  # BadInput: solver.attempts must be at least 2, not 1: ...
 
-msgspec checks bounds where it reads a value, never where Python builds a struct: code that builds settings from options
-of its own calls `check_settings`. A bound whose reason is not plain says it in `extra={"why": ...}`, which ends the
-line. What relates two settings to each other cannot be said in a type and stays a function.
+msgspec checks bounds when it decodes or converts a value, never when Python constructs a struct. Code that constructs
+settings itself therefore calls `check_settings`. `extra={"why": ...}` gives the reason for a bound where it is not
+obvious; the error line ends with it. A rule that relates two settings cannot be written in a type and is a function.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ NonNegativeFloat = Annotated[float, Meta(ge=0)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 PositiveFraction = Annotated[float, Meta(gt=0, le=1)]
 FractionBelowOne = Annotated[float, Meta(ge=0, lt=1)]
-ProperFraction = Annotated[float, Meta(gt=0, lt=1)]  # some, and not all
+ProperFraction = Annotated[float, Meta(gt=0, lt=1)]  # a share that is neither none nor all
 GroupSize = Annotated[int, Meta(ge=2, extra={"why": "group-relative advantages need two attempts"})]
 
-MAX_SHOWN = 60  # characters of a wrong value in an error
+MAX_SHOWN = 60  # characters of a wrong value that an error message shows
 
 
 def check_value(kind: Any, value: object, name: str) -> Any:
-    """The value as its type has it; one that does not fit is refused under the name of its setting."""
+    """The value converted to `kind`; `BadInput` names the setting if the value does not fit the type."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError:
@@ -48,7 +48,7 @@ def check_value(kind: Any, value: object, name: str) -> Any:
 
 
 def check_settings(settings: Struct, section: str = "") -> None:
-    """Refuse the first value that does not fit its type, in nested groups of settings too.
+    """Raise `BadInput` for the first value that does not fit its type, nested groups of settings included.
 
     check_settings(ValidationSettings(every=0), "validation")    # BadInput: validation.every must be at least 1, not 0
     """
@@ -62,15 +62,15 @@ def check_settings(settings: Struct, section: str = "") -> None:
 
 
 def is_section(kind: Any) -> TypeGuard[type[Struct]]:
-    """Is this the type of a group of settings?"""
+    """True if this is the type of a group of settings."""
     return isinstance(kind, type) and issubclass(kind, Struct)
 
 
-# ---------------------------------------------------------------------------------------------------------- in words
+# --------------------------------------------------------------------------------------------- types and values as text
 
 
 def describe_type(kind: inspect.Type, *, many: bool = False) -> str:
-    """What a value of this type looks like: "a whole number", "a list of 2 numbers", "one of paper, demo"."""
+    """A type in words: "a whole number", "a list of 2 numbers", "one of paper, demo"."""
     match kind:
         case inspect.Metadata(type=inner):
             return describe_type(inner, many=many)
@@ -98,7 +98,10 @@ def describe_type(kind: inspect.Type, *, many: bool = False) -> str:
 
 
 def describe_bounds(kind: inspect.IntType | inspect.FloatType) -> str:
-    """Bounds of a number: "at least 1", "above 0 and below 1", "between 0 and 1" (both included); "" without."""
+    """The bounds of a number in words: "at least 1", "above 0 and below 1", "between 0 and 1" (both included).
+
+    An empty string if the type has no bounds.
+    """
     if kind.ge is not None and kind.le is not None:
         return f"between {kind.ge} and {kind.le}"
     words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
@@ -108,12 +111,12 @@ def describe_bounds(kind: inspect.IntType | inspect.FloatType) -> str:
 
 
 def _which_is(bounds: str) -> str:
-    """Bounds behind the noun they are about: " of at least 1", " above 0"."""
+    """Bounds as they follow the noun they limit: " of at least 1", " above 0"."""
     return f" of {bounds}" if bounds.startswith("at ") else f" {bounds}".rstrip()
 
 
 def _broken_bounds(kind: inspect.Type, value: object) -> str:
-    """The bounds of a type that this number breaks; "" if the value is not such a number at all."""
+    """The bounds of the type that this number violates; "" if the value is no number of that type."""
     if isinstance(kind, inspect.Metadata):
         return _broken_bounds(kind.type, value)
     if isinstance(kind, inspect.UnionType):
@@ -125,7 +128,7 @@ def _broken_bounds(kind: inspect.Type, value: object) -> str:
 
 
 def shorten(value: object) -> str:
-    """A value as it may stand in one line, however long, deep or odd it is."""
+    """A value as one short line of text for an error message, however long or deeply nested the value is."""
     if value is None or isinstance(value, bool):
         return {None: "empty", True: "true", False: "false"}[value]
     shorter = reprlib.Repr()

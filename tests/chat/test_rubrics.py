@@ -164,7 +164,7 @@ def test_a_chooser_takes_its_own_tasks_only():
     chooser = RubricChooser(HARNESS)
     with pytest.raises(TypeError):
         chooser.opening(SolveTask(QUESTION))
-    with pytest.raises(ValueError, match="another harness"):
+    with pytest.raises(ValueError, match="differs from the harness"):
         chooser.opening(rubric_task(harness=_with_k(2)))
 
 

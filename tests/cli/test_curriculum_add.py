@@ -158,18 +158,18 @@ GOOD = {"question": "Who?", "answer": "Venn"}
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([], "mine.jsonl holds no question"),
-        ([GOOD, {"answer": "Venn"}], "mine.jsonl, row 2: there is no question"),
-        ([GOOD, {"question": " ", "answer": "Venn"}], "row 2: there is no question"),
-        ([GOOD, {"question": "When?"}], "row 2: there is no answer"),
-        ([GOOD, {"question": "When?", "answers": []}], "row 2: there is no answer"),
-        ([GOOD, {"question": "When?", "answer": "", "learned": True}], "row 2: there is no answer"),
+        ([], "mine.jsonl has no question"),
+        ([GOOD, {"answer": "Venn"}], "mine.jsonl, row 2: the question is missing"),
+        ([GOOD, {"question": " ", "answer": "Venn"}], "row 2: the question is missing"),
+        ([GOOD, {"question": "When?"}], "row 2: the answer is missing"),
+        ([GOOD, {"question": "When?", "answers": []}], "row 2: the answer is missing"),
+        ([GOOD, {"question": "When?", "answer": "", "learned": True}], "row 2: the answer is missing"),
         ([GOOD, {"question": "When?", "answer": 1702}], "line 2: Expected `str | null`, got `int`"),
         ([GOOD, {"question": "When?", "answer": "1702", "hops": -1}], "line 2: Expected"),
         ([GOOD, {"question": "When?", "answer": "1702", "evidence": [{"text": "x"}]}], "line 2: Object missing"),
-        ([GOOD, GOOD], "row 2: the question is there already, as row 1"),
-        ([{"question": "Old?", "answer": "Yes"}], "row 1: the question is there already, as added-"),
-        ([{"question": "Who built the bridge of b?", "answer": "Orsolya Venn"}], "is there already, as b"),
+        ([GOOD, GOOD], "row 2: the curriculum has this question already, as row 1"),
+        ([{"question": "Old?", "answer": "Yes"}], "row 1: the curriculum has this question already, as added-"),
+        ([{"question": "Who built the bridge of b?", "answer": "Orsolya Venn"}], "has this question already, as b"),
     ],
 )
 def test_a_file_with_anything_wrong_in_it_adds_nothing(quaere, folder, rows, said):
@@ -204,7 +204,7 @@ def test_what_cannot_be_added_is_said_in_a_line(quaere, folder, line, said):
 def test_a_table_without_answers_or_with_odd_hops_adds_nothing(quaere, folder):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     parquet.write_table(arrow.table({"question": ["Who?"]}), folder / "a.parquet")
-    assert "a.parquet, row 1: there is no answer" in quaere("two add a.parquet", code=2)
+    assert "a.parquet, row 1: the answer is missing" in quaere("two add a.parquet", code=2)
     words = {"question": ["Who?", "When?"], "answer": ["Venn", "1702"]}
     parquet.write_table(arrow.table({**words, "hops": [1.0, 2.5]}), folder / "a.parquet")
     assert "a.parquet, row 2: Expected" in quaere("two add a.parquet", code=2)

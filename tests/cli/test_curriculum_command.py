@@ -298,7 +298,7 @@ def test_an_export_is_edited_and_imported(quaere, folder):
     ("row", "said"),
     [
         ({"id": "x", "verdict": "flagged"}, "run r has no candidate x"),
-        ({"id": "b", "verdict": "accept"}, "the verdict of b is 'accept'"),
+        ({"id": "b", "verdict": "accept"}, "'accept', the verdict of b, is not one"),
         ({"id": "d", "verdict": "accepted"}, "d cannot be accepted"),
         ({"id": "b", "verdict": "accepted", "question": "Who?"}, "the question of b is not the one in the run"),
         ({"id": "b", "verdict": "accepted", "answer": "Brod"}, "the answer of b is not the one in the run"),
@@ -323,7 +323,7 @@ def test_filters_narrow_an_export_wherever_they_stand(quaere, folder):
 
 def test_an_export_replaces_nothing_unasked(quaere, folder):
     (folder / "mine.jsonl").write_text("mine")
-    assert "is there already" in quaere("export mine.jsonl", code=2)
+    assert "exists already" in quaere("export mine.jsonl", code=2)
     assert (folder / "mine.jsonl").read_text() == "mine"
     quaere("export mine.jsonl --force")
     assert (folder / "mine.jsonl").read_text().count("\n") == 5
@@ -357,7 +357,7 @@ def test_quality_of_a_run_counts_what_the_solver_learns_from(quaere, folder):
     assert [line.strip() for line in said[1:]] == ["1  names nothing", "1  is not one question"]
     quaere("reject a")
     assert json.loads(quaere("quality --json"))["faults"] == {"is not one question": 1}
-    assert "no question to look at" in quaere("quality --hops 1", code=2)
+    assert "no question to check" in quaere("quality --hops 1", code=2)
 
 
 def test_quality_of_a_file_needs_its_documents(made, folder, capsys):
@@ -371,6 +371,6 @@ def test_quality_of_a_file_needs_its_documents(made, folder, capsys):
     told = json.loads(capsys.readouterr().out)
     assert (told["num"], told["num_proven"], told["share"]["mean"]) == (2, 1, 0.5)
     assert told["faults"] == {"no sentence holds its answer": 1}
-    for more, said in (([], "--index DIR"), (["--kept", "--index", str(made / "index")], "filters are for runs")):
+    for more, said in (([], "--index DIR"), (["--kept", "--index", str(made / "index")], "is read as a whole")):
         assert main([*asked, *more]) == 2
         assert said in capsys.readouterr().err

@@ -247,9 +247,9 @@ def refused(capsys, argv):
 def test_refusals(place, tmp_path, capsys):
     where = ["eval", "--questions", str(place / "questions.jsonl"), "--runs", str(place / "runs")]
     index, model = ["--index", str(place / "index")], ["--model", str(place / "base")]
-    assert "give --model or --run" in refused(capsys, [*where, *index])
-    assert "give --model or --run" in refused(capsys, [*where, *index, *model, "--run", "full"])
-    assert "--checkpoint belongs to --run" in refused(capsys, [*where, *index, *model, "--checkpoint", "1"])
+    assert "give either --model or --run" in refused(capsys, [*where, *index])
+    assert "give either --model or --run" in refused(capsys, [*where, *index, *model, "--run", "full"])
+    assert "--checkpoint needs --run" in refused(capsys, [*where, *index, *model, "--checkpoint", "1"])
     assert "give --index, or --closed-book" in refused(capsys, [*where, *model])
     assert "--topk must be at least 1" in refused(capsys, [*where, *index, *model, "--topk", "0"])
     turns = "--max-turns must be at least 2 for tool-call (search, answer), not 1"

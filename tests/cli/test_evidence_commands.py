@@ -213,7 +213,7 @@ def test_a_model_judges_too_and_an_unreadable_one_is_told(place, monkeypatch, ca
 def test_refusals(place, says, capsys):
     says({})
     assert evaluate(place) == 2
-    assert "--judge has nothing to judge without --evidence" in capsys.readouterr().err
+    assert "--judge grades evidence, so it needs --evidence" in capsys.readouterr().err
     for number in ("0", "401"):
         assert evaluate(place, "--evidence", judge=("--judge", "string", "--judge-items", number)) == 2
-        assert "--judge-items must lie between 1 and 400" in capsys.readouterr().err
+        assert "--judge-items must be between 1 and 400" in capsys.readouterr().err

@@ -292,7 +292,7 @@ def test_refusals(place, tmp_path, capsys):
     assert "no checkpoint of step 9; it has 1, 2" in say("lora", "--checkpoint", "9")
     assert "has no role proposer; its roles are solver" in say("full", "--role", "proposer")
     assert "--dtype needs --merge or --adapter" in say("lora", "--dtype", "bfloat16")
-    assert "full trained all weights: there is no adapter" in say("full", "--adapter")
+    assert "full trained all weights and has no adapter" in say("full", "--adapter")
     with Run.create(place / "runs" / "asked", "ask"):
         pass
     assert "has no config.yaml: it is of kind ask" in say("asked")

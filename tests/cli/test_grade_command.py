@@ -156,7 +156,7 @@ def test_facts_that_cannot_be_used_are_refused(place, tmp_path, capsys):
     assert "cannot be read" in refused(capsys, good, "--facts", tmp_path / "none.jsonl")
     assert "line 1: not a question with known facts" in refused(capsys, good, "--facts", good)
     other = write_facts(tmp_path / "other.jsonl", "What else?")
-    assert "good holds no report on a question of" in refused(capsys, good, "--facts", other)
+    assert "good has no report on a question of" in refused(capsys, good, "--facts", other)
 
 
 # ----------------------------------------------------------------------------------------------------------- endpoint
@@ -221,17 +221,17 @@ def test_a_judge_no_better_than_chance_is_refused_unless_forced(place, endpoint,
 
 def test_refusals(place, endpoint, tmp_path, capsys):
     good = place / "good.jsonl"
-    assert "give a run or a file" in refused(capsys)
+    assert "name a run of `quaere report` or a file" in refused(capsys)
     assert "no run nothing" in refused(capsys, "nothing", "--runs", tmp_path)
     assert "unknown judge 'gpt'" in refused(capsys, good, "--judge", "gpt")
     assert "the judge openai:down@" in refused(capsys, good, "--judge", f"openai:down@{endpoint}")
     assert "--repeats must be at least 1" in refused(capsys, good, "--repeats", "0")
     assert "--probes must be at most 100" in refused(capsys, good, "--probes", "101")
     assert "--max-rows must be at least 1" in refused(capsys, good, "--max-rows", "0")
-    assert "--temperature must lie" in refused(capsys, good, "--temperature", "-1")
-    assert "--bench or --criteria" in refused(capsys, good, "--bench", place / "bench", "--criteria", good)
-    assert "--language belongs to --bench" in refused(capsys, good, "--language", "en")
-    assert "--specific needs a judge that can write" in refused(capsys, good, "--specific", "2")
+    assert "--temperature must be between" in refused(capsys, good, "--temperature", "-1")
+    assert "--criteria exclude each other" in refused(capsys, good, "--bench", place / "bench", "--criteria", good)
+    assert "--language needs --bench" in refused(capsys, good, "--language", "en")
+    assert "--specific needs a model as --judge" in refused(capsys, good, "--specific", "2")
     assert "--questions-out writes the prompts of --bench" in refused(capsys, "--questions-out", tmp_path / "x")
     assert "is not a DeepResearch Bench folder" in refused(capsys, good, "--bench", tmp_path)
     assert "holds no report on a prompt of the bench" in refused(capsys, good, "--bench", place / "bench")

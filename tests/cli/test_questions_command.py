@@ -76,7 +76,7 @@ def test_bad_input_is_one_line(place, tmp_path, capsys, words, said):
 def test_a_world_takes_no_model(place, tmp_path, capsys):
     words = ["questions", "--world", str(place / "world"), "--model", "m", "--out", str(tmp_path / "q.jsonl")]
     assert main(words) == 2
-    assert "--model goes with --index" in capsys.readouterr().err
+    assert "--model works with --index only" in capsys.readouterr().err
     assert main(["questions", "--world", str(tmp_path), "--out", str(tmp_path / "q.jsonl")]) == 2
     assert main(["questions", "--index", str(place / "index"), "--out", str(tmp_path)]) == 2
     assert "is a folder" in capsys.readouterr().err

@@ -145,14 +145,14 @@ def bad(capsys, argv, *words):
 
 def test_bad_input_gets_one_clear_line(place, tmp_path, capsys):
     index, runs = ["--index", str(place / "index")], ["--runs", str(tmp_path / "runs")]
-    bad(capsys, ["report", *index], "give one question")
+    bad(capsys, ["report", *index], "give either a question or --questions")
     bad(capsys, ["report", " ", *index], "the question is empty")
     bad(capsys, ["report", "Who?", "--index", str(tmp_path / "none")], "does not exist")
     bad(capsys, ["report", "Who?", *index, "--topk", "0"], "--topk must be at least 1")
     bad(capsys, ["report", "Who?", *index, "--temperature", "-1"], "--temperature")
-    bad(capsys, ["report", "Who?", *index, "--out", str(tmp_path / "r.pdf")], "neither a page nor a folder")
+    bad(capsys, ["report", "Who?", *index, "--out", str(tmp_path / "r.pdf")], "must end in .md or .html")
     asked = ["--questions", str(place / "questions.jsonl")]
-    bad(capsys, ["report", *asked, *index, "--out", str(tmp_path / "r.md")], "one page", "3 reports")
+    bad(capsys, ["report", *asked, *index, "--out", str(tmp_path / "r.md")], "one file", "3 reports")
     (tmp_path / "file").write_text("")
     bad(capsys, ["report", "Who?", *index, "--out", str(tmp_path / "file" / "r.md")], "cannot write to")
     bad(capsys, ["report", "Who?", *index, "--out", str(tmp_path / "file")], "cannot write to")

@@ -57,9 +57,9 @@ def test_serve_until_ctrl_c_even_while_it_writes(folder):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([], "say what to serve"),
-        (["--model", "a", "--run", "b"], "say what to serve"),
-        (["--model", "openai:x@http://localhost:1/v1"], "is served already"),
+        ([], "give either --model or --run"),
+        (["--model", "a", "--run", "b"], "give either --model or --run"),
+        (["--model", "openai:x@http://localhost:1/v1"], "which is a server already"),
         (["--model", "smollm2-135m", "--max-rows", "0"], "--max-rows must be at least 1"),
         (["--model", "smollm2-135m", "--index", "nowhere"], "nowhere does not exist"),
         (["--model", "./nowhere"], "nowhere"),

@@ -183,16 +183,16 @@ def test_bad_input_is_said_before_any_work(base, tmp_path):
         with pytest.raises(QuaereError, match=match):
             main(recipe, "--model", model, *words)
 
-    bad("left alone", "--out", full, "--force")
-    bad("roles are", *out, "--roles", "judge")
-    bad("--hops is a list", *out, "--hops", "4:3")
+    bad("so it is not overwritten", "--out", full, "--force")
+    bad("roles must be some of", *out, "--roles", "judge")
+    bad("--hops must be a list", *out, "--hops", "4:3")
     bad("weights for 1 to 4 facts", *out, "--hops", "1,1,1,1,1")
-    bad("--facts is a list", *out, "--facts", "")
-    bad("--proposer-hops is a list", *out, "--proposer-hops", "4,x")
+    bad("--facts must be a list", *out, "--facts", "")
+    bad("--proposer-hops must be a list", *out, "--proposer-hops", "4,x")
     bad("weights for 1 to 5 hops", *out, "--proposer-hops", "1,1,1,1,1,1")
-    bad("--hops sets the ratios of both roles", *out, "--hops", "1", "--facts", "1")
+    bad("--hops sets --facts and --proposer-hops", *out, "--hops", "1", "--facts", "1")
     bad("at least 1 episode", *out, "--episodes", "0")
-    bad("each once, not drzero, drzero", *out, "--also", "drzero")
+    bad("each at most once, not drzero, drzero", *out, "--also", "drzero")
     bad("at least 1 episode of each dialect", *out, "--also", "eve", "--episodes", "1")
     bad("--batch must be at least 1", *out, "--batch", "0")
     bad("--learning-rate must be above 0", *out, "--learning-rate", "0")
@@ -207,7 +207,7 @@ def test_bad_input_is_said_before_any_work(base, tmp_path):
     bad("--max-turns must be at least 1", *out, "--max-turns", "0")
     bad("unknown model no/such", *out, recipe="evalact", model="no/such")  # twelve turns are enough for four facts
     bad("200 to 100000 articles", *out, "--articles", "5")
-    bad("a teacher is an endpoint", *out, "--teacher", "smollm2-135m")
+    bad("--teacher must be an endpoint", *out, "--teacher", "smollm2-135m")
     bad("127.0.0.1:9", *out, "--teacher", "openai:m@http://127.0.0.1:9/v1", "--episodes", "2", "--hops", "1")
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
 

@@ -93,7 +93,7 @@ def test_what_it_is_unsure_of_is_written_to_practise_on(place, tmp_path, capsys)
 
 @pytest.mark.parametrize("words", [["--most", "3"], ["--practice", "file.jsonl"], ["--questions", "file.jsonl"]])
 def test_options_about_documents_need_an_index(words, tmp_path):
-    with pytest.raises(BadInput, match=f"{words[0]} goes with --index"):
+    with pytest.raises(BadInput, match=f"{words[0]} needs --index"):
         main("drzero", "--model", "m", "--out", tmp_path / "out", *words)
 
 
@@ -101,15 +101,15 @@ def test_documents_that_teach_nothing_are_told_in_a_line(place, tmp_path):
     questions = place[-1]
     first, *_ = questions.read_text().splitlines()
     questions.write_text(json.dumps(json.loads(first) | {"answers": ["nobody"]}) + "\n")
-    with pytest.raises(BadInput, match="of 1 questions 0 became good episodes"):
+    with pytest.raises(BadInput, match="only 0 of 1 questions became good episodes"):
         main("drzero", *place, "--out", tmp_path / "out", *SMALL)
     assert not (tmp_path / "out").exists()
 
 
 def test_what_documents_cannot_teach_is_refused(place, tmp_path):
     for words, match in (
-        (["score"], "reports are not taught out of documents"),
-        (["drzero", "--teacher", "openai:m@http://127.0.0.1:9/v1"], "not from both"),
+        (["score"], "score cannot be taught from documents"),
+        (["drzero", "--teacher", "openai:m@http://127.0.0.1:9/v1"], "--index and --teacher exclude each other"),
         (["search-r1", "--roles", "proposer"], "search-r1 has no proposer"),
     ):
         with pytest.raises(BadInput, match=match):

@@ -60,9 +60,9 @@ def test_every_role_is_opened_by_dialect_and_role():
 
 
 def test_a_role_that_a_dialect_does_not_have_is_refused():
-    with pytest.raises(BadInput, match="no dialect evalact has a proposer; those that have one: tool-call"):
+    with pytest.raises(BadInput, match="no dialect evalact with the role proposer; dialects with that role: tool-call"):
         find_dialect("evalact", "proposer")
-    with pytest.raises(BadInput, match="no dialect morse has a writer"):
+    with pytest.raises(BadInput, match="no dialect morse with the role writer"):
         find_dialect("morse", "writer")
 
 
@@ -104,6 +104,6 @@ def test_warm_ups_teach_dialects_by_the_names_of_recipes():
 
 def test_a_dialect_without_demonstration_turns_needs_a_teacher(monkeypatch):
     monkeypatch.setattr(tagged, "SEARCH_R1", structs.replace(tagged.SEARCH_R1, demonstration=None))
-    with pytest.raises(BadInput, match="no oracle can demonstrate search-r1") as refused:
+    with pytest.raises(BadInput, match="the oracle cannot demonstrate search-r1") as refused:
         warmup.solver_turns("search-r1")
     assert "--teacher" in refused.value.hint

@@ -181,7 +181,7 @@ def test_who_is_verified():
 @pytest.mark.parametrize(
     ("assignments", "says"),
     [
-        ('evidence.guards=["verbatm"]', "evidence.guards: there is no guard 'verbatm'; there are verbatim, focused"),
+        ('evidence.guards=["verbatm"]', "evidence.guards: there is no guard 'verbatm'; choose from verbatim, focused"),
         ("evidence.value_weight=-1", "evidence.value_weight must be at least 0, not -1"),
         ("evidence.brevity_weight=-0.1", "evidence.brevity_weight must be at least 0, not -0.1"),
         ("evidence.span_weight=-0.3", "evidence.span_weight must be at least 0, not -0.3"),
@@ -201,11 +201,17 @@ def test_who_is_verified():
         ("evidence.brevity_tokens=0", "evidence.brevity_tokens must be at least 1, not 0"),
         ("held_out_share=0", "held_out_share must be above 0 and below 1, not 0"),
         ("held_out_share=1", "held_out_share must be above 0 and below 1, not 1"),
-        ("prompt_source=questions", "prompt_questions=FILE belongs to prompt_source=questions, and only there"),
-        ("prompt_questions=q.jsonl", "prompt_questions=FILE belongs to prompt_source=questions, and only there"),
+        (
+            "prompt_source=questions",
+            "prompt_source=questions and prompt_questions=FILE must be set together, or neither",
+        ),
+        (
+            "prompt_questions=q.jsonl",
+            "prompt_source=questions and prompt_questions=FILE must be set together, or neither",
+        ),
         (
             "prompt_source=selector proposer.document=false",
-            "prompt_source=selector chooses documents: leave proposer.document=true",
+            "prompt_source=selector chooses documents: it needs proposer.document=true",
         ),
         ("verifier.samples=0", "verifier.samples must be at least 1, not 0"),
         ("verifier.temperature=-1", "verifier.temperature must be at least 0, not -1"),

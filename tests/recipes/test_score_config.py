@@ -148,7 +148,7 @@ def test_senseless_values_are_refused(assignments, says):
     [
         ("dpo_beta=0", "dpo_beta must be above 0"),
         ("solver.minibatch=4", "solver.minibatch must be 0"),
-        ("solver.learner.loss=clipped", "leave solver.learner so"),
+        ("solver.learner.loss=clipped", "needs solver.learner.loss=policy_gradient"),
     ],
 )
 def test_what_is_not_dpo_is_refused(assignment, says):

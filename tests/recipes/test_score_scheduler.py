@@ -129,7 +129,7 @@ def test_it_goes_on_from_a_checkpoint(tmp_path):
     other.load(tmp_path)
     assert other.state == scheduler.state and other.hints(HARNESS) == scheduler.hints(HARNESS)
     (tmp_path / "scheduler.json").write_text("{}x")
-    with pytest.raises(BadInput, match="no scheduler's state"):
+    with pytest.raises(BadInput, match="is not the state of a scheduler"):
         other.load(tmp_path)
     with pytest.raises(BadInput, match="missing"):
         other.load(tmp_path / "nowhere")

@@ -112,7 +112,7 @@ def test_an_actor_is_not_evaluated_by_answers(smoke, tmp_path, capsys, role):
     asked = ["eval", "--run", str(smoke), *role, "--questions", str(tmp_path / "asked.jsonl"), "--closed-book"]
     assert main(asked) == 2
     said = capsys.readouterr().err
-    assert "learned to write reports, which have no right answer" in said and "--merge --out DIR" in said
+    assert "was trained to write reports, and `eval` scores short answers only" in said and "--merge --out DIR" in said
 
 
 def test_what_is_kept_with_every_episode(smoke):

@@ -67,7 +67,7 @@ def test_a_line_that_was_cut_off_is_none(versions):
 
 def test_a_line_that_is_none_of_ours_is_refused(versions):
     versions.path.write_bytes(b"{}\n" + versions.path.read_bytes())
-    with pytest.raises(BadInput, match=r"harness\.jsonl holds a line that is no version"):
+    with pytest.raises(BadInput, match=r"harness\.jsonl has a line that is not a harness version"):
         versions.read()
 
 

@@ -133,7 +133,7 @@ def test_what_a_person_sees_of_it(paths, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as caught:
         main(["export", str(folder), "--out", str(tmp_path / "none"), "--checkpoint", "first"])
     assert caught.value.code == 2
-    assert "'first' is neither a step nor best nor last" in capsys.readouterr().err
+    assert "'first' is not a step (a whole number), best or last" in capsys.readouterr().err
     # Deleted by hand, the best is missed, and does not stop the run.
     shutil.rmtree(folder / "checkpoints" / "step-000006")
     told = run_drzero(folder, make_config(paths, **{**LOOP, "iterations": 1}))[1]

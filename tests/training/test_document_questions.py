@@ -287,7 +287,7 @@ async def test_the_same_seed_gives_the_same_questions(pages_index):
 
 async def test_documents_without_titles_are_refused(tmp_path):
     (tmp_path / "corpus.jsonl").write_text(json.dumps({"id": "n", "title": "", "text": PAGES["Halm Bridge"]}) + "\n")
-    with pytest.raises(BadInput, match="no document has a title"):
+    with pytest.raises(BadInput, match="no document of the index has both a title"):
         await write(build_index(tmp_path / "corpus.jsonl", tmp_path / "index"))
 
 

@@ -195,11 +195,11 @@ def test_what_is_cut_off_is_not_found(place):
 def test_the_evaluation_family_is_refused(place, tmp_path):
     _, index, renderer = place
     world = generate_world(1, 200, "evaluation")
-    with pytest.raises(BadInput, match="never trained on"):
+    with pytest.raises(BadInput, match="for evaluation only"):
         play((world, index, renderer))
     write_world(world, tmp_path / "world", 0)
     own = build_index(tmp_path / "world" / "corpus.jsonl", tmp_path / "index")
-    with pytest.raises(BadInput, match="never trained on"):
+    with pytest.raises(BadInput, match="for evaluation only"):
         Lessons(world, own)
 
 

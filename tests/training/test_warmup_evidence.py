@@ -186,7 +186,7 @@ def test_shares_by_hand():
     ]
     assert sum(portion.num for portion in both) == 9
     for dialects in ((), ("eve", "eve"), ("evil",)):
-        with pytest.raises(BadInput, match="dialects are drzero, eve, search-r1, "):
+        with pytest.raises(BadInput, match="dialects must be some of drzero, eve, search-r1, "):
             plan_lessons(("solver",), 4, (1,), dialects)
     with pytest.raises(BadInput, match="at least 1 episode of each dialect, not 1"):
         plan_lessons(("solver",), 1, (1,), ("eve", "drzero"))

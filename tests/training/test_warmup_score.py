@@ -284,12 +284,12 @@ def test_shares_are_as_asked_for():
 @pytest.mark.parametrize(
     ("roles", "ratio", "said"),
     [
-        (None, (1, 1), "lessons are weights"),
-        (None, (1, -1, 1), "lessons are weights"),
-        (None, (0, 0, 0), "leave nothing for solver and evaluator"),
-        (("solver",), (0, 1, 1), "leave nothing for solver"),
+        (None, (1, 1), "lessons must be 3 weights"),
+        (None, (1, -1, 1), "lessons must be 3 weights"),
+        (None, (0, 0, 0), "give weight 0 to every kind of lesson of solver and evaluator"),
+        (("solver",), (0, 1, 1), "give weight 0 to every kind of lesson of solver"),
         (("proposer",), (1, 1, 1), "score has no proposer to teach, only solver and evaluator"),
-        (("judge",), (1, 1, 1), "roles are"),
+        (("judge",), (1, 1, 1), "roles must be some of"),
     ],
 )
 def test_plans_that_make_no_sense_are_refused(roles, ratio, said):
@@ -299,7 +299,7 @@ def test_plans_that_make_no_sense_are_refused(roles, ratio, said):
 
 def test_the_evaluation_family_and_few_turns_are_refused(place):
     _, index, renderer = place
-    with pytest.raises(BadInput, match="never trained on"):
+    with pytest.raises(BadInput, match="for evaluation only"):
         play((generate_world(1, 200, "evaluation"), index, renderer))
     with pytest.raises(BadInput, match="needs 3 turns at least, and 2 are allowed"):
         play(place, report_limits=structs.replace(LIMITS, max_turns=2))

@@ -126,7 +126,7 @@ def test_a_proposer_that_does_not_search_is_dropped(place):
 BAD = {
     "protocol: malformed": lambda text, number: "The answer is surely " + text.replace("<", "("),
     "wrong answer": lambda text, number: text.replace("</answer>", " or not</answer>"),
-    "a demonstrated turn holds a control token": lambda text, number: text.replace("It is", "It <|im_end|> is"),
+    "a demonstrated turn contains a control token": lambda text, number: text.replace("It is", "It <|im_end|> is"),
 }
 
 

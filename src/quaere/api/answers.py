@@ -99,7 +99,7 @@ def refuse_unanswered(episode: Episode) -> None:
 
 
 def answer_scores(episode: Episode) -> dict[str, float]:
-    """Exact match and F1 against the accepted answers, if there are any."""
+    """Exact match and F1 against the accepted answers; empty if there are none."""
     if not isinstance(episode.task, SolveTask) or not episode.task.question.answers:
         return {}
     accepted = episode.task.question.answers

@@ -25,13 +25,14 @@ def write_checked(
     device: Literal["auto", "cpu", "cuda"],
     note: Callable[[str], None],
 ) -> Written:
-    """Let a model write and check questions about an index; refused where none was good."""
+    """Questions that a model wrote and checked about an index; `BadInput` if none passed."""
     settings.check()
     written = asyncio.run(_write(model, index, settings, device, note))
     if not written.questions:
         raise BadInput(
-            f"none of {written.num_drafts} drafts became a good question (most often: {_reasons(written, 1)})",
-            hint="a larger --model, or more --drafts",
+            f"none of {written.num_drafts} drafts became a question that passed every check (most frequent reason: "
+            f"{_reasons(written, 1)})",
+            hint="use a larger --model, or more --drafts",
         )
     return written
 
@@ -64,7 +65,7 @@ async def _write(
 
 
 def summarise(written: Written, out: Path) -> list[str]:
-    """What was kept and dropped, in three lines."""
+    """Three lines: kept questions by kind, searches needed, and reasons of dropped ones."""
     kinds = Counter(question.kind for question in written.questions)
     by_kind = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     by_need = ", ".join(f"{count} need {num}" for num, count in sorted(count_searches(written).items()))
@@ -85,5 +86,5 @@ def count_searches(written: Written) -> Counter[int]:
 
 
 def write_lines(out: Path, lines: Sequence[msgspec.Struct]) -> None:
-    """All of the file or nothing: written beside it, then renamed."""
+    """Write the file atomically: to a temporary file beside it, which is then renamed."""
     write_file(out, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))

@@ -23,9 +23,9 @@ _LEAST_S = 1.0
 
 @contextmanager
 def counting(doing: str, total: int, quiet: Console) -> Iterator[Callable[[str], None]]:
-    """A bar with the time left on a terminal; elsewhere a line after every tenth, and no more than one a second.
+    """A progress bar on a terminal; elsewhere a line after every tenth of the items, at most one per second.
 
-    `advance` is told how it stands.
+    Yields `advance`, which takes the current state as text ("mean V +0.310").
     """
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -53,7 +53,7 @@ def counting(doing: str, total: int, quiet: Console) -> Iterator[Callable[[str],
 
 
 def count(number: int, noun: str) -> str:
-    """A number with its noun.
+    """A number with its noun in the right form.
 
     count(1, "search") == "1 search"; count(2, "search") == "2 searches"
     """
@@ -62,7 +62,7 @@ def count(number: int, noun: str) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """A time as a person says it: "4.2 s", "41 s", "35 min", "2 h 05 min", "3 d 04 h"."""
+    """A duration in words: "4.2 s", "41 s", "35 min", "2 h 05 min", "3 d 04 h"."""
     if round(seconds) < 120:
         return f"{shorten_number(seconds)} s"
     minutes = round(seconds / 60)

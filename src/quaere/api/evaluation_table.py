@@ -1,4 +1,4 @@
-"""How results of `quaere eval` are shown: tables of scores, what differs between results, and what a judge is worth."""
+"""Prints results of `quaere eval`: tables of scores, differences between results, and the judge's accuracy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LEGEND = (
 
 
 def print_results(evaluation: Scored, others: list[Scored], stored: Run | None) -> None:
-    """A table of all results, the paired differences, and where the episodes are."""
+    """Print a table of all results, the paired differences, and where the episodes are stored."""
     from rich.console import Console
     from rich.text import Text
 
@@ -37,7 +37,7 @@ def print_results(evaluation: Scored, others: list[Scored], stored: Run | None) 
     from quaere.evaluation.qa.scores import compare
 
     differences = [compare(evaluation, other) for other in others]
-    # Where nobody has set a width (a file, a pipe), the tables get the room they need.
+    # A file or pipe has no width of its own; 120 columns keep the tables from being wrapped at 80.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     console.print(_table([*others, evaluation]))
     if len(evaluation.score.by_facts) > 1:
@@ -77,7 +77,7 @@ def _table(evaluations: list[Scored]) -> Table:
 
 
 def _fact_table(evaluations: list[Scored]) -> Table:
-    """Exact match per number of facts a question combines."""
+    """Exact match by the number of facts that a question combines."""
     facts = sorted({group.facts for evaluation in evaluations for group in evaluation.score.by_facts})
     headings = [
         f"EM %, {number} fact{'' if number == 1 else 's'}" if number else "EM %, facts unknown" for number in facts
@@ -93,7 +93,7 @@ def _fact_table(evaluations: list[Scored]) -> Table:
 
 
 def _print_evidence(console: Console, evaluations: list[Scored]) -> None:
-    """The evidence of those results that were asked for it, and of every judge how far its word can be trusted."""
+    """Print the evidence scores of results that have them, and the accuracy of every judge."""
     cited = [evaluation for evaluation in evaluations if evaluation.score.evidence]
     if not cited:
         return
@@ -140,7 +140,7 @@ def _print_judging(console: Console, judging: Judging) -> None:
 
 
 def _plain_table(*headings: str) -> Table:
-    """A column for the result's name, which gives way where the terminal is narrow, and columns of numbers."""
+    """A table without lines: the result's name, which is wrapped on narrow terminals, and columns of numbers."""
     from rich.table import Table
 
     table = Table("result", box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -162,7 +162,7 @@ def _difference_line(evaluation: Scored, other: Scored, difference: Difference |
 
 
 def _between(interval: Interval, sign: str = "") -> str:
-    """In percent: `31.0 [27.0, 35.0]`."""
+    """Mean and interval in percent: `31.0 [27.0, 35.0]`."""
     mean, low, high = (f"{100 * value:{sign}.1f}" for value in (interval.mean, interval.low, interval.high))
     return f"{mean} [{low}, {high}]"
 

@@ -147,7 +147,7 @@ class ConfigOptions(Struct, frozen=True):
         )
 
     def _find_questions(self, recipe: Recipe) -> str:
-        """A file as it is, a run by its directory, so that it is found again from anywhere."""
+        """The path of the questions: a file as given, a run by its directory, so that it is found from anywhere."""
         from quaere.runs import runs_root
         from quaere.training.qa_run import find_source
 
@@ -216,7 +216,9 @@ def open_stopped(
 
     with Store.open(path) as stored:
         if stored.info.kind != "evolve":
-            raise BadInput(f"{path} is a run of `quaere {stored.info.kind}`, which cannot be gone on with")
+            raise BadInput(
+                f"{path} is a run of `quaere {stored.info.kind}`; only runs of `quaere evolve` can be resumed"
+            )
         found = find_recipe(stored.info.settings["recipe"])
         if recipe not in (None, found.name):
             raise BadInput(f"{path} is a run of {found.name}, not of {recipe}", hint=f"quaere evolve --resume {path}")
@@ -224,19 +226,19 @@ def open_stopped(
         before = config_from_yaml(found.schema, stored.config_text())
         fingerprint = stored.info.settings["index_fingerprint"]
     if options.preset or options.file:
-        raise BadInput("a resumed run has its config already", hint="change single values with --set K=V and --force")
+        raise BadInput("--resume uses the run's own config", hint="change single settings with --set K=V and --force")
     config = options.load(found, file=path / "config.yaml")
     if found.takes_questions and config.questions != before.questions:
-        raise BadInput("a run keeps the questions it began with", hint="begin another run with --questions")
+        raise BadInput("the questions of a run cannot be changed", hint="start another run with --questions")
     if found.given(config) != found.given(before):
-        raise BadInput("a run keeps the questions it was given", hint="begin another run with generation.given")
+        raise BadInput("generation.given of a run cannot be changed", hint="start another run with generation.given")
     changes = diff_configs(before, config)
     found.check(config)
     if _fingerprint(config)["index_fingerprint"] != fingerprint:
         changes.append(f"index: {config.index} holds other documents than when the run began")
     if changes and not force:
         raise BadInput(
-            f"the config has changed: {'; '.join(changes)}", hint="add --force to go on with what has changed"
+            f"the config has changed: {'; '.join(changes)}", hint="add --force to resume with the changed config"
         )
     check_writers(writers)
     store = Store.open(path, write=True)

@@ -22,7 +22,7 @@ def refuse_unknown(given: Iterable[str], known: Collection[str], what: str) -> N
 
 
 def check_positive(options: object, names: Iterable[str]) -> None:
-    """Refuse the first of these options that was given and is below 1.
+    """Raise `BadInput` for the first of these options that was given and is below 1.
 
     check_positive(args, ("limit", "max_rows"))    # BadInput: --max-rows must be at least 1, not 0
     """

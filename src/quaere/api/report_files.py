@@ -1,4 +1,4 @@
-"""Where reports are written to, and where the documents they cite lie from there.
+"""Where reports are written, and the paths from there to the cited documents.
 
 place = report_place(Path("report.html"))       # one page
 place = report_place(Path("reports"))           # a folder: NAME.md and NAME.html for every report
@@ -25,7 +25,7 @@ _DOCUMENTS = "documents"
 
 
 class ReportPlace(Struct, frozen=True):
-    """A page to be written, or a folder for pages.
+    """A file for one report, or a folder for several.
 
     ReportPlace(path=Path("report.html"), kind="html")
     """
@@ -35,17 +35,19 @@ class ReportPlace(Struct, frozen=True):
 
     @property
     def folder(self) -> Path:
-        """The folder that pages are written to."""
+        """The folder that the files are written to."""
         return self.path if self.kind == "folder" else self.path.parent
 
 
 def report_place(out: Path, num_reports: int = 1) -> ReportPlace:
-    """What `--out` names; refused now rather than after the work if nothing can be written there."""
+    """The place that `--out` names; `BadInput` now, not after the work, if it cannot be written."""
     kind = "folder" if out.is_dir() or not out.suffix else _SUFFIXES.get(out.suffix.lower())
     if kind is None:
-        raise BadInput(f"--out {out} is neither a page nor a folder", hint="--out report.md, report.html or a folder")
+        raise BadInput(
+            f"--out {out} must end in .md or .html, or be a folder", hint="--out report.md, report.html or a folder"
+        )
     if kind != "folder" and num_reports > 1:
-        raise BadInput(f"--out {out} is one page, and there are {num_reports} reports", hint="--out FOLDER")
+        raise BadInput(f"--out {out} is one file, and there are {num_reports} reports", hint="--out FOLDER")
     place = ReportPlace(out, kind)
     try:
         place.folder.mkdir(parents=True, exist_ok=True)
@@ -53,14 +55,14 @@ def report_place(out: Path, num_reports: int = 1) -> ReportPlace:
     except OSError as error:
         raise BadInput(f"cannot write to {place.folder}: {error.strerror}") from error
     if not writable:
-        raise BadInput(f"cannot write to {place.folder}: it may not be written to")
+        raise BadInput(f"cannot write to {place.folder}: no permission", hint="choose another --out")
     return place
 
 
 def write_report(report: Report, place: ReportPlace, name: str, index: Index | None, index_name: str) -> list[Path]:
-    """Write the page, or both kinds of page into the folder; says which files.
+    """Write the report as one file, or in both formats into the folder; the paths of the files.
 
-    In a folder, cited documents that are no files of their own (rows of JSON Lines) are written beside the pages, so
+    In a folder, cited documents that are not files of their own (rows of JSON Lines) are written beside the reports, so
     that every source can be opened.
     """
 
@@ -77,7 +79,7 @@ def write_report(report: Report, place: ReportPlace, name: str, index: Index | N
 
 
 def _document_path(passage: Passage, place: ReportPlace, index: Index | None) -> str:
-    """The path from the page to the document, written down first if need be; "" where there is no such file."""
+    """The path from the report to the document, which is written first if needed; "" if there is no file."""
     if index is None:
         return ""
     file = index.document_file(passage.doc_id)
@@ -93,7 +95,7 @@ def _document_path(passage: Passage, place: ReportPlace, index: Index | None) ->
 
 
 def _file_name(name: str) -> str:
-    """A name that any file system takes; one that had to be changed gets a digest, so that two stay two.
+    """A name that is valid on any file system; a changed name gets a digest, so that different names stay different.
 
     _file_name("q1") -> "q1"; _file_name("../a b") -> "a-b-3f1c09d2"
     """

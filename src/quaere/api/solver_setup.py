@@ -74,7 +74,7 @@ def trained_limits(dialect: str, notes: Notes) -> Limits | None:
 def wants_evidence(given: bool | None, notes: object) -> bool:
     """True if evidence is asked for: as the user says, else if the model was taught to give it.
 
-    A model that was never taught to quote is not asked to: a small one then often fails to answer at all.
+    A model that was not taught to quote is not asked to: a small one would then often fail to answer at all.
 
         wants_evidence(None, Notes(style="brief")) -> False
     """

@@ -74,7 +74,7 @@ class Display(Protocol):
     """Somebody who is told how far a warm-up is."""
 
     def note(self, line: str) -> None:
-        """Something worth a line happened."""
+        """Report a line of text."""
         ...
 
     def played(self, num_all: int) -> None:
@@ -127,7 +127,7 @@ def warm_up(settings: WarmupSettings, display: Display) -> WarmupManifest:
 
 
 def _warm_up_on_documents(settings: WarmupSettings, display: Display) -> WarmupManifest:
-    """Questions by the model as it is, then the form of an episode where it was not taught, then its own lessons."""
+    """Questions by the untrained model, then the dialect if it was not taught, then lessons on the questions."""
     from quaere.api.warmup_documents import obtain_questions, play_documents, refuse_others, teach_form
     from quaere.warmup.oracle import allow_turns
 
@@ -161,13 +161,13 @@ def _warm_up(
     else:
         save_folder(model, renderer.tokenizer, settings.out, manifest, force=settings.force)
     if settings.also and play is None:
-        del model  # another copy is loaded to speak with
+        del model  # frees its memory: the check below loads the saved model
         tell_answered(settings, played.episodes, settings.limits_of, display.note)
     return manifest
 
 
 def _play(settings: WarmupSettings, renderer: Renderer, display: Display) -> Demonstrations:
-    """Play in a world that is made for this and gone afterwards."""
+    """Demonstrate in a temporary world."""
     from quaere.warmup.lessons import LessonSettings, build_world
     from quaere.warmup.oracle import play_oracle
 
@@ -212,7 +212,7 @@ async def _play_teacher(
     from quaere.warmup.teacher import play_teacher
 
     if not teacher.startswith("openai:"):
-        raise BadInput(f"a teacher is an endpoint, openai:MODEL@URL, not {teacher}")
+        raise BadInput(f"--teacher must be an endpoint, openai:MODEL@URL, not {teacher}")
     policy = open_policy(teacher)
     assert isinstance(policy, ChatPolicy)
     try:
@@ -222,7 +222,7 @@ async def _play_teacher(
 
 
 def _teach(settings: WarmupSettings, found: ModelPath, episodes: list[Episode], display: Display) -> tuple[Any, Taught]:
-    """The model after learning: with --adapter as it is, else as a plain one in the dtype it is to be saved in."""
+    """The trained model: with --adapter as it is, else merged and in the precision it is saved in."""
     import torch
 
     from quaere.policies.native.bridge import load_model, stored_dtype
@@ -238,7 +238,7 @@ def _teach(settings: WarmupSettings, found: ModelPath, episodes: list[Episode], 
     num_steps = count_steps(len(episodes), settings.epochs, settings.batch)
     size = f"{num_steps} steps over {len(episodes)} episodes of {num_tokens / len(episodes):,.0f} tokens on average"
     display.note(f"teaching {settings.model} on {device}: {size}")
-    # Weights under an adapter do not move, so on a GPU half the bytes will do for them.
+    # Weights under an adapter are not trained, so on a GPU they can be held in half precision.
     loaded = choose_dtype("auto", device) if settings.lora_rank else "float32"
     model = load_model(found, device, loaded, packed=False, as_base=bool(settings.lora_rank))
     if settings.lora_rank:

@@ -1,4 +1,4 @@
-"""At the end of `quaere warmup RECIPE --also RECIPE`: what share of held-out tasks the model answers in each."""
+"""The check after `quaere warmup RECIPE --also RECIPE`: the share of held-out tasks finished in each dialect."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def tell_answered(
     most = max(len(episode.turns) for episode in episodes)
 
     def bounded(dialect: Dialect) -> Limits:
-        # Turns far longer, or more of them, than it was ever shown are none that it learned, and could take minutes.
+        # Longer or more turns than were demonstrated were not learnt, and sampling them could take minutes.
         usual = limits(dialect)
         allowed = {
             "turn_tokens": min(usual.turn_tokens, longest + longest // 4),

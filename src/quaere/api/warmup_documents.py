@@ -1,7 +1,7 @@
-"""`quaere warmup RECIPE --index DIR`: lessons out of a person's own documents, in place of a fictional world's.
+"""`quaere warmup RECIPE --index DIR`: lessons from a person's own documents, in place of a fictional world.
 
-The untaught model writes questions about the documents and checks them. Taught the form of an episode, it attempts
-them as a solver and learns from the attempts that were right; as a proposer it is shown how a question is arrived at.
+The untrained model writes questions about the documents and checks them. After it was taught the dialect, it attempts
+the questions as a solver and learns from its right attempts; as a proposer it learns from demonstrated proposals.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Note = Callable[[str], None]
 GetLimits = Callable[["Dialect"], "Limits"]
-_SAID_EVERY = 1000  # attempts
+_SAID_EVERY = 1000  # attempts between two progress lines
 
 
 def read_checked(path: Path) -> list[CheckedQuestion]:
@@ -51,15 +51,15 @@ def read_checked(path: Path) -> list[CheckedQuestion]:
 
 
 def refuse_others(settings: WarmupSettings) -> None:
-    """Refuse what cannot be taught out of documents, before a model is loaded."""
+    """Raise `BadInput` for options that do not work with documents, before a model is loaded."""
     if "score" in settings.dialects:
-        raise BadInput("reports are not taught out of documents", hint="leave --index out")
+        raise BadInput("score cannot be taught from documents (--index)", hint="leave --index out")
     if settings.teacher:
-        raise BadInput("lessons come from documents or from a teacher, not from both", hint="leave --teacher out")
+        raise BadInput("--index and --teacher exclude each other", hint="leave --teacher out")
 
 
 def obtain_questions(settings: WarmupSettings, note: Note) -> list[CheckedQuestion]:
-    """The questions of the file, which the model writes first, as it is, if there is none."""
+    """The questions of the file; if it does not exist, the untrained model writes it first."""
     from quaere.api.checked_questions import summarise, write_checked, write_lines
     from quaere.warmup.documents.lessons import draw_evenly
     from quaere.warmup.documents.writer import WriterSettings
@@ -106,7 +106,7 @@ def play_documents(
     limits: GetLimits,
     note: Note,
 ) -> Demonstrations:
-    """Episodes on the questions in every dialect that is taught, an equal share each, and in each of its roles."""
+    """Episodes on the questions in every dialect, with equal shares, and in each of its roles."""
     from quaere.warmup.demonstration import Demonstrations
 
     played = Demonstrations()
@@ -116,7 +116,7 @@ def play_documents(
     if any("solver" in roles for roles in taught.values()):
         asked = {dialect: share for dialect, share in shares.items() if "solver" in taught[dialect]}
         own = asyncio.run(_play_solver(settings, asked, limits, note))
-    # Of both roles there are about as many: a proposer's episodes are to be had in any number.
+    # As many proposer episodes as solver episodes: the former can be demonstrated in any number.
     wanted = {
         dialect: (share, len(own[dialect].episodes) if dialect in own else None)
         for dialect, share in shares.items()
@@ -128,14 +128,14 @@ def play_documents(
         played.dropped.update(found.dropped)
     if len(played.episodes) < 2:
         raise BadInput(
-            f"of {len(questions)} questions {len(played.episodes)} became good episodes: too few to learn from",
-            hint="a larger --model, more --drafts, or a longer warm-up of the form",
+            f"only {len(played.episodes)} of {len(questions)} questions became good episodes; at least 2 are needed",
+            hint="use a larger --model, more --drafts, or a longer warm-up of the dialect",
         )
     return played
 
 
 def _share(settings: WarmupSettings, questions: list[CheckedQuestion]) -> dict[Dialect, list[CheckedQuestion]]:
-    """The questions of each dialect."""
+    """The questions of each dialect, in equal shares."""
     dialects = settings.dialects
     return {dialect: questions[number :: len(dialects)] for number, dialect in enumerate(dialects)}
 
@@ -149,7 +149,7 @@ def _roles(settings: WarmupSettings, dialect: Dialect) -> tuple[Role, ...]:
 async def _play_solver(
     settings: WarmupSettings, shares: dict[Dialect, list[CheckedQuestion]], limits: GetLimits, note: Note
 ) -> dict[Dialect, Demonstrations]:
-    """The model's own right episodes; the questions it is unsure of go to the file that was asked for."""
+    """The model's own right episodes, by dialect; questions it is unsure of are written to `--practice`."""
     from quaere.api.checked_questions import write_lines
     from quaere.rollout.policy import open_policy
     from quaere.search.searcher import open_searcher
@@ -187,7 +187,7 @@ async def _play_solver(
 
 
 def _count(dialect: Dialect, total: int, note: Note) -> Callable[[object], None]:
-    """Says now and then how many attempts there were."""
+    """A callback that prints the number of attempts now and then."""
     counted = itertools.count(1)
 
     def count(episode: object) -> None:
@@ -204,7 +204,7 @@ async def _play_proposer(
     limits: GetLimits,
     note: Note,
 ) -> dict[Dialect, Demonstrations]:
-    """How questions are arrived at, at most so many of each dialect."""
+    """Demonstrated proposals, by dialect, at most the given number of each."""
     from quaere.search.index import open_index
     from quaere.search.searcher import LocalSearcher
     from quaere.warmup.documents.links import Pages

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FULL_RATE, LORA_RATE = 1e-4, 3e-4
 MAX_TURNS = 5
-EVALUATED_MAX_TURNS = 12  # evaluations are turns too: four facts, one search more than that, and their answer
+EVALUATED_MAX_TURNS = 12  # evaluations are turns too: four facts and one more search, two turns each, and the answer
 TURN_TOKENS, SEQUENCE_TOKENS = 512, 4096
 REPORT_MAX_TURNS, REPORT_TURN_TOKENS, REPORT_SEQUENCE_TOKENS = 8, 1536, 8192  # of score: eight reports and their scores
 
@@ -77,7 +77,7 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
         if self.lora_rank < 0:
             raise BadInput(f"--lora-rank must be 0 or more, not {self.lora_rank}")
         if self.adapter and not self.lora_rank:
-            raise BadInput("--adapter needs --lora-rank: without it all weights are taught", hint="--lora-rank 16")
+            raise BadInput("--adapter needs --lora-rank: without it all weights are trained", hint="--lora-rank 16")
         if self.learning_rate is not None and self.learning_rate <= 0:
             raise BadInput(f"--learning-rate must be above 0, not {self.learning_rate:g}")
 
@@ -116,7 +116,7 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def turn_limits(self) -> dict[Dialect, int]:
-        """Dialects that need another number of turns than the rest, unless the number was given."""
+        """The limit of turns of dialects that need another than the default; {} if the option sets it."""
         if self.max_turns is not None:
             return {}
         evaluated = [name for name in self.dialects if needed_turns(name, 1) > 2]

@@ -1,7 +1,7 @@
-"""Text from elsewhere on a terminal: whatever could act on the terminal is made visible instead.
+"""Untrusted text for a terminal: characters that could control the terminal are made visible instead.
 
-Documents, models, servers and file names may hold escape sequences that recolour, overwrite or hide what is shown, and
-marks that reverse its direction.
+Documents, models, servers and file names may contain escape sequences that recolour, overwrite or hide other output,
+and marks that reverse its direction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _UNPRINTABLE = re.compile(
 
 
 def printable(text: str) -> str:
-    r"""The text with everything that could act on a terminal made visible instead.
+    r"""The text with every character that could control a terminal replaced by a visible one.
 
     printable("\x1b[31mred\r\n") == "␛[31mred\n"
     """
@@ -23,7 +23,7 @@ def printable(text: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    r"""The same on one line, for messages that hold what somebody typed.
+    r"""The same on one line, for messages with text that a user typed.
 
     printable_line("no file a\nb") == "no file a␊b"
     """
@@ -31,7 +31,7 @@ def printable_line(text: str) -> str:
 
 
 def _picture(character: str) -> str:
-    """A visible stand-in: Unicode has pictures for the old control codes; the rest are written as their number."""
+    """A visible replacement: Unicode's symbol for an old control code, else the character's number."""
     code = ord(character)
     if code < 0x20:
         return chr(0x2400 + code)

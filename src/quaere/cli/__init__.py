@@ -1,1 +1,1 @@
-"""What a person types. Thin: every command parses its words, calls the floors below, and prints."""
+"""The command line. Each command parses its options, calls the packages below, and prints the result."""

@@ -1,4 +1,4 @@
-"""What `quaere ask` and `quaere report` have in common: who is asked what, over which documents, how it is drawn."""
+"""Options and helpers shared by `quaere ask` and `quaere report`: question, index, model, sampling."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ LIMITS = ("max_turns", "topk", "turn_tokens", "sequence_tokens")
 
 
 def add_asked(parser: argparse.ArgumentParser) -> None:
-    """The question or a file of them, the documents, the model."""
+    """Add the options for the question or file of questions, the index and the model."""
     parser.add_argument("question", nargs="?", help="the question; or give --questions FILE")
-    parser.add_argument("--questions", type=Path, metavar="FILE", help="JSONL file of questions, one a line")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions of the file")
+    parser.add_argument("--questions", type=Path, metavar="FILE", help="JSONL file of questions, one per line")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions of the file (default: all)")
     parser.add_argument("--index", required=True, metavar="DIR|URL", help="index directory, or URL of a search server")
     parser.add_argument(
         "--model",
@@ -36,23 +36,29 @@ def add_asked(parser: argparse.ArgumentParser) -> None:
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
-    """How it is drawn, and where the episodes go."""
+    """Add the options for sampling, and for the folder of runs."""
     sampling = parser.add_argument_group("sampling")
-    sampling.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default)")
-    sampling.add_argument("--seed", type=int, default=0, help="seed of what is drawn (default: 0)")
-    sampling.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs")
-    sampling.add_argument("--dtype", choices=get_args(Precision), default="auto", help="precision of its weights")
+    sampling.add_argument(
+        "--temperature", type=float, default=0.0, help="sampling temperature; 0 is greedy decoding (default: 0)"
+    )
+    sampling.add_argument("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
+    sampling.add_argument(
+        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs (default: auto)"
+    )
+    sampling.add_argument(
+        "--dtype", choices=get_args(Precision), default="auto", help="precision of the weights (default: auto)"
+    )
     parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
 
 
 def read_asked(args: argparse.Namespace, command: str) -> list[Question]:
-    """The question of the command line, or those of the file."""
+    """The question of the command line, or the questions of the file."""
     from quaere.records import Question
     from quaere.rollout.questions import read_questions
 
     hint = f'quaere {command} "your question" --index DIR'
     if (args.question is None) == (args.questions is None):
-        raise BadInput("give one question, or --questions FILE", hint=hint)
+        raise BadInput("give either a question or --questions FILE", hint=hint)
     if args.questions is not None:
         return read_questions(args.questions, args.limit)
     if not args.question.strip():
@@ -61,14 +67,14 @@ def read_asked(args: argparse.Namespace, command: str) -> list[Question]:
 
 
 def check_numbers(args: argparse.Namespace) -> None:
-    """Refuse limits below 1 and a temperature below 0."""
+    """Raise `BadInput` for limits below 1 and for a temperature below 0."""
     check_positive(args, (*LIMITS, "limit"))
     if args.temperature < 0:
         raise BadInput(f"--temperature must be 0 or more, not {args.temperature}")
 
 
 def open_model(args: argparse.Namespace, quiet: Console) -> Policy:
-    """The policy that `--model` names; what is loaded or downloaded is said on the console."""
+    """The policy named by `--model`; loading and downloads are reported on the console."""
     from quaere.rollout.policy import open_policy
 
     def report(line: str) -> None:
@@ -79,7 +85,7 @@ def open_model(args: argparse.Namespace, quiet: Console) -> Policy:
 
 
 def asked_settings(args: argparse.Namespace, limits: Limits, *, hidden: Collection[str]) -> dict[str, Any]:
-    """What a run remembers of the call, less what is of no interest afterwards."""
+    """The settings of this call that are stored with its run."""
     left_out = {"run", "runs", "json", "questions", *hidden}
     settings = {name: value for name, value in vars(args).items() if name not in left_out}
     settings |= {name: getattr(limits, name) for name in LIMITS}
@@ -87,7 +93,7 @@ def asked_settings(args: argparse.Namespace, limits: Limits, *, hidden: Collecti
 
 
 def episode_setting(args: argparse.Namespace, limits: Limits) -> dict[str, Any]:
-    """What every episode of this call has in common."""
+    """Limits, sampling parameters and seed that all episodes of this call share."""
     from quaere.policies.sampler import SamplingParams
 
     return {"limits": limits, "params": SamplingParams(temperature=args.temperature), "seed": args.seed}

@@ -47,21 +47,23 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--guided",
         action=argparse.BooleanOptionalAction,
-        help="open the first turn as a search and the last as an answer, for models too small to follow the dialect "
-        "(default: only for models of the catalogue that need it)",
+        help="write the start of the first turn (a search) and of the last (an answer), for models too small to follow "
+        "the dialect (default: only for models of the catalogue that need it)",
     )
     parser.add_argument(
         "--evidence",
         action=argparse.BooleanOptionalAction,
-        help="ask for the sentence the answer rests on, and look for it in what the model was shown "
-        "(default: only for models that were taught to give it)",
+        help="ask for the sentence that proves the answer, and check that the model was shown it "
+        "(default: only for models that were taught to quote evidence)",
     )
-    add_solver_dialect(parser, "how the model is spoken to (default: as it was trained, else tool-call)")
-    limits = parser.add_argument_group("limits", "default: as the model was trained, else as said here")
-    limits.add_argument("--max-turns", type=int, metavar="N", help="turns the model may take (5; evalact: 42)")
+    add_solver_dialect(parser, "prompts and protocol of the model (default: as it was trained, else tool-call)")
+    limits = parser.add_argument_group("limits", "default: as the model was trained, else the values in parentheses")
+    limits.add_argument("--max-turns", type=int, metavar="N", help="most turns of an episode (5; evalact: 42)")
     limits.add_argument("--topk", type=int, metavar="N", help="passages per search (3)")
-    limits.add_argument("--turn-tokens", type=int, metavar="N", help="tokens per turn (256)")
-    limits.add_argument("--sequence-tokens", type=int, metavar="N", help="tokens in all (4096; evalact: 16384)")
+    limits.add_argument("--turn-tokens", type=int, metavar="N", help="most tokens per turn (256)")
+    limits.add_argument(
+        "--sequence-tokens", type=int, metavar="N", help="most tokens of an episode (4096; evalact: 16384)"
+    )
     add_sampling(parser)
     parser.add_argument("--show", action="store_true", help="with --questions: also print the first episode in full")
     parser.add_argument("--json", action="store_true", help="print JSON, one object per question")
@@ -69,7 +71,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(args: argparse.Namespace) -> None:
-    """Answer one question in full view, or many of a file with a table at the end."""
+    """Answer one question and show every turn, or answer a file of questions and print a table."""
     from quaere.search.searcher import open_searcher
 
     questions = read_asked(args, "ask")
@@ -127,7 +129,7 @@ async def _ask_one(
     searcher: Searcher,
     stored: Run,
 ) -> None:
-    """Show every turn as it happens, then the answer."""
+    """Answer one question; print every turn as it is sampled, then the answer."""
     from rich.console import Console
 
     from quaere.cli.episode_view import render_end, render_turn
@@ -160,7 +162,7 @@ async def _ask_many(
     stored: Run,
     quiet: Console,
 ) -> None:
-    """Answer a file of questions together, and compare with the answers it gives."""
+    """Answer all questions of a file in batches, and score them against the file's answers."""
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     from quaere.records import SolveTask
@@ -188,7 +190,7 @@ async def _ask_many(
 
 
 def render_evidence(episode: Episode) -> Text:
-    """The span as its document has it, and where it stands; else what was written, and that it stands nowhere."""
+    """The span and its place in the document; or the span as written, and that it was found nowhere."""
     from rich.text import Text
 
     from quaere.cli.episode_view import printable
@@ -237,7 +239,7 @@ def _evidence_word(episode: Episode) -> str:
 
 
 def _evidence_row(episode: Episode) -> dict[str, Any]:
-    """The evidence for `--json`: `text` is the document's own, `span` what was written."""
+    """The evidence for `--json`: `text` is the document's own text, `span` the model's."""
     span, found, passage = find_span(episode)
     row: dict[str, Any] = {"span": span, "verbatim": found is not None}
     if found is not None and passage is not None:

@@ -1,4 +1,4 @@
-"""Bounds that several commands put on their options."""
+"""Checks of option values that several commands share."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ def checkpoint(text: str) -> int | Literal["best", "last"]:
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a step nor best nor last") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a step (a whole number), best or last") from None

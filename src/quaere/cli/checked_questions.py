@@ -1,4 +1,4 @@
-"""`quaere questions --checked`: questions with short answers that the documents prove, to learn from without labels."""
+"""`quaere questions --checked`: questions with short answers that the documents prove, for training without labels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def run_checked(args: argparse.Namespace) -> None:
-    """Write the questions to a file, and say how many were kept and why others were not."""
+    """Write the questions to a file, and print how many were kept and why others were dropped."""
     from rich.console import Console
 
     from quaere.api.checked_questions import summarise, write_checked, write_lines

@@ -1,4 +1,4 @@
-"""`quaere completion`: a script with which a shell completes commands, options and values.
+"""`quaere completion`: a script that lets a shell complete commands, options and values.
 
 eval "$(quaere completion bash)"      # in ~/.bashrc
 """
@@ -18,7 +18,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser = commands.add_parser(
         "completion",
         help="print a shell's completion script",
-        description="Print a script with which the shell completes commands, options and values on TAB.",
+        description="Print a script that lets the shell complete commands, options and values with TAB.",
         epilog='bash: eval "$(quaere completion bash)" in ~/.bashrc; zsh: write it to a file _quaere in a folder of '
         "$fpath; fish: write it to ~/.config/fish/completions/quaere.fish",
     )
@@ -27,7 +27,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the script."""
+    """Print the completion script."""
     import shtab
 
     from quaere.cli.main import build_parser
@@ -39,12 +39,12 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _complete_paths(parser: argparse.ArgumentParser) -> None:
-    """Let values that are files or folders be completed as such; most are known by their metavar."""
+    """Mark options whose values are files or folders, mostly by their metavar, for path completion."""
     import shtab
 
     for action in parser._actions:
         metavar = action.metavar if isinstance(action.metavar, str) else ""
         is_folder = "DIR" in metavar and "FILE" not in metavar
         if action.choices is None and (is_folder or "FILE" in metavar or action.type is Path):
-            # Where shtab looks for it.
+            # The attribute that shtab reads.
             action.complete = shtab.DIRECTORY if is_folder else shtab.FILE  # type: ignore[attr-defined]

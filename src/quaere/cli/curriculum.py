@@ -1,4 +1,4 @@
-"""`quaere curriculum`: the questions a run wrote for its solver, why each was kept or dropped, and what you say of it.
+"""`quaere curriculum`: the questions a run wrote for its solver, why each was kept or dropped, and your verdicts.
 
 quaere curriculum evolve-1 --kept --hops 2 --min value=0.5
 quaere curriculum evolve-1 show i0g-0003
@@ -40,9 +40,9 @@ _FILTERS = (
 )
 _KINDS = {"accept": "accepted", "reject": "rejected", "flag": "flagged"}
 _HELP = {
-    "accept": "let the solver learn from them, also if they were dropped",
-    "reject": "keep the solver from learning from them",
-    "flag": "mark them to come back to; the solver learns as before",
+    "accept": "train the solver on these candidates, even if the run dropped them",
+    "reject": "do not train the solver on these candidates",
+    "flag": "mark these candidates for later; training does not change",
 }
 
 
@@ -50,44 +50,48 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add `curriculum` with its actions to the command line."""
     parser = commands.add_parser(
         "curriculum",
-        help="look at the questions a run wrote, and judge them",
-        description="Without an action: the candidates of a run as a list. Filters narrow it.",
+        help="list the questions a run wrote, and accept or reject them",
+        description="Without an action: list the candidates of a run that pass the filters.",
     )
     parser.add_argument("name", metavar="RUN", help="a run's name or directory; for quality also a file of questions")
     parser.set_defaults(run=run_list)
     _add_filters(parser)
     parser.add_argument(
-        "--limit", type=_count, metavar="N", help=f"at most so many (default: {_TABLE_ROWS}; all in JSON)"
+        "--limit", type=_count, metavar="N", help=f"list at most N (default: {_TABLE_ROWS}; with --json all)"
     )
-    parser.add_argument("--offset", type=_count, default=0, metavar="N", help="leave out the first so many")
+    parser.add_argument("--offset", type=_count, default=0, metavar="N", help="skip the first N (default: 0)")
     _add_places(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
-    show = actions.add_parser("show", help="one candidate with all that is known of it")
+    show = actions.add_parser("show", help="one candidate in full")
     show.add_argument("id", metavar="ID", help="a candidate, by its id in the list")
     show.set_defaults(run=run_show)
     for action, help in _HELP.items():
         judging = actions.add_parser(action, help=help)
         judging.add_argument("ids", metavar="ID", nargs="+", help="candidates, by their ids")
-        judging.add_argument("--note", default="", metavar="TEXT", help="why")
+        judging.add_argument("--note", default="", metavar="TEXT", help="reason for the verdict (default: none)")
         judging.set_defaults(run=run_judge)
-    clear = actions.add_parser("clear", help="take verdicts back")
+    clear = actions.add_parser("clear", help="remove verdicts")
     clear.add_argument("ids", metavar="ID", nargs="+", help="candidates, by their ids")
     clear.set_defaults(run=run_clear)
     export = actions.add_parser("export", help="write candidates to FILE.parquet or FILE.jsonl")
-    export.add_argument("file", type=Path, metavar="FILE", help="where to write; its ending says in which format")
-    export.add_argument("--verl", action="store_true", help="the Parquet verl trains from: what the solver learns from")
-    export.add_argument("--force", action="store_true", help="replace FILE if it is there")
+    export.add_argument("file", type=Path, metavar="FILE", help="file to write; its ending decides the format")
+    export.add_argument("--verl", action="store_true", help="write verl's Parquet format, with what the solver learns")
+    export.add_argument("--force", action="store_true", help="replace FILE if it exists")
     _add_filters(export, default=argparse.SUPPRESS)
     export.set_defaults(run=run_export)
-    reading = actions.add_parser("import", help="take the verdicts of an edited export")
+    reading = actions.add_parser("import", help="read the verdicts of an edited export")
     reading.add_argument("file", type=Path, metavar="FILE", help="the edited export")
     reading.set_defaults(run=run_import)
-    adding = actions.add_parser("add", help="give the solver the questions in FILE.jsonl or FILE.parquet")
+    adding = actions.add_parser("add", help="add the questions in FILE.jsonl or FILE.parquet to the curriculum")
     adding.add_argument("file", type=Path, metavar="FILE", help="questions with answers, or an export")
     adding.add_argument(
-        "--iteration", dest="only", type=_count, metavar="I", help="for this one, counted from 0 (default: for all)"
+        "--iteration",
+        dest="only",
+        type=_count,
+        metavar="I",
+        help="add them to iteration I only, counted from 0 (default: to all)",
     )
-    adding.add_argument("--all", action="store_true", help="of an export: also what no solver learned from")
+    adding.add_argument("--all", action="store_true", help="of an export: also add what no solver learned from")
     adding.set_defaults(run=run_add)
     quality = actions.add_parser("quality", help="the share of questions whose answer the documents prove")
     _add_filters(quality, default=argparse.SUPPRESS)
@@ -97,35 +101,33 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def _add_filters(parser: argparse.ArgumentParser, default: Any = None) -> None:
-    """The filters. An action's own must be `SUPPRESS`ed: argparse would overwrite what stood before the action."""
+    """Add the filters. For an action `default` must be `SUPPRESS`, or argparse overwrites filters given before it."""
     from quaere.records import DropReason
 
     group = parser.add_argument_group("filters")
     which = group.add_mutually_exclusive_group()
     add: Callable[..., Any] = group.add_argument
-    which.add_argument("--kept", action="store_true", default=default, help="what the run kept")
-    which.add_argument("--dropped", action="store_true", default=default, help="what it dropped")
-    which.add_argument("--added", action="store_true", default=default, help="what people added")
+    which.add_argument("--kept", action="store_true", default=default, help="only candidates the run kept")
+    which.add_argument("--dropped", action="store_true", default=default, help="only candidates the run dropped")
+    which.add_argument("--added", action="store_true", default=default, help="only questions that people added")
     which.add_argument(
-        "--learned", action="store_true", default=default, help="what a solver learns from, by your verdicts too"
+        "--learned", action="store_true", default=default, help="only what the solver learns from, after your verdicts"
     )
     reasons = [reason for reason in get_args(DropReason) if reason]
-    add("--reason", choices=reasons, default=default, metavar="R", help=f"dropped as: {', '.join(reasons)}")
+    add("--reason", choices=reasons, default=default, metavar="R", help=f"why it was dropped: {', '.join(reasons)}")
     kinds = [*_KINDS.values(), "none"]
-    add("--verdict", choices=kinds, default=default, metavar="V", help=f"judged as: {', '.join(kinds)}")
-    add("--hops", type=int, default=default, metavar="H", help="hops that were asked for; of added questions, facts")
-    add("--searches", type=int, default=default, metavar="N", help="searches a question needs: n hops need n - 1")
-    add("--iteration", type=int, default=default, metavar="I", help="counted from 0")
+    add("--verdict", choices=kinds, default=default, metavar="V", help=f"only with this verdict: {', '.join(kinds)}")
+    add("--hops", type=int, default=default, metavar="H", help="only with H hops; of added questions, H facts")
+    add("--searches", type=int, default=default, metavar="N", help="only if N searches are needed (hops - 1)")
+    add("--iteration", type=int, default=default, metavar="I", help="only iteration I, counted from 0")
     bounds = "votes, rate, p+, p-, value, or a score's name"
-    add("--min", action="append", type=_bound, default=default, metavar="NAME=VALUE", help=f"at least; {bounds}")
-    add("--max", action="append", type=_bound, default=default, metavar="NAME=VALUE", help="at most")
-    add("--text", default=default, metavar="T", help="in the question, the answer or the span, in any case")
+    add("--min", action="append", type=_bound, default=default, metavar="NAME=VALUE", help=f"least value: {bounds}")
+    add("--max", action="append", type=_bound, default=default, metavar="NAME=VALUE", help="greatest value")
+    add("--text", default=default, metavar="T", help="only with T in question, answer or span, ignoring case")
 
 
 def _add_places(parser: argparse.ArgumentParser, default: Any = None) -> None:
-    parser.add_argument(
-        "--index", default=default, metavar="DIR", help="the documents, if they are not where the run had them"
-    )
+    parser.add_argument("--index", default=default, metavar="DIR", help="index of the documents (default: the run's)")
     parser.add_argument(
         "--runs", default=default, metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)"
     )
@@ -144,7 +146,7 @@ def _bound(text: str) -> tuple[str, float]:
 
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
 
 
@@ -174,7 +176,7 @@ def run_list(args: argparse.Namespace) -> None:
 
 
 def run_show(args: argparse.Namespace) -> None:
-    """Print one candidate, with its span where it stands in the document."""
+    """Print one candidate, with its span marked in the document."""
     from rich.console import Console
 
     from quaere.cli.curriculum_view import render_item
@@ -198,7 +200,7 @@ def run_show(args: argparse.Namespace) -> None:
 
 
 def run_judge(args: argparse.Namespace) -> None:
-    """Store a verdict on each of the candidates, or on none if one of them is not there."""
+    """Store a verdict on each of the candidates, or on none if one of them does not exist."""
     from quaere.runs import give_verdicts, judge
     from quaere.runs.curriculum import find_item, read_items
 
@@ -211,14 +213,14 @@ def run_judge(args: argparse.Namespace) -> None:
 
 
 def run_clear(args: argparse.Namespace) -> None:
-    """Forget verdicts; also those on candidates that are no longer there."""
+    """Remove verdicts, also those on candidates that no longer exist."""
     from quaere.runs import give_verdicts
 
     with _open(args) as run:
         known = run.verdicts()
     for id in args.ids:
         if id not in known:
-            raise BadInput(f"there is no verdict on {id}", hint=f"quaere curriculum {args.name}")
+            raise BadInput(f"there is no verdict on {id} to remove", hint=f"quaere curriculum {args.name}")
     give_verdicts(run.path, [], clear=args.ids)
     _tell({"cleared": len(set(args.ids))}, args)
 
@@ -229,7 +231,7 @@ def run_export(args: argparse.Namespace) -> None:
     from quaere.runs.item_files import write_items, write_verl
 
     if args.file.exists() and not args.force:
-        raise BadInput(f"{args.file} is there already", hint="--force replaces it")
+        raise BadInput(f"{args.file} exists already", hint="--force replaces it")
     with _open(args) as run:
         found = _select(read_items(run), args, run)
         if args.verl:
@@ -249,7 +251,7 @@ def run_export(args: argparse.Namespace) -> None:
 
 
 def run_import(args: argparse.Namespace) -> None:
-    """Make the verdicts of the candidates in a file what the file says; an empty one takes a verdict back."""
+    """Set the verdicts of the candidates in a file to what the file says; an empty verdict removes one."""
     from quaere.cli.verdict_import import plan_import
     from quaere.runs import give_verdicts
     from quaere.runs.curriculum import read_items
@@ -262,7 +264,7 @@ def run_import(args: argparse.Namespace) -> None:
 
 
 def run_add(args: argparse.Namespace) -> None:
-    """Give the solver the questions of a file: all of them, or none if one cannot be taken."""
+    """Add the questions of a file to the curriculum: all of them, or none if one is invalid."""
     from quaere.cli.question_add import plan_add, settle_evidence
     from quaere.runs import add_questions
     from quaere.runs.curriculum import Item, check_item, read_items
@@ -270,7 +272,10 @@ def run_add(args: argparse.Namespace) -> None:
 
     with _open(args) as run:
         if run.info.kind != "evolve":
-            raise BadInput(f"run {run.info.id} is of kind {run.info.kind}: it has no solver to learn from questions")
+            raise BadInput(
+                f"run {run.info.id} is of kind {run.info.kind}: it has no solver to train on questions",
+                hint="name a run of `quaere evolve`",
+            )
         rows = read_question_rows(args.file)
         plan = plan_add(rows, read_items(run), str(args.file), iteration=args.only, take_all=args.all)
         index, said = _open_documents(run, args, [Item(item.candidate) for item in plan.added])
@@ -285,13 +290,13 @@ def run_add(args: argparse.Namespace) -> None:
 
 
 def run_quality(args: argparse.Namespace) -> None:
-    """Print how many of the questions a solver learns from are proven by rules."""
+    """Print the share of questions of the curriculum whose answer is proven by rules."""
     from quaere.cli.curriculum_quality import ask_of_file, ask_of_run, tell_quality
     from quaere.runs.curriculum import read_items
 
     if Path(args.name).is_file():
         if any(getattr(args, name) is not None for name in _FILTERS):
-            raise BadInput("filters are for runs: a file of questions is taken whole")
+            raise BadInput("a file of questions is read as a whole", hint="leave the filters out, or name a run")
         tell_quality(ask_of_file(Path(args.name), args.index), json=bool(args.json))
         return
     with _open(args) as run:
@@ -306,11 +311,9 @@ def _open(args: argparse.Namespace) -> Run:
     from quaere.runs import Run, find_run, runs_root
 
     if args.action and (args.limit is not None or args.offset):
-        raise BadInput("--limit and --offset are for the list: leave them out")
+        raise BadInput(f"--limit and --offset are for the list, not for {args.action}", hint="leave them out")
     if args.action not in (None, "export", "quality") and any(getattr(args, name) is not None for name in _FILTERS):
-        raise BadInput(
-            f"filters are for the list, export and quality: {args.action} takes what it is to do by ID or FILE"
-        )
+        raise BadInput(f"filters are for the list, export and quality: {args.action} is given an ID or a FILE")
     return Run.open(find_run(runs_root(args.runs), args.name))
 
 
@@ -339,7 +342,7 @@ def _read_filter(args: argparse.Namespace) -> ItemFilter:
 
 
 def _open_documents(run: Run, args: argparse.Namespace, items: list[Item]) -> tuple[Index | None, str]:
-    """The index to check evidence against, if there is any evidence; and what a person should know about it."""
+    """The index to check evidence against (None if there is no evidence), and a warning about it or ""."""
     from quaere.errors import IndexMissing
     from quaere.search.index import open_index
 
@@ -358,7 +361,7 @@ def _open_documents(run: Run, args: argparse.Namespace, items: list[Item]) -> tu
 
 
 def _index_of(run: Run) -> str:
-    """Where the run has its documents, by its config, which a resumed run may have changed; else by its settings."""
+    """The run's index: from its config, which a resumed run may have changed, else from its settings."""
     import yaml
 
     try:
@@ -374,7 +377,7 @@ def _solver_protocol(run: Run) -> Any:
     from quaere.training.config import config_from_yaml
 
     if "recipe" not in run.info.settings:
-        raise BadInput(f"run {run.info.id} is no run of `quaere evolve`: how its solver is spoken to is not known")
+        raise BadInput(f"run {run.info.id} is no run of `quaere evolve`, so its solver's prompts are not known")
     recipe = find_recipe(run.info.settings["recipe"])
     return recipe.solver_protocol(config_from_yaml(recipe.schema, run.config_text()))
 

@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 def ask_of_file(path: Path, index: str | None) -> list[Asked]:
-    """The questions of a file, with what its documents say."""
+    """The questions of a file, with the documents that should prove their answers."""
     from quaere.evaluation.qa.curriculum_quality import of_question
     from quaere.rollout.questions import read_questions
     from quaere.search.index import open_index
 
     if not index:
-        raise BadInput("the documents that a file of questions is about are not known", hint="--index DIR")
+        raise BadInput("a file of questions needs the index of its documents", hint="--index DIR")
     documents = open_index(Path(index))
     return [of_question(question, documents.document) for question in read_questions(path)]
 
 
 def ask_of_run(run: Run, items: list[Item], index: str) -> list[Asked]:
-    """What the solver learns from of these items, with what the run's documents and its proposer's episodes say."""
+    """The items the solver learns from, with their documents and the proposer's episodes."""
     from quaere.evaluation.qa.curriculum_quality import of_candidate
     from quaere.search.index import open_index
 
@@ -45,13 +45,13 @@ def ask_of_run(run: Run, items: list[Item], index: str) -> list[Asked]:
 
 
 def tell_quality(asked: list[Asked], *, json: bool) -> None:
-    """Print the share that is proven, and what is wrong with the rest."""
+    """Print the share of proven questions, and the faults of the others."""
     from msgspec import to_builtins
 
     from quaere.evaluation.qa.curriculum_quality import measure_quality
 
     if not asked:
-        raise BadInput("there is no question to look at")
+        raise BadInput("there is no question to check", hint="use fewer filters, or name another run or file")
     quality = measure_quality(asked)
     if json:
         print(as_json({**to_builtins(quality), "share": to_builtins(quality.share)}))

@@ -1,8 +1,8 @@
-"""Candidates as a person reads them in a terminal. Pure: items in, something that rich can print out.
+"""Renders candidates for the terminal. Pure functions: items in, rich renderables out.
 
 Console().print(render_item(item, {"format/total": 0.5}, document_text, "", "evolve-1"))
 
-Questions, spans and notes may hold anything: `episode_view` says why all of them pass through `printable` and `Text`.
+Questions, spans and notes are untrusted text: `episode_view` says why all of them pass through `printable` and `Text`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from quaere.runs.curriculum import Item
 from quaere.runs.verdicts import Verdict
 
 _CONTEXT_CHARS = 240
-_ID_WIDTH = 24  # longer ones go on in the next line
+_ID_WIDTH = 24  # longer ids are continued on the next line
 _STATE_STYLES = {"verbatim": "green", "mismatch": "bold red", "unchecked": "yellow"}
 _VERDICT_STYLES = {"accepted": "green", "rejected": "red", "flagged": "yellow"}
 
@@ -29,13 +29,13 @@ _VERDICT_STYLES = {"accepted": "green", "rejected": "red", "flagged": "yellow"}
 def render_items(
     page: Sequence[Item], found: Sequence[Item], offset: int, name: str, said: str, num_lost: int
 ) -> Group:
-    """A page of the list, and what is beyond it. `num_lost` verdicts are on candidates that are no longer there."""
+    """A page of the list and its totals. `num_lost` is the number of verdicts on candidates that no longer exist."""
     with_value = any(item.candidate.support for item in page)
     with_evidence = any(item.candidate.evidence for item in page)
     extra = ("V",) * with_value + ("evidence",) * with_evidence
     heads = ("id", "it", "hops", "searches", "state", "verdict", "votes", *extra, "question")
     table = plain_table(*heads, right=("it", "hops", "searches", "V"))
-    # An id is what is typed next, so it is not cut to make room for others.
+    # The id is what the user types next, so it is not shortened to make room for other columns.
     table.columns[0].min_width = min(_ID_WIDTH, max((len(item.candidate.id) for item in page), default=0))
     for item in page:
         candidate, support = item.candidate, item.candidate.support
@@ -63,7 +63,7 @@ def render_items(
 
 
 def render_item(item: Item, paid: Mapping[str, float], document: str, said: str, name: str) -> Group:
-    """Everything about a candidate. `paid` was measured on its episode; `document` is the text its evidence is in."""
+    """A candidate in full. `paid` are its episode's metrics; `document` is the text its evidence is in."""
     candidate = item.candidate
     place = f"iteration {candidate.iteration}, step {candidate.step}, {count(candidate.hops, 'hop')}"
     needed = f"needs {count(candidate.facts, 'search')}" if candidate.facts else "searches needed unknown"
@@ -126,7 +126,7 @@ def _evidence_lines(item: Item, document: str) -> list[RenderableType]:
 
 
 def _context(evidence: Evidence, document: str) -> Text:
-    """The span in what stands around it, marked in a way that survives a pipe."""
+    """The span with the text around it, marked by characters that survive a pipe."""
     first, last = max(0, evidence.start - _CONTEXT_CHARS), min(len(document), evidence.end + _CONTEXT_CHARS)
     before, after = document[first : evidence.start], document[evidence.end : last]
     return (

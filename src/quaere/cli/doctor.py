@@ -1,4 +1,4 @@
-"""`quaere doctor`: is everything here that an episode needs?
+"""`quaere doctor`: checks that this machine has everything an episode needs.
 
 quaere doctor
 quaere doctor --model Qwen/Qwen2.5-0.5B-Instruct --index docs-index --json
@@ -26,7 +26,7 @@ WANTED_DISK_GIB = 2
 
 
 class Check(Struct, frozen=True):
-    """One finding.
+    """The result of one check.
 
     Check(name="memory", status="ok", detail="23 GiB, 21 GiB free")
     """
@@ -47,7 +47,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print every check; exit code 2 if one failed."""
+    """Run and print every check; exit code 2 if one failed."""
     checks = [check() for check in (_python, _torch, _memory, _disk, _models, _extras)]
     if args.model:
         checks.append(_guarded("template", lambda: _template(args.model)))
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> None:
         _print(checks)
     failed = [check.name for check in checks if check.status == "fail"]
     if failed:
-        raise BadInput(f"not well: {', '.join(failed)}")
+        raise BadInput(f"these checks failed: {', '.join(failed)}")
 
 
 def _print(checks: list[Check]) -> None:
@@ -77,7 +77,7 @@ def _print(checks: list[Check]) -> None:
 
 
 def _guarded(name: str, check: Callable[[], Check]) -> Check:
-    """A check that raised one of our errors has failed, for that reason."""
+    """The result of a check; a failed one with the error's message if it raised a `QuaereError`."""
     try:
         return check()
     except QuaereError as error:
@@ -156,7 +156,7 @@ def _extras() -> Check:
 
 
 def _template(model: str) -> Check:
-    """Derive the joints, which refuses templates that cannot be exact, and say what they are."""
+    """Checks the chat template by deriving the joints between turns, which fails if they cannot be exact."""
     from quaere.chat.renderer import Renderer
     from quaere.policies.catalogue import resolve_model
     from quaere.policies.loading import load_tokenizer

@@ -1,10 +1,10 @@
-"""An episode as a person reads it in a terminal. Pure: records in, something that rich can print out.
+"""Renders episodes for the terminal. Pure functions: records in, rich renderables out.
 
     Console().print(render_episode(episode))
-    Console().print(render_turn(turn))        # while an episode is still going on
+    Console().print(render_turn(turn))        # while an episode is still running
 
-Everything shown here was written by a model or found in a document, so none of it may act on the terminal: control
-characters are shown as pictures (`printable`), and all text goes into `rich.text.Text`, which knows no markup.
+Everything shown here was written by a model or found in a document, so it must not control the terminal: control
+characters are replaced by visible symbols (`printable`), and all text goes into `rich.text.Text`, which has no markup.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _ENDS: dict[EndReason, str] = {
 
 
 def trim(text: str, num_chars: int = _TRIM_CHARS) -> str:
-    """The text on one line, cut at a length.
+    """The text on one line, cut after `num_chars` characters.
 
     trim("The Oss rises\\nin the north.", 13) == "The Oss rises …"
     """
@@ -68,7 +68,7 @@ def trim(text: str, num_chars: int = _TRIM_CHARS) -> str:
 
 
 def render_episode(episode: Episode, *, full: bool = False) -> Group:
-    """The whole episode: the task, every turn, and how it ended. `full` shows passages uncut, and every reply."""
+    """The whole episode: task, turns and end. `full` shows passages uncut, and every reply."""
     parts: list[RenderableType] = [_render_task(episode, full=full)]
     parts += [render_turn(turn, full=full) for turn in episode.turns]
     parts.append(render_end(episode))
@@ -76,14 +76,14 @@ def render_episode(episode: Episode, *, full: bool = False) -> Group:
 
 
 def render_turn(turn: Turn, *, full: bool = False) -> Group:
-    """One turn: what the model wrote, how it was read, what the search returned, what the environment replied."""
+    """One turn: the model's text, the action read from it, search results and the environment's reply."""
     took = [count(turn.num_tokens, "token"), _STOPS[turn.stop_reason]]
     took += [f"{name} {seconds:.1f} s" for name, seconds in _timings(turn) if seconds]
     parts: list[RenderableType] = [Text(f"\nTurn {turn.index + 1}", style="bold") + Text(f"  {', '.join(took)}", "dim")]
     parts.append(_indent(_style_model_text(turn.text)))
     parts.append(_indent(_render_action(turn)))
     parts += [_indent(_render_result(result, full=full)) for result in turn.results]
-    if turn.reply and (full or not turn.results):  # it mostly repeats the passages
+    if turn.reply and (full or not turn.results):  # after a search, the reply mostly repeats the passages
         reply = printable(turn.reply if full else trim(turn.reply))
         parts.append(_indent(Text("environment: ", "dim") + Text(reply, "dim")))
     if turn.failure:
@@ -92,7 +92,7 @@ def render_turn(turn: Turn, *, full: bool = False) -> Group:
 
 
 def render_end(episode: Episode) -> Group:
-    """How the episode ended: its answer or proposal, or why there is none."""
+    """The end of the episode: its answer or proposal, or why there is none."""
     parts: list[RenderableType] = [Text()]
     match episode.outcome:
         case Answer(text):
@@ -111,12 +111,12 @@ def render_end(episode: Episode) -> Group:
 
 
 def render_measures(metrics: Mapping[str, float]) -> Text:
-    """What was measured of an episode and what it was paid, on a line or two."""
+    """Metrics and rewards of an episode, on one line."""
     return Text(printable(" · ".join(f"{name} {value:.3g}" for name, value in metrics.items())), "dim")
 
 
 def render_tokens(episode: Episode) -> Table:
-    """The segments: who wrote them, how long they are, and how many of their tokens carry loss."""
+    """A table of the segments: origin, length, tokens with loss, mean log-prob."""
     table = Table("#", "origin", box=None, show_footer=True)
     totals = [sum(len(s.token_ids) for s in episode.segments), sum(sum(s.loss_mask) for s in episode.segments)]
     table.columns[1].footer = "all"
@@ -171,7 +171,7 @@ def _render_action(turn: Turn) -> Text:
         case Evaluate(text, score):
             return Text(f"→ gives it {score:g} of 10: ", "cyan") + Text(printable(text))
         case Answer(text):
-            # A report stands right above in the model's own words: once is enough.
+            # The model's own text just above has the whole report, so a long one is not repeated.
             return Text("→ answers: ", "green") + Text(printable(text if len(text) <= _TRIM_CHARS else trim(text)))
         case Proposal(question, answer):
             return Text("→ proposes: ", "green") + Text(printable(f"{question} -> {answer}"))
@@ -200,7 +200,7 @@ def _render_failure(failure: Failure) -> Text:
 
 
 def _style_model_text(text: str) -> Text:
-    """The model's words, with its thoughts, its tool calls and its answer in styles of their own."""
+    """The model's text, with thoughts, tool calls and the answer in styles of their own."""
     shown = printable(text.strip())
     styled = Text(shown or "(wrote nothing)", "" if shown else "dim")
     for block in find_blocks(shown, tuple(_BLOCK_STYLES)):

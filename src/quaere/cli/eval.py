@@ -1,4 +1,4 @@
-"""`quaere eval`: how well a model, or a role of a training run, answers a set of questions by searching.
+"""`quaere eval`: scores a model, or a role of a training run, on a set of questions.
 
 quaere eval --model smollm2-135m --questions world/eval.jsonl --index world-index --out base.json
 quaere eval --run drzero-20250301-101500 --questions world/eval.jsonl --index world-index --compare base.json
@@ -45,32 +45,34 @@ _MAX_JUDGE_ITEMS = 400
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `eval` to the command line."""
     parser = commands.add_parser("eval", help="score a model on a set of questions")
-    what = parser.add_argument_group("what is evaluated")
+    what = parser.add_argument_group("model to evaluate")
     what.add_argument("--model", help="catalogue name, directory, hub id, or openai:MODEL@BASE_URL")
     what.add_argument("--run", dest="run_name", metavar="RUN", help="a training run's name or directory")
     what.add_argument(
-        "--role", choices=["solver", "proposer", "actor"], default="", help="of the run (default: solver)"
+        "--role", choices=["solver", "proposer", "actor"], default="", help="role of the run (default: solver)"
     )
     what.add_argument(
         "--checkpoint",
         type=checkpoint,
         metavar="N|best|last",
-        help="step of the run (default: the best by validation where there is one, else the last)",
+        help="step of the run (default: the best by validation if there was one, else the last)",
     )
     parser.add_argument("--questions", type=Path, metavar="FILE", help="JSONL file of questions")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions of the file")
-    only = "only questions that combine so many facts (--hops is the same, by its earlier name)"
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions of the file (default: all)")
+    only = "only questions that combine N facts (default: all; --hops is the earlier name)"
     parser.add_argument("--facts", "--hops", dest="facts", type=int, nargs="+", default=[], metavar="N", help=only)
     parser.add_argument("--index", metavar="DIR|URL", help="index directory, or URL of a search server")
-    parser.add_argument("--closed-book", action="store_true", help="one turn, no search: what the model knows")
     parser.add_argument(
-        "--style", choices=["full", "brief"], help="prompts (default: as the model was trained, else full)"
+        "--closed-book", action="store_true", help="one turn without search: measures what the model knows"
     )
-    add_solver_dialect(parser, "how the model is spoken to (default: as it was trained, else tool-call)")
+    parser.add_argument(
+        "--style", choices=["full", "brief"], help="style of the prompts (default: as the model was trained, else full)"
+    )
+    add_solver_dialect(parser, "prompts and protocol of the model (default: as it was trained, else tool-call)")
     parser.add_argument(
         "--guided",
         action=argparse.BooleanOptionalAction,
-        help="open turns for models too small to follow the dialect "
+        help="write the start of turns, for models too small to follow the dialect "
         "(default: only for models of the catalogue that need it)",
     )
     add_evidence(parser)
@@ -81,7 +83,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(args: argparse.Namespace) -> None:
-    """Check everything that can be checked at once, then load, answer, score and print."""
+    """Check all input first, then load the model, answer, score and print."""
     from quaere.evaluation.qa.scores import read_scored, refuse_unanswerable
     from quaere.rollout.questions import read_questions
 
@@ -99,16 +101,16 @@ def run(args: argparse.Namespace) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     if (args.model is None) == (args.run_name is None):
-        raise BadInput("give --model or --run, one of them", hint="quaere eval --model NAME ...")
+        raise BadInput("give either --model or --run", hint="quaere eval --model NAME ...")
     if args.questions is None:
-        raise BadInput("give --questions, a JSONL file", hint="quaere eval --questions FILE ...")
+        raise BadInput("--questions is missing: a JSONL file of questions", hint="quaere eval --questions FILE ...")
     if args.checkpoint is not None and args.run_name is None:
-        raise BadInput("--checkpoint belongs to --run", hint="quaere eval --run RUN --checkpoint N ...")
+        raise BadInput("--checkpoint needs --run", hint="quaere eval --run RUN --checkpoint N ...")
     if args.index is None and not args.closed_book:
         raise BadInput("give --index, or --closed-book to answer without searching", hint="quaere eval --index DIR ...")
     check_positive(args, (*LIMITS, "limit", "max_rows"))
     if not 1 <= args.judge_items <= _MAX_JUDGE_ITEMS:
-        raise BadInput(f"--judge-items must lie between 1 and {_MAX_JUDGE_ITEMS}, not {args.judge_items}")
+        raise BadInput(f"--judge-items must be between 1 and {_MAX_JUDGE_ITEMS}, not {args.judge_items}")
     _check_output(args)
 
 
@@ -122,7 +124,7 @@ def _check_output(args: argparse.Namespace) -> None:
         check_items_path(args.items)
     for option, path in (("--out", args.out), ("--items", args.items)):
         if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-            raise BadInput(f"{option} {path} cannot be written: it names a folder, or lies in none that exists")
+            raise BadInput(f"{option} {path} cannot be written: it is a folder, or its folder does not exist")
     if args.items is None and args.out is not None:
         args.items = args.out.with_suffix(SUFFIX)
 
@@ -135,7 +137,7 @@ def _find_weights(args: argparse.Namespace) -> RoleWeights | None:
     weights, _ = use_role(partial(_find_role, args), lambda weights: None)
     if weights.role == "actor":
         raise BadInput(
-            f"{args.run_name} learned to write reports, which have no right answer for `eval` to compare with",
+            f"{args.run_name} was trained to write reports, and `eval` scores short answers only",
             hint=f"quaere export {args.run_name} --merge --out DIR, then quaere report --model DIR and quaere grade",
         )
     return weights
@@ -260,7 +262,7 @@ def _notes(args: argparse.Namespace, weights: RoleWeights | None) -> Notes:
 
 
 def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: Limits) -> dict[str, Any]:
-    """What is kept with the result, so that somebody else can ask the same way."""
+    """The settings stored with the result, with which the evaluation can be repeated."""
     from msgspec import structs
 
     return {
@@ -287,7 +289,7 @@ def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: 
 def _open_policy(
     args: argparse.Namespace, weights: RoleWeights | None, report: Callable[[str], None]
 ) -> tuple[RoleWeights | None, Policy]:
-    """Whom to ask, and with which weights: those of a run that goes on may be newer ones than were found."""
+    """The policy and its weights; those of a running training may be newer than the ones found before."""
     from quaere.rollout.policy import open_policy
     from quaere.training.exports import role_policy, use_role
 
@@ -314,7 +316,7 @@ async def _answer(
     stored: Run,
     quiet: Console,
 ) -> list[QuestionScore]:
-    """Answer the questions; every episode is stored as soon as it is there."""
+    """Answer the questions; every episode is stored as soon as it ends."""
     from quaere.evaluation.qa.scores import evaluate
 
     failures: list[str] = []

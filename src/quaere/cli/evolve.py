@@ -1,4 +1,4 @@
-"""`quaere evolve`: train a recipe on an index, in one command that can be killed and gone on with."""
+"""`quaere evolve`: trains a recipe on an index, in one command that can be killed and resumed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def register(commands: Any) -> None:
-    """Add the command to the parser."""
+    """Add `evolve` to the command line."""
     parser = commands.add_parser(
         "evolve",
-        help="train a search agent on your documents, with questions of its own or with yours",
-        description="Let a model ask itself questions about your documents, answer them by searching, and learn "
-        "(drzero, eve); or let it learn from questions that are given (evalact, evalrar, search-r1, autorefine); or "
-        "let it write reports on open questions and judge them (score, report-grpo, report-dpo).",
+        help="train a search agent on your documents, with its own questions or with yours",
+        description="Train a model by reinforcement learning: on questions that it writes itself about your documents "
+        "(drzero, eve), on given questions (evalact, evalrar, search-r1, autorefine), or by writing reports on open "
+        "questions and grading them (score, report-grpo, report-dpo).",
         epilog="quaere evolve drzero --index INDEX --model MODEL --preset demo",
     )
     parser.add_argument("recipe", nargs="?", choices=RECIPES, help="the recipe (not needed with --resume)")
@@ -34,34 +34,36 @@ def register(commands: Any) -> None:
     parser.add_argument(
         "--questions",
         metavar="FILE|RUN",
-        help="what to learn from: a JSONL file of questions (with answers, unless reports are written on them), or a "
-        "run of drzero or eve that wrote some",
+        help="questions to train on: a JSONL file (with answers, except for recipes that write reports), or a run of "
+        "drzero or eve",
     )
-    add_solver_dialect(parser, "how the solver is spoken to (default: as the recipe has it)")
+    add_solver_dialect(parser, "prompts and protocol of the solver (default: the recipe's)")
     parser.add_argument(
-        "--preset", metavar="P", help="a set of values to start from: paper, single-gpu, large-gpu, demo"
+        "--preset", metavar="P", help="named settings to start from: paper, single-gpu, large-gpu, demo (default: none)"
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file with values of your own")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of settings")
     parser.add_argument(
-        "--set", dest="assignments", action="append", default=[], metavar="K=V", help="one value, such as seed=1"
+        "--set", dest="assignments", action="append", default=[], metavar="K=V", help="one setting, such as seed=1"
     )
     parser.add_argument("--out", metavar="RUN", help="the run's directory (default: a new one in --runs)")
     parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
-    parser.add_argument("--resume", metavar="RUN", help="go on with a run that was stopped")
-    parser.add_argument("--force", action="store_true", help="with --resume: also if the config has changed")
+    parser.add_argument("--resume", metavar="RUN", help="continue a run that was stopped")
+    parser.add_argument("--force", action="store_true", help="with --resume: continue even if the config has changed")
     parser.add_argument(
-        "--print-config", action="store_true", help="print every value as YAML, with what it does, and stop"
+        "--print-config", action="store_true", help="print every setting as YAML, with its description, and stop"
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="check everything, say what would run and cost, and stop"
+        "--dry-run", action="store_true", help="check everything, print what would run and its cost, and stop"
     )
-    parser.add_argument("--writer", action="append", default=[], choices=WRITERS, help="also write metrics there")
+    parser.add_argument(
+        "--writer", action="append", default=[], choices=WRITERS, help="also write metrics to this sink"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, one object per step")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Start a run or go on with one."""
+    """Start a run or resume one."""
     if args.resume:
         _resume(args)
         return

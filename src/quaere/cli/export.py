@@ -1,4 +1,4 @@
-"""`quaere export`: a trained role as a folder that transformers and vLLM load as it is.
+"""`quaere export`: writes a trained role as a folder that transformers and vLLM can load.
 
 quaere export drzero-20250301-101500 --role solver --merge --out my-solver
 quaere ask "Who built the Halm bridge?" --model my-solver --index docs-index
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `export` to the command line."""
-    parser = commands.add_parser("export", help="write a trained model out of its run")
+    parser = commands.add_parser("export", help="write a trained model of a run to a folder")
     parser.add_argument("name", metavar="RUN", help="a training run's name or directory")
     parser.add_argument(
         "--role",
         choices=["solver", "proposer", "actor"],
         default="",
-        help="default: the solver, or of a run that writes reports, the actor",
+        help="role to export (default: solver; actor for a run that writes reports)",
     )
     parser.add_argument(
         "--checkpoint",
         type=checkpoint,
         metavar="N|best|last",
-        help="the step to take (default: the best by validation where there is one, else the last)",
+        help="step to export (default: the best by validation if there was one, else the last)",
     )
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--merge", action="store_true", help="add a LoRA adapter to its base: one plain model folder")
-    form.add_argument("--adapter", action="store_true", help="a LoRA adapter by itself (default where there is one)")
+    form.add_argument("--merge", action="store_true", help="merge a LoRA adapter into its base model")
+    form.add_argument("--adapter", action="store_true", help="write the LoRA adapter alone (default if there is one)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
     parser.add_argument(
-        "--dtype", choices=["float32", "bfloat16"], help="of the weights that are written (default: float32, exact)"
+        "--dtype", choices=["float32", "bfloat16"], help="precision of the written weights (default: float32, exact)"
     )
     parser.add_argument("--force", action="store_true", help="replace an earlier export at --out")
     parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
@@ -49,7 +49,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the folder and say what it is."""
+    """Write the folder and print what it contains."""
     from quaere.runs import find_run, runs_root
     from quaere.training.exports import export_role, find_role, use_role
 
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
 
     def export(weights: RoleWeights) -> None:
         if args.adapter and not weights.is_adapter:
-            raise BadInput(f"{weights.run} trained all weights: there is no adapter", hint="leave --adapter out")
+            raise BadInput(f"{weights.run} trained all weights and has no adapter", hint="leave --adapter out")
         if weights.is_adapter and not args.merge and args.dtype and not args.adapter:
             raise BadInput("--dtype needs --merge or --adapter", hint="add one of them, or leave --dtype out")
         export_role(weights, args.out, merge=args.merge, dtype=args.dtype or "float32", force=args.force)

@@ -1,4 +1,4 @@
-"""`quaere grade`: how good research reports are, and how far what they cite bears them out.
+"""`quaere grade`: grades research reports, and checks how far their citations support them.
 
 quaere grade report-20250301-101500
 quaere grade reports.jsonl --judge openai:judge@http://localhost:8001/v1 --repeats 3 --out graded.json
@@ -36,61 +36,82 @@ _MAX_SPECIFIC = 10
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `grade` to the command line."""
-    parser = commands.add_parser("grade", help="check the citations of reports, and grade how they are written")
+    parser = commands.add_parser("grade", help="check the citations of reports, and grade the reports")
     parser.set_defaults(run=run)
     parser.add_argument(
-        "inputs", nargs="*", metavar="RUN|FILE", help="runs of `quaere report`, or JSONL of reports; several: compared"
+        "inputs",
+        nargs="*",
+        metavar="RUN|FILE",
+        help="runs of `quaere report`, or JSONL files of reports; several are compared",
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N reports of each, or prompts")
+    parser.add_argument(
+        "--limit", type=int, metavar="N", help="only the first N reports of each input, or prompts (default: all)"
+    )
     judge = parser.add_argument_group("judge")
     judge.add_argument(
         "--judge",
         default="checks",
         metavar="checks|model:NAME|openai:MODEL@URL",
-        help="who judges: rules and counts (no judge; default), a local model, or an endpoint",
+        help="what grades: checks (rules and counts, no model; default), a local model, or an endpoint",
     )
-    judge.add_argument("--repeats", type=int, default=1, metavar="N", help="judge everything N times (default: 1)")
-    judge.add_argument("--temperature", type=float, metavar="T", help="of the judge (default: 0; 0.7 with repeats)")
+    judge.add_argument("--repeats", type=int, default=1, metavar="N", help="grade everything N times (default: 1)")
+    judge.add_argument(
+        "--temperature", type=float, metavar="T", help="temperature of the judge (default: 0; 0.7 with repeats)"
+    )
     judge.add_argument(
         "--probes",
         type=int,
         default=20,
         metavar="N",
-        help="good reports, each spoiled in eight ways, that show first what the judge is worth (default: 20)",
+        help="good reports, each corrupted in eight ways, to measure the judge's accuracy on first (default: 20)",
     )
-    judge.add_argument("--force", action="store_true", help="show scores even of a judge no better than chance")
+    judge.add_argument("--force", action="store_true", help="print scores even if the judge is no better than chance")
     judge.add_argument(
         "--guided",
         action=argparse.BooleanOptionalAction,
-        help="open turns for models too small to follow instructions "
+        help="write the start of turns, for models too small to follow instructions "
         "(default: only for models of the catalogue that need it)",
     )
-    by_what = parser.add_argument_group("by what", "default: coverage, insight, instruction following, clarity")
-    by_what.add_argument("--bench", type=Path, metavar="DIR", help="a folder with DeepResearch Bench: its criteria")
-    by_what.add_argument("--language", choices=["en", "zh"], help="only the prompts of the bench in this language")
-    by_what.add_argument("--criteria", type=Path, metavar="FILE", help="JSONL of dimensions made for single questions")
-    by_what.add_argument("--specific", type=int, metavar="N", help="let the judge make N dimensions for each question")
+    by_what = parser.add_argument_group("criteria", "default: coverage, insight, instruction following, clarity")
+    by_what.add_argument(
+        "--bench", type=Path, metavar="DIR", help="use the criteria of DeepResearch Bench in this folder"
+    )
+    by_what.add_argument(
+        "--language", choices=["en", "zh"], help="only the bench's prompts in this language (default: all)"
+    )
+    by_what.add_argument("--criteria", type=Path, metavar="FILE", help="JSONL file of dimensions for single questions")
+    by_what.add_argument("--specific", type=int, metavar="N", help="let the judge write N dimensions for each question")
     parser.add_argument(
         "--facts",
         type=Path,
         metavar="FILE",
-        help="questions that `quaere questions --world` wrote: how many of the known facts are told, and proven",
+        help="questions that `quaere questions --world` wrote: also measure how many known facts are stated and proven",
     )
     engine = parser.add_argument_group("engine")
     engine.add_argument("--max-rows", type=int, default=32, metavar="N", help="turns at once (default: 32)")
-    engine.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs")
-    engine.add_argument("--dtype", choices=get_args(Precision), default="auto", help="precision of its weights")
-    engine.add_argument("--deterministic", action="store_true", help="batches that never depend on timing; slower")
-    engine.add_argument("--seed", type=int, default=0, help="seed of what is drawn (default: 0)")
+    engine.add_argument(
+        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs (default: auto)"
+    )
+    engine.add_argument(
+        "--dtype", choices=get_args(Precision), default="auto", help="precision of the weights (default: auto)"
+    )
+    engine.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="make batches independent of timing, so that results repeat exactly; slower",
+    )
+    engine.add_argument("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
     output = parser.add_argument_group("output")
-    output.add_argument("--out", type=Path, metavar="FILE.json", help="write everything, citation by citation")
+    output.add_argument(
+        "--out", type=Path, metavar="FILE.json", help="write all results to a file, citation by citation"
+    )
     output.add_argument("--questions-out", type=Path, metavar="FILE", help="write the bench's prompts, then stop")
     output.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
     output.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Check everything that can be checked at once, then validate the judge, judge, and print."""
+    """Check all input first, then measure the judge's accuracy, grade, and print."""
     from quaere.evaluation.reports.bench import read_bench
 
     _check(args)
@@ -118,22 +139,25 @@ def _check(args: argparse.Namespace) -> None:
     if args.questions_out and not args.bench:
         raise BadInput("--questions-out writes the prompts of --bench DIR", hint="quaere grade --bench DIR ...")
     if not args.inputs and not args.questions_out:
-        raise BadInput("give a run or a file of reports", hint="quaere grade RUN")
+        raise BadInput("name a run of `quaere report` or a file of reports", hint="quaere grade RUN")
     if args.bench and args.criteria:
-        raise BadInput("give --bench or --criteria, not both")
+        raise BadInput("--bench and --criteria exclude each other", hint="leave one of them out")
     if args.language and not args.bench:
-        raise BadInput("--language belongs to --bench", hint="quaere grade ... --bench DIR --language en")
+        raise BadInput("--language needs --bench", hint="quaere grade ... --bench DIR --language en")
     if args.specific is not None and (args.judge == "checks" or args.bench or args.criteria):
-        raise BadInput("--specific needs a judge that can write, and neither --bench nor --criteria")
+        raise BadInput(
+            "--specific needs a model as --judge, and neither --bench nor --criteria",
+            hint="quaere grade RUN --judge model:NAME --specific N",
+        )
     check_positive(args, ("limit", "max_rows", "repeats", "probes", "specific"))
     for name, most in (("repeats", _MAX_REPEATS), ("probes", 100), ("specific", _MAX_SPECIFIC)):
         if (getattr(args, name) or 0) > most:
             raise BadInput(f"--{name} must be at most {most}, not {getattr(args, name)}")
     if args.temperature is not None and not 0 <= args.temperature <= 2:
-        raise BadInput(f"--temperature must lie between 0 and 2, not {args.temperature:g}")
+        raise BadInput(f"--temperature must be between 0 and 2, not {args.temperature:g}")
     for path in (args.out, args.questions_out):
         if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-            raise BadInput(f"{path} cannot be written: it names a folder, or lies in none that exists")
+            raise BadInput(f"{path} cannot be written: it is a folder, or its folder does not exist")
 
 
 def _read(args: argparse.Namespace, name: str) -> ReportSet:
@@ -152,23 +176,28 @@ def _read_facts(args: argparse.Namespace) -> FactBook | None:
 
 
 def _check_known(args: argparse.Namespace, sets: list[ReportSet], facts: FactBook | None) -> None:
-    """Facts of another world would say nothing, and would say it only after everything was judged."""
+    """Raise `BadInput` if no report is on a question of `--facts`, before anything is graded."""
     if facts is None:
         return
     for one in sets:
         if not any(facts.find(report.question.text) for report in one.reports):
-            raise BadInput(f"{one.name} holds no report on a question of {args.facts}")
+            raise BadInput(
+                f"{one.name} has no report on a question of {args.facts}",
+                hint="--facts needs the file of questions that the reports were written on",
+            )
 
 
 def _select(given: ReportSet, bench: Bench | None) -> ReportSet:
-    """Of a bench, only reports on its prompts."""
+    """The reports to grade: with a bench, only those on its prompts."""
     from msgspec import structs
 
     if bench is None:
         return given
     kept = tuple(one for one in given.reports if bench.criteria.find(one.question.id, one.question.text))
     if not kept:
-        raise BadInput(f"{given.name} holds no report on a prompt of the bench", hint="quaere grade --questions-out")
+        raise BadInput(
+            f"{given.name} has no report on a prompt of the bench", hint="quaere grade --bench DIR --questions-out FILE"
+        )
     return structs.replace(given, reports=kept, num_unfinished=sum(not one.text.strip() for one in kept))
 
 
@@ -213,7 +242,7 @@ def _open_judges(args: argparse.Namespace, quiet: Console) -> Judges:
 
 
 def _temperature(args: argparse.Namespace) -> float:
-    """Greedy turns repeat themselves, so that judging again would say nothing."""
+    """The judge's temperature; above 0 with repeats, since greedy decoding would repeat the same grades."""
     if args.temperature is not None:
         return float(args.temperature)
     return 0.7 if args.repeats > 1 else 0.0
@@ -237,15 +266,15 @@ def _refuse_chance(args: argparse.Namespace, judges: Judges, agreement: JudgeAgr
         return
     told = "; ".join(agreement_lines(agreement))
     raise BadInput(
-        f"the judge {judges.name} is no better than chance on corrupted reports ({told}): its scores would say nothing",
-        hint="another --judge, more --probes, or --force to see them anyhow",
+        f"the judge {judges.name} is no better than chance on corrupted reports ({told}), so its scores mean nothing",
+        hint="use another --judge, more --probes, or --force to print the scores anyway",
     )
 
 
 async def _write_dimensions(
     args: argparse.Namespace, judges: Judges, sets: list[ReportSet], quiet: Console
 ) -> dict[str, tuple[GradedDimension, ...]]:
-    """What the judge wants questions to be graded by, where it is asked: made once, for all inputs alike."""
+    """The dimensions that the judge writes for each question (`--specific`), once for all inputs."""
     if args.specific is None or judges.policy is None:
         return {}
     from quaere.evaluation.reports.grades import write_dimensions
@@ -307,7 +336,7 @@ def _criteria(id: str, text: str, book: CriteriaBook | None, made: dict[str, tup
 
 
 def _settings(args: argparse.Namespace, made: dict[str, tuple[GradedDimension, ...]]) -> dict[str, Any]:
-    """What is kept with the result, so that somebody else can judge the same way."""
+    """The settings stored with the result, with which the grading can be repeated."""
     from msgspec import to_builtins
 
     return {

@@ -1,4 +1,4 @@
-"""How results of `quaere grade` are shown: first what the judge is worth, then grades, citations and differences."""
+"""Prints results of `quaere grade`: first the judge's accuracy, then grades, citations and differences."""
 
 from __future__ import annotations
 
@@ -36,12 +36,15 @@ _NOT_COMPARABLE = (
 def _console() -> Console:
     from rich.console import Console
 
-    # Where nobody has set a width (a file, a pipe), the tables get the room they need.
+    # A file or pipe has no width of its own; 160 columns keep the tables from being wrapped at 80.
     return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 
 def agreement_lines(agreement: JudgeAgreement) -> tuple[str, str]:
-    """In a few words: "citations balanced 93.0 [91.0, 95.0] %", "good reports preferred 80.0 [75.0, 85.0] %"."""
+    """The judge's accuracy in two phrases: "citations balanced 93.0 [91.0, 95.0] %", "good reports preferred 80.0 ...
+
+    %".
+    """
     return (
         f"citations balanced {_percent(agreement.citations.balanced)} %",
         f"good reports preferred {_percent(agreement.grades.preferred)} %",
@@ -49,7 +52,7 @@ def agreement_lines(agreement: JudgeAgreement) -> tuple[str, str]:
 
 
 def print_agreement(judge: str, agreement: JudgeAgreement) -> None:
-    """What the judge says of good and corrupted reports; nothing else is shown before it."""
+    """Print the judge's accuracy on good and corrupted reports; it comes before any score."""
     from rich.text import Text
 
     from quaere.cli.episode_view import printable
@@ -100,7 +103,7 @@ def _warn_chance(console: Console, agreement: JudgeAgreement) -> None:
 
 
 def print_evaluations(evaluations: list[ReportEvaluation], is_bench: bool) -> None:
-    """Grades, citations, paired differences with the last, and the published figures."""
+    """Print grades, citations, paired differences with the last input, and the published figures."""
     from rich.text import Text
 
     from quaere.cli.episode_view import count, printable
@@ -168,7 +171,7 @@ def _print_citations(console: Console, evaluations: list[ReportEvaluation]) -> N
 
 
 def _print_knowing(console: Console, evaluations: list[ReportEvaluation]) -> None:
-    """What reports know, by the facts of a world; then whether the citation check finds what is known to be so."""
+    """Print how many known facts the reports state, and how far the citation check agrees with the facts."""
     from rich.text import Text
 
     from quaere.cli.episode_view import printable
@@ -192,7 +195,7 @@ def _print_knowing(console: Console, evaluations: list[ReportEvaluation]) -> Non
 
 
 def _truth_line(judge: str, truth: JudgeTruth) -> str:
-    """How far verdicts agree with the facts, in a line."""
+    """The agreement of the judge's citation check with the known facts, in one line."""
     found = []
     for share, num, what in (
         (truth.proving, truth.num_proving, "prove what is said"),
@@ -234,13 +237,13 @@ def _difference_line(ours: ReportEvaluation, theirs: ReportEvaluation, differenc
     for name, interval in difference.measures.items():
         scale = 100 if name in SHARES else 1
         smallest = scale * difference.smallest[name]
-        fewer = "" if interval.num == num else f" over {interval.num}"  # some questions leave no gap
+        fewer = "" if interval.num == num else f" over {interval.num}"  # not every question has every measure
         found.append(f"{name.replace('_', ' ')} {_between(interval, scale, '+')} ({smallest:.1f}){fewer}")
     return f"{ours.name} - {theirs.name}, over {num} shared questions: {', '.join(found)}"
 
 
 def _measure(measure: Measure | None, scale: float = 1) -> str:
-    """`6.1 [5.8, 6.4]`, and with repeats the standard deviation that judging again brings: `, s 0.2`."""
+    """`6.1 [5.8, 6.4]`; with repeats also the standard deviation between repeats: `, s 0.2`."""
     if measure is None:
         return ""
     spread = "" if measure.variance is None else f", s {scale * measure.variance**0.5:.2f}"
@@ -259,7 +262,7 @@ def _percent(interval: Interval) -> str:
 
 
 def _plain_table(*headings: str) -> Table:
-    """A column of names, which gives way where the terminal is narrow, and columns of numbers."""
+    """A table without lines: a column of names, which is wrapped on narrow terminals, and columns of numbers."""
     from rich.table import Table
     from rich.text import Text
 
@@ -280,7 +283,7 @@ def _cells(*values: str) -> list[Any]:
 
 
 def results_json(evaluations: list[ReportEvaluation]) -> str:
-    """What the judge is worth, then every result; reports one by one are in --out."""
+    """The judge's accuracy and every result as JSON; single reports are in --out."""
     import msgspec
 
     from quaere.evaluation.reports.scores import compare_reports

@@ -1,10 +1,10 @@
-"""Ctrl-C while a model is at work: said at once, and over in seconds.
+"""Ctrl-C while a model is working: acknowledged at once, done within seconds.
 
-with interruptible():
-    asyncio.run(ask(...))
+    with interruptible():
+        asyncio.run(ask(...))
 
-A step of a large model cannot be broken off, and stopping in order waits for it, on a CPU for half a minute. Everything
-that is finished is on disk by then, so after a few seconds the process simply leaves.
+A forward pass of a large model cannot be aborted, and an orderly stop waits for it, on a CPU for half a minute. By then
+everything finished is on disk, so after a few seconds the process simply exits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SAID = b"\nstopping; what is finished is stored (Ctrl-C again to leave at once)
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Answer Ctrl-C within this: it is acknowledged, then there are a few seconds to stop in order."""
+    """Handle Ctrl-C in this block: acknowledge it, then allow a few seconds for an orderly stop."""
     if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
         yield
         return

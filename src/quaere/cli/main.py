@@ -1,4 +1,4 @@
-"""The command `quaere`. Importing it must stay cheap: no torch, no transformers until a command needs them."""
+"""The command `quaere`. Importing this module must stay cheap: no torch or transformers until a command needs them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COMMANDS = (
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The parser with every command in it, or with `only` one: the modules of the others are then not loaded."""
+    """The parser with every command, or with `only` one: the modules of other commands are then not imported."""
     parser = Parser(
         prog="quaere",
         description="Ask your documents: index them, and let a language model answer by searching them.",
@@ -55,7 +55,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def check_command(argv: Sequence[str]) -> None:
-    """Refuse a command that does not exist, with the nearest that does; argparse would list all of them.
+    """Raise `BadInput` for an unknown command, with the nearest known one; argparse would list all of them.
 
     check_command(["serach", "Halm"]) raises "there is no command 'serach': did you mean search?"
     """
@@ -69,9 +69,9 @@ def check_command(argv: Sequence[str]) -> None:
 
 
 def check_logins(args: argparse.Namespace) -> None:
-    """Refuse a password in a URL before anything is said or stored about it."""
+    """Raise `BadInput` for a URL with a password, before it is printed or stored."""
     for name, value in vars(args).items():
-        if isinstance(value, str) and not set(value) & set(" \t\n"):  # a question may speak of such a URL
+        if isinstance(value, str) and not set(value) & set(" \t\n"):  # a question may mention such a URL
             refuse_login(value, f"--{name.replace('_', '-')}")
 
 
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read our output has gone (`quaere runs show ... | head`).
+        # The reader of the output has closed the pipe (`quaere runs show ... | head`).
         sys.stderr.close()
         return 0
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`quaere models`: which models are here, and how to get them.
+"""`quaere models`: lists the models of the catalogue, and downloads them.
 
 quaere models list
 quaere models pull smollm2-135m
@@ -22,7 +22,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser = commands.add_parser("models", help="list and pull models")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
-    listing = actions.add_parser("list", help="the built-in catalogue and what of it has been pulled")
+    listing = actions.add_parser("list", help="list the built-in catalogue, and which models have been pulled")
     listing.set_defaults(run=run_list)
 
     pull = actions.add_parser("pull", help="download a model, so that later commands need no network")
@@ -39,7 +39,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run_list(args: argparse.Namespace) -> None:
-    """Print the catalogue, one model a line; a star marks those that are here."""
+    """Print the catalogue, one model per line; a star marks models on this machine."""
     rows = []
     for entry in CATALOGUE.values():
         found = find_pulled(entry)
@@ -55,12 +55,12 @@ def run_list(args: argparse.Namespace) -> None:
 
 
 def run_pull(args: argparse.Namespace) -> None:
-    """Make sure a model is on this machine, and print where."""
+    """Download a model unless it is on this machine, and print its directory."""
     _show(args, pull=True)
 
 
 def run_path(args: argparse.Namespace) -> None:
-    """Print where a model is; never downloads."""
+    """Print the directory of a model; never downloads."""
     _show(args, pull=False)
 
 

@@ -1,4 +1,4 @@
-"""Options that were renamed: the earlier name is still read, and one line says the new one."""
+"""Renamed options: the earlier name is still read, and one line names the new one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _show_usual = warnings.showwarning
 
 
 def add_solver_dialect(parser: argparse.ArgumentParser, help: str) -> None:
-    """`--solver-dialect`, which was `--solver-protocol` in 0.1.0."""
+    """Add `--solver-dialect`, which was `--solver-protocol` in 0.1.0."""
     parser.add_argument("--solver-dialect", choices=SOLVER_DIALECTS, help=help)
     parser.add_argument(
         "--solver-protocol", choices=SOLVER_DIALECTS, dest="solver_dialect", action=_Renamed, help=argparse.SUPPRESS
@@ -24,7 +24,7 @@ def add_solver_dialect(parser: argparse.ArgumentParser, help: str) -> None:
 
 
 class _Renamed(argparse.Action):
-    """Stores a value under the option's new name, and says it."""
+    """Stores the value under the option's new name, and prints that name."""
 
     def __call__(
         self,
@@ -38,7 +38,7 @@ class _Renamed(argparse.Action):
 
 
 def show_old_names() -> None:
-    """Print warnings about old names as one line without a place in the code; every other is shown as before."""
+    """Print `OldName` warnings as one line without a place in the code; other warnings as before."""
     warnings.showwarning = _show
 
 

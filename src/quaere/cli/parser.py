@@ -1,4 +1,4 @@
-"""The argument parser of every command: errors are one line, with the name that was probably meant."""
+"""The argument parser of every command: errors are one line, with a suggestion for mistyped names."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any, NoReturn
 
 from quaere.cli.terminal import printable_line
 
-_MAX_SHOWN = 40  # characters of a mistyped name in an error
+_MAX_SHOWN = 40  # characters of a mistyped name that an error shows
 
 
 class Parser(argparse.ArgumentParser):
-    """An `ArgumentParser` that suggests names, and whose errors cannot act on the terminal.
+    """An `ArgumentParser` that suggests names, and whose error messages cannot control the terminal.
 
     quaere search Halm --indx DIR     # quaere: there is no option --indx: did you mean --index?
     quaere evolve drzro               # quaere: argument recipe: invalid choice: 'drzro': did you mean drzero?
     """
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> Any:
-        """As argparse does, after a look at the options: it would name what is missing before what is mistyped."""
+        """As argparse, but checks option names first: argparse would report missing options before mistyped ones."""
         words = sys.argv[1:] if args is None else list(args)
         if unknown := self._find_unknown(words):
-            # Underscores and capitals are how options are most often mistyped.
+            # Underscores and capitals are the most frequent typing errors in options.
             meant = self._suggest(unknown.lower().replace("_", "-"), self._option_string_actions)
             self.error(f"there is no option {unknown[:_MAX_SHOWN]}{meant}")
         return super().parse_known_args(words, namespace)
@@ -35,10 +35,10 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{printable_line(f'quaere: {message}')}\n{hint}")
 
     def _find_unknown(self, words: Iterable[str]) -> str:
-        """The first word that argparse would take for an option and that is none of this parser's."""
+        """The first word that argparse would read as an option and that this parser does not have."""
         for word in words:
             if word == "--" or (self._subparsers is not None and not word.startswith("-")):
-                break  # what follows is a subcommand's, or no option
+                break  # the rest belongs to a subcommand, or holds no options
             name = word.partition("=")[0]
             if not word.startswith("--") or " " in word or name in self._option_string_actions:
                 continue
@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
         return ""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse a value that is none of the choices; one that is near to a choice is not met with all of them."""
+        """Raise an error for an invalid choice; if one is similar, suggest it instead of listing all."""
         is_wrong = action.choices is not None and isinstance(value, str) and value not in action.choices
         if is_wrong and (meant := self._suggest(value.lower(), map(str, action.choices or ()))):
             raise argparse.ArgumentError(action, f"invalid choice: {value[:_MAX_SHOWN]!r}{meant}")
@@ -60,7 +60,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def walk_parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """The parser and those of all commands below it, in the order of the help."""
+    """The parser and the parsers of all commands below it, in the order of the help."""
     yield parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

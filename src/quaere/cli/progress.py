@@ -1,6 +1,6 @@
-"""A training run as a person, a log file or a program follows it.
+"""Reporters that show a training run to a person, a log file or a program.
 
-    reporter = open_reporter(json=False)    # a live display on a terminal, else a line a step
+    reporter = open_reporter(json=False)    # a live display on a terminal, else a line per step
     reporter.step(report)
     reporter.close()
 
@@ -35,7 +35,7 @@ _LULL_S = 60.0
 
 
 def open_reporter(json: bool = False, stream: TextIO | None = None) -> Reporter:
-    """Whoever suits the place: JSON if asked for, a live display on a terminal, else plain lines."""
+    """The reporter for this stream: JSON if asked for, a live display on a terminal, else plain lines."""
     if json:
         return JsonReporter(stream or sys.stdout)
     stream = stream or sys.stderr
@@ -46,7 +46,7 @@ def open_reporter(json: bool = False, stream: TextIO | None = None) -> Reporter:
 
 
 class JsonReporter:
-    """A JSON object a line: {"event": "step", "step": 3, ..., "eta_s": 2100.0} or {"event": "note", "line": "..."}."""
+    """One JSON object per line: {"event": "step", "step": 3, ..., "eta_s": 2100.0} or {"event": "note", ...}."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
@@ -54,33 +54,33 @@ class JsonReporter:
         self._lull = Lull(clock)
 
     def progress(self, progress: PlayProgress) -> None:
-        """Another episode is done: an object a minute at most."""
+        """Report another finished episode: at most one object per minute."""
         if self._lull.is_over():
             left = progress.seconds_left if math.isfinite(progress.seconds_left) else None
             self._put({"event": "progress", **structs.asdict(progress), "eta_s": left})
 
     def step(self, report: StepReport) -> None:
-        """A step was taken. JSON has no NaN: what is not finite becomes null."""
+        """Report a finished step. JSON has no NaN: values that are not finite become null."""
         estimate = self._pace.add(report)
         fields = structs.asdict(report)
         fields["metrics"] = {name: value if math.isfinite(value) else None for name, value in report.metrics.items()}
         self._put({"event": "step", **fields, "eta_s": estimate.seconds if estimate else None})
 
     def note(self, line: str) -> None:
-        """Something worth a line happened."""
+        """Report a line of text."""
         self._put({"event": "note", "line": line})
 
     def close(self) -> None:
-        """There will be nothing more to tell."""
+        """Does nothing: every object is flushed when it is written."""
 
     def _put(self, event: dict[str, Any]) -> None:
         self._lull.restart()
-        # Flushed, so that whoever reads a pipe is not a step behind.
+        # Flushed, so that the reader of a pipe is not a step behind.
         print(jsonlib.dumps(event, allow_nan=False), file=self._stream, flush=True)
 
 
 class PlainReporter:
-    """A line a step, for logs.
+    """One line per step, for logs.
 
     proposer 3/50 · iteration 1 · reward 0.41 · passes 0.22 · entropy 0.81 · 812 tok/s · 41 s/step · about 35 min left
     """
@@ -91,23 +91,23 @@ class PlainReporter:
         self._lull = Lull(clock)
 
     def progress(self, progress: PlayProgress) -> None:
-        """Another episode is done: a line a minute at most."""
+        """Report another finished episode: at most one line per minute."""
         if self._lull.is_over():
             self._put(f"step {progress.step}/{progress.num_steps} · {describe_progress(progress)}")
 
     def step(self, report: StepReport) -> None:
-        """A step was taken."""
+        """Report a finished step and its alarms."""
         left = describe_left(self._pace.add(report))
         self._put(" · ".join([str(report), *left]))
         for alarm in report.alarms:
             self._put(f"alarm: {alarm}")
 
     def note(self, line: str) -> None:
-        """Something worth a line happened."""
+        """Report a line of text."""
         self._put(line)
 
     def close(self) -> None:
-        """There will be nothing more to tell."""
+        """Does nothing: every line is flushed when it is written."""
 
     def _put(self, line: str) -> None:
         self._lull.restart()
@@ -115,45 +115,46 @@ class PlainReporter:
 
 
 class Lull:
-    """Has nothing been said for a minute? A log is to show that a long step goes on, and not every episode of it."""
+    """Tells whether nothing was printed for a minute: a log shows that a long step goes on, not every episode."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._since_s = clock()
 
     def restart(self) -> None:
-        """Something was said."""
+        """Note that something was printed."""
         self._since_s = self._clock()
 
     def is_over(self) -> bool:
-        """Is it time to say something?"""
+        """True if nothing was printed for a minute."""
         return self._clock() - self._since_s >= _LULL_S
 
 
 class LiveReporter:
-    """A display that stays at the bottom of a terminal; notes scroll by above it.
+    """A display at the bottom of a terminal; notes scroll above it.
 
-    The last alarms stay below it in red. It begins with the first thing told and leaves its last state behind.
+    The last alarms stay below it in red. It starts with the first report and leaves its last state on the screen.
     """
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._clock = clock
         self._pace = Pace()
-        # A thread of rich's draws while these are set, so each is replaced whole and never changed in place.
+        # A thread of rich reads these while they are set, so each is replaced as a whole and never changed in place.
         self._report: StepReport | None = None
         self._estimate: Estimate | None = None
         self._rewards: tuple[float, ...] = ()
         self._alarms: tuple[str, ...] = ()
         self._progress: PlayProgress | None = None
         self._told_s = clock()
-        # Prints that the user sends elsewhere must get there; those that would tear the display scroll above it.
+        # Redirected standard output must reach its file; output to the same terminal would break the display, so it is
+        # printed above it.
         self._live = Live(
             console=console, get_renderable=self.render, refresh_per_second=2, redirect_stdout=sys.stdout.isatty()
         )
 
     def step(self, report: StepReport) -> None:
-        """A step was taken."""
+        """Report a finished step."""
         self._live.start()
         last, reward = self._report, report.metrics.get("reward/mean", math.nan)
         is_same_phase = last is not None and (last.iteration, last.phase) == (report.iteration, report.phase)
@@ -164,22 +165,22 @@ class LiveReporter:
         self._live.refresh()
 
     def progress(self, progress: PlayProgress) -> None:
-        """Another episode is done; it is drawn with the next refresh."""
+        """Report another finished episode; it is drawn with the next refresh."""
         self._live.start()
         self._progress = progress
 
     def note(self, line: str) -> None:
-        """Something worth a line happened."""
+        """Report a line of text."""
         self._live.start()
         self._console.print(Text(printable(line), style="dim"))
 
     def close(self) -> None:
-        """Leave the last state on the screen."""
+        """Stop the display; its last state stays on the screen."""
         self._progress = None
         self._live.stop()
 
     def render(self) -> RenderableType:
-        """The display as it is now."""
+        """The display in its current state."""
         waited_s = max(0.0, self._clock() - self._told_s)
         report = self._report
         progress, waited = self._progress, format_duration(waited_s)
@@ -205,15 +206,15 @@ class LiveReporter:
 
 
 def _bar(num_done: int, num_all: int) -> ProgressBar:
-    # Not rich's own colours, whose red would look like an alarm.
+    # rich's default colours include a red that would look like an alarm.
     return ProgressBar(total=max(1, num_all), completed=num_done, complete_style="cyan", finished_style="green")
 
 
-# ---------------------------------------------------------------------------------------------------- how long it takes
+# ------------------------------------------------------------------------------------------------------- remaining time
 
 
 class Estimate(Struct, frozen=True):
-    """How long the rest of a run will take; `rough` while it has phases whose pace nobody has seen.
+    """The remaining time of a run; `rough` while it has phases whose step time is unknown.
 
     Estimate(seconds=2100.0, rough=True)
     """
@@ -223,7 +224,7 @@ class Estimate(Struct, frozen=True):
 
 
 class Pace:
-    """What a step of each phase takes, and which phase follows which, learnt from the steps seen so far."""
+    """Step times of each phase and the order of phases, learnt from the steps so far."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, list[float]] = {}
@@ -232,19 +233,19 @@ class Pace:
         self._last: StepReport | None = None
 
     def add(self, report: StepReport) -> Estimate | None:
-        """Learn from a step; how long the rest will take, or None if no step has said what it took."""
+        """Record a step; the remaining time, or None if no step time is known yet."""
         seconds = report.metrics.get("step/seconds", math.nan)
         if math.isfinite(seconds):
             self._seconds.setdefault(report.phase, []).append(seconds)
         self._sizes[report.phase] = max(1, report.num_phase_steps)
         last, self._last = self._last, report
-        # Forwards only: going back to a checkpoint is not how phases follow one another.
+        # Only forwards: a rollback to a checkpoint does not show the order of phases.
         if last and last.step < report.step and (last.iteration, last.phase) != (report.iteration, report.phase):
             self._next[last.phase] = report.phase
         return self._estimate(report)
 
     def _estimate(self, report: StepReport) -> Estimate | None:
-        """Walk through the rest of the run, phase by phase, as far as their order is known."""
+        """Sum the times of the remaining steps, phase by phase, as far as their order is known."""
         paces = {phase: median(seconds) for phase, seconds in self._seconds.items()}
         if not paces:
             return None
@@ -264,11 +265,11 @@ class Pace:
         return Estimate(total, rough)
 
 
-# --------------------------------------------------------------------------------------------------------------- words
+# ---------------------------------------------------------------------------------------------------------- formatting
 
 
 def describe_progress(progress: PlayProgress) -> str:
-    """How far the episodes of a role are.
+    """The progress of a role's episodes in one line.
 
     describe_progress(progress) -> "solver: 120/1280 episodes · 812 tok/s · 4 min left"
     """
@@ -280,7 +281,7 @@ def describe_progress(progress: PlayProgress) -> str:
 
 
 def describe_left(estimate: Estimate | None, waited_s: float = 0.0) -> list[str]:
-    """How long is left, `waited_s` after it was estimated; nothing if that is unknown or was too little.
+    """The remaining time, `waited_s` after it was estimated; [] if it is unknown or has passed.
 
     describe_left(Estimate(seconds=2100.0, rough=True)) -> ["about 35 min left"]
     """
@@ -291,7 +292,7 @@ def describe_left(estimate: Estimate | None, waited_s: float = 0.0) -> list[str]
 
 
 def draw_sparkline(values: Sequence[float]) -> str:
-    """The course of a value in a line of text, between its own lowest and highest; a gap where it is not finite.
+    """A sparkline of values, scaled to their range; a gap for values that are not finite.
 
     draw_sparkline([0.1, 0.2, 0.4]) -> "▁▃█"
     """

@@ -1,9 +1,9 @@
-"""A file of questions, read against the run whose solver shall learn from them: what is new, what is left out.
+"""Plans the addition of a file of questions to a run's curriculum: which rows are new, which are left out.
 
 plan_add([QuestionRow(question="Who built it?", answer="Venn")], items, "mine.jsonl").counts == {"added": 1}
 
-A row that somebody wrote must be right, or the whole file is refused. Rows of an export (they say whether a solver
-`learned` from them) were written by a run, which repeats itself and others: there, what is there already is left out.
+Rows written by a person must all be valid, or the whole file is refused. Rows of an export (they have `learned`) come
+from a run, and runs repeat questions: of these, rows that the run has already are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from quaere.runs.item_files import QUESTION_SHAPE, QuestionRow
 
 
 class AddPlan(Struct, frozen=True):
-    """What is added, and how many rows became what.
+    """The questions to add, and the number of rows by what became of them.
 
     AddPlan(added=[Added(...)], counts={"added": 1, "not learned from": 3, "there already": 1})
     """
@@ -39,9 +39,9 @@ def plan_add(
     iteration: int | None = None,
     take_all: bool = False,
 ) -> AddPlan:
-    """Make a question of every row that is to be added; `items` are what the run has."""
+    """The questions to add from these rows; `items` are the run's own."""
     if not rows:
-        raise BadInput(f"{file} holds no question", hint=QUESTION_SHAPE)
+        raise BadInput(f"{file} has no question", hint=QUESTION_SHAPE)
     known = _known_words(items, iteration)
     added: list[Added] = []
     counts = Counter(dict.fromkeys(("added", "not learned from", "there already"), 0))
@@ -54,10 +54,12 @@ def plan_add(
             continue
         if not is_whole:
             lacking = "answer" if question.strip() else "question"
-            raise BadInput(f"{file}, row {number}: there is no {lacking}", hint=QUESTION_SHAPE)
+            raise BadInput(f"{file}, row {number}: the {lacking} is missing", hint=QUESTION_SHAPE)
         where = known.get((question, answer))
         if where and not is_exported:
-            raise BadInput(f"{file}, row {number}: the question is there already, as {where}", hint="leave the row out")
+            raise BadInput(
+                f"{file}, row {number}: the curriculum has this question already, as {where}", hint="remove the row"
+            )
         if where:
             counts["there already"] += 1
             continue
@@ -68,7 +70,7 @@ def plan_add(
 
 
 def settle_evidence(item: Added, checked: Item) -> Added:
-    """Evidence that is letter for letter in the run's documents stays; of any other only its text does, as a span."""
+    """The item with its evidence if that is verbatim in the run's documents; else with its text as a span only."""
     evidence = item.candidate.evidence
     if evidence is None or checked.evidence_state == "verbatim":
         return item
@@ -77,7 +79,7 @@ def settle_evidence(item: Added, checked: Item) -> Added:
 
 
 def _known_words(items: Sequence[Item], iteration: int | None) -> dict[tuple[str, str], str]:
-    """Where each question is: what was added at any time, and what the run wrote for the same iteration."""
+    """The ids of known questions: all added ones, and those the run wrote for the same iteration."""
     return {
         (item.candidate.question, item.candidate.answer): item.candidate.id
         for item in items
@@ -86,12 +88,12 @@ def _known_words(items: Sequence[Item], iteration: int | None) -> dict[tuple[str
 
 
 def _answer(row: QuestionRow) -> str:
-    """The one the row says or, in a question file, the first; others are accepted beside it."""
+    """The row's answer or, in a question file, the first of its answers; the others are accepted too."""
     return row.answer if row.answer is not None else next(iter(row.answers or ()), "")
 
 
 def _make(row: QuestionRow, question: str, answer: str, iteration: int | None, origin: str) -> Added:
-    # Question files have a span a fact, and the answer stands in the last; an export has one or none.
+    # Question files have one span per fact, and the last one states the answer; an export has one or none.
     evidence = row.evidence[-1] if row.evidence else None
     return make_added(
         question,

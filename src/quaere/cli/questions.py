@@ -1,4 +1,4 @@
-"""`quaere questions`: questions about documents, with no human in the loop: open-ended ones, or checked ones.
+"""`quaere questions`: writes questions about documents without human help: open-ended or checked ones.
 
 quaere questions --index docs-index --num 100 --out questions.jsonl
 quaere questions --index docs-index --num 100 --out questions.jsonl --model qwen3-4b
@@ -27,44 +27,58 @@ if TYPE_CHECKING:
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the sub-command."""
+    """Add `questions` to the command line."""
     parser = commands.add_parser(
         "questions",
         help="write questions about documents: open-ended ones, or ones with checked answers",
-        description="Write open-ended questions, such as a report answers, to a JSONL file. From an index: about "
-        "documents that a search for their own title or a term of theirs finds, worded by forms or by a model that is "
-        "shown a passage. From a world: with every fact that is known beside each question, for evaluation. With "
-        "--checked: questions with short answers out of the documents, to learn from without labels. Rules pick a "
-        "sentence and a span of it, the model words the question, and it is kept if the model answers it with the page "
-        "and not without; two such facts are put together to chains and comparisons.",
+        description="Write open-ended questions for reports to a JSONL file. From an index: about documents that a "
+        "search for their title or one of their terms finds, worded by templates or by a model shown a passage. "
+        "From a world: with all known facts for each question, for evaluation. With --checked: questions with short "
+        "answers from the documents, for training without labels. Rules pick a sentence and a span of it, the model "
+        "words the question, and the question is kept if the model answers it with the page and not without; two such "
+        "facts are combined into chains and comparisons.",
     )
     parser.set_defaults(run=run)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--index", type=Path, metavar="DIR", help="an index that `quaere index` wrote")
     source.add_argument("--world", type=Path, metavar="DIR", help="a world that `quaere world` wrote")
-    parser.add_argument("--num", type=int, default=100, metavar="N", help="how many questions (default: 100)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="which questions (default: 0)")
+    parser.add_argument("--num", type=int, default=100, metavar="N", help="number of questions (default: 100)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the questions (default: 0)")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSONL file to write")
-    parser.add_argument("--force", action="store_true", help="replace the file if it is there")
+    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
     parser.add_argument(
-        "--topk", type=int, default=5, metavar="N", help="a topic's own document must be among so many (default: 5)"
+        "--topk",
+        type=int,
+        default=5,
+        metavar="N",
+        help="keep topics whose document is among the first N hits (default: 5)",
     )
-    written = parser.add_argument_group("written by a model")
-    written.add_argument("--model", metavar="NAME", help="catalogue name, directory, hub id or openai:MODEL@URL")
-    written.add_argument("--temperature", type=float, default=0.8, metavar="X", help="(default: 0.8)")
-    written.add_argument("--guided", action=argparse.BooleanOptionalAction, help="open its turns (default: if small)")
-    written.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs")
-    checked = parser.add_argument_group("with checked answers")
-    checked.add_argument("--checked", action="store_true", help="questions with short answers, each checked")
-    checked.add_argument("--drafts", type=int, default=6000, metavar="N", help="facts to try (default: 6000)")
+    written = parser.add_argument_group("questions written by a model")
+    written.add_argument(
+        "--model", metavar="NAME", help="catalogue name, directory, hub id or openai:MODEL@URL (default: templates)"
+    )
+    written.add_argument("--temperature", type=float, default=0.8, metavar="X", help="of the model (default: 0.8)")
+    written.add_argument(
+        "--guided",
+        action=argparse.BooleanOptionalAction,
+        help="write the start of the model's turns (default: only for models of the catalogue that need it)",
+    )
+    written.add_argument(
+        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs (default: auto)"
+    )
+    checked = parser.add_argument_group("questions with checked answers")
+    checked.add_argument("--checked", action="store_true", help="write questions with short answers, each checked")
+    checked.add_argument("--drafts", type=int, default=6000, metavar="N", help="facts to draft (default: 6000)")
     checked.add_argument("--tries", type=int, default=5, metavar="N", help="answers per check (default: 5)")
-    checked.add_argument("--min-right", type=int, default=3, metavar="N", help="of them with the page (default: 3)")
+    checked.add_argument(
+        "--min-right", type=int, default=3, metavar="N", help="right answers needed with the page (default: 3)"
+    )
     checked.add_argument("--max-rows", type=int, default=32, metavar="N", help="questions at once (default: 32)")
     parser.add_argument("--json", action="store_true", help="print counts as JSON instead of a summary")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Draw, let the model write where one is named, save."""
+    """Draw the questions, let a model write them if one is named, and save them."""
     _check(args)
     if args.checked:
         from quaere.cli.checked_questions import run_checked
@@ -91,13 +105,13 @@ def _check(args: argparse.Namespace) -> None:
     if args.temperature < 0:
         raise BadInput(f"--temperature must be 0 or more, not {args.temperature}")
     if args.checked and (args.index is None or not args.model):
-        raise BadInput("checked questions are written by a model about an index", hint="--index DIR --model NAME")
+        raise BadInput("--checked needs --index and --model", hint="--index DIR --model NAME")
     if args.world is not None and args.model:
-        raise BadInput("questions of a world are worded by forms; --model goes with --index", hint="--index DIR")
+        raise BadInput("--model works with --index only: questions of a world use templates", hint="--index DIR")
     if args.out.is_dir():
         raise BadInput(f"{args.out} is a folder; --out must name a file", hint=f"--out {args.out}/questions.jsonl")
     if args.out.exists() and not args.force:
-        raise BadInput(f"{args.out} exists already", hint="choose another --out, or replace it with --force")
+        raise BadInput(f"{args.out} exists already", hint="choose another --out, or add --force to replace it")
 
 
 def _ask_world(args: argparse.Namespace) -> list[Struct]:

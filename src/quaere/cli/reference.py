@@ -1,4 +1,4 @@
-"""The reference pages of the site, as Markdown: every command with its options, every setting of every recipe.
+"""The reference pages of the documentation site: every command and option, every setting of every recipe.
 
 reference_pages() -> {"reference/commands.md": "# Commands ...", "reference/settings/drzero.md": "# Settings of ..."}
 """
@@ -20,11 +20,11 @@ from quaere.recipes.registry import RECIPES, Recipe, find_recipe
 from quaere.training.config import load_config
 from quaere.training.config_docs import OURS, PAPERS, Setting, describe_paper, list_settings
 
-_MAX_VALUE = 60  # characters of a value in a table
+_MAX_VALUE = 60  # characters of a value that a table shows
 
 
 def reference_pages() -> dict[str, str]:
-    """Every page by its path in the site."""
+    """Every page as Markdown, by its path in the site."""
     settings = {f"reference/settings/{name}.md": settings_page(find_recipe(name)) for name in RECIPES}
     return {"reference/commands.md": commands_page(build_parser())} | settings
 
@@ -33,7 +33,7 @@ def reference_pages() -> dict[str, str]:
 
 
 def commands_page(parser: argparse.ArgumentParser) -> str:
-    """Every command below this parser: what it is for, how it is called, and its options."""
+    """The page of all commands below this parser: purpose, usage and options."""
     summaries = dict(_summaries(parser))
     lines = ["# Commands", "", _sentence(parser.description or ""), ""]
     for each in walk_parsers(parser):
@@ -48,7 +48,7 @@ def commands_page(parser: argparse.ArgumentParser) -> str:
 
 
 def _summaries(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
-    """The help line of each command, by how it is called."""
+    """Each command's call and its help line."""
     for each in walk_parsers(parser):
         for action in each._actions:
             if isinstance(action, argparse._SubParsersAction):
@@ -69,7 +69,7 @@ def _option_row(parser: argparse.ArgumentParser, action: argparse.Action) -> tup
         name = _code(formatter._metavar_formatter(action, action.dest)(1)[0])
     else:
         name = ", ".join(_code(f"{option} {value}".strip()) for option in action.option_strings)
-    # What is said of a default in words is better than the value; a flag that was not given says nothing.
+    # A default described in the help text is clearer than its value; the default of a flag is not worth a cell.
     is_plain = action.default in (None, False, argparse.SUPPRESS, []) or "default" in said
     return name, "required" if _is_required(action) else "" if is_plain else _value(action.default), _text(said)
 
@@ -82,14 +82,14 @@ def _is_required(action: argparse.Action) -> bool:
 
 
 def settings_page(recipe: Recipe) -> str:
-    """Every setting of a recipe with its default, what presets change, what it does and where it comes from."""
+    """The page of a recipe's settings: default, preset values, description and source."""
     presets = {name: dict(_values(recipe, name)) for name in recipe.presets}
     lines = [f"# Settings of {recipe.name}", "", _sentence(recipe.summary), ""]
     lines += [f"`quaere evolve {recipe.name} --set NAME=VALUE`, or a file given with `--config`.", ""]
     rows: list[tuple[str, ...]] = []
     headings = ("setting", "default", "what it does", "from")
     settings = list(list_settings(recipe.schema()))
-    # Settings of no section stand in a table of their own, before those of the first section.
+    # Settings without a section have a table of their own, before the first section.
     top = [setting for setting in settings if setting.kind and "." not in setting.name]
     lines += _table(headings, [_setting_row(setting, presets) for setting in top])
     for setting in [setting for setting in settings if "." in setting.name or not setting.kind]:
@@ -127,18 +127,18 @@ def _setting_row(setting: Setting, presets: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A table, or nothing if it has no rows."""
+    """A Markdown table; [] if it has no rows."""
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return [f"| {' | '.join(headings)} |", f"|{'---|' * len(headings)}", *lines, ""] if lines else []
 
 
 def _sentence(text: str) -> str:
-    """Text that begins with a capital and ends with a full stop."""
+    """The text with a capital at the start and a full stop at the end."""
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', ':')) else '.'}" if text else ""
 
 
 def _text(text: str) -> str:
-    """Text in which nothing is markup save code and addresses."""
+    """Escaped text in which only code and web addresses are markup."""
     pieces = re.split(r"`([^`]+)`", text)
     plain = (_escape(piece) if place % 2 == 0 else _code(piece) for place, piece in enumerate(pieces))
     return re.sub(r"https://[^\s<]*\w", lambda found: f"<{found[0]}>", "".join(plain))
@@ -153,6 +153,6 @@ def _code(text: str) -> str:
 
 
 def _value(value: object) -> str:
-    """A value as one would write it behind `=`, cut off where it is long."""
+    """A value as written after `=`, shortened if it is long."""
     shown = value if isinstance(value, str) and value else json.dumps(msgspec.to_builtins(value, enc_hook=str))
     return _code(shown if len(shown) <= _MAX_VALUE else f"{shown[:_MAX_VALUE]}...")

@@ -1,4 +1,4 @@
-"""`quaere report`: a model searches and writes a report whose citations lead to the passages it was shown.
+"""`quaere report`: a model searches and writes a report whose citations resolve to passages it was shown.
 
 quaere report "What is known of the Oss?" --index docs-index --out report.html
 quaere report --questions world/questions.jsonl --limit 5 --index world-index --out reports
@@ -34,19 +34,22 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--out",
         type=Path,
         metavar="FILE|DIR",
-        help="write a page, report.md or report.html, or both kinds into a folder, with what is cited beside them",
+        help="file report.md or report.html to write, or a folder for both formats and the cited documents "
+        "(default: print only)",
     )
     parser.add_argument(
         "--guided",
         action=argparse.BooleanOptionalAction,
-        help="open every turn as a search and the last as a report on [1], for models too small to follow the dialect "
-        "(default: only for models of the catalogue that need it)",
+        help="write the start of every turn (a search; in the last a report on [1]), for models too small to follow "
+        "the dialect (default: only for models of the catalogue that need it)",
     )
-    limits = parser.add_argument_group("limits", "default: as the model was trained to write, else as said here")
-    limits.add_argument("--max-turns", type=int, metavar="N", help="turns the model may take (10; guided: 2)")
+    limits = parser.add_argument_group("limits", "default: as the model was trained, else the values in parentheses")
+    limits.add_argument("--max-turns", type=int, metavar="N", help="most turns of an episode (10; guided: 2)")
     limits.add_argument("--topk", type=int, metavar="N", help="passages per search (3)")
-    limits.add_argument("--turn-tokens", type=int, metavar="N", help="tokens per turn (2048; guided: 128)")
-    limits.add_argument("--sequence-tokens", type=int, metavar="N", help="tokens in all (12288; guided: 4096)")
+    limits.add_argument("--turn-tokens", type=int, metavar="N", help="most tokens per turn (2048; guided: 128)")
+    limits.add_argument(
+        "--sequence-tokens", type=int, metavar="N", help="most tokens of an episode (12288; guided: 4096)"
+    )
     answers.add_sampling(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, one object per question")
     parser.set_defaults(run=run)
@@ -76,7 +79,7 @@ def _arrange(args: argparse.Namespace) -> tuple[Writer, Limits]:
 
 
 class _Writing:
-    """One call of the command: who writes, what is searched, where reports go."""
+    """One call of the command: the writer, the searcher, and where reports are written."""
 
     def __init__(self, args: argparse.Namespace, place: ReportPlace | None, searcher: Searcher) -> None:
         from rich.console import Console
@@ -90,7 +93,7 @@ class _Writing:
         self.console, self.quiet = Console(highlight=False), Console(stderr=True, highlight=False)
 
     async def write(self, questions: list[Question]) -> None:
-        """Open everything, write every report, and let go of everything."""
+        """Open the model, write every report, and close everything."""
         from quaere.runs import Run, runs_root
         from quaere.search.searcher import check_reachable
 
@@ -115,7 +118,7 @@ class _Writing:
     async def _write_one(
         self, question: Question, policy: Policy, writer: Writer, limits: Limits, stored: Run
     ) -> Episode:
-        """Show every turn as it happens, then the report."""
+        """Write one report; print every turn as it is sampled, then the report."""
         from quaere.cli.episode_view import render_end, render_turn
         from quaere.cli.report_view import render_report
         from quaere.records import ReportTask
@@ -193,7 +196,7 @@ class _Writing:
 
 
 def report_scores(report: Report) -> dict[str, float]:
-    """How well a report is founded, as numbers kept with its episode."""
+    """Metrics of a report's citations, stored with its episode."""
     return {
         "report/num_statements": float(len(report.statements)),
         "report/num_citations": float(len(report.citations)),

@@ -1,4 +1,4 @@
-"""A report as a person reads it in a terminal, and as JSON. Pure: records in, something that rich can print out.
+"""Renders a report for the terminal and as JSON. Pure functions: records in, rich renderables out.
 
 Console().print(render_report(report))
 """
@@ -20,7 +20,7 @@ _LOST = "bold red"
 
 
 def render_report(report: Report) -> Group:
-    """The text with its citations, the sources they lead to, and those that lead nowhere."""
+    """The text with its citations, the sources they resolve to, and the unresolved ones."""
     parts: list[RenderableType] = [Text(), _render_text(report), Text()]
     for source in report.sources:
         passage = source.passage
@@ -45,7 +45,7 @@ def _render_text(report: Report) -> Text:
 
 
 def report_row(report: Report) -> dict[str, Any]:
-    """The report for `--json`."""
+    """The report as a dictionary for `--json`."""
     return {
         "report": report.text,
         "conclusion": report.conclusion,

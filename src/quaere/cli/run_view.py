@@ -1,4 +1,4 @@
-"""A training run as a person reads it in a terminal. Pure: records in, something that rich can print out.
+"""Renders a training run for the terminal. Pure functions: records in, rich renderables out.
 
 Console().print(render_training(summarise_training(run), "evolve-20250301-101500"))
 """
@@ -24,9 +24,9 @@ from quaere.runs.nearest import nearest_hint
 from quaere.runs.phases import CandidateCount, Change, PhaseSummary, count_candidates, summarise_phases
 from quaere.training.checkpoints import Best, find_checkpoints
 
-# Columns of the table of phases, where they were measured: as many as 80 characters hold; the rest is a --metrics away.
+# Columns of the table of phases, if measured: as many as fit into 80 characters; `--metrics` shows the others.
 _HEADLINES = ("reward/mean", "passes/mean", "policy/entropy", "mismatch/mean")
-# What is looked at first of reports, in a table of its own with a metric a line: too many for columns.
+# The main metrics of report runs: too many for columns, so they have a table with one metric per line.
 _REPORTS = "reports"
 _REPORT_FIGURES = (
     ("reward", "reward/mean"),
@@ -51,7 +51,7 @@ _NUM_EVENTS = 20
 
 
 class TrainingSummary(Struct, frozen=True):
-    """All that `quaere runs show RUN` says of a training run.
+    """The content of `quaere runs show RUN` for a training run.
 
     TrainingSummary(run=RunInfo(...), phases=[PhaseSummary(...)], candidates=[CandidateCount(...)],
                     events=[Event(step=12, kind="entropy", message="...")], checkpoints=["step-000010"],
@@ -76,7 +76,7 @@ class TrainingSummary(Struct, frozen=True):
 
 
 def summarise_training(run: Run) -> TrainingSummary:
-    """Read the store of a run."""
+    """The summary of a run, read from its store."""
     num_episodes, num_answered = run.count_episodes()
     checkpoints = find_checkpoints(run.path / "checkpoints")
     state = run.state()
@@ -98,7 +98,7 @@ def summarise_training(run: Run) -> TrainingSummary:
 
 
 def _next_command(run: Run, state: RunState) -> str:
-    """What to type to go on, or with what came of it; "" for a run that goes on, or is no training."""
+    """The command to type next: resume or export; "" for a running run or one that is no training."""
     if run.info.kind != "evolve" or state.name == "running":
         return ""
     path = shlex.quote(str(run.path))
@@ -106,14 +106,14 @@ def _next_command(run: Run, state: RunState) -> str:
 
 
 def render_info(info: RunInfo) -> Group:
-    """What was run, and with which settings."""
+    """Name, kind, date and settings of a run."""
     lines = [Text(printable(f"{info.id}  {info.kind}, {info.created}, quaere {info.version}"), "bold")]
     lines += [Text(printable(f"  {name}: {value}"), "dim") for name, value in info.settings.items()]
     return Group(*lines)
 
 
 def render_training(summary: TrainingSummary, name: str) -> Group:
-    """The run from its settings to its checkpoints, and how to see more of what the user called `name`."""
+    """The run's summary, and commands that show more of the run that the user called `name`."""
     parts: list[RenderableType] = [render_info(summary.run), *_state_lines(summary), Text()]
     reports = [phase for phase in summary.phases if phase.phase == _REPORTS]
     if len(reports) < len(summary.phases):
@@ -139,7 +139,7 @@ def render_training(summary: TrainingSummary, name: str) -> Group:
 
 
 def render_candidates(candidates: Sequence[Candidate]) -> Table:
-    """What the proposer wrote, how the solver fared, and why it was dropped, if it was."""
+    """A table of candidates: question, answer, right attempts, and the reason if dropped."""
     heads = ("episode", "question", "answer", "hops", "searches", "right", "dropped")
     table = plain_table(*heads, right=("hops", "searches", "right"))
     for candidate in candidates:
@@ -151,7 +151,7 @@ def render_candidates(candidates: Sequence[Candidate]) -> Table:
 
 
 def find_metrics(run: Run, patterns: Sequence[str]) -> dict[str, list[Metric]]:
-    """The metrics whose names match one of the patterns, which are shell-style; a pattern must match something.
+    """The metrics whose names match one of the shell-style patterns; `BadInput` if a pattern matches none.
 
     find_metrics(run, ["reward/*"]) == {"reward/format": [Metric(step=1, value=0.5)], "reward/mean": [...]}
     """
@@ -167,7 +167,7 @@ def find_metrics(run: Run, patterns: Sequence[str]) -> dict[str, list[Metric]]:
 
 
 def plain_table(*names: str, right: Sequence[str] = ()) -> Table:
-    """A table without lines; columns named in `right` are numbers."""
+    """A table without lines; the columns named in `right` are right-aligned."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in names:
         table.add_column(name, justify="right" if name in right else "left", overflow="fold")
@@ -175,7 +175,7 @@ def plain_table(*names: str, right: Sequence[str] = ()) -> Table:
 
 
 def cells(*values: str) -> list[Text]:
-    """Values that may hold anything, for a row of a table."""
+    """Untrusted text as the cells of a table row."""
     return [Text(printable(value)) for value in values]
 
 
@@ -183,7 +183,7 @@ def cells(*values: str) -> list[Text]:
 
 
 def _state_lines(summary: TrainingSummary) -> list[Text]:
-    """How it stands and what to type next: "  stopped after step 12; go on with: quaere evolve --resume runs/notes"."""
+    """State and next command: "  stopped after step 12", "  go on with: quaere evolve --resume runs/notes"."""
     if summary.run.kind != "evolve":
         return []
     state = summary.state
@@ -207,7 +207,7 @@ def _phase_table(phases: Sequence[PhaseSummary]) -> Table:
 
 
 def _practice_line(phase: PhaseSummary) -> str:
-    """How much there was to learn from in a solver's phase; "" for any other.
+    """The numbers of informative groups, questions and searches of a solver's phase; "" for other phases.
 
     "0 solver: informative groups 23.0→31.0 a step, 0.359→0.484 of all, 138.0→191.0 a minute; 64 different questions,
     1.050 epochs; searches 1.700→1.600 of 1.500→1.500 needed"
@@ -245,7 +245,7 @@ def _report_table(phase: PhaseSummary) -> Table:
 
 
 def _harness_lines(versions: Sequence[HarnessVersion]) -> list[Text]:
-    """The harness a run began with, at which step it changed, how and why, and what was proposed in vain."""
+    """The initial harness, each change with step and reason, and proposals that were not usable."""
     first = versions[0].harness
     rules, process = first.dimensions, first.process
     began = (
@@ -271,7 +271,7 @@ def _change(change: Change | None, *, single: bool) -> str:
 
 
 def _number(value: float) -> str:
-    """Three places after the point where that says something.
+    """A number with three decimals, or in scientific notation if very small or large.
 
     _number(0.25) == "0.250"; _number(2e-5) == "2e-05"
     """

@@ -1,4 +1,4 @@
-"""`quaere search`: look something up in an index."""
+"""`quaere search`: searches an index and prints the passages."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the sub-command."""
-    parser = commands.add_parser("search", help="look something up in an index")
+    """Add `search` to the command line."""
+    parser = commands.add_parser("search", help="search an index")
     parser.set_defaults(run=run)
-    parser.add_argument("queries", nargs="+", metavar="QUERY", help='what to look for, in quotes: "halm bridge"')
+    parser.add_argument("queries", nargs="+", metavar="QUERY", help='words to search for, in quotes: "halm bridge"')
     parser.add_argument("--index", required=True, metavar="DIR|URL", help="an index, or the URL of a search server")
-    parser.add_argument("--topk", type=int, default=3, metavar="N", help="how many passages per query (default: 3)")
+    parser.add_argument("--topk", type=int, default=3, metavar="N", help="passages per query (default: 3)")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Search and print what was found."""
+    """Search and print the hits."""
     found = asyncio.run(_search(args.index, args.queries, args.topk))
     if args.json:
         _print_json(args.queries, found)

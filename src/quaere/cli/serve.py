@@ -1,4 +1,4 @@
-"""`quaere serve`: a model behind the chat interface that other programs speak.
+"""`quaere serve`: serves a model over an OpenAI-compatible HTTP interface.
 
 quaere serve --model smollm2-135m
 quaere serve --model ./exported --name mine --index docs-index --port 8001
@@ -34,42 +34,50 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "serve", help="serve a model as an OpenAI-compatible endpoint", description=_DESCRIPTION
     )
     parser.set_defaults(run=run)
-    what = parser.add_argument_group("what is served")
+    what = parser.add_argument_group("model and documents")
     what.add_argument("--model", help="catalogue name, directory or hub id")
     what.add_argument("--run", dest="run_name", metavar="RUN", help="a training run's name or directory")
     what.add_argument(
         "--role",
         choices=["solver", "proposer", "actor"],
         default="",
-        help="of the run (default: the solver, or of a run that writes reports, the actor)",
+        help="role of the run (default: solver; actor for a run that writes reports)",
     )
     what.add_argument(
         "--checkpoint",
         type=checkpoint,
         metavar="N|best|last",
-        help="step of the run (default: the best by validation where there is one, else the last)",
+        help="step of the run (default: the best by validation if there was one, else the last)",
     )
     what.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
-    what.add_argument("--name", help="what requests call the model (default: the last part of its name)")
-    what.add_argument("--index", type=Path, metavar="DIR", help="serve these documents too")
+    what.add_argument("--name", help="model name in requests (default: the last part of its name)")
+    what.add_argument("--index", type=Path, metavar="DIR", help="also serve the documents of this index")
     what.add_argument("--retriever-topk", type=int, default=5, metavar="N", help="passages per search (default: 5)")
     what.add_argument(
         "--embeddings",
         default="auto",
         metavar="auto|hash|MODEL",
         help="a sentence-transformers model, or hash: words counted into buckets, no model (default: auto, the "
-        "index's own embedder where it has one, else hash)",
+        "index's own embedder if it has one, else hash)",
     )
     add_server_options(parser)
     engine = parser.add_argument_group("engine")
-    engine.add_argument("--max-rows", type=int, default=8, metavar="N", help="answers written at once (default: 8)")
+    engine.add_argument("--max-rows", type=int, default=8, metavar="N", help="answers sampled at once (default: 8)")
     engine.add_argument(
-        "--max-waiting", type=int, default=256, metavar="N", help="answers that may wait; then 429 (256)"
+        "--max-waiting", type=int, default=256, metavar="N", help="waiting answers; more get status 429 (default: 256)"
     )
-    engine.add_argument("--max-tokens", type=int, default=2048, metavar="N", help="longest answer, in tokens (2048)")
-    engine.add_argument("--temperature", type=float, default=1.0, metavar="T", help="where a request names none (1)")
-    engine.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs")
-    engine.add_argument("--dtype", choices=get_args(Precision), default="auto", help="precision of its weights")
+    engine.add_argument(
+        "--max-tokens", type=int, default=2048, metavar="N", help="most tokens per answer (default: 2048)"
+    )
+    engine.add_argument(
+        "--temperature", type=float, default=1.0, metavar="T", help="if a request has none (default: 1)"
+    )
+    engine.add_argument(
+        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs (default: auto)"
+    )
+    engine.add_argument(
+        "--dtype", choices=get_args(Precision), default="auto", help="precision of the weights (default: auto)"
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -79,7 +87,7 @@ def run(args: argparse.Namespace) -> None:
 
     _check(args)
     settings, key = server_settings(args), read_key(args)
-    listener = bind(settings, key)  # what is wrong with the address is said before the model is loaded
+    listener = bind(settings, key)  # an error in the address is reported before the model is loaded
 
     from quaere.search.index import open_index
     from quaere.serving.model.app import Service
@@ -113,9 +121,12 @@ def run(args: argparse.Namespace) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     if (args.model is None) == (args.run_name is None):
-        raise BadInput("say what to serve: --model or --run", hint="quaere serve --model smollm2-135m")
+        raise BadInput("give either --model or --run", hint="quaere serve --model smollm2-135m")
     if args.model and args.model.startswith("openai:"):
-        raise BadInput("an endpoint is served already; this command serves weights", hint="--model smollm2-135m")
+        raise BadInput(
+            "openai: names an endpoint, which is a server already; this command serves local weights",
+            hint="--model smollm2-135m",
+        )
     check_positive(args, ("max_rows", "max_tokens", "retriever_topk"))
 
 

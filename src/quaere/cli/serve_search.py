@@ -1,4 +1,4 @@
-"""`quaere serve-search`: serve an index over HTTP."""
+"""`quaere serve-search`: serves an index over HTTP."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ Serve an index at POST /retrieve, in the form Search-R1 and verl's search tool s
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the sub-command."""
+    """Add `serve-search` to the command line."""
     parser = commands.add_parser("serve-search", help="serve an index over HTTP", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     parser.add_argument("--index", type=Path, required=True, metavar="DIR", help="the index to serve")
     add_server_options(parser)
     parser.add_argument("--max-concurrent", type=int, metavar="N", help="searches at once (default: 2)")
-    parser.add_argument("--max-waiting", type=int, metavar="N", help="requests that may wait; then 429 (default: 256)")
+    parser.add_argument(
+        "--max-waiting", type=int, metavar="N", help="waiting requests; more get status 429 (default: 256)"
+    )
     parser.add_argument("--max-topk", type=int, metavar="N", help="most passages per query (default: 100)")
     parser.add_argument("--max-queries", type=int, metavar="N", help="most queries per request (default: 512)")
 

@@ -1,4 +1,4 @@
-"""Options that all servers share: where they listen, and whom they answer."""
+"""Options of all servers: the address they listen on, and the clients they accept."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ KEY = "QUAERE_API_KEY"
 
 def add_server_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of every server."""
-    where = parser.add_argument_group("where, and for whom")
+    where = parser.add_argument_group("address and access")
     where.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     where.add_argument("--port", type=int, default=8000, help="port to listen on; 0 takes a free one (default: 8000)")
     where.add_argument(
         "--api-key-file",
         type=Path,
         metavar="FILE",
-        help=f"ask clients for the key in this file (default: ${KEY}, else none on 127.0.0.1)",
+        help=f"require the key in this file from clients (default: ${KEY}, else none on 127.0.0.1)",
     )
     where.add_argument(
         "--allow-host",
         action="append",
         default=[],
         metavar="NAME",
-        help="a name that clients may call this server by (its address and localhost always)",
+        help="a host name that clients may use for this server (its address and localhost are always allowed)",
     )
     where.add_argument(
         "--allow-origin",
         action="append",
         default=[],
         metavar="URL",
-        help="web pages of this origin may ask, such as https://app.example (default: none)",
+        help="allow requests from web pages of this origin, such as https://app.example (default: none)",
     )
-    # Spelled out, or argparse would take it for the beginning of --api-key-file.
+    # Declared, because argparse would otherwise read it as an abbreviation of --api-key-file.
     where.add_argument("--api-key", help=argparse.SUPPRESS)
 
 
 def server_settings(args: argparse.Namespace) -> ServerSettings:
-    """What the options say."""
+    """The server's settings from the options."""
     from quaere.serving.server import ServerSettings
 
     return ServerSettings(
@@ -53,10 +53,10 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
 
 
 def read_key(args: argparse.Namespace) -> str:
-    """The key that clients must send, or ""."""
+    """The key that clients must send; "" if none is needed."""
     from quaere.credentials import read_secret
 
     if args.api_key is not None:
         hint = f"export {KEY}=..., or --api-key-file FILE"
-        raise BadInput("--api-key is no more: everybody on this machine can read a command line", hint=hint)
+        raise BadInput("--api-key was removed: every user of this machine can read a command line", hint=hint)
     return read_secret(KEY, args.api_key_file)

@@ -9,5 +9,5 @@ from quaere.chat.terminal_text import printable_line as printable_line
 
 
 def say_line(line: str) -> None:
-    """Say something beside a command's output, as errors are said."""
+    """Print a line to stderr, in the form of errors."""
     print(printable_line(f"quaere: {line}"), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""An edited export, read against the run it came from: which verdicts are new, which are taken back.
+"""Plans the import of an edited export: which verdicts are new, which are removed.
 
 plan_import([VerdictRow(id="i0g-0001", verdict="rejected")], items, "mine.jsonl", "evolve-1").counts
 -> {"rejected": 1, "cleared": 0, "unchanged": 0}
@@ -19,7 +19,7 @@ from quaere.runs.verdicts import Verdict, VerdictKind, judge
 
 
 class ImportPlan(Struct, frozen=True):
-    """What an import changes.
+    """The changes that an import makes.
 
     ImportPlan(verdicts=[Verdict(...)], clear=["i0g-0002"], counts={"rejected": 1, "cleared": 1, "unchanged": 14})
     """
@@ -30,11 +30,11 @@ class ImportPlan(Struct, frozen=True):
 
 
 def plan_import(rows: Sequence[VerdictRow], items: Sequence[Item], file: str, run_id: str) -> ImportPlan:
-    """Compare every row with the run; a row that does not belong to it refuses the whole file."""
+    """The changes from these rows; a row that does not belong to the run makes the whole file invalid."""
     known = {item.candidate.id: item for item in items}
     verdicts, clear = [], []
     for row in rows:
-        item = known.get(row.id) or find_item(items, row.id, run_id)  # the latter says what is near
+        item = known.get(row.id) or find_item(items, row.id, run_id)  # raises with the nearest id
         _check_words(row, item, file)
         kind, note = (row.verdict or "").strip(), row.note or ""
         now = (item.verdict.kind, item.verdict.note) if item.verdict else ("", "")
@@ -48,7 +48,8 @@ def plan_import(rows: Sequence[VerdictRow], items: Sequence[Item], file: str, ru
 
 
 def _check_words(row: VerdictRow, item: Item, file: str) -> None:
-    """An edited question would be silently lost, and a verdict on another run's question would hit the wrong one."""
+    """Raise `BadInput` if question or answer of a row differ from the run's."""
+    # An edited question would be lost silently, and a verdict for another run's question would hit the wrong one.
     for name in ("question", "answer"):
         theirs = getattr(row, name)
         if theirs is not None and theirs != getattr(item.candidate, name):
@@ -59,5 +60,5 @@ def _check_words(row: VerdictRow, item: Item, file: str) -> None:
 def _read_kind(kind: str, id: str, file: str) -> Any:
     kinds = get_args(VerdictKind)
     if kind not in kinds:
-        raise BadInput(f"{file}: the verdict of {id} is {kind!r}", hint=f"{', '.join(kinds)} or nothing")
+        raise BadInput(f"{file}: {kind!r}, the verdict of {id}, is not one", hint=f"{', '.join(kinds)} or nothing")
     return kind

@@ -1,4 +1,4 @@
-"""`quaere verify`: what the evidence in a file is worth to a model.
+"""`quaere verify`: measures the value of evidence to a model.
 
 quaere verify curriculum.jsonl --model smollm2-135m
 quaere verify curriculum.jsonl --model smollm2-135m --form teacher_forced --index INDEX
@@ -30,39 +30,51 @@ if TYPE_CHECKING:
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `verify` to the command line."""
-    parser = commands.add_parser("verify", help="measure what evidence does for the answers of a model")
+    parser = commands.add_parser("verify", help="measure how much evidence helps a model to answer")
     parser.set_defaults(run=run)
     parser.add_argument("file", type=Path, metavar="FILE", help="JSONL of question, answer (or answers) and evidence")
     parser.add_argument("--model", required=True, help="catalogue name, directory, hub id, or openai:MODEL@BASE_URL")
     parser.add_argument(
         "--form",
         choices=["sampled", "teacher_forced", "hosted"],
-        help="how chances are found (default: sampled; hosted for an openai: model)",
+        help="how probabilities are estimated (default: sampled; hosted for an openai: model)",
     )
-    parser.add_argument("--samples", type=int, default=5, metavar="M", help="turns with and without (default: 5)")
+    parser.add_argument(
+        "--samples", type=int, default=5, metavar="M", help="turns with and without the evidence (default: 5)"
+    )
     parser.add_argument("--temperature", type=float, default=1.0, metavar="T", help="of sampled turns (default: 1)")
-    parser.add_argument("--turn-tokens", type=int, default=256, metavar="N", help="tokens per turn (default: 256)")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N lines of the file")
-    parser.add_argument("--index", type=Path, metavar="DIR", help="say where in its documents each span stands")
+    parser.add_argument("--turn-tokens", type=int, default=256, metavar="N", help="most tokens per turn (default: 256)")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N lines of the file (default: all)")
+    parser.add_argument(
+        "--index", type=Path, metavar="DIR", help="also locate each span in the documents of this index"
+    )
     parser.add_argument(
         "--guided",
         action=argparse.BooleanOptionalAction,
-        help="open turns for models too small to follow the dialect "
+        help="write the start of turns, for models too small to follow the dialect "
         "(default: only for models of the catalogue that need it)",
     )
     engine = parser.add_argument_group("engine")
     engine.add_argument("--max-rows", type=int, default=32, metavar="N", help="turns at once (default: 32)")
-    engine.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs")
-    engine.add_argument("--dtype", choices=get_args(Precision), default="auto", help="precision of its weights")
-    engine.add_argument("--deterministic", action="store_true", help="batches that never depend on timing; slower")
-    engine.add_argument("--seed", type=int, default=0, help="seed of what is drawn (default: 0)")
+    engine.add_argument(
+        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs (default: auto)"
+    )
+    engine.add_argument(
+        "--dtype", choices=get_args(Precision), default="auto", help="precision of the weights (default: auto)"
+    )
+    engine.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="make batches independent of timing, so that results repeat exactly; slower",
+    )
+    engine.add_argument("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
     output = parser.add_argument_group("output")
-    output.add_argument("--out", type=Path, metavar="FILE.json", help="write the result")
+    output.add_argument("--out", type=Path, metavar="FILE.json", help="write the result to a file")
     output.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Check everything that can be checked at once, then load, verify and print."""
+    """Check all input first, then load the model, verify and print."""
     from quaere.evaluation.evidence.value import locate_evidence, read_claims
     from quaere.search.index import open_index
 
@@ -82,13 +94,13 @@ def _settings(args: argparse.Namespace) -> VerifierSettings:
     if not 0 <= args.temperature < float("inf"):
         raise BadInput(f"--temperature must be at least 0, not {args.temperature:g}")
     if args.out is not None and (args.out.is_dir() or not args.out.absolute().parent.is_dir()):
-        raise BadInput(f"--out {args.out} cannot be written: it names a folder, or lies in none that exists")
+        raise BadInput(f"--out {args.out} cannot be written: it is a folder, or its folder does not exist")
     is_endpoint = args.model.startswith("openai:")
     form: Form = args.form or ("hosted" if is_endpoint else "sampled")
     if is_endpoint and form != "hosted":
         raise BadInput(f"an openai: model is verified in the hosted form, not {form}", hint="leave --form out")
     if form == "hosted" and not is_endpoint:
-        raise BadInput("the hosted form needs an endpoint", hint="--model openai:NAME@URL")
+        raise BadInput("--form hosted needs an endpoint as --model", hint="--model openai:NAME@URL")
     guided = needs_guide(args.model) if args.guided is None else args.guided
     return VerifierSettings(
         form=form,
@@ -145,7 +157,7 @@ def _open_policy(args: argparse.Namespace, settings: VerifierSettings, quiet: Co
 def _put_together(
     found: ClaimFile, supports: list[Support | None], places: dict[str, Evidence | None] | None
 ) -> list[Verified]:
-    """One item per claim; a claim's evidence is verbatim if all of its spans are."""
+    """One item per claim; its evidence is verbatim if all of its spans are."""
     from quaere.evaluation.evidence.value import Verified
 
     items = []

@@ -1,4 +1,4 @@
-"""How results of `quaere verify` are shown: a row per claim, then what the spans do on the whole."""
+"""Prints results of `quaere verify`: a row per claim, then the means over all spans."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _QUESTION_CHARS = 60
 
 
 def print_items(score: SupportingScore, items: list[Verified]) -> None:
-    """The table, the means with their intervals, and how many spans help, do nothing or hurt."""
+    """Print the table, the means with their intervals, and how many spans help, have no effect or hurt."""
     from rich.console import Console
 
     from quaere.cli.episode_view import count
 
-    # Where nobody has set a width (a file, a pipe), the table gets the room it needs.
+    # A file or pipe has no width of its own; 140 columns keep the table from being wrapped at 80.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
     console.print(_table(items, with_places=score.num_verbatim is not None))
     console.print()
@@ -66,7 +66,7 @@ def _table(items: list[Verified], *, with_places: bool) -> Table:
 
 
 def _place(item: Verified) -> str:
-    """`halm.md:28-49` of the first span, and how many more there are."""
+    """The place of the first span, `halm.md:28-49`, and the number of further spans."""
     if not item.evidence:
         return "no document" if item.claim.span.strip() else "no evidence"
     first, *others = item.evidence
@@ -84,7 +84,7 @@ def _between(interval: Interval, sign: str) -> str:
 
 
 def result_json(settings: dict[str, Any], score: SupportingScore, items: list[Verified]) -> str:
-    """How it was verified, the score, and every claim with what was found of it."""
+    """Settings, score and every claim with its result, as JSON."""
     import msgspec
 
     found = {"settings": settings, "score": score, "items": items}

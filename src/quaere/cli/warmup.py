@@ -1,4 +1,4 @@
-"""`quaere warmup`: teach a small model the dialect of a recipe by episodes that were really played.
+"""`quaere warmup`: teaches a small model the dialect of a recipe from demonstrated episodes.
 
 quaere warmup drzero --model smollm2-135m --out warm
 quaere warmup eve --also drzero --model smollm2-135m --out warm
@@ -37,34 +37,32 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser = commands.add_parser(
         "warmup",
         help="teach a small model a dialect by demonstration",
-        description="Play episodes on a fictional encyclopedia of the warm-up family, teach the model to write like "
-        "that, and write it as a Hugging Face folder. What is shown is the dialect; the facts are invented. In eve's "
+        description="Demonstrate episodes on a fictional encyclopedia of the warm-up family, train the model to copy "
+        "them, and write it as a Hugging Face folder. The model learns the dialect; the facts are invented. In eve's "
         "dialect both roles also quote, letter for letter, the sentence they rely on; the solvers of evalact, evalrar "
-        "and autorefine say what each search found or missed, in evalact with a score; score has reports, rubrics and "
-        "assessments of reports whose flaws are known. A model warmed up like this is "
-        "no longer free of demonstrations, and its warmup.json says so.",
+        "and autorefine note what each search found or missed, in evalact with a score; score has reports, rubrics and "
+        "assessments of reports whose flaws are known. A model warmed up like this has learnt from demonstrations, and "
+        "its warmup.json says so.",
     )
-    parser.add_argument("recipe", choices=DIALECTS, help="whose dialect to teach")
+    parser.add_argument("recipe", choices=DIALECTS, help="recipe whose dialect to teach")
     parser.add_argument("--model", required=True, help="catalogue name, directory or hub id of the model to teach")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write the model to")
-    parser.add_argument("--force", action="store_true", help="replace a warmed-up model that is there")
-    parser.add_argument(
-        "--teacher", metavar="openai:MODEL@URL", help="let this model demonstrate (default: an oracle that knows)"
-    )
-    shown = parser.add_argument_group("what is shown")
+    parser.add_argument("--force", action="store_true", help="replace an earlier warmed-up model at --out")
+    parser.add_argument("--teacher", metavar="openai:MODEL@URL", help="model that demonstrates (default: an oracle)")
+    shown = parser.add_argument_group("demonstrations")
     shown.add_argument(
         "--also",
         choices=DIALECTS,
         action="append",
         default=[],
-        help="teach this recipe's dialect too, in an equal share of the episodes: one start for several recipes",
+        help="also teach this recipe's dialect, with an equal share of the episodes; can be repeated",
     )
-    shown.add_argument("--roles", metavar="LIST", help="solver, proposer, evaluator (default: all a recipe has)")
-    shown.add_argument("--episodes", type=int, default=400, metavar="N", help="in all roles and recipes (default: 400)")
+    shown.add_argument("--roles", metavar="LIST", help="solver, proposer, evaluator (default: all that a recipe has)")
+    shown.add_argument("--episodes", type=int, default=400, metavar="N", help="episodes of all roles (default: 400)")
     add_ratios(shown)
-    shown.add_argument("--style", choices=["full", "brief"], default="full", help="of the prompts (default: full)")
-    shown.add_argument("--world-seed", type=int, default=1, metavar="N", help="which world (default: 1)")
-    shown.add_argument("--articles", type=int, default=500, metavar="N", help="size of the world (default: 500)")
+    shown.add_argument("--style", choices=["full", "brief"], default="full", help="prompt style (default: full)")
+    shown.add_argument("--world-seed", type=int, default=1, metavar="N", help="seed of the world (default: 1)")
+    shown.add_argument("--articles", type=int, default=500, metavar="N", help="articles of the world (default: 500)")
     _add_documents(parser)
     _add_limits(parser)
     _add_teaching(parser)
@@ -73,67 +71,71 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def _add_documents(parser: argparse.ArgumentParser) -> None:
-    own = parser.add_argument_group("lessons out of your own documents")
+    own = parser.add_argument_group("lessons from your own documents")
     own.add_argument(
         "--index",
         type=Path,
         metavar="DIR",
-        help="after the form, learn from questions about these documents: a solver from its own right answers, a "
-        "proposer from how they are arrived at",
+        help="after the dialect, learn from questions about these documents: a solver from its own right answers, a "
+        "proposer from demonstrated proposals",
     )
     own.add_argument(
         "--questions",
         type=Path,
         metavar="FILE",
-        help="checked questions; written there first if there is no such file (default: OUT-questions.jsonl)",
+        help="file of checked questions, which is written first if it does not exist (default: OUT-questions.jsonl)",
     )
     own.add_argument("--drafts", type=int, default=6000, metavar="N", help="facts to ask about (default: 6000)")
-    own.add_argument("--attempts", type=int, default=4, metavar="N", help="at each question (default: 4)")
+    own.add_argument("--attempts", type=int, default=4, metavar="N", help="attempts at each question (default: 4)")
     own.add_argument(
         "--most",
         type=int,
         metavar="N",
-        help="questions to attempt, as many of several facts as of one as far as there are (default: all)",
+        help="questions to attempt, half of them of several facts as far as they last (default: all)",
     )
     own.add_argument(
         "--practice",
         type=Path,
         metavar="FILE",
-        help="write here the questions that not every attempt answered right: what reinforcement can learn from",
+        help="file for the questions that not every attempt answered right, for reinforcement learning (default: none)",
     )
     own.add_argument("--max-rows", type=int, default=32, metavar="N", help="episodes at once (default: 32)")
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     limits = parser.add_argument_group("limits of an episode")
-    turns = f"turns (default: {MAX_TURNS}, in evalact {EVALUATED_MAX_TURNS}, in score {REPORT_MAX_TURNS})"
-    per_turn = f"per turn (default: {TURN_TOKENS}, in score {REPORT_TURN_TOKENS})"
-    in_all = f"in all (default: {SEQUENCE_TOKENS}, in score {REPORT_SEQUENCE_TOKENS})"
+    turns = f"most turns (default: {MAX_TURNS}, in evalact {EVALUATED_MAX_TURNS}, in score {REPORT_MAX_TURNS})"
+    per_turn = f"most tokens per turn (default: {TURN_TOKENS}, in score {REPORT_TURN_TOKENS})"
+    in_all = f"most tokens of an episode (default: {SEQUENCE_TOKENS}, in score {REPORT_SEQUENCE_TOKENS})"
     limits.add_argument("--max-turns", type=int, metavar="N", help=turns)
     limits.add_argument("--topk", type=int, default=3, metavar="N", help="passages per search (default: 3)")
     limits.add_argument("--turn-tokens", type=int, metavar="N", help=per_turn)
     limits.add_argument("--sequence-tokens", type=int, metavar="N", help=in_all)
-    limits.add_argument("--tool-response-tokens", type=int, default=512, metavar="N", help="per reply (default: 512)")
+    limits.add_argument(
+        "--tool-response-tokens", type=int, default=512, metavar="N", help="most tokens per result (default: 512)"
+    )
 
 
 def _add_teaching(parser: argparse.ArgumentParser) -> None:
     taught = parser.add_argument_group("teaching")
-    taught.add_argument("--epochs", type=int, default=2, metavar="N", help="times over the episodes (default: 2)")
-    taught.add_argument("--batch", type=int, default=16, metavar="N", help="episodes a step (default: 16)")
-    rates = f"(default: {FULL_RATE:g}, with LoRA {LORA_RATE:g})"
+    taught.add_argument("--epochs", type=int, default=2, metavar="N", help="passes over the episodes (default: 2)")
+    taught.add_argument("--batch", type=int, default=16, metavar="N", help="episodes per step (default: 16)")
+    rates = f"learning rate (default: {FULL_RATE:g}, with LoRA {LORA_RATE:g})"
     taught.add_argument("--learning-rate", type=float, metavar="X", help=rates)
-    taught.add_argument("--lora-rank", type=int, default=0, metavar="N", help="0 teaches all weights (default)")
+    taught.add_argument("--lora-rank", type=int, default=0, metavar="N", help="0 trains all weights (default: 0)")
     taught.add_argument(
         "--adapter", action="store_true", help="with --lora-rank: write the adapter alone, not a merged model"
     )
-    taught.add_argument("--micro-tokens", type=int, default=4096, metavar="N", help="in memory at once (default: 4096)")
-    taught.add_argument("--seed", type=int, default=0, help="seed of what is drawn (default: 0)")
-    taught.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs")
+    taught.add_argument("--micro-tokens", type=int, default=4096, metavar="N", help="tokens per pass (default: 4096)")
+    taught.add_argument("--seed", type=int, default=0, help="seed of lessons and training (default: 0)")
+    taught.add_argument(
+        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs (default: auto)"
+    )
     taught.add_argument(
         "--dtype",
         choices=["auto", "float32", "bfloat16"],
         default="auto",
-        help="of the result (default: the model's; of an adapter's tensors float32)",
+        help="precision of the written weights (default: auto, the model's own; float32 for an adapter)",
     )
 
 
@@ -142,7 +144,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Play, teach, save."""
+    """Demonstrate, teach, and save the model."""
     import msgspec
 
     from quaere.api.warmup import warm_up

@@ -1,4 +1,4 @@
-"""How the lessons of `quaere warmup` are split: facts for a solver, hops for a proposer, kinds for score.
+"""The ratios of lessons in `quaere warmup`: facts for a solver, hops for a proposer, kinds for score.
 
 quaere warmup drzero --facts 4,3,2,1 --proposer-hops 4,3,2,1
 """
@@ -13,25 +13,28 @@ _FACTS, _HOPS, _LESSONS = "4,3,2,1", "4,3,2,1", "5,2,3"
 
 
 def add_ratios(group: argparse._ArgumentGroup) -> None:
-    """The options."""
+    """Add the options for the ratios."""
     add = group.add_argument
-    solver = f"solver: ratio of questions that combine 1, 2, ... facts, a search each (default: {_FACTS})"
+    solver = f"solver: weights of questions that combine 1, 2, ... facts, a search each (default: {_FACTS})"
     proposer = (
-        "proposer: ratio of 1, 2, ... hops in Dr. Zero's count, in which n hops are n - 1 facts and searches "
+        "proposer: weights of 1, 2, ... hops in Dr. Zero's count, in which n hops are n - 1 facts and searches "
         f"(default: {_HOPS})"
     )
     add("--facts", metavar="LIST", help=solver)
     add("--proposer-hops", metavar="LIST", help=proposer)
-    add("--hops", metavar="LIST", help="both at once, each in its own count: the earlier name")
-    lessons = f"of score: reports, rubrics, assessments (default: {_LESSONS})"
+    add("--hops", metavar="LIST", help="sets --facts and --proposer-hops to the same weights: the earlier name")
+    lessons = f"score: weights of reports, rubrics, assessments (default: {_LESSONS})"
     add("--lessons", default=_LESSONS, metavar="LIST", help=lessons)
 
 
 def read_ratios(args: argparse.Namespace) -> str:
-    """Put weights in place of what was typed. Returns a notice where `--hops` was used, "" elsewhere."""
+    """Replace the options' text by weights; a notice for the user if `--hops` was used, else ""."""
     typed = args.hops
     if typed is not None and (args.facts is not None or args.proposer_hops is not None):
-        raise BadInput("--hops sets the ratios of both roles", hint="--facts LIST --proposer-hops LIST, without --hops")
+        raise BadInput(
+            "--hops sets --facts and --proposer-hops, so it cannot be combined with them",
+            hint="--facts LIST --proposer-hops LIST, without --hops",
+        )
     args.lessons = _weights("--lessons", _LESSONS, args.lessons)
     if typed is None:
         args.facts = _weights("--facts", _FACTS, _FACTS if args.facts is None else args.facts)
@@ -47,4 +50,4 @@ def _weights(option: str, example: str, text: str) -> tuple[int, ...]:
     try:
         return tuple(int(weight) for weight in text.split(","))
     except ValueError:
-        raise BadInput(f"{option} is a list of whole numbers such as {example}, not {text}") from None
+        raise BadInput(f"{option} must be a list of whole numbers such as {example}, not {text}") from None

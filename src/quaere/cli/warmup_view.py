@@ -1,4 +1,4 @@
-"""How far a warm-up is: as plain lines, as JSON, or as bars on a terminal.
+"""Progress of a warm-up as plain lines, as JSON, or as bars on a terminal.
 
 with open_display(as_json=False) as display:
     display.note("teaching smollm2-135m on cpu")
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def open_display(as_json: bool) -> Display:
-    """Bars if stderr is a terminal, else lines."""
+    """The display: JSON if asked for, bars if stderr is a terminal, else lines."""
     if as_json:
         return _JsonDisplay()
     return _LiveDisplay() if sys.stderr.isatty() else Display()
 
 
 class Display:
-    """How far it is, as plain lines on stderr."""
+    """Progress as plain lines on stderr."""
 
     def __init__(self) -> None:
         self._taken_s: list[float] = []
@@ -33,14 +33,14 @@ class Display:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """There will be nothing more to tell."""
+        """Close the display."""
 
     def note(self, line: str) -> None:
-        """Something worth a line happened."""
+        """Print a line of text."""
         print(line, file=sys.stderr, flush=True)
 
     def played(self, num_all: int) -> None:
-        """One more episode is there; it takes seconds, so plain lines say nothing of it."""
+        """Report another demonstrated episode; it takes seconds, so plain lines omit it."""
 
     def step(self, step: TeachingStep) -> None:
         """A step was taken."""
@@ -53,7 +53,7 @@ class Display:
 
 
 class _JsonDisplay(Display):
-    """The same as lines of JSON on stdout: {"event": "step", "step": 3, "loss": 1.62, ...}."""
+    """Progress as lines of JSON on stdout: {"event": "step", "step": 3, "loss": 1.62, ...}."""
 
     def note(self, line: str) -> None:
         print(json.dumps({"event": "note", "line": line}), flush=True)
@@ -65,7 +65,7 @@ class _JsonDisplay(Display):
 
 
 class _LiveDisplay(Display):
-    """Bars on a terminal; notes scroll by above them."""
+    """Progress as bars on a terminal; notes scroll above them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -8,24 +8,24 @@ from pathlib import Path
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the sub-command `world`."""
+    """Add `world` to the command line."""
     parser = commands.add_parser(
         "world",
         help="write a fictional encyclopedia with gold questions",
         description="Write a seeded fictional encyclopedia: corpus.jsonl, questions.jsonl and world.json. "
         "The same arguments give the same bytes everywhere.",
     )
-    parser.add_argument("--seed", type=int, default=7, help="which world (default: 7)")
-    parser.add_argument("--articles", type=int, default=500, help="200 to 100000 (default: 500)")
+    parser.add_argument("--seed", type=int, default=7, help="seed of the world (default: 7)")
+    parser.add_argument("--articles", type=int, default=500, help="number of articles, 200 to 100000 (default: 500)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to, new or empty")
     parser.add_argument(
         "--family",
         choices=("evaluation", "warmup"),
         default="evaluation",
-        help="which kinds, relations and wordings; the two families share none (default: evaluation)",
+        help="the set of kinds, relations and wordings; the two families share none (default: evaluation)",
     )
     parser.add_argument(
-        "--questions", type=int, metavar="N", help="how many gold questions (default: one per article, up to 1000)"
+        "--questions", type=int, metavar="N", help="number of gold questions (default: one per article, up to 1000)"
     )
     parser.add_argument("--force", action="store_true", help="replace the world in a folder that is not empty")
     parser.add_argument("--json", action="store_true", help="print world.json instead of a summary")
@@ -33,13 +33,13 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(args: argparse.Namespace) -> int:
-    """Generate and write the world that the arguments describe."""
+    """Generate and write the world that the options describe."""
     import msgspec
 
     from quaere.worlds import generate_world, write_world
     from quaere.worlds.articles import check_destination
 
-    check_destination(args.out, args.force)  # before the work, not after
+    check_destination(args.out, args.force)  # reports an unusable folder before the work, not after
     world = generate_world(args.seed, args.articles, args.family)
     show = _show if sys.stderr.isatty() else None
     manifest = write_world(world, args.out, args.questions, args.force, show)

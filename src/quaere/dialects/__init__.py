@@ -1,4 +1,4 @@
-"""How a policy is spoken to, and what it is paid for: one folder for each dialect.
+"""Dialects: the prompts, protocol and reward of each way to talk to a policy, one folder per dialect.
 
-See `registry.py` for the dialects there are, and CONTRIBUTING.md for how to add one.
+`registry.py` lists the dialects; CONTRIBUTING.md shows how to add one.
 """

@@ -1,4 +1,6 @@
-"""Turns of a demonstration in the form of a dialect: thought, note and action are the oracle's, the markup is here.
+"""The turns of a demonstration, written in the markup of a dialect.
+
+The oracle supplies thought, note and action; the classes here put them into the dialect's tags or calls.
 
 A dialect that can be demonstrated subclasses `SolverTurns` or `ProposerTurns` in its `demonstration.py`.
 
@@ -15,33 +17,33 @@ from typing import Literal
 from quaere.records import Episode
 
 Remarks = Literal["none", "note", "facts", "turn"]
-"""Where a solver says what a search found: nowhere, in a note that opens the next turn, in one that keeps to the facts
-that help, or in a turn of its own."""
+"""Where a solver comments on the results of a search: nowhere (none), in a note at the start of the next turn (note),
+in such a note with only the facts that help (facts), or in a separate turn (turn)."""
 
 
 class SolverTurns(ABC):
-    """The turns of a demonstrated solver, and what its dialect asks of an episode besides the right answer."""
+    """The turns of a demonstrated solver, and the dialect's own requirements for an episode."""
 
     remarks: Remarks = "none"
 
     @abstractmethod
     def search(self, thought: str, query: str, note: str = "") -> str:
-        """A turn that searches, opened by a note on the search before where the dialect has notes."""
+        """A turn that searches; `note`, on the previous search, comes first if the dialect has notes."""
 
     def answer(self, thought: str, answer: str, *, span: str = "", note: str = "") -> str:
-        """The last turn, with the sentence it quotes if it quotes one."""
+        """The last turn: thought, the quoted sentence if there is one, and the answer."""
         return f"{think(thought)}{quote(span)}<answer>{answer}</answer>"
 
     def evaluation(self, thought: str, text: str, score: int) -> str:
-        """The turn after a search, where it is one of its own (`remarks` is "turn")."""
-        raise NotImplementedError(f"{type(self).__name__} has no turns that evaluate")
+        """The turn that evaluates the previous search, in dialects whose `remarks` are "turn"."""
+        raise NotImplementedError(f"{type(self).__name__} has no turn that evaluates a search: remarks must be turn")
 
     def find_fault(self, episode: Episode) -> str:
-        """Why an episode breaks the dialect's own rules, in a few words; "" if it keeps them."""
+        """Which format rule of the dialect an episode breaks, in a few words; "" if none."""
         return ""
 
     def find_flaw(self, episode: Episode) -> str:
-        """Why a demonstration that keeps the rules is still no model of its dialect; "" if it is one."""
+        """Why an episode that keeps the format is still a poor demonstration; "" if it is a good one."""
         return ""
 
 
@@ -54,16 +56,16 @@ class ProposerTurns(ABC):
 
     @abstractmethod
     def proposal(self, thought: str, question: str, answer: str, span: str = "") -> str:
-        """The last turn, with the sentence it quotes if it quotes one."""
+        """The last turn: thought, question, the quoted sentence if there is one, and the answer."""
 
 
 def think(thought: str) -> str:
-    """A thought on a line of its own."""
+    """A thought between its tags, followed by a line break."""
     return f"<think>{thought}</think>\n"
 
 
 def quote(span: str) -> str:
-    """The sentence an answer rests on; "" where there is none."""
+    """The evidence sentence between its tags; "" if there is none."""
     return f"<evidence>{span}</evidence>" if span else ""
 
 

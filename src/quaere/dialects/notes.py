@@ -1,4 +1,4 @@
-"""How a model was trained to be asked: what its makers left word of, beside its weights.
+"""How a model was trained to be prompted, read from the files beside its weights.
 
 find_notes("warm").style == "brief"
 """
@@ -25,11 +25,11 @@ NOTES, WARMUP = "quaere.json", "warmup.json"
 
 
 class Notes(Struct, frozen=True):
-    """How a model in a folder was trained to be asked, as far as its makers left word.
+    """How a model in a folder was trained to be prompted, as far as its files say.
 
-    With `evidence` it learned to quote what it relies on. `taught` are the names under which a warm-up taught it
-    dialects; one that was taught several can begin a run of any of them. `dialect` is the one it answers questions in,
-    where there is one, with `evaluation` for the options of that. `recipe` is the one that trained it.
+    `evidence` is true if it learned to quote its evidence. `taught` are the names of the dialects that a warm-up taught
+    it; a model taught several can start a run of any of them. `dialect` is the one it answers questions in, if there is
+    exactly one, and `evaluation` holds that dialect's options. `recipe` is the recipe that trained it.
 
         Notes(style="brief", limits=Limits(max_turns=3), evidence=True, taught=("eve", "drzero"))
     """
@@ -44,7 +44,7 @@ class Notes(Struct, frozen=True):
 
 
 class _Export(Struct):
-    """What of an export's notes has another name in those of 0.1.0."""
+    """The field of `quaere.json` whose name has changed since version 0.1.0."""
 
     protocol: SolverDialectName | None = None
 
@@ -61,7 +61,7 @@ class _Warmup(Struct):
 
 
 def read_notes(folder: Path) -> Notes:
-    """What `quaere.json` of an export, or `warmup.json` of a warmed-up model, says about how to ask it."""
+    """Notes from `quaere.json` of an export, or from `warmup.json` of a warmed-up model; empty if neither exists."""
     notes = _read_export(folder / NOTES) if (folder / NOTES).is_file() else Notes()
     if notes.style is None and (folder / WARMUP).is_file():
         warmup = read_json(folder / WARMUP, _Warmup)
@@ -79,9 +79,9 @@ def _read_export(path: Path) -> Notes:
 
 
 def find_notes(model: str) -> Notes:
-    """What there is to know about a model by what a person types after `--model`; a catalogue's has no notes.
+    """Notes of a model as it is named after `--model`; empty for a model of the catalogue.
 
-    An adapter without notes of its own is asked as its base was.
+    An adapter without notes of its own is prompted as its base was.
     """
     if model in CATALOGUE:
         return Notes()
@@ -92,13 +92,13 @@ def find_notes(model: str) -> Notes:
 
 
 def _noted_folder(model: ModelPath) -> Path | None:
-    """The last trained part of a model that has notes."""
+    """The last trained part of a model that has notes; None if no part has any."""
     folders = map(Path, model.folders)
     return next((one for one in folders if any((one / name).is_file() for name in (NOTES, WARMUP))), None)
 
 
 def read_json(path: Path, type: type[T]) -> T:
-    """The content of a JSON file; what cannot be read is one clear line."""
+    """The decoded content of a JSON file; `BadInput` if it cannot be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=type)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Every dialect by its name and role: how that role is spoken to and, of a solver, what it is paid.
+"""Registry of dialects by name and role: prompts and protocol of each role and, for a solver, its reward.
 
 tool-call     solver       JSON calls, as in Dr. Zero                      exact match
               proposer     the same; a question and its answer
@@ -7,7 +7,7 @@ autorefine    solver       tags, notes on what was found                   F1, o
 evalrar       solver       tags, an evaluation of what was found           exact match, or else the same bonus
 evalact       solver       JSON calls, every search evaluated and scored   F1 if the format holds; tokens weighed
 report        writer       tags; a report that cites passages by number
-              rubric       by what reports are judged
+              rubric       the dimensions that reports are graded by
               assessment   searches into reports, and their scores
 closed-book   verifier     one turn without searching, with a span of evidence or without
 
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 Role = Literal["solver", "proposer", "writer", "rubric", "assessment", "verifier"]
 
-# By dialect and role, the folder and the constant of its `dialect.py`, which is loaded when it is asked for: the
-# options of a command name every dialect, and must not cost the import of one.
+# By dialect and role: the folder, and the constant in its `dialect.py`. A folder is imported on first use: the options
+# of a command list all dialects, and printing its help must not import every one of them.
 _PLACES: dict[tuple[str, Role], tuple[str, str]] = {
     ("tool-call", "solver"): ("tool_call", "SOLVER"),
     ("tool-call", "proposer"): ("tool_call", "PROPOSER"),
@@ -58,7 +58,7 @@ SOLVER_DIALECTS: tuple[str, ...] = tuple(dialect for dialect, role in _PLACES if
 
 if TYPE_CHECKING:
     SolverDialectName = str
-else:  # so that a setting of this type is checked against the table, which is the only list of names
+else:  # msgspec checks a setting of this type against the table above, the only list of names
     SolverDialectName = Literal[SOLVER_DIALECTS]
 
 
@@ -75,19 +75,19 @@ def find_dialect(dialect: str, role: Literal["assessment"]) -> RoleDialect[OpenA
 @overload
 def find_dialect(dialect: str, role: Literal["verifier"]) -> RoleDialect[OpenVerifier]: ...
 def find_dialect(dialect: str, role: Role) -> Any:
-    """How a role is spoken to in a dialect, as its folder registers it.
+    """A role of a dialect, as the dialect's folder registers it.
 
     find_dialect("tool-call", "proposer").open(style="brief").name == "drzero-proposer"
     """
     if (dialect, role) not in _PLACES:
         able = ", ".join(name for name, its_role in _PLACES if its_role == role)
-        raise BadInput(f"no dialect {dialect} has a {role}; those that have one: {able}")
+        raise BadInput(f"there is no dialect {dialect} with the role {role}; dialects with that role: {able}")
     folder, constant = _PLACES[dialect, role]
     return getattr(import_module(f"quaere.dialects.{folder}.dialect"), constant)
 
 
 def roles_of(dialect: str) -> tuple[Role, ...]:
-    """The roles that speak a dialect.
+    """The roles that a dialect has.
 
     roles_of("tool-call") == ("solver", "proposer")
     """
@@ -105,7 +105,7 @@ def open_protocol(
     settings: EvaluationSettings | None = None,
     guided: bool = False,
 ) -> Protocol:
-    """A solver's protocol; `evidence` asks for the sentence it relies on, `guided` opens turns for it."""
+    """A solver's protocol; `evidence` asks for the sentence it relies on, `guided` writes the start of its turns."""
     from quaere.dialects.settings import EvaluationSettings
     from quaere.dialects.solver import SolverOptions
 
@@ -125,7 +125,7 @@ def open_solver(
     settings: EvaluationSettings | None = None,
     answer_score: AnswerScore = "own",
 ) -> Solver:
-    """The solver of a dialect; with `evidence` it is asked for the sentence it relies on as well."""
+    """The solver of a dialect: protocol and reward. With `evidence` it is also asked for the sentence it relies on."""
     from quaere.dialects.settings import EvaluationSettings
     from quaere.dialects.solver import SolverOptions
 
@@ -137,7 +137,7 @@ def open_solver(
 
 
 def usual_limits(dialect: str) -> Limits:
-    """How far an episode may go where nobody has said: EvalAct's searches take two turns each.
+    """The default episode limits of a dialect: EvalAct has more turns, because a search takes two.
 
     usual_limits("evalact").max_turns == 42
     """
@@ -145,7 +145,7 @@ def usual_limits(dialect: str) -> Limits:
 
 
 def check_turns(dialect: str, limits: Limits, option: str = "solver.limits.max_turns") -> None:
-    """Refuse limits under which nobody could search and answer; `option` is how the user sets the turns."""
+    """Raise `BadInput` if the limits leave no room for a search and an answer; `option` names the limit."""
     needed = find_dialect(dialect, "solver").turns
     if limits.max_turns < len(needed):
         raise BadInput(
@@ -153,11 +153,11 @@ def check_turns(dialect: str, limits: Limits, option: str = "solver.limits.max_t
         )
 
 
-# ------------------------------------------------------------------------------------------------- what warm-ups teach
+# ------------------------------------------------------------------------------------------------- dialects of warm-ups
 
 
 class Taught(NamedTuple):
-    """What a warm-up teaches under one name.
+    """The dialect that a warm-up of one name teaches, and whether with evidence.
 
     Taught("tool-call", evidence=True)
     """
@@ -166,7 +166,7 @@ class Taught(NamedTuple):
     evidence: bool = False
 
 
-# A warm-up goes by the name of the recipe it prepares for; where nothing stands here, that is the dialect's own.
+# A warm-up has the name of the recipe it prepares for, which for most dialects is the dialect's own name.
 _TAUGHT: dict[str, Taught] = {
     "drzero": Taught("tool-call"),
     "eve": Taught("tool-call", evidence=True),
@@ -177,12 +177,12 @@ TAUGHT_NAMES: tuple[str, ...] = tuple(_TAUGHT)
 
 
 def find_taught(name: str) -> Taught:
-    """The dialect that a warm-up of this name teaches.
+    """The dialect that a warm-up of this name teaches; `BadInput` if there is none.
 
     find_taught("eve") == Taught("tool-call", evidence=True)
     """
     if name not in _TAUGHT:
-        raise BadInput(f"no warm-up teaches {name}; there are {', '.join(_TAUGHT)}")
+        raise BadInput(f"there is no warm-up for {name}; choose one of {', '.join(_TAUGHT)}")
     return _TAUGHT[name]
 
 

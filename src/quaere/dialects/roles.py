@@ -1,4 +1,4 @@
-"""Roles that are opened with more than a style: what each of them is opened with.
+"""Signatures with which the roles of a dialect are opened, and the structs that register them.
 
 A folder of `dialects/` registers a role as a `RoleDialect`, a solver as a `SolverDialect` (`solver.py`).
 
@@ -24,40 +24,40 @@ Open = TypeVar("Open")
 
 
 class OpenProposer(typing.Protocol):
-    """The protocol of a proposer; with `evidence` it quotes the sentence its answer rests on."""
+    """Opens a proposer's protocol; with `evidence` it quotes the sentence its answer rests on."""
 
     def __call__(self, *, style: PromptStyle = "full", evidence: bool = False) -> Protocol:
-        """Open it for one task or many."""
+        """The protocol, for any number of tasks."""
         ...
 
 
 class Writer(Protocol, typing.Protocol):
-    """The protocol of a writer of reports, with how it was opened."""
+    """The protocol of a report writer, with the options it was opened with."""
 
     style: PromptStyle
     guided: bool
 
 
 class OpenWriter(typing.Protocol):
-    """The protocol of a writer of reports; `pool` says what the dimensions of a task's rubric mean."""
+    """Opens a report writer's protocol; `pool` holds the meanings of the rubric's dimensions."""
 
     def __call__(
         self, *, style: PromptStyle = "full", guided: bool = False, pool: Sequence[Dimension] = POOL
     ) -> Writer:
-        """Open it for one task or many."""
+        """The protocol, for any number of tasks."""
         ...
 
 
 class OpenRubric(typing.Protocol):
-    """The protocol of an evaluator that chooses a rubric within a harness."""
+    """Opens the protocol of an evaluator that chooses a rubric within a harness."""
 
     def __call__(self, harness: Harness, /, *, style: PromptStyle = "full") -> Protocol:
-        """Open it for one task or many."""
+        """The protocol, for any number of tasks."""
         ...
 
 
 class OpenAssessment(typing.Protocol):
-    """The protocol of an evaluator that scores so many reports by a rubric."""
+    """Opens the protocol of an evaluator that scores `num_reports` reports by a rubric."""
 
     def __call__(
         self,
@@ -70,20 +70,20 @@ class OpenAssessment(typing.Protocol):
         separate_validity: bool = False,
         process: ProcessRules = ProcessRules(),  # noqa: B008 (it is frozen)
     ) -> Protocol:
-        """Open it for one task or many."""
+        """The protocol, for any number of tasks."""
         ...
 
 
 class OpenVerifier(typing.Protocol):
-    """The protocol of a solver that answers without searching, shown a `span` or nothing."""
+    """Opens the protocol of a solver that answers without searching, with or without a `span` of evidence."""
 
     def __call__(self, *, guided: bool = False, span: str = "", evidence: bool = False) -> Protocol:
-        """Open it for one task or many."""
+        """The protocol, for any number of tasks."""
         ...
 
 
 class RoleDialect(Struct, Generic[Open], frozen=True):
-    """One role of a dialect, as its folder registers it: `open` makes its protocol.
+    """One role of a dialect, as its folder registers it: `open` creates the protocol.
 
     RoleDialect(ReportWriter)
     """
@@ -92,7 +92,7 @@ class RoleDialect(Struct, Generic[Open], frozen=True):
 
 
 class ProposerDialect(RoleDialect[OpenProposer], frozen=True):
-    """A proposer of a dialect; without a `demonstration` no oracle can show how it is done.
+    """The proposer of a dialect; an oracle can demonstrate it only if it has a `demonstration`.
 
     ProposerDialect(ToolCallProposer, demonstration=ToolCallProposals())
     """

@@ -1,6 +1,6 @@
-"""A way of solving: how it is spoken to, what an attempt is paid, how its tokens are weighed.
+"""Solvers: the protocol, reward and token weights of a policy that answers questions.
 
-A folder of `dialects/` registers one as a `SolverDialect`; opened with options, it is a `Solver`.
+A folder of `dialects/` registers a `SolverDialect`; `SolverDialect.open` makes a `Solver` from options.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Limits
 
 Pay = Callable[[Episode], Mapping[str, float]]
-"""What an attempt earned, part by part; `reward/total` is what it is paid, `answer/exact_match` if it was right."""
+"""The reward components of an attempt: `reward/total` is the reward, `answer/exact_match` is 1 for a right answer."""
 
 
 def read_outcome(episode: Episode) -> tuple[str, tuple[str, ...]]:
-    """What was answered, "" if nothing was, and what is accepted."""
+    """The answer of an episode ("" if there is none) and the accepted answers."""
     assert isinstance(episode.task, SolveTask)
     answer = episode.outcome.text if isinstance(episode.outcome, Answer) else ""
     return answer, episode.task.question.answers
@@ -34,24 +34,24 @@ def solver_reward(episode: Episode) -> float:
 
 
 def pay_exact_match(episode: Episode) -> dict[str, float]:
-    """1 for the right answer, 0 for any other."""
+    """Reward 1 for an answer by exact match, else 0."""
     reward = solver_reward(episode)
     return {"answer/exact_match": reward, "reward/total": reward}
 
 
 def pay_f1(episode: Episode) -> dict[str, float]:
-    """How much of the answer is right, whatever else was done: for comparing with those who are paid so too."""
+    """Reward F1 of the answer alone, with no format or note terms: for comparisons between solvers paid by F1."""
     answer, accepted = read_outcome(episode)
     reward = f1_score(answer, accepted)
     return {"answer/exact_match": exact_match_score(answer, accepted), "answer/f1": reward, "reward/total": reward}
 
 
 class Solver(Struct, frozen=True):
-    """A way of solving: how it is spoken to, what an attempt is paid, and what else is of interest.
+    """A solver: its protocol, its reward, its token weights and its metrics.
 
-    `weigh` gives every token of an attempt a factor for its advantage; None counts them all alike. `measure` adds
-    metrics of its own to a step. If it is `gated`, an attempt that broke the format (`format/held` is 0) is paid
-    nothing, whatever a recipe adds to the pay.
+    `weigh` returns a factor per token for its advantage; None weighs all tokens alike. `measure` adds metrics to a
+    step. With `gated`, an attempt that broke the format (`format/held` is 0) gets reward 0, whatever a recipe adds to
+    the reward.
 
         Solver(ToolCallSolver(), pay_exact_match)
     """
@@ -64,7 +64,7 @@ class Solver(Struct, frozen=True):
 
 
 class SolverOptions(Struct, frozen=True):
-    """How a dialect is to be opened: `evidence` asks for the sentence it relies on, `guided` opens turns for it.
+    """Options for opening a solver: `evidence` asks for the sentence it relies on, `guided` writes the start of turns.
 
     SolverOptions(style="brief", evidence=True, score="f1")
     """
@@ -77,15 +77,15 @@ class SolverOptions(Struct, frozen=True):
 
     @property
     def plain_pay(self) -> Pay:
-        """Pay for the answer alone."""
+        """The reward for the answer alone: F1 or exact match."""
         return pay_f1 if self.score == "f1" else pay_exact_match
 
 
 class SolverDialect(Struct, frozen=True):
-    """A dialect of solvers, as its folder registers it.
+    """The solver of a dialect, as the dialect's folder registers it.
 
-    `score` is how its paper scores an answer, `limits` how far an episode may go where nobody has said, `turns` what
-    one search and an answer take. Without a `demonstration` no oracle can show how it is done; a teacher still can.
+    `score` is the answer score of its paper, `limits` are the default episode limits, `turns` are the turns needed for
+    one search and an answer. Without a `demonstration` no oracle can demonstrate the dialect; a teacher still can.
 
         SolverDialect(open_solver, turns=("search", "evaluate", "answer"), score="f1")
     """

@@ -1,1 +1,1 @@
-"""One paper, one folder: config, prompts, and a `train.py` that reads like the paper's algorithm."""
+"""Recipes, one folder per paper: config, prompts, and a `train.py` that follows the paper's algorithm."""

@@ -1,4 +1,4 @@
-"""Which recipes there are, and what each hands to the command line.
+"""Registry of recipes, and what each recipe provides to the command line.
 
 find_recipe("drzero").presets -> {"paper": ..., "single-gpu": ..., "demo": ...}
 """
@@ -14,19 +14,19 @@ from msgspec import Struct
 
 from quaere.errors import BadInput
 
-if TYPE_CHECKING:  # the command line lists the recipes' names, which must cost nothing
+if TYPE_CHECKING:  # the command line lists the recipes' names, so importing this module must stay cheap
     from quaere.chat.protocol import Protocol
     from quaere.runs import Run
     from quaere.training.progress import Reporter
 
 
 class Recipe(Struct, frozen=True):
-    """A recipe by its name.
+    """A recipe: its settings, presets, checks and training loop.
 
-    `check` refuses a config that makes no sense; `plan` says in words what a run would do and cost; `train` does it,
-    from wherever the run stands; `solver_protocol` is how a run of this config speaks to its solver. A recipe that
-    `takes_questions` makes none of its own: its config has `questions`, and its runs keep a copy of them; without
-    `needs_answers`, they may be open ones that nobody has answered. `given` is the file or run whose questions join the
+    `check` raises `BadInput` for a config that cannot be run; `plan` describes in words what a run would do and cost;
+    `train` runs it from its last checkpoint; `solver_protocol` is the protocol of the solver for a config. A recipe
+    that `takes_questions` writes none of its own: its config has `questions`, and its runs keep a copy of them; without
+    `needs_answers`, the questions may be open ones without answers. `given` is the file or run whose questions join the
     first curriculum of a recipe that writes its own, "" if there is none; runs keep a copy of these too.
 
         Recipe(name="drzero", summary="...", schema=DrZeroConfig, presets=PRESETS, check=..., plan=..., train=...,
@@ -47,7 +47,7 @@ class Recipe(Struct, frozen=True):
 
 
 def find_recipe(name: str) -> Recipe:
-    """The recipe of this name; loading it may load torch."""
+    """The recipe of this name, `BadInput` if there is none; loading it may import torch."""
     if name not in _PLACES:
         near = get_close_matches(name, RECIPES, 1)
         raise BadInput(f"there is no recipe {name}", hint=f"quaere evolve {near[0] if near else RECIPES[0]} ...")
@@ -58,9 +58,9 @@ def find_recipe(name: str) -> Recipe:
 
 
 def writes_reports(name: str) -> bool:
-    """Does the recipe of this name teach its solver to write reports? One that nobody knows here teaches nothing.
+    """True if the recipe of this name trains its solver to write reports; false for an unknown name.
 
-    A recipe says so by how it speaks to its solver. Asking loads the recipe.
+    It is decided by the solver's protocol, so this loads the recipe.
 
         writes_reports("score") == True; writes_reports("drzero") == False
     """
@@ -72,7 +72,7 @@ def writes_reports(name: str) -> bool:
     return isinstance(recipe.solver_protocol(recipe.schema()), ReportWriter)
 
 
-# By name, the folder and what it is called there.
+# By name: the folder, and the constant in its `recipe.py`.
 _PLACES = {
     "drzero": ("drzero", "DRZERO"),
     "eve": ("eve", "EVE"),

@@ -82,7 +82,7 @@ class Reporter(Protocol):
 
 
 class Reporters:
-    """Tells several.
+    """A reporter that forwards everything to several reporters.
 
     Reporters([LiveReporter(console), board])
     """
@@ -91,29 +91,29 @@ class Reporters:
         self._reporters = tuple(reporters)
 
     def step(self, report: StepReport) -> None:
-        """A step was taken."""
+        """Report a finished step."""
         for reporter in self._reporters:
             reporter.step(report)
 
     def progress(self, progress: PlayProgress) -> None:
-        """Another episode is done."""
+        """Report another finished episode."""
         for reporter in self._reporters:
             reporter.progress(progress)
 
     def note(self, line: str) -> None:
-        """Something worth a line happened."""
+        """Report a line of text."""
         for reporter in self._reporters:
             reporter.note(line)
 
     def close(self) -> None:
-        """There will be nothing more to tell; all hear it, even if one fails."""
+        """Close all reporters, even if one of them fails."""
         with ExitStack() as stack:
             for reporter in reversed(self._reporters):
                 stack.callback(reporter.close)
 
 
 def describe_figures(report: StepReport) -> list[str]:
-    """The figures of a step that a person looks at first; those it does not have are left out.
+    """The main metrics of a step as phrases; metrics it does not have are left out.
 
     describe_figures(report) -> ["reward 0.41", "passes 0.22", "valid 0.93", "entropy 0.81", "812 tok/s", "41 s/step"]
     """
@@ -135,5 +135,5 @@ def describe_figures(report: StepReport) -> list[str]:
 
 
 def shorten_number(value: float) -> str:
-    """4.2 or 41: as many digits as anyone reads."""
+    """A number with one decimal below 10, else none: "4.2", "41"."""
     return f"{value:.1f}" if round(value, 1) < 10 else f"{value:.0f}"

@@ -1,1 +1,1 @@
-"""Warm-up: small models learn the protocol from episodes that were really played, before they train themselves."""
+"""Warm-up: supervised training of a small model on demonstrated episodes, before it trains itself."""

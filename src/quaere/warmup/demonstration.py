@@ -1,7 +1,7 @@
-"""Episodes of written text as the tokens a policy would have seen and sampled.
+"""Demonstrations: episodes whose turns are written by a script, as the tokens a policy would see and sample.
 
-The text of a demonstration is nobody's sampled text, so encoding it is right; everything else (prompt, joints, replies,
-masks, limits) comes from `run_episode` itself, and so is exactly what the policy will meet when it writes its own.
+The script's text was sampled by no model, so encoding it is correct here. Everything else (prompt, joints between
+turns, replies, masks, limits) comes from `run_episode` itself, so it equals what the policy meets in its own episodes.
 """
 
 from __future__ import annotations
@@ -28,15 +28,14 @@ from quaere.warmup.dialects import Dialect, Role, cites, roles_of
 from quaere.warmup.quotes import find_misquote
 
 Script = Callable[[Sequence[Turn], str], str]
-"""The next turn's text, from the turns so far and what the context gained since the last one (at first: all of it).
-
-It gives up by raising SamplingFailed."""
+"""Writes the next turn's text from the turns so far and the text added to the context since the last turn (on the first
+turn: the whole prompt). It raises SamplingFailed to give up."""
 
 
 class Attempt(Struct, frozen=True):
-    """A demonstration to be played: what to do, who writes it in which protocol, and how to tell whether it is good.
+    """A demonstration to be played: its task, the script that writes it, its protocol, and its check.
 
-    `find_fault` says in a few words why an episode should be dropped, and "" if it should not.
+    `find_fault` returns in a few words why an episode should be dropped, "" if it should be kept.
 
         Attempt(id="solver-2-w1-q00000", task=SolveTask(...), script=..., protocol=ToolCallSolver(), find_fault=...)
     """
@@ -49,7 +48,7 @@ class Attempt(Struct, frozen=True):
 
 
 class Demonstrations(Struct, frozen=True):
-    """Episodes worth learning from, and how many were not, by reason.
+    """Episodes to learn from, and the number of dropped episodes by reason.
 
     Demonstrations(episodes=[Episode(...)], dropped=Counter({"not found": 12}))
     """
@@ -59,7 +58,7 @@ class Demonstrations(Struct, frozen=True):
 
 
 class _Writer:
-    """A token sampler that writes one episode after a script."""
+    """A token sampler that writes the turns of one episode by a script."""
 
     lockstep = False
 
@@ -71,34 +70,34 @@ class _Writer:
         self._num_seen = 0
 
     def open(self, session: str) -> None:
-        """There is only one."""
+        """Does nothing: there is only one session."""
 
     def close(self, session: str) -> None:
-        """Nothing is held."""
+        """Does nothing: no state is held."""
 
     async def sample(self, session: str, token_ids: Sequence[int], params: SamplingParams) -> Sampled:
-        """Encode what the script says; it ends with a stop string, as a policy's turn would."""
+        """The script's next turn as tokens. Its text must end with a stop string, as a policy's turn would."""
         text = self._script(self.turns, self._renderer.decode(token_ids[self._num_seen :]))
         self._num_seen = len(token_ids)
         if not text.endswith(params.stop):
             raise SamplingFailed("a demonstrated turn must end with a stop string")
         ids = tuple(self._renderer.tokenizer.encode(text, add_special_tokens=False))
         if set(ids) & set(params.stop_token_ids):
-            raise SamplingFailed("a demonstrated turn holds a control token")
+            raise SamplingFailed("a demonstrated turn contains a control token")
         cut = ids[: params.max_tokens]
-        # Nobody sampled these, so nobody knows how likely they were.
+        # These tokens were not sampled, so they have no log-probs.
         return Sampled(cut, (0.0,) * len(cut), "stop_string" if cut == ids else "length")
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
-        """As above."""
+        """Zeros: a script has no log-probs."""
         return [0.0] * len(token_ids)
 
     async def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
-        """As `score`, one after another."""
+        """Zeros for every sequence."""
         return [await self.score(token_ids) for token_ids in sequences]
 
     async def stop(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no state is held."""
 
 
 async def demonstrate(
@@ -112,7 +111,7 @@ async def demonstrate(
     episode_id: str,
     name: str,
 ) -> Episode:
-    """Play one episode after a script, which sees every turn with its real results before it writes the next."""
+    """Play one episode by a script, which sees every turn with its real search results before it writes the next."""
     writer = _Writer(name, renderer, script)
     policy = TokenPolicy(writer, renderer)
     return await run_episode(
@@ -121,15 +120,15 @@ async def demonstrate(
 
 
 def open_protocol(role: Role, style: PromptStyle, dialect: Dialect = "drzero") -> Protocol:
-    """The protocol a role speaks.
+    """The protocol of a role in a dialect that a warm-up teaches.
 
     open_protocol("solver", "brief", "eve").name == "eve-solver"
     open_protocol("solver", "brief", "evalrar").name == "evalrar-solver"
     """
     if role not in roles_of(dialect):
-        raise BadInput(f"{dialect} has no {role}")
+        raise BadInput(f"the dialect {dialect} has no {role}", hint=f"its roles: {', '.join(roles_of(dialect))}")
     if dialect == "score":
-        raise BadInput("score has protocols that depend on the task; see `report_lessons.py`")
+        raise BadInput("a protocol of score depends on its task: use `Research.draw` of report_lessons.py")
     taught = find_taught(dialect)
     if role == "proposer":
         return find_dialect(taught.dialect, role).open(style=style, evidence=taught.evidence)
@@ -137,7 +136,7 @@ def open_protocol(role: Role, style: PromptStyle, dialect: Dialect = "drzero") -
 
 
 def judge(episode: Episode, role: Role, dialect: Dialect) -> str:
-    """Why an episode should not be learnt from, in a few words; "" if all of it checks out, as its dialect has it.
+    """Why an episode should not be learnt from, in a few words; "" if it passes every check of its dialect.
 
     judge(episode, "proposer", "eve") == "the evidence was not shown"
     """
@@ -151,7 +150,7 @@ def judge(episode: Episode, role: Role, dialect: Dialect) -> str:
 
 
 def find_fault(episode: Episode, role: Role) -> str:
-    """Why an episode should not be learnt from, in a few words; "" if it kept to the protocol and its answer is right.
+    """Why an episode should not be learnt from, in a few words; "" if format and answer are right.
 
     find_fault(episode, "solver") == "wrong answer"
     """

@@ -1,9 +1,9 @@
-"""How often a model that was taught several dialects finishes an episode in each of them.
+"""Completion check: the share of held-out tasks that a warmed-up model finishes, per dialect and role.
 
     shares = await play_held_out(policy, episodes, searcher, protocols, limits)
     shares["evalact solver"] -> Answered(num_answered=6, num=10)
 
-A mean loss over all episodes hides a dialect that was learned badly: its tasks have to be played.
+The mean loss over all episodes hides a dialect that was learnt badly, so the held-out tasks of each dialect are played.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from quaere.warmup.dialects import Dialect, roles_of
 
 
 class Answered(Struct, frozen=True):
-    """How many tasks of a dialect were finished, of how many that were held out.
+    """The number of held-out tasks of a dialect that were finished, of all that were played.
 
     Answered(num_answered=6, num=10).share == 0.6
     """
@@ -36,12 +36,12 @@ class Answered(Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """Finished tasks over all tasks; 0 where there are none."""
+        """Finished tasks over all tasks; 0 if there are none."""
         return self.num_answered / self.num if self.num else 0.0
 
 
 class Spoken(Struct, frozen=True):
-    """A dialect as one role speaks it.
+    """A role of a dialect with its protocol.
 
     Spoken(name="evalact solver", dialect="evalact", protocol=EvaluateSolver())
     """
@@ -52,9 +52,9 @@ class Spoken(Struct, frozen=True):
 
 
 def open_spoken(dialects: Sequence[Dialect], style: PromptStyle) -> dict[str, Spoken]:
-    """Who speaks these dialects, by the protocol's name.
+    """The roles of these dialects, by the name of their protocol.
 
-    Of score, the writer: rubrics and assessments have protocols of their own for every task.
+    Of score only the writer is included: the protocols of rubrics and assessments depend on the task.
     """
     found: dict[str, Spoken] = {}
     for dialect in dialects:
@@ -77,7 +77,7 @@ async def play_held_out(
     *,
     concurrency: int = 32,
 ) -> dict[str, Answered]:
-    """Play the tasks of these episodes greedily; who answered how many, by dialect and role."""
+    """Play the tasks of these episodes with greedy decoding; the number finished, by dialect and role."""
     asked = [(episode, spoken[episode.protocol]) for episode in episodes if episode.protocol in spoken]
     jobs = [Job(who.protocol, episode.task, episode.id, limits(who.dialect)) for episode, who in asked]
     greedy = SamplingParams(temperature=0.0)
@@ -92,7 +92,7 @@ async def play_held_out(
 
 
 def describe_answered(shares: Mapping[str, Answered]) -> list[str]:
-    """What to tell a person: the share of each, and which is so low that training could not begin with it.
+    """The lines to print: the share of each dialect and role, and those too weak to start training from.
 
     describe_answered({"drzero solver": Answered(9, 10), "evalact solver": Answered(4, 10)})
     -> ["answered of the held-out tasks: drzero solver 9 of 10, evalact solver 4 of 10",
@@ -105,4 +105,4 @@ def describe_answered(shares: Mapping[str, Answered]) -> list[str]:
     return lines
 
 
-_WEAK = 0.75
+_WEAK = 0.75  # below this share of finished episodes, `describe_answered` warns

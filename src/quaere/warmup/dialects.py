@@ -1,4 +1,4 @@
-"""What a warm-up can teach: dialects by the names of the recipes that speak them (`dialects/registry.py`).
+"""The dialects that a warm-up can teach, named after the recipes that use them (`dialects/registry.py`).
 
     drzero       JSON calls; a solver and a proposer
     eve          the same, and both quote the sentence they rely on
@@ -8,7 +8,7 @@
     search-r1    tags
     score        tags; a solver that writes reports, and an evaluator that chooses rubrics and assesses reports
 
-A further dialect is taught under its own name as soon as it is registered.
+A newly registered dialect can be taught under its own name without a change here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DIALECTS: tuple[Dialect, ...] = TAUGHT_NAMES
 
 Role = Literal["solver", "proposer", "evaluator"]
 ROLES: tuple[Role, ...] = get_args(Role)
-# Whose weights speak in which roles of a dialect.
+# By role whose weights are trained: the roles of a dialect that these weights play.
 _SPOKEN: dict[Role, tuple[registry.Role, ...]] = {
     "solver": ("solver", "writer"),
     "proposer": ("proposer",),
@@ -37,12 +37,12 @@ _SPOKEN: dict[Role, tuple[registry.Role, ...]] = {
 }
 
 LessonKind = Literal["report", "rubric", "assessment"]
-"""What score's lessons are about; the first is the solver's, the others are the evaluator's."""
+"""The kinds of lesson of score: a report is the solver's lesson, a rubric and an assessment are the evaluator's."""
 LESSON_KINDS: tuple[LessonKind, ...] = get_args(LessonKind)
 
 
 def roles_of(dialect: Dialect) -> tuple[Role, ...]:
-    """Who speaks it.
+    """The roles of a dialect that a warm-up can teach.
 
     roles_of("evalact") == ("solver",)
     """
@@ -51,7 +51,7 @@ def roles_of(dialect: Dialect) -> tuple[Role, ...]:
 
 
 def role_of(kind: LessonKind) -> Role:
-    """Whose lesson it is.
+    """The role that a lesson of this kind is for.
 
     role_of("rubric") == "evaluator"
     """
@@ -59,7 +59,7 @@ def role_of(kind: LessonKind) -> Role:
 
 
 def cites(dialect: Dialect) -> bool:
-    """Do its roles quote the sentence they rely on before they answer?
+    """True if the roles of this dialect quote the sentence they rely on before they answer.
 
     cites("eve") == True
     """
@@ -67,7 +67,7 @@ def cites(dialect: Dialect) -> bool:
 
 
 def solver_turns(dialect: Dialect) -> SolverTurns:
-    """How an oracle writes as a solver of this dialect.
+    """The class that writes a demonstrated solver's turns in this dialect.
 
     solver_turns("autorefine").remarks == "facts"
     """
@@ -75,20 +75,23 @@ def solver_turns(dialect: Dialect) -> SolverTurns:
 
 
 def proposer_turns(dialect: Dialect) -> ProposerTurns:
-    """How an oracle writes as a proposer of this dialect."""
+    """The class that writes a demonstrated proposer's turns in this dialect."""
     return _shown(dialect, find_dialect(find_taught(dialect).dialect, "proposer").demonstration)
 
 
 def _shown(dialect: Dialect, turns: Turns | None) -> Turns:
     if turns is None:
-        raise BadInput(f"no oracle can demonstrate {dialect}", hint="--teacher openai:MODEL@URL")
+        raise BadInput(
+            f"the oracle cannot demonstrate {dialect}: it has no demonstration turns", hint="--teacher openai:MODEL@URL"
+        )
     return turns
 
 
 def needed_turns(dialect: Dialect, num_searches: int) -> int:
-    """The turns that so many searches and the answer take if every search finds what it is for.
+    """The number of turns that `num_searches` searches and the answer take if every search succeeds.
 
-    Evaluations are turns too. A report takes two searches at least, and so does an assessment of reports on two things.
+    A dialect's evaluations are turns too. A report takes at least two searches, and so does an assessment of reports on
+    two things.
 
         needed_turns("drzero", 2) == 3; needed_turns("evalact", 2) == 5
     """

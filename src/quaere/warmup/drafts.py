@@ -1,10 +1,10 @@
-"""Reports as the oracle writes them: right ones to learn from, and flawed ones to practise judging on.
+"""Reports written by the oracle: correct ones to imitate, and flawed ones to learn assessing from.
 
     draft = write_draft(world, gold, sources, dice)                          # every fact there, rightly cited
     draft = write_draft(world, gold, sources, dice, flaws=("false",))        # one or two claims are made up
     draft.claims[0].flaw                                                     # "false"
 
-What is wrong with a draft is known claim by claim, so what it deserves can be worked out (`marks.py`).
+The flaws of a draft are known claim by claim, so its right scores can be computed (`marks.py`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from quaere.worlds.open_questions import OpenGold
 from quaere.worlds.statements import name_unknown, state_fact, unknown_relations
 
 Flaw = Literal["false", "miscited", "unresolved", "uncited", "missing"]
-"""A claim is made up; it cites a passage that does not say so, or one that was never shown; nothing is cited; most of
-what is known is left out."""
+"""Flaws of a report: false: a claim is made up; miscited: it cites a passage that does not state it; unresolved: it
+cites a passage that was never shown; uncited: nothing is cited; missing: most known facts are left out."""
 FLAWS: tuple[Flaw, ...] = get_args(Flaw)
 
 MIN_SENTENCES, MAX_SENTENCES = 4, 8
@@ -39,7 +39,7 @@ _MAX_FLAWED = 2
 
 
 class Claim(Struct, frozen=True):
-    """A fact as a draft states it: `said` is what it claims, `citations` what it cites, `flaw` what is wrong with it.
+    """A fact as a draft states it: `said` is the claimed value, `citations` the cited numbers, `flaw` the error in it.
 
     Claim(finding=Finding(...), said="Ilse Varn", citations=(2,), flaw="")
     """
@@ -51,8 +51,10 @@ class Claim(Struct, frozen=True):
 
 
 class Draft(Struct, frozen=True):
-    """A report and what is known about it. `covered` and `missed` are facts about the things that were asked about, by
-    subject and relation: those it states rightly, and the others.
+    """A report with its known claims and flaws.
+
+    `covered` and `missed` are facts about the things asked about, by subject and relation: those that the report states
+    correctly, and the others.
 
     Draft(text="The composer of The Salt Ring is Ilse Varn [2]. ...", claims=(Claim(...),), num_gaps=1,
           covered=((12, "opera_composer"),), missed=((12, "premiere"),), num_named=1, num_treated=1)
@@ -67,7 +69,7 @@ class Draft(Struct, frozen=True):
     num_treated: int
 
     def bind(self, gold: OpenGold, sources: Mapping[int, Source]) -> Report:
-        """The record of it, with the sources it cites."""
+        """The report as a record, with the sources it cites."""
         statements = split_statements(self.text)
         cited = {number for statement in statements for number in statement.citations}
         kept = tuple(source for number, source in sources.items() if number in cited)
@@ -79,7 +81,7 @@ def write_draft(
 ) -> Draft:
     """A report on the question from these sources, with these flaws.
 
-    Raises SamplingFailed where the sources state too little.
+    Raises SamplingFailed if the sources state too few facts.
     """
     named = [world.entity(entity).index for entity in gold.entities]
     found = find_facts(world, sources)
@@ -109,7 +111,7 @@ def write_draft(
 
 
 def _sort_findings(found: Sequence[Finding], named: Sequence[int], dice: Dice) -> tuple[list[Finding], list[Finding]]:
-    """What is said of the things that were asked about, each in turn; then what is said of things linked with them."""
+    """The facts about the things asked about, taking turns between them; then facts about things linked to these."""
     by_subject = [[finding for finding in found if finding.fact.subject == index] for index in named]
     for findings in by_subject:
         dice.shuffle(findings)
@@ -126,7 +128,7 @@ def _sort_findings(found: Sequence[Finding], named: Sequence[int], dice: Dice) -
 
 
 def _draw_gaps(world: World, named: Sequence[int], dice: Dice, most: int) -> list[str]:
-    """Phrases for what no document says of these things."""
+    """Phrases for facts about these things that no document states."""
     unknown = [(index, relation) for index in named for relation in unknown_relations(world.graph, index)]
     dice.shuffle(unknown)
     num = dice.between(0, most) if most > 0 else 0
@@ -139,7 +141,7 @@ def _draw_gaps(world: World, named: Sequence[int], dice: Dice, most: int) -> lis
 def _flaw(
     world: World, claims: list[Claim], sources: Mapping[int, Source], flaws: Sequence[Flaw], dice: Dice
 ) -> list[Claim]:
-    """The claims with these flaws worked in, each kind on one or two claims of its own; uncited on all of them."""
+    """The claims with these flaws added: each kind on one or two separate claims, `uncited` on all claims."""
     sound = list(range(len(claims)))
     dice.shuffle(sound)
     for flaw in [flaw for flaw in flaws if flaw in ("false", "miscited", "unresolved")]:
@@ -166,7 +168,7 @@ def _spoil(world: World, claim: Claim, sources: Mapping[int, Source], flaw: Flaw
 
 
 def _other_value(world: World, finding: Finding, dice: Dice) -> str:
-    """Something of the same sort that is not true."""
+    """A false value of the same kind."""
     graph, fact = world.graph, finding.fact
     if fact.object is not None:
         members = graph.members[graph.kind(fact.object).name]
@@ -183,7 +185,7 @@ def _other_value(world: World, finding: Finding, dice: Dice) -> str:
 
 
 def cite(numbers: Sequence[int]) -> str:
-    """How passages are cited behind a sentence's last word.
+    """The citation that follows a sentence's last word.
 
     cite((3, 1)) == " [1, 3]"; cite(()) == ""
     """
@@ -191,7 +193,7 @@ def cite(numbers: Sequence[int]) -> str:
 
 
 def _state(world: World, claim: Claim, dice: Dice) -> str:
-    """The claim without its citation and full stop."""
+    """The claim as a sentence without citation and full stop."""
     fact = claim.finding.fact
     stated = Fact(fact.subject, fact.relation, fact.object, fact.value)
     return state_fact(world.graph, stated, claim.said, form=dice.below(6)).removesuffix(".")
@@ -207,7 +209,7 @@ def _compose(
     *,
     joins: bool,
 ) -> str:
-    """A paragraph on what was asked, one on what is linked with it, what is not known, and the conclusion."""
+    """The report's text: a paragraph on the things asked about, one on linked things and gaps, and the conclusion."""
     own = [claim for claim in claims if claim.finding.fact.subject in named]
     others = [claim for claim in claims if claim.finding.fact.subject not in named]
     admitted = [write_thought(words_research.GAPS, dice, {"gap": gap}, min_words=4, max_words=30) for gap in gaps]
@@ -217,7 +219,7 @@ def _compose(
 
 
 def _sentences(world: World, claims: Sequence[Claim], dice: Dice, joins: bool) -> list[str]:
-    """One sentence a claim; sometimes two that begin alike in one."""
+    """One sentence per claim; sometimes two claims are joined into one sentence."""
     sentences: list[str] = []
     at = 0
     while at < len(claims):
@@ -232,7 +234,7 @@ def _sentences(world: World, claims: Sequence[Claim], dice: Dice, joins: bool) -
 
 
 def _conclude(world: World, gold: OpenGold, named: Sequence[int], claims: Sequence[Claim], dice: Dice) -> str:
-    """What it comes to: what the things that were asked about are linked with, as the claims have it."""
+    """The conclusion: what the things asked about are linked with, according to the claims."""
     links = [[claim for claim in claims if _links(claim, index)] for index in named]
     names = [world.graph.entities[index].name for index in named]
     slots = {"X": names[0]}

@@ -1,10 +1,10 @@
-"""The oracle's words on what a search was worth: what was found, or what is still missing.
+"""The oracle's evaluations of a search: what was found, or what is still missing.
 
 Slots are those of `phrases.py`, and {S}, the sentence that states the fact, as the passage has it. No form has
-quotation marks: inside JSON each would need a stroke before it, which a small model forgets.
+quotation marks: inside JSON each would need a backslash before it, which a small model forgets.
 
-No form says more than its reader can know. That a passage holds a later fact of the chain is known to the oracle alone,
-so it only says that the passage bears on the question.
+No form says more than the policy can know. Only the oracle knows that a passage holds a later fact of the chain, so the
+form only says that the passage bears on the question.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _AGAIN = _FORMS["again"]
 
 
 def write_note(verdict: Verdict, dice: Dice, slots: Mapping[str, str], *, refined: bool = False) -> str:
-    """What a search brought, or lacked; `refined` keeps to the facts that help, where there are any.
+    """A note on what a search returned or lacked; `refined` keeps to the facts that help, if there are any.
 
     write_note(Verdict("found", 2), dice, {"n": "2", "F": "Ilse Varn", "S": "Ilse Varn composed it.", ...})
     -> "Passage 2 says it: Ilse Varn composed it."
@@ -58,7 +58,7 @@ def write_note(verdict: Verdict, dice: Dice, slots: Mapping[str, str], *, refine
 
 
 def write_thought_before(verdict: Verdict, dice: Dice, slots: Mapping[str, str]) -> str:
-    """A short thought before an evaluation; "" every other time.
+    """A short thought before an evaluation; "" half of the time.
 
     write_thought_before(Verdict("missing"), dice, {"X": "The Salt Ring", ...}) -> "None of these helps."
     """
@@ -69,7 +69,7 @@ def write_thought_before(verdict: Verdict, dice: Dice, slots: Mapping[str, str])
 
 
 def write_next_thought(dice: Dice, found: Mapping[str, str], wanted: Mapping[str, str]) -> str:
-    """What comes next, where what was found has been said already: it is repeated every other time.
+    """A thought on the next search, after what was found has been noted; it is repeated half of the time.
 
     write_next_thought(dice, {"F": "Ilse Varn", ...}, {"X": "Ilse Varn", ...}) -> "Now I look up Ilse Varn."
     """
@@ -79,5 +79,5 @@ def write_next_thought(dice: Dice, found: Mapping[str, str], wanted: Mapping[str
 
 
 def write_again_thought(verdict: Verdict, dice: Dice, slots: Mapping[str, str]) -> str:
-    """Why to search once more: what came back had nothing to do with it, or not enough."""
+    """A thought on why to search again: the results were unrelated, or not sufficient."""
     return words.write_thought(words.NOT_FOUND if verdict.kind == "missing" else _AGAIN, dice, slots)

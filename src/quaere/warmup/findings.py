@@ -2,7 +2,7 @@
 
     found = find_facts(world, numbered_sources(turns))     # [Finding(fact=Fact(...), said="Ilse Varn", number=2), ...]
 
-A fact counts only where all of the sentence that states it was shown.
+A fact counts only if the whole sentence that states it was shown.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from quaere.worlds import Fact, World
 
 
 class Finding(Struct, frozen=True):
-    """A fact that was shown: how its object is called there, and in which passage.
+    """A fact that was shown: its object as the passage names it, and the passage's number.
 
     Finding(fact=Fact(12, "opera_composer", 40, "Ilse Varn"), said="Ilse Varn", number=2)
     """
@@ -27,12 +27,12 @@ class Finding(Struct, frozen=True):
 
     @property
     def key(self) -> tuple[int, str]:
-        """Which fact it is."""
+        """The fact's identity: subject and relation."""
         return self.fact.subject, self.fact.relation
 
 
 def find_facts(world: World, sources: Mapping[int, Source]) -> list[Finding]:
-    """Every fact these passages state, in their order; one stated by two of them comes once."""
+    """Every fact these passages state, in order of the passages, without duplicates."""
     found: dict[tuple[int, str], Finding] = {}
     for number, source in sorted(sources.items()):
         for fact, said in facts_in(world, source.passage):
@@ -41,7 +41,7 @@ def find_facts(world: World, sources: Mapping[int, Source]) -> list[Finding]:
 
 
 def facts_in(world: World, passage: Passage) -> Iterable[tuple[Fact, str]]:
-    """The facts whose sentences lie within this passage, and how it calls their objects."""
+    """The facts whose sentences lie within this passage, with their objects as the passage names them."""
     entity = world.entity(passage.doc_id)
     for support in world.article(entity).supports:
         if passage.start <= support.evidence.start and support.evidence.end <= passage.end:
@@ -51,5 +51,5 @@ def facts_in(world: World, passage: Passage) -> Iterable[tuple[Fact, str]]:
 
 
 def is_shown(world: World, passages: Iterable[Passage], key: tuple[int, str]) -> bool:
-    """Does one of these passages state this fact?"""
+    """True if one of these passages states this fact."""
     return any((fact.subject, fact.relation) == key for passage in passages for fact, _ in facts_in(world, passage))

@@ -1,4 +1,4 @@
-"""Learning from demonstrations: every model token is worth the same, so the policy gradient is plain imitation.
+"""Supervised learning from demonstrations: with advantage 1 for every model token, the policy gradient is imitation.
 
 learner = Learner(model, imitation(learning_rate=1e-4))
 taught = teach(learner, episodes, epochs=2, batch=16, seed=0)     # taught.loss_before, taught.loss_after
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class TeachingStep(Struct, frozen=True):
-    """A step that was taken; `loss` is in nats per model token, before the step.
+    """One training step; `loss` is in nats per model token, before the step.
 
     TeachingStep(step=3, num_steps=46, epoch=0, loss=1.62, num_tokens=21400, tokens_per_s=812.0)
     """
@@ -38,7 +38,7 @@ class TeachingStep(Struct, frozen=True):
 
 
 class Taught(Struct, frozen=True):
-    """What came of it; both losses are those of the held-out episodes, in nats per model token.
+    """The result of `teach`; both losses are on the held-out episodes, in nats per model token.
 
     Taught(num_steps=46, num_learnt=360, num_held_out=40, loss_before=2.31, loss_after=0.38)
     """
@@ -51,14 +51,14 @@ class Taught(Struct, frozen=True):
 
 
 def imitation(learning_rate: float, micro_tokens: int = 8192) -> LearnerSettings:
-    """Settings of a learner that imitates."""
+    """Learner settings for imitation."""
     return LearnerSettings(
         learning_rate=learning_rate, loss="policy_gradient", aggregation="token_mean", micro_tokens=micro_tokens
     )
 
 
 def count_steps(num_episodes: int, epochs: int, batch: int) -> int:
-    """How many steps `teach` will take.
+    """The number of steps that `teach` will take.
 
     count_steps(400, epochs=2, batch=16) == 46
     """
@@ -71,7 +71,7 @@ def _num_held_out(num_episodes: int) -> int:
 
 
 def split_held_out(items: Sequence[T], seed: int) -> tuple[list[T], list[T]]:
-    """Those that are held out, and the others; by their places and the seed alone.
+    """The held-out items and the others; the split depends only on positions and seed.
 
     split_held_out(range(10), seed=0)[0] == [4]
     """
@@ -90,9 +90,9 @@ def teach(
     seed: int = 0,
     report: Callable[[TeachingStep], None] = lambda step: None,
 ) -> Taught:
-    """Imitate the episodes, `epochs` times over in shuffled batches; a tenth is held out to measure on."""
+    """Imitate the episodes, `epochs` times in shuffled batches; a tenth is held out for the loss."""
     if len(episodes) < 2:
-        raise BadInput(f"teaching needs at least 2 episodes, one of them to measure on; there are {len(episodes)}")
+        raise BadInput(f"teaching needs at least 2 episodes, one of them held out, and there are {len(episodes)}")
     if epochs < 1 or batch < 1:
         raise BadInput(f"epochs and batch must be at least 1, not {epochs} and {batch}")
     held_out, learnt = split_held_out([make_sample(episode, 1.0) for episode in episodes], seed)
@@ -111,6 +111,6 @@ def teach(
 
 
 def measure_loss(learner: Learner, samples: Sequence[Sample]) -> float:
-    """Minus the mean log-prob of the samples' model tokens, in nats."""
+    """The mean negative log-prob of the samples' model tokens, in nats."""
     scores = [value for row in learner.score(samples) for value in row]
     return -sum(scores) / len(scores)

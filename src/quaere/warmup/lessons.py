@@ -1,10 +1,10 @@
-"""What there is to practise on a world of the warm-up family: tasks whose gold chain is known.
+"""Lessons drawn from a world of the warm-up family: tasks whose chain of facts is known.
 
     lessons = Lessons(world, index)
     lessons.draw("solver", facts=2)     # Lesson(id="solver-2-w1-q00000", task=SolveTask(...), ...)
 
-No question comes twice, whoever it is for. Worlds of the evaluation family are refused: what is measured on is never
-trained on.
+No question is drawn twice, for any role. Worlds of the evaluation family are refused: training on them would make
+every evaluation on them invalid.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ from quaere.worlds import GoldQuestion, World, generate_world, write_world
 from quaere.worlds.articles import CORPUS
 from quaere.worlds.questions import MAX_FACTS, says
 
-FACT_RATIO = (4, 3, 2, 1)  # of a solver's questions that combine 1, 2, ... facts
-HOP_RATIO = (4, 3, 2, 1)  # of a proposer's questions of 1, 2, ... hops in Dr. Zero's count
-LESSON_RATIO = (5, 2, 3)  # of score's reports, rubrics and assessments
+FACT_RATIO = (4, 3, 2, 1)  # weights of a solver's questions that combine 1, 2, ... facts
+HOP_RATIO = (4, 3, 2, 1)  # weights of a proposer's questions of 1, 2, ... hops in Dr. Zero's count
+LESSON_RATIO = (5, 2, 3)  # weights of score's reports, rubrics and assessments
 _FAMILY = "warmup"
 
+# Longer than other episodes: an assessment shows up to eight reports and writes an entry for each.
 REPORT_LIMITS = Limits(max_turns=8, turn_tokens=1536, sequence_tokens=8192, tool_response_tokens=512)
 
 
 class LessonSettings(Struct, frozen=True):
-    """What is demonstrated, by an oracle or a teacher: how many episodes, of which dialects and roles, and how long.
+    """What an oracle or a teacher demonstrates: the number of episodes, their dialects and roles, and the limits.
 
     `fact_ratio` splits a solver's lessons by facts, `hop_ratio` a proposer's by hops in Dr. Zero's count, and
-    `lesson_ratio` those of score by kind. `roles` are all that a dialect has unless told otherwise. `turn_limits` say
-    for which dialects the limit of turns is another; `report_limits` are score's, which take more room.
+    `lesson_ratio` those of score by kind. `roles` is None for all roles of each dialect. `turn_limits` overrides the
+    limit of turns for single dialects; `report_limits` are the limits of score, whose episodes are longer.
 
         LessonSettings(num_episodes=100, roles=("solver",), dialects=("drzero", "eve"), style="brief")
     """
@@ -65,14 +66,14 @@ class LessonSettings(Struct, frozen=True):
     seed: int = 0
 
     def plan(self) -> list[Portion]:
-        """How many episodes of each dialect, role and number of facts."""
+        """The number of episodes of each dialect, role and number of facts."""
         return plan_lessons(
             self.roles, self.num_episodes, self.fact_ratio, self.dialects, self.lesson_ratio, self.hop_ratio
         )
 
 
 def build_world(seed: int, num_articles: int, folder: Path) -> tuple[World, Index]:
-    """A world of the warm-up family, its articles and their index in this folder.
+    """A world of the warm-up family and its index, written to this folder.
 
     build_world(1, 500, Path("scratch"))[1].manifest.num_documents == 500
     """
@@ -82,10 +83,10 @@ def build_world(seed: int, num_articles: int, folder: Path) -> tuple[World, Inde
 
 
 class Lesson(Struct, frozen=True):
-    """A task and the chain of facts behind it. A proposer's `gold` is the question it is led to.
+    """A task and the chain of facts behind it. A proposer's `gold` is the question that it should propose.
 
-    `hops` is what a proposer is asked for, in Dr. Zero's count (`searches_needed` says how many facts that is); 0 for a
-    solver.
+    `hops` is the number of hops a proposer is asked for, in Dr. Zero's count (`searches_needed` converts it to facts);
+    0 for a solver.
 
         Lesson(id="proposer-2-w1-q00007", role="proposer", hops=2, task=ProposeTask(...), gold=GoldQuestion(...),
                dialect="eve")
@@ -100,9 +101,9 @@ class Lesson(Struct, frozen=True):
 
 
 class Portion(Struct, frozen=True):
-    """So many episodes of one dialect, role and number of facts; of score, of one kind of lesson instead of facts.
+    """A number of episodes of one dialect, role and number of facts; for score, of one kind of lesson.
 
-    A proposer's `hops` are what it is asked for, in Dr. Zero's count; 0 for a solver.
+    `hops` is the number of hops a proposer is asked for, in Dr. Zero's count; 0 for a solver.
 
         Portion("eve", "solver", facts=2, num=60); Portion("eve", "proposer", facts=1, num=20, hops=2)
         Portion("score", "evaluator", facts=0, num=20, kind="rubric")
@@ -117,28 +118,28 @@ class Portion(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """In words: "solver episodes of 2 facts", "rubric episodes"."""
+        """The portion in words: "solver episodes of 2 facts", "rubric episodes"."""
         return f"{self.kind} episodes" if self.kind else f"{self.role} episodes of {self.size}"
 
     @property
     def size(self) -> str:
-        """What the role's questions are counted by: "2 facts", "3 hops"."""
+        """The size of the role's questions in its own unit: "2 facts", "3 hops"."""
         number, noun = (self.hops, "hop") if self.hops else (self.facts, "fact")
         return f"{number} {noun}{'' if number == 1 else 's'}"
 
     @property
     def searches(self) -> int:
-        """How often the role itself searches: a solver once a fact, a proposer once a hop after the first."""
+        """The number of searches the role makes: a solver one per fact, a proposer one per hop after the first."""
         return self.hops - 1 if self.hops else self.facts
 
 
 class Lessons:
-    """Draws lessons from one world."""
+    """Draws lessons from one world, each question once."""
 
     def __init__(self, world: World, index: Index) -> None:
         if world.family.name != _FAMILY:
             raise BadInput(
-                f"the {world.family.name} family is for measuring and is never trained on",
+                f"a world of the {world.family.name} family is for evaluation only; lessons need the {_FAMILY} family",
                 hint=f"generate_world(seed, num_articles, {_FAMILY!r})",
             )
         self.world = world
@@ -153,9 +154,9 @@ class Lessons:
                 self._sources.setdefault(target, []).append(world.entities[fact.subject].id)
 
     def draw(self, role: Role, *, facts: int = 0, hops: int = 0, dialect: Dialect = "drzero") -> Lesson:
-        """The next lesson: of so many `facts` for a solver, of so many `hops` for a proposer.
+        """The next lesson: of `facts` facts for a solver, of `hops` hops for a proposer.
 
-        Raises BadInput when the world has no more.
+        Raises BadInput when the world has no more questions of that size.
         """
         while True:
             gold = self._next_question(facts if role == "solver" else searches_needed(hops))
@@ -177,7 +178,7 @@ class Lessons:
             ) from error
 
     def _own_document(self, gold: GoldQuestion) -> Passage | None:
-        """The passage that states the fact of a question of one fact and calls the thing as the question does."""
+        """The passage that states the fact of a one-fact question and names its subject as the question does."""
         hop = gold.chain[0]
         for passage in self._passages.get(hop.evidence.doc_id, ()):
             if passage.start <= hop.evidence.start and hop.evidence.end <= passage.end:
@@ -185,7 +186,7 @@ class Lessons:
         return None
 
     def _other_document(self, gold: GoldQuestion) -> Passage | None:
-        """A passage that leads to the first thing of the chain and calls it as the question does, and no further."""
+        """A passage that names the chain's first thing as the question does, but not the answer."""
         first = gold.chain[0]
         for source in self._sources.get(first.entity, ()):
             if source in gold.gold_ids:
@@ -198,7 +199,7 @@ class Lessons:
 
 
 def share_out(num: int, ratio: Sequence[int]) -> list[int]:
-    """Split a number after a ratio, the largest remainders first.
+    """A number split by a ratio; the largest remainders are rounded up first.
 
     share_out(10, (4, 3, 2, 1)) == [4, 3, 2, 1]; share_out(2, (1, 1, 1)) == [1, 1, 0]
     """
@@ -218,24 +219,29 @@ def plan_lessons(
     lesson_ratio: Sequence[int] = LESSON_RATIO,
     hop_ratio: Sequence[int] = HOP_RATIO,
 ) -> list[Portion]:
-    """How many episodes of each dialect, role and number of facts; dialects get equal shares, and so do their roles.
+    """The number of episodes per dialect, role and number of facts; equal shares for dialects and for their roles.
 
-    Of the roles each dialect takes those it has; None asks for all of them. A solver's share is split by `fact_ratio`
-    (1, 2, ... facts), a proposer's by `hop_ratio` (1, 2, ... hops in Dr. Zero's count), and that of score by
-    `lesson_ratio` into reports, rubrics and assessments.
+    Each dialect takes those of the `roles` that it has; None stands for all roles. A solver's share is split by
+    `fact_ratio` (1, 2, ... facts), a proposer's by `hop_ratio` (1, 2, ... hops in Dr. Zero's count), and the share of
+    score by `lesson_ratio` into reports, rubrics and assessments.
 
         plan_lessons(("solver",), 3, (2, 1)) == [Portion("drzero", "solver", 1, 2), Portion("drzero", "solver", 2, 1)]
     """
     if not dialects or any(name not in DIALECTS for name in dialects) or len(set(dialects)) < len(dialects):
-        raise BadInput(f"dialects are {', '.join(DIALECTS)}, each once, not {', '.join(dialects) or 'none'}")
+        raise BadInput(
+            f"dialects must be some of {', '.join(DIALECTS)}, each at most once, not {', '.join(dialects) or 'none'}"
+        )
     casts = _cast(roles, dialects)
     if num_episodes < len(dialects):
         of_each = " of each dialect" if len(dialects) > 1 else ""
         raise BadInput(f"there must be at least 1 episode{of_each}, not {num_episodes}")
     _check_ratio("facts", fact_ratio, MAX_FACTS)
-    _check_ratio("hops", hop_ratio, MAX_FACTS + 1)  # one of them is the starting point
+    _check_ratio("hops", hop_ratio, MAX_FACTS + 1)  # the first hop is the starting point and needs no search
     if len(lesson_ratio) != len(LESSON_KINDS) or min(lesson_ratio) < 0:
-        raise BadInput(f"lessons are weights of {', '.join(LESSON_KINDS)}, such as 5,2,3, not {list(lesson_ratio)}")
+        raise BadInput(
+            f"lessons must be {len(LESSON_KINDS)} weights of {', '.join(LESSON_KINDS)}, such as 5,2,3, "
+            f"not {list(lesson_ratio)}"
+        )
     plan: list[Portion] = []
     for (dialect, cast), num in zip(casts.items(), share_out(num_episodes, [1] * len(dialects)), strict=True):
         if dialect == "score":
@@ -248,11 +254,11 @@ def plan_lessons(
 
 def _check_ratio(unit: str, ratio: Sequence[int], most: int) -> None:
     if not 1 <= len(ratio) <= most or min(ratio) < 0 or not sum(ratio):
-        raise BadInput(f"{unit} are weights for 1 to {most} {unit}, such as 4,3,2,1, not {list(ratio)}")
+        raise BadInput(f"{unit} must be weights for 1 to {most} {unit}, such as 4,3,2,1, not {list(ratio)}")
 
 
 def _plan_role(dialect: Dialect, role: Role, num: int, ratio: Sequence[int]) -> list[Portion]:
-    """A role's share by its ratio, in its own count: hops for a proposer, facts for a solver."""
+    """The portions of a role, split by its ratio in its own unit: hops for a proposer, facts for a solver."""
     return [
         Portion(dialect, role, searches_needed(number), count, hops=number)
         if role == "proposer"
@@ -263,10 +269,12 @@ def _plan_role(dialect: Dialect, role: Role, num: int, ratio: Sequence[int]) -> 
 
 
 def _plan_kinds(cast: Sequence[Role], num: int, lesson_ratio: Sequence[int]) -> list[Portion]:
-    """The lessons of score that are for these roles."""
+    """The portions of score for these roles, by kind of lesson."""
     ratio = [weight if role_of(kind) in cast else 0 for kind, weight in zip(LESSON_KINDS, lesson_ratio, strict=True)]
     if not any(ratio):
-        raise BadInput(f"lessons {','.join(map(str, lesson_ratio))} leave nothing for {' and '.join(cast)}")
+        raise BadInput(
+            f"lessons {','.join(map(str, lesson_ratio))} give weight 0 to every kind of lesson of {' and '.join(cast)}"
+        )
     return [
         Portion("score", role_of(kind), 0, count, kind)
         for kind, count in zip(LESSON_KINDS, share_out(num, ratio), strict=True)
@@ -275,14 +283,14 @@ def _plan_kinds(cast: Sequence[Role], num: int, lesson_ratio: Sequence[int]) -> 
 
 
 def _cast(roles: Sequence[Role] | None, dialects: Sequence[Dialect]) -> dict[Dialect, tuple[Role, ...]]:
-    """The roles that each dialect is shown in.
+    """The roles to teach in each dialect.
 
     _cast(None, ("evalact", "drzero")) == {"evalact": ("solver",), "drzero": ("solver", "proposer")}
     """
     if roles is None:
         return {dialect: roles_of(dialect) for dialect in dialects}
     if not roles or any(role not in ROLES for role in roles) or len(set(roles)) < len(roles):
-        raise BadInput(f"roles are {', '.join(ROLES)}, each once, not {', '.join(roles) or 'none'}")
+        raise BadInput(f"roles must be some of {', '.join(ROLES)}, each at most once, not {', '.join(roles) or 'none'}")
     casts = {dialect: tuple(role for role in roles if role in roles_of(dialect)) for dialect in dialects}
     left_out = [role for role in roles if not any(role in cast for cast in casts.values())]
     idle = [dialect for dialect, cast in casts.items() if not cast]

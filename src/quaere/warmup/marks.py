@@ -1,10 +1,10 @@
-"""What a draft deserves, by what is known to be wrong with it: the oracle's scores, from 0 to 10.
+"""The oracle's scores of a draft, from 0 to 10, computed from its known flaws.
 
     mark(draft, "factuality")       # 9 without a false claim, 6 with one, 3 with two
     explain(world, draft, dice, shown)  # ("Wrong: the composer of The Salt Ring is Ilse Varn.", "Nothing important.")
 
-Every score is a plain function of the draft's flaws, so equal reports get equal scores wherever they stand, and a
-report with one flaw more never gets a higher one.
+Every score is a function of the draft's flaws alone, so equal reports get equal scores at any position, and a report
+with one more flaw never gets a higher score.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from quaere.worlds import World
 from quaere.worlds.dice import Dice
 from quaere.worlds.statements import name_unknown
 
-_ENOUGH = 6  # facts about what was asked that make a report complete
+_ENOUGH = 6  # facts about the things asked about that make a report complete
 
 
 def mark(draft: Draft, dimension: str) -> int:
-    """The score of a draft on a dimension; those nobody has told the oracle about are scored like factuality."""
+    """The score of a draft on a dimension; a dimension unknown to the oracle is scored like factuality."""
     num_false = sum(claim.flaw == "false" for claim in draft.claims)
     num_right = len(draft.claims) - num_false
     covered = _covered(draft)
@@ -45,17 +45,17 @@ def mark(draft: Draft, dimension: str) -> int:
 
 
 def _cited(draft: Draft) -> float:
-    """The share of its claims that are true and cite a passage that says so."""
+    """The share of claims that are true and cite a passage that states them."""
     return sum(not claim.flaw for claim in draft.claims) / len(draft.claims)
 
 
 def _covered(draft: Draft) -> float:
-    """The share it has of what is known of the things that were asked about, or of as much as makes it complete."""
+    """The share of known facts about the things asked about that the draft states, of at most `_ENOUGH` facts."""
     return min(1.0, len(draft.covered) / min(_ENOUGH, len(draft.covered) + len(draft.missed)))
 
 
 def explain(world: World, draft: Draft, dice: Dice, shown: Sequence[Passage]) -> tuple[str, str]:
-    """Verification and gaps in a few words; what a claim really is, is said only where a passage showed it."""
+    """Verification and gaps in a few words; a claim is corrected only if a passage showed the true value."""
     return _verify(world, draft, dice, shown), _miss(world, draft, dice)
 
 
@@ -86,7 +86,7 @@ def _miss(world: World, draft: Draft, dice: Dice) -> str:
 
 
 def describe(world: World, key: tuple[int, str]) -> str:
-    """What the fact tells, as a phrase: "the composer of The Salt Ring"."""
+    """The fact as a phrase without its value: "the composer of The Salt Ring"."""
     return name_unknown(world.graph, *key)
 
 

@@ -1,4 +1,4 @@
-"""A warmed-up model, or the adapter it learned, as a Hugging Face folder with `warmup.json`: what it was taught by."""
+"""A warmed-up model, or its adapter, as a Hugging Face folder with `warmup.json`, which records the warm-up."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MANIFEST = "warmup.json"
 
 
 class WarmupManifest(Struct, frozen=True):
-    """What `warmup.json` says. A model that has one was taught by demonstrations, so nothing built on it is data-free.
+    """The content of `warmup.json`: a model with this file learnt from demonstrations, so no run from it is data-free.
 
     WarmupManifest(recipe="drzero", data="oracle", teacher="", base_model="smollm2-135m", ...)
     """
 
     recipe: str
     data: Literal["oracle", "teacher", "documents"]
-    teacher: str  # the endpoint's name, "" for the oracle
+    teacher: str  # the endpoint's name; "" for the oracle
     base_model: str
     roles: tuple[str, ...]
     style: str
@@ -43,25 +43,25 @@ class WarmupManifest(Struct, frozen=True):
     seed: int
     loss_before: float
     loss_after: float
-    # Models taught before there were other dialects say nothing of these.
+    # Files of models taught before there were several dialects lack the fields below.
     also: tuple[str, ...] = ()  # further recipes whose dialect had an equal share of the episodes
-    evidence: bool = False  # was it taught to quote the sentence it relies on?
-    fact_ratio: tuple[int, ...] = ()  # of a solver's lessons; without it `hop_ratio` was its ratio of facts too
-    lesson_ratio: tuple[int, ...] = ()  # of score's reports, rubrics and assessments, where it was taught them
+    evidence: bool = False  # true if it was taught to quote the sentence it relies on
+    fact_ratio: tuple[int, ...] = ()  # of a solver's lessons; if empty, `hop_ratio` was the ratio of facts too
+    lesson_ratio: tuple[int, ...] = ()  # of score's reports, rubrics and assessments; empty if it was not taught score
 
 
 def check_target(out: Path, force: bool) -> None:
-    """Refuse to write where something else is; with `force`, only an earlier warm-up is replaced."""
+    """Raise `BadInput` if `out` is not free; with `force`, only an earlier warm-up may be replaced."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not (out / MANIFEST).is_file():
-        raise BadInput(f"{out} exists and holds no warmed-up model; it is left alone", hint="choose another --out")
+        raise BadInput(f"{out} exists and is no warmed-up model, so it is not overwritten", hint="choose another --out")
     if not force:
-        raise BadInput(f"there is a warmed-up model at {out} already", hint="--force replaces it")
+        raise BadInput(f"there is already a warmed-up model at {out}", hint="--force replaces it")
 
 
 def save_folder(model: Any, tokenizer: Any, out: Path, manifest: WarmupManifest, *, force: bool = False) -> None:
-    """Write model, tokenizer and manifest under another name beside `out`, then rename: all of it or nothing."""
+    """Write model, tokenizer and manifest to a temporary folder beside `out`, then rename it: all or nothing."""
     check_target(out, force)
     with new_folder(out) as folder:
         save_model(model, folder)
@@ -72,7 +72,7 @@ def save_folder(model: Any, tokenizer: Any, out: Path, manifest: WarmupManifest,
 def save_adapter(
     model: Any, adapter: str, out: Path, manifest: WarmupManifest, *, dtype: str = "float32", force: bool = False
 ) -> None:
-    """The same for the adapter alone: its tensors, and the name of its base, whose tokenizer it shares."""
+    """Like `save_folder` for an adapter alone: its tensors and the name of its base, whose tokenizer it shares."""
     check_target(out, force)
     model.peft_config[adapter].base_model_name_or_path = lasting_name(manifest.base_model)
     with new_folder(out) as folder:

@@ -1,10 +1,10 @@
-"""A player that knows the facts and shows how to search for them.
+"""The oracle: a scripted player that knows the facts of a world and demonstrates how to search for them.
 
-It walks a known chain of facts and writes what somebody who did not know it would write: a short thought, a search, a
-look at what really came back. A fact counts as found only when its sentence stands in the context the policy would
-have; if it does not, the solver searches again with other words, and an episode whose chain is not found is dropped.
-Where the dialect asks for evidence, it quotes the sentence of the last fact out of the passage that was shown. Where
-the dialect evaluates what a search found, it says what came back and scores it by whether the fact was there.
+It follows a known chain of facts and writes what a policy that does not know it would write: a short thought, a search,
+a reaction to the real results. A fact counts as found only if its sentence stands in the context the policy would have;
+if not, the solver searches again with other words, and an episode whose chain is not found is dropped. If the dialect
+asks for evidence, it quotes the sentence of the last fact from a passage that was shown. If the dialect evaluates
+searches, it describes the results and scores them by whether the fact was among them.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from quaere.worlds.names import strip_article
 
 NAME = "oracle"
 MAX_RETRIES = 2
-"""Of score's episodes: an assessment shows up to eight reports and says something of each."""
+"""Further searches for a fact after the first one did not find it."""
 
 _TRIES_PER_EPISODE = 12
 _OPEN_QUERY_PERCENT = 50
 
 
 class _Oracle:
-    """Writes one lesson's turns, hop by hop."""
+    """Script that writes one lesson's turns, hop by hop."""
 
     def __init__(self, lesson: Lesson, world: World, dice: Dice) -> None:
         self.lesson = lesson
@@ -54,9 +54,9 @@ class _Oracle:
         self.wordings = [
             words.word_hop(lesson.gold, number, relations[hop.relation], dice) for number, hop in enumerate(self.chain)
         ]
-        self.at = 0  # the hop that is being looked for
-        self.asked: list[str] = []  # queries for it so far
-        self.found: dict[str, str] = {}  # what the hop before gave, as slots
+        self.at = 0  # index of the hop that is being searched for
+        self.asked: list[str] = []  # queries for that hop so far
+        self.found: dict[str, str] = {}  # slots filled by the previous hop
 
     @property
     def hop(self) -> Hop:
@@ -64,16 +64,16 @@ class _Oracle:
 
     @property
     def answer(self) -> str:
-        """The answer as the policy can read it: by its title if that stands there, else as the sentence has it."""
+        """The answer as the policy can read it: by its title if the sentence has it, else as the sentence names it."""
         hop = self.chain[-1]
         return hop.answer if hop.inverse or contains(hop.evidence.text, hop.answer) else strip_article(hop.said)
 
     def slots(self, at: int) -> dict[str, str]:
-        """What can be said of a hop before it is found."""
+        """The slots of a hop that are known before it is found."""
         return words.wording_slots(self.wordings[at], self.chain[at].mention)
 
     def look(self, turns: Sequence[Turn], news: str) -> Verdict:
-        """What the last search was worth. If it found the hop it was for, go on to the next."""
+        """The value of the last search; if it found its hop, the oracle goes on to the next."""
         verdict = weigh_search(self.chain, self.at, turns[-1], news)
         if verdict.kind == "found":
             slots = self.slots(self.at)
@@ -84,7 +84,7 @@ class _Oracle:
         return verdict
 
     def quote(self, turns: Sequence[Turn]) -> str:
-        """The sentence that states the last fact as a passage that was shown has it; "" in a dialect without."""
+        """The sentence that states the last fact, as a shown passage has it; "" in a dialect without evidence."""
         if not cites(self.lesson.dialect):
             return ""
         task, wanted = self.lesson.task, self.chain[-1].evidence
@@ -98,10 +98,10 @@ class _Oracle:
 
 
 class _Solver(_Oracle):
-    """Searches for one fact after another, again with other words where that fails, and answers.
+    """Script of a solver: searches for one fact after another, retries with other words, and answers.
 
-    In between it says what each search was worth, where its dialect does: EvalAct in a turn of its own, others in a
-    note that opens the next turn.
+    If the dialect evaluates searches, it evaluates each of them: in EvalAct in a separate turn, in other dialects in a
+    note at the start of the next turn.
     """
 
     note = ""
@@ -127,12 +127,12 @@ class _Solver(_Oracle):
         return self.turns.remarks != "none"
 
     def evaluate(self, at: int, slots: Mapping[str, str], turns: Sequence[Turn]) -> str:
-        """Say what the search for hop `at` was worth, alone or before going on."""
+        """The evaluation of the search for hop `at`: a turn of its own, or a note before the next action."""
         slots = dict(slots) | {"n": str(self.verdict.rank)}
         if self.verdict.kind == "found":
             hop, slots = self.chain[at], slots | self.found
             slots["F"] = self.answer if at == len(self.chain) - 1 else hop.said
-            # A sentence that calls the thing "it" would not tell what was found.
+            # A sentence that names the value only as "it" would not show what was found.
             slots["S"] = hop.evidence.text if contains(hop.evidence.text, slots["F"]) else ""
         refined = self.turns.remarks == "facts"
         self.note = words_evaluating.write_note(self.verdict, self.dice, slots, refined=refined)
@@ -142,7 +142,7 @@ class _Solver(_Oracle):
         return self.turns.evaluation(thought, self.note, self.verdict.draw_score(self.dice))
 
     def go_on(self, turns: Sequence[Turn]) -> str:
-        """Search again, search for the next fact, or answer."""
+        """The next search for the same fact, the search for the next fact, or the answer."""
         if self.verdict.kind != "found":
             if len(self.asked) > MAX_RETRIES:
                 raise SamplingFailed("a fact was not found")
@@ -166,7 +166,7 @@ class _Solver(_Oracle):
 
 
 class _Proposer(_Oracle):
-    """Takes one thing the document names, follows it by one search per hop, and asks for where that leads."""
+    """Script of a proposer: follows a thing the document names, one search per hop, and asks for the last value."""
 
     def __init__(self, lesson: Lesson, world: World, dice: Dice) -> None:
         super().__init__(lesson, world, dice)
@@ -185,7 +185,7 @@ class _Proposer(_Oracle):
         return self.propose(words.ASK_OF_CHAIN, self.found | start, turns)
 
     def ask(self, thought: str) -> str:
-        # Before the search a proposer does not know what there is to find, so half its queries name the thing alone.
+        # Before the search a proposer does not know what it will find, so half of its queries name only the thing.
         if not self.hop.inverse and self.dice.chance(_OPEN_QUERY_PERCENT):
             noun = self.world.graph.kind(self.world.entity(self.hop.entity).index).noun
             return self.turns.search(thought, words.write_open_query(self.hop.mention, noun, self.dice))
@@ -204,9 +204,9 @@ async def play_oracle(
     *,
     on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> Demonstrations:
-    """Play until there are `num_episodes` good episodes, equal shares for dialects and their roles.
+    """Play until there are `num_episodes` good episodes, with equal shares for dialects and their roles.
 
-    `index` must hold the world's articles. Raises BadInput where there is no room for such episodes.
+    `index` must hold the world's articles. Raises BadInput if the limits are too small for such episodes.
 
         played = await play_oracle(world, index, Renderer(tokenizer), LessonSettings(num_episodes=100))
     """
@@ -253,7 +253,7 @@ async def play_oracle(
 
 
 def _attempt(lesson: Lesson, world: World, style: PromptStyle, seed: int) -> Attempt:
-    """A lesson whose chain of facts is known, as it is to be played."""
+    """A lesson with a known chain of facts as an attempt to be played."""
     protocol = open_protocol(lesson.role, style, lesson.dialect)
 
     def find_fault(episode: Episode) -> str:
@@ -263,7 +263,7 @@ def _attempt(lesson: Lesson, world: World, style: PromptStyle, seed: int) -> Att
 
 
 def allow_turns(limits: Limits, turn_limits: Mapping[Dialect, int] | None, dialect: Dialect) -> Limits:
-    """The limits of a dialect's episodes.
+    """The episode limits of a dialect.
 
     allow_turns(Limits(), {"evalact": 12}, "evalact").max_turns == 12
     """
@@ -271,7 +271,7 @@ def allow_turns(limits: Limits, turn_limits: Mapping[Dialect, int] | None, diale
 
 
 def refuse_few_turns(plan: Sequence[Portion], limits: Limits, turn_limits: Mapping[Dialect, int] | None = None) -> None:
-    """Refuse chains that cannot be walked in so many turns or searches, even if every search finds what it is for."""
+    """Raise `BadInput` if the limits of turns or searches are too small even when every search succeeds."""
     for part in sorted(plan, key=lambda part: (part.searches, part.role), reverse=True):
         needed = needed_turns(part.dialect, part.searches)
         allowed = allow_turns(limits, turn_limits, part.dialect).max_turns
@@ -300,7 +300,7 @@ def _script(lesson: Lesson, world: World, seed: int) -> _Solver | _Proposer:
 
 
 def find_flaw(episode: Episode, role: Role, dialect: Dialect) -> str:
-    """Why a demonstration should be dropped; "" if it checks out and earns full marks.
+    """Why a demonstration should be dropped; "" if it passes every check and would earn the full reward.
 
     find_flaw(episode, "proposer", "drzero") == "the answer is long"
     """
@@ -315,6 +315,6 @@ def find_flaw(episode: Episode, role: Role, dialect: Dialect) -> str:
 def _too_few(portion: Portion, num_kept: int, played: Demonstrations) -> BadInput:
     reason = played.dropped.most_common(1)[0][0] if played.dropped else "unknown"
     return BadInput(
-        f"only {num_kept} of {portion.num} {portion.name} came to a good end (most often: {reason})",
+        f"only {num_kept} of {portion.num} {portion.name} passed the checks (most frequent reason: {reason})",
         hint=f"more --max-turns, --tool-response-tokens or --sequence-tokens, or {_fewer(portion)}",
     )

@@ -1,15 +1,15 @@
-"""The oracle's words: short thoughts and queries, drawn from many forms so that no single one is learnt by heart.
+"""The oracle's thoughts and queries, drawn from many forms so that the model does not memorise a single one.
 
 Slots of a form, each left out where nothing is known to fill it:
 
-    {X}      the thing being looked up, as it was called where it was met
+    {X}      the thing being looked up, as the question or passage named it
     {want}   what is wanted of it, as a phrase: "the composer of The Salt Ring"
     {ask}    the same as a question: "who composed The Salt Ring?"
     {F}      what was just found; {had} is the phrase it answers, {n} the number of the passage that says it
     {A}      the answer; {E} the thing a proposer starts from; {hop} the number of the hop just found
     [a|b]    one of these
 
-A thought is drawn a few times over, and the first one of a good length is taken.
+A thought is drawn several times, and the first draw of a good length is taken.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _PLAIN = frozenset(
 
 
 class Wording(Struct, frozen=True):
-    """How a hop is worded: a phrase for what is wanted ("" if the family has none) and a question, both with `{X}`.
+    """The wording of a hop: a phrase for the wanted value ("" if the family has none) and a question, both with `{X}`.
 
     Wording(want="the composer of {X}", ask="who composed {X}?")
     """
@@ -70,7 +70,7 @@ class Wording(Struct, frozen=True):
 
 
 def word_hop(question: GoldQuestion, number: int, relation: Relation, dice: Dice) -> Wording:
-    """The wording of hop `number`, as the question itself words it where it does.
+    """The wording of hop `number`, taken from the question's own text if it is there.
 
     For "Who was the patron of the composer of The Salt Ring?", hop 0 is `Wording("the composer of {X}", ...)`.
     """
@@ -95,7 +95,7 @@ def _lower_first(text: str) -> str:
 
 
 def wording_slots(wording: Wording, mention: str) -> dict[str, str]:
-    """`want`, `ask` and `X` filled in for this thing."""
+    """The slots `want`, `ask` and `X`, filled in for this thing."""
     filled = {"want": wording.want, "ask": wording.ask}
     return {"X": mention} | {name: form.replace("{X}", mention) for name, form in filled.items()}
 
@@ -108,7 +108,7 @@ def write_thought(
     min_words: int = MIN_WORDS,
     max_words: int = MAX_WORDS,
 ) -> str:
-    """A thought of one of these forms, with capitals where sentences begin.
+    """A thought in one of these forms, with capitals at the start of sentences.
 
     write_thought(("it is {F}.",), dice, {"F": "Venn"}) == "It is Venn."
     """
@@ -117,7 +117,7 @@ def write_thought(
 
 
 def write_next(dice: Dice, found: Mapping[str, str], wanted: Mapping[str, str]) -> str:
-    """A thought of two sentences: what was found, and what comes next.
+    """A thought of two sentences: what was found, and what to search for next.
 
     "Passage 1 names Ilse Varn. Next: who acted as patron to Ilse Varn?"
     """
@@ -129,18 +129,18 @@ def write_next(dice: Dice, found: Mapping[str, str], wanted: Mapping[str, str]) 
 
 
 def _begin_sentences(text: str) -> str:
-    """Capitals where sentences begin."""
+    """The text with capitals at the start of sentences."""
     return re.sub(r"(^|[.?!] )([a-z])", lambda match: match[1] + match[2].upper(), text)
 
 
 def _excess(text: str, min_words: int = MIN_WORDS, max_words: int = MAX_WORDS) -> int:
-    """How many words a thought has too many or too few; the first that fits is the best."""
+    """The number of words a thought is too long or too short by; 0 if its length fits."""
     num = len(text.split())
     return max(min_words - num, num - max_words, 0)
 
 
 def _draw(forms: Sequence[str], dice: Dice, slots: Mapping[str, str]) -> str:
-    """One of the forms whose slots can be filled, its alternatives settled."""
+    """One of the forms whose slots can be filled, with its alternatives chosen."""
     usable = [form for form in forms if all(slots.get(slot) for slot in split_slots(form)[1::2])]
     parts = split_forms(dice.pick(usable))
     return "".join(dice.pick(part.split("|")) if number % 2 else part for number, part in enumerate(parts))
@@ -152,7 +152,7 @@ def _fill(form: str, slots: Mapping[str, str]) -> str:
 
 
 def write_query(wording: Wording, mention: str, dice: Dice, asked: Sequence[str] = ()) -> str:
-    """A query for this hop that was not asked yet; with each failure it becomes plainer, at last the bare name.
+    """A query for this hop that was not asked yet; simpler with each failure, in the end only the name.
 
     write_query(Wording("the composer of {X}", "who composed {X}?"), "The Salt Ring", dice) == "composer The Salt Ring"
     """
@@ -161,7 +161,7 @@ def write_query(wording: Wording, mention: str, dice: Dice, asked: Sequence[str]
 
 
 def write_open_query(mention: str, noun: str, dice: Dice) -> str:
-    """A query of somebody who does not know yet what there is to find.
+    """A query of a proposer that does not know yet what it will find.
 
     write_open_query("The Salt Ring", "opera", dice) == "opera The Salt Ring"
     """
@@ -184,7 +184,7 @@ def _new_query(
 
 
 def _keywords(form: str) -> str:
-    """What is left of a wording without its small words.
+    """The words of a wording without function words.
 
     _keywords("the theatre where {X} had its premiere") == "theatre premiere"
     """

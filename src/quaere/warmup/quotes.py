@@ -1,9 +1,9 @@
-"""What makes a quotation worth imitating: it was shown, is copied letter for letter, and bears the answer out.
+"""Checks of a demonstrated quotation: it was shown, it is copied letter for letter, and it supports the answer.
 
     find_misquote(episode) == "the evidence does not hold the answer"
 
-Reading a policy's own evidence forgives it some white space and curly quotes; a demonstration of copying is not
-forgiven anything.
+A policy's own evidence may differ in white space and curly quotes. A demonstration may not differ at all, because the
+model learns exact copying from it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quaere.rewards.guards import MAX_SENTENCE_WORDS, Triple, holds_answer, says
 
 
 def find_misquote(episode: Episode) -> str:
-    """Why the evidence of a finished episode should not be learnt from, in a few words; "" if it is as it should be.
+    """Why the evidence of a finished episode should not be learnt from, in a few words; "" if it is right.
 
     find_misquote(episode) == "the evidence is not letter for letter"
     """
@@ -39,7 +39,7 @@ def find_misquote(episode: Episode) -> str:
 
 
 def _triple(episode: Episode) -> Triple:
-    """Question, answer and span with the texts they may be quoted from, without titles: no offset points at those."""
+    """Question, answer and span with the texts they may quote, without titles, which have no offsets."""
     task, outcome = episode.task, episode.outcome
     document, hops, question, answer, span = "", 1, "", "", ""
     if isinstance(task, ProposeTask):
@@ -55,5 +55,5 @@ def _triple(episode: Episode) -> Triple:
 
 
 def _names(episode: Episode, answer: str) -> Sequence[str]:
-    """The answer by every name a solver may call it: a sentence may use another than the one it gave."""
+    """All accepted names of a solver's answer: the evidence may use another name than the answer given."""
     return (answer, *episode.task.question.answers) if isinstance(episode.task, SolveTask) else (answer,)

@@ -1,10 +1,10 @@
-"""Lessons of SCORE's dialect: reports to write, rubrics to choose, reports to assess, on a world that is known.
+"""Lessons of SCORE's dialect on a generated world: reports to write, rubrics to choose, reports to assess.
 
     research = Research(world, index, Limits(max_turns=8), style="brief", seed=0)
     attempt = research.draw("report")       # Attempt(id="report-w1-r0-00000", task=ReportTask(...), ...)
 
-Searches are real, in the lessons and in what they are made of. Everything a writer states was shown to it; what an
-assessor says of a report is a function of the flaws that were worked into it.
+Searches are real, both in the lessons and in the reports to be assessed. A writer states only facts it was shown; an
+assessor's text is a function of the flaws that were put into a report.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ from quaere.worlds.open_questions import OpenGold, ask_open_questions
 
 MIN_SEARCHES, MAX_SEARCHES = 2, 4
 MIN_REPORTS, MAX_REPORTS = 2, 8
-_FULL_PERCENT = 50  # of the assessments show as many as they may: as in training, and the hardest to keep in form
-MAX_SCORES = 32  # of all reports and dimensions together, so that an assessment stays short
-_RUBRIC_PERCENT = 60  # of the reports that are told by what they will be judged
+_FULL_PERCENT = 50  # of the assessments have MAX_REPORTS reports: as in training, and the hardest to keep in format
+MAX_SCORES = 32  # scores per assessment (reports times dimensions), so that an assessment stays short
+_RUBRIC_PERCENT = 60  # of the reports are shown their rubric
 _SOUND_PERCENT = 30
 _TWO_FLAWS_PERCENT = 25
 _EACH_PERCENT = 30
 
 
 class Research:
-    """Draws attempts of SCORE's three kinds; no question comes twice."""
+    """Draws attempts of SCORE's three kinds of lesson; no question is used twice."""
 
     def __init__(self, world: World, index: Index, limits: Limits, *, style: PromptStyle, seed: int) -> None:
         self.world = world
@@ -87,14 +87,16 @@ class Research:
             try:
                 return self._assessment(gold, dice)
             except SamplingFailed:
-                continue  # too little is known to write reports about
+                continue  # the sources state too few facts for reports on this question
 
     def _next_question(self) -> OpenGold:
         try:
             return next(self._questions)
         except BadInput as error:
             num = len(self.world.entities)
-            raise BadInput(f"a world of {num} articles has too few open questions", hint="--articles 2000") from error
+            raise BadInput(
+                f"a world of {num} articles has too few open questions for this", hint="--articles 2000"
+            ) from error
 
     # -------------------------------------------------------------------------------------------------- reports
 
@@ -124,7 +126,7 @@ class Research:
         )
 
     def _look(self, gold: OpenGold, num: int) -> tuple[Passage, ...]:
-        """A first look at the documents, of so many passages."""
+        """A sample of `num` passages found with the question."""
         hits = self.index.search([gold.text], num)[0] if num else []
         return tuple(hit.passage for hit in hits)
 
@@ -145,7 +147,7 @@ class Research:
         return Attempt(task.id, task, script, protocol, lambda episode: _find_assessment_fault(episode, harness))
 
     def _gather(self, gold: OpenGold, dice: Dice) -> list[Turn]:
-        """Searches as a writer would have made them, without its tokens."""
+        """Turns with the searches that a writer would have made, without tokens."""
         turns: list[Turn] = []
         plan = _Plan(self.world, gold, dice, self.max_searches)
         while (query := plan.next_query(turns)) is not None:
@@ -160,7 +162,7 @@ def _any_rubric(kind: OpenKind, dice: Dice, max_k: int = 6) -> tuple[Harness, Ru
 
 
 def _draw_flaws(dice: Dice) -> tuple[Flaw, ...]:
-    """What shall be wrong with a report: nothing, one thing or two."""
+    """The flaws of a report: none, one or two."""
     if dice.chance(_SOUND_PERCENT):
         return ()
     flaws = list(FLAWS)
@@ -172,17 +174,17 @@ def _draw_flaws(dice: Dice) -> tuple[Flaw, ...]:
 
 
 class _Plan:
-    """What to search for, one thing after another: what the question names, then what turned up with it."""
+    """The searches of a writer: what the question names, then things that turned out to be linked to it."""
 
     def __init__(self, world: World, gold: OpenGold, dice: Dice, max_searches: int) -> None:
         self.world = world
         self.dice = dice
         self.named = [world.entity(entity).index for entity in gold.entities]
         self.num_searches = max(len(self.named), dice.between(min(MIN_SEARCHES, max_searches), max_searches))
-        self.looked_up: list[tuple[str, int]] = []  # how each thing was called, and which it is
+        self.looked_up: list[tuple[str, int]] = []  # name and entity index of each thing
 
     def next_query(self, turns: Sequence[Turn]) -> str | None:
-        """The next query; None when it is time to write."""
+        """The next query; None when the report should be written."""
         if len(self.looked_up) == self.num_searches:
             return None
         number = len(self.looked_up)
@@ -199,7 +201,7 @@ class _Plan:
         return write_open_query(target[0], noun, self.dice)
 
     def _find_links(self, turns: Sequence[Turn]) -> list[tuple[str, int]]:
-        """What was found to be linked with the things that were asked about, and was not looked up yet."""
+        """Things found to be linked with those asked about and not looked up yet."""
         known = {index for _, index in self.looked_up}
         return [
             (finding.said, finding.fact.object)
@@ -211,7 +213,7 @@ class _Plan:
 
 
 class _Writer:
-    """Searches by the plan, then writes down what it was shown."""
+    """Script of a report writer: searches by the plan, then states the facts it was shown."""
 
     def __init__(self, world: World, gold: OpenGold, dice: Dice, max_searches: int) -> None:
         self.world = world
@@ -235,7 +237,7 @@ class _Writer:
 
 
 def find_report_fault(episode: Episode) -> str:
-    """Why a report should not be learnt from; "" if it is whole and every citation leads to a passage."""
+    """Why a report should not be learnt from; "" if it is complete and every citation resolves."""
     fault = _find_failure(episode)
     if fault:
         return fault
@@ -245,11 +247,11 @@ def find_report_fault(episode: Episode) -> str:
     return "" if len(report.statements) >= MIN_CLAIMS + 1 else "the report is short"
 
 
-# ------------------------------------------------------------------------------------------------------------- judging
+# --------------------------------------------------------------------------------------------------------- assessments
 
 
 class _Judge:
-    """Looks the question up for all reports, looks into one or two, and scores them by what is wrong with them."""
+    """Script of an assessor: searches for all reports, verifies one or two, and scores all by their known flaws."""
 
     def __init__(
         self,
@@ -281,9 +283,9 @@ class _Judge:
         return write_assessment(thought, entries)
 
     def _plan_searches(self, min_calls: int) -> list[tuple[str, str]]:
-        """Thoughts and queries: about all reports as often as the rules ask, then about one that is in doubt.
+        """Thoughts and queries: about all reports as often as the rules require, then about a doubtful one.
 
-        Where there are few reports, each is sometimes looked into by itself instead.
+        If there are few reports, each is sometimes verified separately instead.
         """
         if len(self.drafts) <= MAX_SEARCHES - 1 and min_calls == 1 and self.dice.chance(_EACH_PERCENT):
             return [self._check_one(number) for number in range(1, len(self.drafts) + 1)]
@@ -313,7 +315,7 @@ class _Judge:
 
 
 def _find_doubt(draft: Draft) -> Claim:
-    """The claim most worth looking up: a false one, else one with a flaw, else the first."""
+    """The claim most useful to verify: a false one, else one with a flaw, else the first."""
     return min(draft.claims, key=lambda claim: (claim.flaw != "false", not claim.flaw))
 
 
@@ -334,7 +336,7 @@ def _find_other(episode: Episode, rubric: Rubric) -> str:
 
 
 def _find_failure(episode: Episode) -> str:
-    """What went wrong in a turn, or how the episode ended, if not with its last action."""
+    """The failure of a turn, or how the episode ended if without its last action; "" if neither."""
     failure = next((turn.failure for turn in episode.turns if turn.failure is not None), None)
     if failure is not None:
         return failure.message if failure.boundary == "model" else f"{failure.boundary}: {failure.kind}"

@@ -1,4 +1,4 @@
-"""The oracle's words when it writes, plans and judges reports. Slots are those of `phrases.py`, and further ones:
+"""The oracle's phrases for writing and assessing reports and choosing rubrics. Slots are those of `phrases.py`, and:
 
 {Y}     a second thing that is asked about; {gap} something no document says, as a phrase
 {d}     a dimension of a rubric; {r} the number of a report; {claim} what was looked up; {right} what it really is
@@ -28,7 +28,7 @@ CONCLUDE_LITERAL = _FORMS["conclude_literal"]
 
 # ------------------------------------------------------------------------------------------------------------- rubrics
 
-# What helps most to tell good reports on such a question from poor ones.
+# The dimensions that best separate good reports from poor ones, by kind of question.
 TELLING: dict[OpenKind, tuple[str, ...]] = {
     "overview": ("coverage", "citation", "depth"),
     "story": ("coherence", "depth", "coverage"),
@@ -47,7 +47,7 @@ CHECK_ALL = _FORMS["check_all"]
 CHECK_ONE = _FORMS["check_one"]
 JUDGE = _FORMS["judge"]
 
-# Texts of an assessment are short: there are up to eight of each.
+# The texts of an assessment are short, because there are up to eight of each.
 HOLDS = _FORMS["holds"]
 WRONG = _FORMS["wrong"]
 UNCONFIRMED = ("Not confirmed: {claim}.",)

@@ -1,4 +1,4 @@
-"""Rubrics to learn from: random rules, random advice, and a rubric that keeps to both.
+"""Lessons in choosing rubrics: random rules, random advice, and a rubric that follows both.
 
 harness, hints = draw_harness(dice), draw_hints(harness, dice)
 rubric = draw_rubric(harness, hints, kinds=("comparison",), dice=dice)
@@ -24,7 +24,7 @@ _GRID = 0.05
 
 
 def draw_harness(dice: Dice, max_k: int = _MAX_K) -> Harness:
-    """Rules that leave a choice: a pool, how many dimensions of it, which one must be there, bounds of weights."""
+    """Random rules: a pool, the number of dimensions to choose, the required one, and bounds of the weights."""
     pool = list(POOL)
     if not dice.chance(_WHOLE_POOL_PERCENT):
         dice.shuffle(pool)
@@ -42,7 +42,7 @@ def draw_harness(dice: Dice, max_k: int = _MAX_K) -> Harness:
 
 
 def draw_hints(harness: Harness, dice: Dice) -> Hints:
-    """Advice that can be followed: at most as much to take as there is room, and enough left to choose from."""
+    """Random advice that can be followed: it requires no more dimensions than fit and leaves enough to choose from."""
     rules = harness.dimensions
     free = [item.name for item in harness.pool if item.name != rules.must_include]
     dice.shuffle(free)
@@ -54,7 +54,7 @@ def draw_hints(harness: Harness, dice: Dice) -> Hints:
 
 
 def draw_rubric(harness: Harness, hints: Hints, kinds: Sequence[OpenKind], dice: Dice) -> Rubric:
-    """Those to take, one to try, then what tells most about such questions, then any that is not to be left out."""
+    """A rubric that follows the advice, then prefers dimensions that suit these kinds of question."""
     rules = harness.dimensions
     names = [item.name for item in harness.pool if item.name != rules.must_include]
     telling = [name for kind in kinds for name in words_research.TELLING[kind] if name in names]
@@ -66,13 +66,13 @@ def draw_rubric(harness: Harness, hints: Hints, kinds: Sequence[OpenKind], dice:
 
 
 def _draw_weight(rules: DimensionRules, dice: Dice) -> float:
-    """A weight on a coarse grid, so that it is written in few letters."""
+    """A weight on a coarse grid, so that it takes few characters."""
     steps = round((rules.weight_max - rules.weight_min) / _GRID)
     return round(rules.weight_min + _GRID * dice.between(0, steps), 2)
 
 
 def think_of(rubric: Rubric, hints: Hints, dice: Dice) -> str:
-    """Why it was chosen, in a sentence."""
+    """A sentence on why the rubric was chosen."""
     advised = [name for name in (*hints.required, *hints.explore) if name in rubric.dimensions]
     forms = words_research.CHOOSE_ADVISED if advised and dice.chance(50) else words_research.CHOOSE
     named = advised if forms is words_research.CHOOSE_ADVISED else [item.dimension for item in rubric.weights]

@@ -1,9 +1,9 @@
-"""A larger model behind an endpoint shows how it is done.
+"""Demonstrations by a teacher: a larger model behind an endpoint.
 
-It plays the same tasks as the oracle does, with the explained prompts. What it wrote is kept where it followed the
-protocol, its answer checks out and so does whatever else its dialect asks for: evidence, evaluations, notes. It is then
-played once more as tokens of the model to be taught: its turns, cut where a policy's turn would have ended, against the
-search results it really got.
+It plays the same tasks as the oracle, with the full prompts. An episode is kept if it followed the protocol, its answer
+is right, and the dialect's further requirements (evidence, evaluations, notes) hold. The episode is then replayed as
+tokens of the model to be taught: the teacher's turns, cut where a policy's turn would have ended, with the search
+results that the teacher got.
 """
 
 from __future__ import annotations
@@ -37,13 +37,16 @@ async def play_teacher(
     concurrency: int = 8,
     on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> Demonstrations:
-    """Let the teacher play `num_episodes` tasks, and keep those worth learning from as `style` will prompt for them.
+    """Let the teacher play `num_episodes` tasks; keep the good episodes, with prompts in the style of `settings`.
 
     policy = open_policy("openai:m@http://localhost:8001/v1")
     played = await play_teacher(policy, world, index, renderer, LessonSettings(num_episodes=100))
     """
     if "score" in settings.dialects:
-        raise BadInput("no teacher can demonstrate score: what its reports deserve is known to the oracle alone")
+        raise BadInput(
+            "a teacher cannot demonstrate score: only the oracle knows the right scores of a report",
+            hint="leave --teacher out for score",
+        )
     limits, turn_limits, plan = settings.limits, settings.turn_limits, settings.plan()
     refuse_few_turns(plan, limits, turn_limits)
     lessons, searcher, played = Lessons(world, index), LocalSearcher(index), Demonstrations()
@@ -85,13 +88,13 @@ async def play_teacher(
 async def replay(
     episode: Episode, lesson: Lesson, renderer: Renderer, style: PromptStyle, limits: Limits
 ) -> tuple[Episode, str]:
-    """The episode as tokens, and what speaks against learning from it ("" if nothing does)."""
+    """The episode as tokens, and why it should not be learnt from ("" if it is good)."""
     protocol = open_protocol(lesson.role, style, lesson.dialect)
     texts = [cut_turn(turn.text, protocol.stop) for turn in episode.turns]
 
     def write(turns: Sequence[Turn], news: str) -> str:
-        if len(turns) == len(texts):  # a turn that was cut is no answer any more
-            raise SamplingFailed("the episode goes on where the teacher's had ended")
+        if len(turns) == len(texts):  # the cut removed the answer from the teacher's last turn
+            raise SamplingFailed("the replay goes on after the teacher's last turn")
         return texts[len(turns)]
 
     played = await demonstrate(
@@ -120,14 +123,14 @@ def cut_turn(text: str, stop: Sequence[str]) -> str:
 
 
 class _Recorded:
-    """A searcher that gives the results of an earlier episode once more, in order."""
+    """A searcher that returns the results of an earlier episode again, in order."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         self._results: Iterator[tuple[SearchResult, ...]] = iter([turn.results for turn in turns if turn.results])
 
     async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
-        """What this search found then."""
+        """The results that this search had in the earlier episode."""
         return [list(result.hits) for result in next(self._results, ())][: len(queries)]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no resource is held."""

@@ -1,10 +1,10 @@
-"""What a search of the oracle was really worth, decided by what came back and could be read.
+"""The true value of an oracle's search, decided by the results that the policy can read.
 
     verdict = weigh_search(chain, at=0, turn=turn, news=news)      # Verdict(kind="found", rank=2)
     verdict.draw_score(dice)                                       # 8, 9 or 10
 
-The oracle knows the fact it was looking for, so its scores are honest: high only where the sentence that states the
-fact was shown, low where not even the name of the thing was.
+The oracle knows the fact it was looking for, so its scores are correct: high only if the sentence that states the fact
+was shown, low if not even the thing's name was.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from quaere.worlds.names import strip_article
 
 Kind = Literal["found", "article", "related", "named", "missing"]
 
-# Each kind keeps within one tier of the environment's cue: above 7, above 3, up to 3.
+# The scores of a kind stay within one tier of the environment's cue (above 7, above 3, up to 3), so that a kind always
+# gets the same advice.
 _SCORES: dict[Kind, tuple[int, ...]] = {
     "found": (8, 9, 10),
     "article": (5, 6),
@@ -30,11 +31,11 @@ _SCORES: dict[Kind, tuple[int, ...]] = {
     "named": (4, 5),
     "missing": (0, 1, 2, 3),
 }
-_HEAD_CHARS = 60  # of a passage, by which to tell whether it was shown or fell to a cut
+_HEAD_CHARS = 60  # first characters of a passage that show whether it was shown or cut off
 
 
 class Verdict(Struct, frozen=True):
-    """How much of what was looked for came back, and in which passage.
+    """How much of the wanted fact a search returned, and the rank of the passage.
 
     found     the sentence that states the fact
     article   the article it stands in, without the sentence
@@ -49,14 +50,14 @@ class Verdict(Struct, frozen=True):
     rank: int = 0
 
     def draw_score(self, dice: Dice) -> int:
-        """A score from 0 to 10 that fits."""
+        """A score from 0 to 10 that fits this kind."""
         return dice.pick(_SCORES[self.kind])
 
 
 def weigh_search(chain: Sequence[Hop], at: int, turn: Turn, news: str) -> Verdict:
-    """What the search in this turn was worth for hop `at`; `news` is the turn and all that was shown after it.
+    """The value of the search in this turn for hop `at`; `news` is the turn and all that was shown after it.
 
-    A passage that the search returned and the reply cut off was not shown, and counts for nothing.
+    A passage that the search returned but the reply cut off was not shown and does not count.
     """
     hop, reply = chain[at], _flat(news.partition(turn.text)[2] or news)
     passages = [hit.passage for result in turn.results for hit in result.hits]
@@ -84,5 +85,5 @@ def _is_shown(passage: Passage, reply: str) -> bool:
 
 
 def _flat(text: str) -> str:
-    """Tokenizers do not agree on white space."""
+    """The text with single spaces: decoding tokens may change white space."""
     return " ".join(text.split())

@@ -1,1 +1,1 @@
-"""Answers without any search."""
+"""The closed-book dialect: one answer without any search."""

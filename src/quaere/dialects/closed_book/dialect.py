@@ -1,4 +1,4 @@
-"""Answers without searching as a dialect: `eval --closed-book`, and EVE's verifier with a span of evidence."""
+"""Registers the closed-book dialect: `eval --closed-book`, and EVE's verifier with a span of evidence."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""What a model knows without searching: one turn, no tools, the answer between tags.
+"""Closed-book protocol: one turn, no tools, the answer between tags.
 
-The row of a table that shows what the documents add. The prompt does not mention searching, so a model that was taught
-to search is not punished for trying to.
+It is the baseline that shows how much the documents add to what the model already knows. The prompt does not mention
+searching, so a model that was taught to search is not penalised for trying to.
 
     ClosedBook().read("It was her. <answer>Orsolya Venn</answer>") -> Answer(text="Orsolya Venn")
 
-With a span of evidence above the question it shows what that span adds. Nothing else in the prompt changes, so that
-whatever changes in the answers is the span's doing.
+With a span of evidence above the question, the protocol measures what that span adds. Nothing else in the prompt
+changes, so every difference in the answers is due to the span.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ and </answer>."""
 
 
 class ClosedBook:
-    """Asks for the answer directly.
+    """Protocol that asks for the answer in one turn, without tools.
 
     `guided` shows two worked examples and opens the turn as an answer, for models too small to do so themselves. A
-    `span` is shown above the question as text from outside: whatever it holds, it cannot act. A blank one is none. With
-    `evidence`, it is asked for a sentence that states the answer too, so that it can be judged beside systems that
-    search; nothing is shown to it, so none of its sentences is verbatim.
+    `span` is shown above the question as quoted text, so control tokens or tags in it have no effect; a blank span
+    counts as none. With `evidence`, the model also writes a sentence that states the answer, so that it can be compared
+    with systems that search. No document is shown, so no such sentence is ever a verbatim quotation.
 
         ClosedBook(guided=True).prefix(turn=0, is_last=True) -> "<answer>"
         ClosedBook(span="Venn built it.").opening(task)[-1].text -> "Evidence:\\nVenn built it.\\n\\nQuestion:\\nWho?"
@@ -57,7 +57,7 @@ class ClosedBook:
         self.name = "closed-book" + "".join(mark for mark, wanted in marks.items() if wanted)
 
     def opening(self, task: Task) -> list[Message]:
-        """What to do, then the evidence if there is any, then the question."""
+        """The system prompt, worked examples if guided, the span if there is one, then the question."""
         if not isinstance(task, SolveTask):
             raise TypeError(f"{self.name} answers questions; it got a {type(task).__name__}")
         messages = [Message("system", (_CITED_SYSTEM if self.evidence else _SYSTEM,))]
@@ -71,13 +71,13 @@ class ClosedBook:
         return [*messages, Message("user", (*evidence, "Question:\n", Quoted(task.question.text)))]
 
     def prefix(self, turn: int, is_last: bool) -> str:
-        """In a guided episode, open every turn as an answer, or as its evidence."""
+        """The start of a guided turn: `<evidence>` or `<answer>`; "" if the policy is not guided."""
         if not self.guided:
             return ""
         return "<evidence>" if self.evidence else ANSWER_OPEN
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
-        """The first answer outside a thought, and the last sentence before it."""
+        """The first answer outside a thought, with the last `<evidence>` block before it."""
         span: Block | None = None
         for block in find_blocks(text, ("think", "answer", "evidence") if self.evidence else ("think", "answer")):
             if block.name == "evidence":
@@ -95,5 +95,5 @@ class ClosedBook:
         *,
         final: bool = False,
     ) -> Message:
-        """Ask again, where the limits leave a turn for it."""
+        """A request to put the answer between tags, used where the limits allow another turn."""
         return Message("user", ("Put the answer between <answer> and </answer>.",))

@@ -1,1 +1,1 @@
-"""JSON calls, every search evaluated and scored: EvalAct."""
+"""The EvalAct dialect: JSON calls; the policy evaluates and scores each of its searches."""

@@ -1,7 +1,8 @@
-"""Were the policy's scores of its searches right? Read from what the searches really returned.
+"""Calibration of the scores that a policy gives its own searches, against what the searches returned.
 
-A search was good if a passage it returned holds an accepted answer. Where the question names its evidence hop by hop,
-it was good too if it returned the sentence of the next hop: the first that no earlier search of the episode had found.
+A search was good if a passage it returned contains an accepted answer. If the question lists its evidence hop by hop, a
+search was also good if it returned the sentence of the next hop: the first one that no earlier search of the episode
+had found.
 
     measure_evaluations(episodes) -> {"evaluate/per_search": 0.9, "evaluate/score": 6.2, "evaluate/auroc": 0.71, ...}
 """
@@ -20,10 +21,10 @@ from quaere.rewards.format import contains
 
 
 def measure_evaluations(episodes: Sequence[Episode]) -> dict[str, float]:
-    """How the policy scored its searches, and whether it was right; what cannot be measured is left out.
+    """Metrics of the policy's scores and their calibration, without those that cannot be computed.
 
-    `per_search` is the share of searches evaluated at once; `constant` the share of episodes with two evaluations or
-    more that gave all the same score; `ece` takes a tenth of the score for the chance that the search was good.
+    `per_search` is the share of searches evaluated in the next turn. `constant` is the share of episodes with two or
+    more evaluations whose scores are all equal. `ece` reads score / 10 as the probability that the search was good.
     """
     pairs = [find_pairs(episode) for episode in episodes]
     scores = [[pair.score for pair in found] for found in pairs]
@@ -49,7 +50,7 @@ def measure_evaluations(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 def judge_searches(episode: Episode) -> dict[int, bool]:
-    """Which of an episode's searches were good, by the place of their turn; empty where the question does not tell.
+    """For each search of an episode, by turn index, whether it was good; empty if the question cannot tell.
 
     judge_searches(episode) -> {0: True, 2: False}
     """
@@ -71,7 +72,7 @@ def judge_searches(episode: Episode) -> dict[int, bool]:
 
 
 def _telling_answers(question: Question) -> list[str]:
-    """Without yes and no, which stand in any text and say nothing about it."""
+    """The accepted answers without yes and no, which occur in almost any text and so prove nothing."""
     return [answer for answer in question.answers if normalise_answer(answer) not in ("yes", "no")]
 
 
@@ -80,7 +81,11 @@ def _returned(turn: Turn) -> list[Passage]:
 
 
 def _holds_any(passages: Iterable[Passage], answers: Sequence[str]) -> bool:
-    """Each passage is looked at by itself, as it was shown, so that no answer is found astride two of them."""
+    """True if one of the passages contains one of the answers.
+
+    Passages are checked one by one, so that no match spans two of them.
+    """
+    # Passages are checked one by one, so that no match spans two of them.
     return any(contains(passage.titled_text, answer) for passage in passages for answer in answers)
 
 

@@ -1,4 +1,4 @@
-"""EvalAct's solver as a dialect."""
+"""Registers EvalAct's solver as a dialect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quaere.rollout.episode import Limits
 
 
 def open_solver(options: SolverOptions) -> Solver:
-    """Every search evaluated and scored; paid F1 if the format held, tokens weighed by the scores (PCAR)."""
+    """EvalAct's solver: reward is F1 if the format held, token advantages are scaled by the scores (PCAR)."""
     settings = options.settings
     protocol = EvaluateSolver(
         style=options.style,
@@ -29,7 +29,7 @@ def open_solver(options: SolverOptions) -> Solver:
 SOLVER = SolverDialect(
     open_solver,
     score="f1",
-    # A search and its evaluation are two turns each: twenty of both, the answer, and one turn to spare.
+    # Twenty searches, twenty evaluations, the answer, and one spare turn.
     limits=Limits(max_turns=42, max_searches=20, sequence_tokens=16384),
     turns=("search", "evaluate", "answer"),
     demonstration=EvalActTurns(),

@@ -1,8 +1,8 @@
-"""Which tokens of an episode belong to a search and the policy's evaluation of it.
+"""The tokens of an episode that belong to a search and to the policy's evaluation of it.
 
     find_pairs(episode) -> [Pair(score=9.0, spans=((212, 240), (391, 420)), turn=0)]
 
-The environment's reply stands between the two, and is part of neither span.
+The environment's reply stands between the two turns and belongs to neither span.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from quaere.chat.turns import was_searched
 from quaere.records import Episode, Evaluate, Turn
 
 PairSegment = Literal["with_think", "search_eval"]
-"""Do the thoughts that lead to search and evaluation belong to the pair, or its two calls alone?"""
+"""The tokens of a pair: its two calls with the thoughts before them (with_think), or the calls alone (search_eval)."""
 
 Span = tuple[int, int]
 
 
 class Pair(Struct, frozen=True):
-    """A search and what the policy said it was worth: `spans` are the tokens `[start, end)` of both in the episode.
+    """A search and the policy's score of it: `spans` are the tokens `[start, end)` of both turns in the episode.
 
-    `turn` is the place of the search among the episode's turns; the evaluation is the turn after it. An episode
-    without tokens, which a text endpoint played, has pairs without spans.
+    `turn` is the index of the search among the episode's turns; the evaluation is the next turn. An episode that a
+    text endpoint sampled has no tokens, and its pairs have no spans.
 
         Pair(score=9.0, spans=((212, 240), (391, 420)), turn=0)
     """
@@ -37,7 +37,7 @@ class Pair(Struct, frozen=True):
 
 
 def find_pairs(episode: Episode, segment: PairSegment = "with_think") -> list[Pair]:
-    """Every search that was carried out and evaluated in the very next turn, in order."""
+    """Every executed search that the next turn evaluates, in order."""
     pairs = []
     for place, (turn, after) in enumerate(pairwise(episode.turns)):
         if was_searched(turn) and isinstance(after.action, Evaluate):
@@ -47,7 +47,7 @@ def find_pairs(episode: Episode, segment: PairSegment = "with_think") -> list[Pa
 
 
 def token_factors(episode: Episode, factors: Sequence[float], segment: PairSegment = "with_think") -> list[float]:
-    """One factor per token of the episode, from one per pair: the pair's inside its spans, and 1 elsewhere.
+    """One factor per token of the episode: the factor of its pair inside the pair's spans, 1 elsewhere.
 
     token_factors(episode, [1.5]) -> [1.0, 1.0, 1.5, 1.5, 1.0, 1.5, 1.0]
     """

@@ -1,6 +1,6 @@
-"""The words of the evaluate dialect: how an episode opens, what a score leads to, how to write each action.
+"""Prompts of the EvalAct dialect: system prompt, the cue after each score, and how to write each action.
 
-Where a call is shown, the score is a letter: a number would be handed in as it stands by a small model.
+Examples of a call show the letter S as the score: a small model would copy a number as it stands.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FINAL_CUES = {
 
 
 def system_prompt(style: PromptStyle, *, evidence: bool, think_before_evaluate: ThinkBeforeEvaluate) -> str:
-    """What the policy is told first.
+    """The system prompt.
 
     system_prompt("brief", evidence=False, think_before_evaluate="allow") -> "Answer the question. Think, then ..."
     """
@@ -63,7 +63,7 @@ def system_prompt(style: PromptStyle, *, evidence: bool, think_before_evaluate: 
 
 
 def finish(evidence: bool) -> str:
-    """How to end the episode.
+    """The instruction for ending the episode with an answer.
 
     finish(evidence=False) -> "put the answer between <answer> and </answer>"
     """

@@ -1,4 +1,4 @@
-"""The evaluate dialect of EvalAct: what a search was worth is said in an action of its own, right after it.
+"""Protocol of EvalAct: after each search, the policy evaluates and scores it in an action of its own.
 
     <think>I need the builder.</think>
     <tool_call>{"name": "search", "arguments": {"query": "builder of the Halm bridge"}}</tool_call>
@@ -7,10 +7,10 @@
 
     <think>That is all I need.</think><answer>Orsolya Venn</answer>
 
-The environment answers a score with a cue and reads neither the assessment nor the passages. Two things keep searches
-and evaluations coupled: `read` takes nothing but an evaluation after a search that was carried out, and `format_fault`
-says afterwards whether an episode kept to it all. A search that failed, or for which none were left, brought nothing
-that could be evaluated: it waits for no evaluation, and it is no fault in the format.
+The environment answers a score with a cue; it reads neither the evaluation's text nor the passages. Two checks keep
+searches and evaluations paired: after an executed search, `read` accepts only an evaluation, and `format_fault` checks
+the whole episode afterwards. A search that failed or exceeded the search limit returned nothing to evaluate: it needs
+no evaluation and is no format fault.
 """
 
 from __future__ import annotations
@@ -90,11 +90,11 @@ _BAD_EVALUATES = (BAD_SCORE, BAD_EVALUATION, LONG_EVALUATION)
 
 
 class EvaluateSolver:
-    """Answers a question with searches, each of which it evaluates before it does anything else.
+    """Protocol of a solver that evaluates each search before its next search or its answer.
 
-    `bad_score` says what becomes of a score that is out of bounds or written as text: the turn cannot be read, or the
-    nearest score is taken. `think_before_evaluate="fail"` asks for evaluations without a thought; `format_fault` holds
-    the policy to it.
+    `bad_score` decides what happens to a score that is out of bounds or written as text: `format_fail` makes the turn
+    malformed, `clamp` takes the nearest valid score. `think_before_evaluate="fail"` asks for evaluations without a
+    thought; `format_fault` reports violations.
 
         solver = EvaluateSolver()
         solver.read('<tool_call>{"name": "search", "arguments": {"query": "Halm"}}</tool_call>') -> Search(("Halm",))
@@ -120,19 +120,21 @@ class EvaluateSolver:
         self.tools: tuple[ToolSchema, ...] = TOOLS if style == "full" else ()
 
     def opening(self, task: Task) -> list[Message]:
-        """System prompt, then the question."""
+        """The system prompt and the question."""
         if not isinstance(task, SolveTask):
             raise TypeError(f"{self.name} solves questions; it got a {type(task).__name__}")
         system = system_prompt(self.style, evidence=self.evidence, think_before_evaluate=self.think_before_evaluate)
         return [Message("system", (system,)), Message("user", ("Question:\n", Quoted(task.question.text)))]
 
     def prefix(self, turn: int, is_last: bool) -> str:
-        """The policy writes its turns from the first token on."""
+        """Always "": the policy writes its turns from the first token on."""
         return ""
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
-        """The turn's one action, if it may come here: an evaluation where a search waits for one, else a search or an
-        answer. Whatever else comes while a search waits leaves it waiting.
+        """The turn's one action, `Malformed` if it is out of order.
+
+        While a search has no evaluation yet, only an evaluation is accepted; at any other time only a search or an
+        answer. A malformed turn leaves the search without its evaluation.
         """
         action, waits = self._read_alone(text), search_waits(earlier)
         evaluates = isinstance(action, Evaluate) or (isinstance(action, Malformed) and action.reason in _BAD_EVALUATES)
@@ -151,7 +153,7 @@ class EvaluateSolver:
         *,
         final: bool = False,
     ) -> Message:
-        """Passages, the cue for a score, or what went wrong and what to write next; always in words of ours."""
+        """Passages, the cue for a score, or the error and what to write next, always in fixed words."""
         if isinstance(action, Evaluate):
             return Message("tool", (cue(action.score, final=final),))
         message = self._usual_reply(action, results, failure)
@@ -178,7 +180,7 @@ class EvaluateSolver:
         return Message("user", (f"That turn could not be used: {reason}. {following}",))
 
     def _read_alone(self, text: str) -> Action:
-        """The action of a turn, whatever came before it."""
+        """The action of a turn, regardless of the turns before it."""
         names = ("think", "tool_call", "answer", *(("evidence",) if self.evidence else ()))
         blocks = [block for block in find_blocks(text, names) if block.name != "think"]
         acts = [block for block in blocks if block.name != "evidence"]
@@ -204,12 +206,12 @@ class EvaluateSolver:
 
 
 def _must_evaluate(reason: str) -> bool:
-    """True if a turn was refused for this reason while a search waited for its evaluation."""
+    """True if a turn was refused for this reason while a search had no evaluation yet."""
     return reason.endswith(UNEVALUATED) or reason in _BAD_EVALUATES
 
 
 def search_waits(earlier: Sequence[Turn]) -> bool:
-    """Was a search carried out that has not been evaluated since?
+    """True if the last executed search has not been evaluated yet.
 
     search_waits([Turn(..., action=Search(("Halm",)), results=(SearchResult("Halm", ()),))]) -> True
     """
@@ -222,25 +224,25 @@ def search_waits(earlier: Sequence[Turn]) -> bool:
 
 
 def cue(score: float, *, final: bool = False) -> str:
-    """What the environment says to a score, and all it says: up to 3 is low, up to 7 mid, above that high.
+    """The environment's reply to a score: low up to 3, mid up to 7, high above.
 
-    A `final` cue advises to answer, where the others may advise another search.
+    A `final` cue advises to answer; the other cues may advise another search.
 
     cue(7) -> "Score 7/10, mid. Some of this helps: ..."
     """
     if not 0 <= score <= _MOST:
         raise ValueError(f"a score is a number from 0 to {_MOST}, not {score}")
     tier = "low" if score <= 3 else "mid" if score <= 7 else "high"
-    # All its digits: a score of 7.0000001 is high, and "7/10, high" would be a riddle.
+    # All digits are shown: 7.0000001 counts as high, and a rounded "7/10, high" would contradict the tiers.
     return f"Score {repr(float(score)).removesuffix('.0')}/{_MOST}, {tier}. {(FINAL_CUES if final else CUES)[tier]}"
 
 
 def format_fault(turns: Sequence[Turn], end: EndReason, *, think_before_evaluate: ThinkBeforeEvaluate = "allow") -> str:
-    """Why an episode does not keep to the format, or "" if it does.
+    """Which format rule an episode breaks, or "" if it keeps them all.
 
-    It looks at what the policy wrote and at how that was read, never at what the environment said. The format holds
-    if the policy answered, every turn could be read, nothing but white space stands outside thoughts and the action,
-    and every search that was carried out is directly followed by its one evaluation.
+    Only the policy's text and the actions read from it count, never the environment's replies. The format holds if the
+    policy answered, every turn could be read, nothing but white space stands outside thoughts and the action, and
+    every executed search is directly followed by exactly one evaluation.
 
         format_fault([Turn(..., text="<answer>Venn</answer>", action=Answer("Venn"))], "answered") -> ""
         format_fault([Turn(..., text="Well, <answer>Venn</answer>", action=Answer("Venn"))], "answered")
@@ -265,13 +267,14 @@ def format_fault(turns: Sequence[Turn], end: EndReason, *, think_before_evaluate
 
 
 def _blocks_of(turn: Turn) -> list[Block]:
-    """Evidence is a block only in the turn of an answer that was read with it, so that it hides no other text."""
+    """The thought, tool call and answer blocks of a turn, with evidence if the answer was read with it."""
+    # Evidence counts only where it was read with an answer: elsewhere its tags would hide text from the format check.
     has_span = isinstance(turn.action, Answer) and bool(turn.action.span)
     return find_blocks(turn.text, ("think", "tool_call", "answer", *(("evidence",) if has_span else ())))
 
 
 def _is_tidy(turn: Turn, blocks: Sequence[Block]) -> bool:
-    """Thoughts, the one block of the action (an answer's evidence before it), and white space around them."""
+    """True if a turn holds only thoughts, white space and the action's block (for an answer, its evidence too)."""
     acts = [block.name for block in blocks if block.name != "think"]
     if isinstance(turn.action, Answer):
         expected = ["evidence", "answer"] if turn.action.span else ["answer"]
@@ -295,7 +298,7 @@ def _read_query(query: object) -> str:
 
 
 def _read_evaluation(text: object) -> str:
-    # Half a character is no text: no file could keep it.
+    # A lone surrogate cannot be encoded as UTF-8, so the episode could not be stored.
     if not isinstance(text, str) or not text.strip() or not is_text(text):
         raise CallRefused(BAD_EVALUATION)
     text = text.strip()
@@ -308,14 +311,14 @@ _WRITTEN_SCORE = re.compile(r"\s{0,9}(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s{0,9}(?:/\
 
 
 def _read_score(score: object, bad_score: BadScore) -> float:
-    """A number from 0 to 10; clamping also takes "7", "7/10" and numbers beyond, but makes none up.
+    """A score from 0 to 10; `clamp` also reads "7" and "7/10" and moves numbers beyond the scale onto it.
 
     _read_score(11, "clamp") -> 10.0; _read_score(11, "format_fail") raises CallRefused
     """
     if bad_score == "clamp" and isinstance(score, str):
         written = _WRITTEN_SCORE.fullmatch(score)
         score = float(written.group(1)) if written else None
-    # JSON as Python reads it has NaN and Infinity, and a bool counts as an int.
+    # Python's JSON reader accepts NaN and Infinity, and a bool is an int in Python: none of them is a score.
     if isinstance(score, bool) or not isinstance(score, int | float):
         raise CallRefused(BAD_SCORE)
     if isinstance(score, float) and not math.isfinite(score):

@@ -1,4 +1,4 @@
-"""What an attempt in EvalAct's dialect earns, and what each of its tokens counts (PCAR)."""
+"""Reward of an episode in EvalAct's dialect, and the factors of its token advantages (PCAR)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT = EvaluationSettings()
 def pay_evaluated(
     episode: Episode, score: AnswerScore = "f1", settings: EvaluationSettings = DEFAULT
 ) -> dict[str, float]:
-    """F1 if the format held, else 0 (EvalAct, Eq. 4)."""
+    """The reward and its components: F1 if the format held, else 0 (EvalAct, Eq. 4)."""
     answer, accepted = read_outcome(episode)
     fault = format_fault(episode.turns, episode.end, think_before_evaluate=settings.think_before_evaluate)
     exact = exact_match_score(answer, accepted)
@@ -34,7 +34,7 @@ def pay_evaluated(
 
 
 def weigh_pairs(episode: Episode, settings: EvaluationSettings = DEFAULT) -> list[float]:
-    """What each token counts, by the scores the policy gave its searches (PCAR); 1 outside of any search."""
+    """A factor per token for its advantage, from the policy's scores of its searches (PCAR); 1 outside of pairs."""
     scores = [pair.score for pair in find_pairs(episode, settings.segment)]
     factors = pcar_factors(scores, base=settings.base, most=settings.most, floor=settings.floor)
     return token_factors(episode, factors, settings.segment)

@@ -1,1 +1,1 @@
-"""Research reports, the rubrics they are assessed by, and the assessments: SCORE."""
+"""The report dialect: research reports, the rubrics they are graded by, and their assessments (SCORE)."""

@@ -1,4 +1,4 @@
-"""The evaluator's second act: it looks into reports with searches of its own, then scores them.
+"""Protocol of the assessor: the evaluator verifies reports with its own searches, then scores them by a rubric.
 
     <think>Report 2 dates the bridge to 1702.</think><search>[2] Halm bridge built in</search>
     <observation>
@@ -12,8 +12,8 @@
     <report id="2">...</report>
     </assessment>
 
-A search says which report it is about, and only searches that were answered count (`count_searches`). The assessment is
-small markup (`chat/markup.py`); a report it says nothing valid about is left out, and the others stand.
+A search names the report it is about, and only executed searches count (`count_searches`). The assessment is small
+markup (`chat/markup.py`); a report without a valid entry is left out, and the others keep their scores.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ _SCORE = re.compile(rf"{_NUMBER}(?:\s{{0,4}}/\s{{0,4}}{_NUMBER})?")
 
 
 class Assessor:
-    """Verifies reports by searching, then scores every one of them by a rubric.
+    """Protocol that verifies reports by searching, then scores every one of them by a rubric.
 
         assessor = Assessor(Rubric("factuality"), num_reports=2)
         assessor.read("<search>[2] Halm bridge</search>") -> Search(("Halm bridge",), about=2)
         assessor.read('<assessment><report id="1"><score dimension="factuality">7</score></report></assessment>')
         -> Assessment((Scores(1, {"factuality": 7.0}),))
 
-    With `separate_validity`, it says apart from the dimensions how far a report is true. `process` are the rules it is
-    told; whether it kept them is for those to judge who pay for it.
+    With `separate_validity`, it also scores how far a report is true, apart from the dimensions. `process` are the
+    rules stated in the prompt; the reward, not this protocol, checks whether they were kept.
     """
 
     name = "report-assessor"
@@ -94,12 +94,12 @@ class Assessor:
         self.process = process
 
     def opening(self, task: Task) -> list[Message]:
-        """System prompt, then the question, what the dimensions mean, and the reports."""
+        """The system prompt, then the question, the meaning of the dimensions, and the reports."""
         if not isinstance(task, AssessTask):
             raise TypeError(f"{self.name} assesses reports; it got a {type(task).__name__}")
         if task.rubric != self.rubric or len(task.reports) != self.num_reports:
             raise ValueError(
-                f"{self.name} was made for another rubric, or for another number of reports, than its task"
+                f"{self.name} was opened for another rubric or another number of reports than its task has"
             )
         system = assessment_system(
             self.style,
@@ -109,13 +109,13 @@ class Assessor:
             separate_validity=self.separate_validity,
             process=self.process,
         )
-        # One that was taught the task knows what dimensions mean.
+        # A model that was taught the task has learned what the dimensions mean; the brief style saves these tokens.
         meanings = dimension_parts(self.rubric, task.harness) if self.style == "full" else ()
         parts = ("Question:\n", Quoted(task.question.text), "\n", *meanings, *report_parts(task.reports))
         return [Message("system", (system,)), Message("user", parts)]
 
     def prefix(self, turn: int, is_last: bool) -> str:
-        """The policy writes its turns from the first token on."""
+        """Always "": the policy writes its turns from the first token on."""
         return ""
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
@@ -173,11 +173,11 @@ class Assessor:
 def read_assessment(
     text: str, rubric: Rubric, num_reports: int, scale: float, separate_validity: bool
 ) -> Assessment | Malformed:
-    """The assessment in a turn: the scores of every report it says all that was asked about.
+    """The assessment in a turn: scores of every report whose entry is complete.
 
-    A report is left out if a score is missing, given twice, no number or off the scale, and if it has two entries;
-    scores of dimensions that the rubric does not have are passed over. "7/10" is 7 on a scale up to 10.
-    A reason may stand beside a score or inside it; it is not looked at.
+    A report is left out if a score is missing, given twice, not a number or off the scale, or if it has two entries.
+    Scores of dimensions that the rubric does not have are ignored. "7/10" is 7 on a scale up to 10. A reason may stand
+    beside a score or inside it; it is ignored.
 
         read_assessment('<assessment><report id="2"><score dimension="factuality">7</score></report></assessment>',
                         Rubric("factuality"), 2, 10.0, False)
@@ -208,7 +208,7 @@ def read_assessment(
 
 
 def _read_id(element: Element) -> int:
-    """Which report it is about; 0, which none is, where it does not say."""
+    """The number of the report that an entry is about; 0, which no report has, if the entry does not say."""
     written = element.attributes.get("id", "").strip()
     return int(written) if re.fullmatch(r"[0-9]{1,4}", written) else 0
 
@@ -227,12 +227,12 @@ def _read_report(number: int, element: Element, rubric: Rubric, scale: float, se
 
 
 def _read_score(elements: Sequence[Element], scale: float) -> float | None:
-    """The one score that is given, if it is one on the scale."""
+    """The score, if exactly one is given and it is on the scale; else None."""
     written = _SCORE.fullmatch(elements[0].text) if len(elements) == 1 else None
     if written is None or (written[2] is not None and float(written[2]) != scale):
         return None
     if any(child.name != "reason" for child in elements[0].children):
-        return None  # an element inside a score was left open: whose number this is cannot be told
+        return None  # an element inside the score was not closed, so the number may belong to that element
     score = float(written[1])
     return score if score <= scale else None
 
@@ -242,9 +242,9 @@ def _first_text(element: Element, name: str) -> str:
 
 
 def count_searches(episode: Episode, num_reports: int) -> list[int]:
-    """How many answered searches each report was looked into with: those about it and those about all of them.
+    """The number of executed searches per report: those about it and those about all reports.
 
-    A search that failed, or whose results no longer fitted in, shows nothing and counts for nothing.
+    A search that failed, or whose results no longer fitted into the context, showed nothing and does not count.
 
         count_searches(episode, 2) -> [1, 2]       # one search about all, one about the second
     """

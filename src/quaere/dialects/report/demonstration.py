@@ -1,4 +1,4 @@
-"""Turns of a demonstration in the report dialect: searches, reports, rubrics and assessments."""
+"""The turns of a demonstration in the report dialect: searches, reports, rubrics and assessments."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from quaere.records import Rubric
 
 
 def write_search(thought: str, query: str) -> str:
-    """A query between tags; an assessor's begins with the number of a report in brackets, or is about all of them."""
+    """A turn with one query; an assessor's query begins with a report's number in brackets, or is about all reports."""
     return f"{think(thought)}<search>{query}</search>"
 
 
 def write_report(thought: str, text: str) -> str:
-    """The writer's last turn."""
+    """The writer's last turn: a thought and the report."""
     return f"{think(thought)}<answer>{text}</answer>"
 
 
@@ -29,12 +29,12 @@ def write_rubric(thought: str, rubric: Rubric) -> str:
 
 
 def write_assessment(thought: str, entries: Iterable[str]) -> str:
-    """The assessor's last turn, with an entry for every report."""
+    """The assessor's last turn: a thought and one entry per report."""
     return f"{think(thought)}<assessment>\n{''.join(entries)}</assessment>"
 
 
 def write_entry(number: int, verification: str, gaps: str, scores: Mapping[str, int]) -> str:
-    """What an assessment says of one report.
+    """The entry of one report in an assessment.
 
     write_entry(1, "The builder is right.", "No date.", {"factuality": 8})
     -> '<report id="1"><verification>The builder is right.</verification><gaps>No date.</gaps><score ...>8</score>...'

@@ -1,4 +1,4 @@
-"""SCORE's writer of reports and its evaluator, which chooses rubrics and assesses reports, as a dialect."""
+"""Registers SCORE's report writer and its evaluator (rubrics and assessments) as a dialect."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The words of an evaluator: how it is asked for a rubric, and how it is asked to assess reports by one.
+"""Prompts of the evaluator: for choosing a rubric, and for assessing reports by it.
 
-`full` explains the task to a model that has never seen it, `brief` reminds one that was taught it. Names of dimensions
-are plain words (a harness is checked for that) and may stand among ours; what a dimension means, notes, questions,
-passages and reports come from outside and are quoted.
+`full` explains the task to a model that has never seen it; `brief` reminds a model that was taught it. Names of
+dimensions are plain words (the harness is checked for that) and may stand in the prompt as they are. Meanings of
+dimensions, notes, questions, passages and reports come from outside and are quoted.
 
-Where markup is shown, a score is a letter: a number would be handed in as it stands by a small model.
+Where markup is shown, a score is a letter: a small model would copy a number as it stands.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RUBRIC_BRIEF = (
 
 
 def rubric_system(style: PromptStyle, rules: DimensionRules) -> str:
-    """What an evaluator is told first when it is to choose a rubric.
+    """The system prompt for choosing a rubric.
 
     rubric_system("brief", DimensionRules(k=3)) -> "Choose a rubric: factuality and 2 more, each with a weight from ..."
     """
@@ -43,7 +43,7 @@ def rubric_system(style: PromptStyle, rules: DimensionRules) -> str:
 
 
 def rubric_form(rules: DimensionRules) -> str:
-    """How a rubric is written, with letters for what is to be chosen."""
+    """The instruction for writing a rubric, with letters in place of the values to choose."""
     return (
         f"one dimension a line between <rubric> and </rubric>, first {rules.must_include}, then lines such as "
         '"D: W" with the name of a dimension for D and a number for W'
@@ -51,7 +51,7 @@ def rubric_form(rules: DimensionRules) -> str:
 
 
 def pool_parts(harness: Harness, hints: Hints, style: PromptStyle) -> tuple[Part, ...]:
-    """The dimensions to choose from with what they mean, and what harness and scheduler advise."""
+    """The dimensions to choose from, with their meanings, and the advice of harness and scheduler."""
     parts: list[Part] = ["Dimensions:\n"]
     if style == "brief":
         parts.append(", ".join(item.name for item in harness.pool) + "\n")
@@ -108,7 +108,7 @@ def assessment_system(
     separate_validity: bool,
     process: ProcessRules,
 ) -> str:
-    """What an evaluator is told first when it is to assess reports."""
+    """The system prompt for assessing reports."""
     if style == "brief":
         least = process.min_tool_calls
         calls = f"Search at least {least} time{'' if least == 1 else 's'} for each. " if least else ""
@@ -120,7 +120,7 @@ def assessment_system(
 
 
 def _process_words(process: ProcessRules) -> str:
-    """The rules that are on, one sentence each."""
+    """The active process rules, one sentence each."""
     calls = process.min_tool_calls
     at_least = (
         f"Make at least {calls} search{'' if calls == 1 else 'es'} for each report; one about all counts for each."
@@ -136,7 +136,7 @@ def _process_words(process: ProcessRules) -> str:
 
 
 def assessment_form(rubric: Rubric, *, separate_validity: bool) -> str:
-    """The markup of an assessment, with one report in it.
+    """The markup of an assessment with one report as an example.
 
     assessment_form(Rubric("factuality"), separate_validity=False)
     -> '<assessment>\\n<report id="1">\\n<verification>...</verification>\\n<gaps>...</gaps>\\n<score ...'
@@ -150,7 +150,7 @@ def assessment_form(rubric: Rubric, *, separate_validity: bool) -> str:
 
 
 def dimension_parts(rubric: Rubric, harness: Harness) -> tuple[Part, ...]:
-    """What each dimension of the rubric means, and the harness's notes."""
+    """The meaning of each dimension of the rubric, and the harness's notes."""
     parts: list[Part] = ["Dimensions:\n"]
     for name in rubric.dimensions:
         dimension = harness.find(name)

@@ -1,6 +1,6 @@
-"""The words that open a report: what to write, what comes back, and by what it will be judged.
+"""Prompts of the report writer: what to write, what a search returns, and the rubric the report is graded by.
 
-`full` explains the protocol to a model that has never seen it, `brief` reminds one that was taught it.
+`full` explains the protocol to a model that has never seen it; `brief` reminds a model that was taught it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Cite only numbers you were shown, and write no list of sources: it is added for 
 BRIEF_SYSTEM = "Write a report on the question and cite the passages. Think, then search or answer."
 
 # Short, because every further word costs a small model more than it helps. A number before each sentence is easier for
-# it than one behind: it then goes on to the next passage as it copies.
+# a small model than one after it: having copied a sentence, it goes on to the next passage.
 GUIDED_SYSTEM = """\
 You write short reports. First write a query between <search> and </search>. Passages with numbers come back. Then \
 write a report between <answer> and </answer>: one sentence on each passage, with its number."""
@@ -53,7 +53,7 @@ def report_system(style: PromptStyle, *, guided: bool) -> str:
 
 
 def describe_rubric(rubric: Rubric, pool: Sequence[Dimension], style: PromptStyle) -> tuple[Part, ...]:
-    """By what the report will be judged; the meaning of each dimension only in the full style.
+    """The rubric as parts of the prompt; the meaning of each dimension only in the full style.
 
     Names and meanings may have been written by a language model, so they are quoted.
 
@@ -103,7 +103,7 @@ _EXAMPLES = (
 
 
 def worked_reports() -> list[Message]:
-    """Two short episodes on invented facts, as messages that open a guided one."""
+    """Two short example episodes on invented facts, as messages for a guided prompt."""
     messages: list[Message] = []
     for question, query, passages, report in _EXAMPLES:
         shown = "\n\n".join(f"[{number}]\n{passage}" for number, passage in enumerate(passages, start=1))

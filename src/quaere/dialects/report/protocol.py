@@ -1,4 +1,4 @@
-"""Research reports: a writer searches, one query at a time, and cites what it was shown by number.
+"""Protocol of the report writer: it searches, one query at a time, and cites the passages it was shown by number.
 
     <think>First the source of the river.</think><search>source of the Oss</search>
     <observation>
@@ -7,15 +7,15 @@
     The Oss rises at Korrin.
     </observation>
 
-and, when it has seen enough:
+and, as its last turn:
 
     <answer>The Oss rises at Korrin [1]. ...
 
     Conclusion: The Oss is short [1, 4].</answer>
 
-Passages are numbered over the whole episode, and one that is shown again keeps its number. `bind_report` ties what was
-written to what was shown: a number leads to the passage that bore it in this episode, or nowhere. Numbers follow from
-the results of the searches, never from their text: a document that holds a "[3]" or a "Conclusion:" changes nothing.
+Passages are numbered over the whole episode, and a passage that is shown again keeps its number. `bind_report` resolves
+each cited number to the passage that had it in this episode, or to none. Numbers are assigned to search results, never
+read from their text, so a document that contains "[3]" or "Conclusion:" cannot forge a citation.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ MAX_REPORT_CHARS = 40_000
 
 
 class ReportWriter:
-    """Writes a cited report on a question.
+    """Protocol for writing a cited report on a question.
 
-    `pool` says what the dimensions of a task's rubric mean. `guided` helps models too small to follow the protocol
-    untrained: a shorter prompt, two worked examples, every turn begun as a search and the last one as a report on
-    passage [1]. A turn then is one line, and needs no closing tag. The policy still writes every query, every sentence
-    and every further citation.
+    `pool` holds the meanings of the dimensions of a task's rubric. `guided` helps models too small to follow the
+    protocol untrained: a shorter prompt, two worked examples, and a given start of each turn (a search; in the last
+    turn a report on passage [1]). A guided turn is one line and needs no closing tag. The policy still writes every
+    query, every sentence and every further citation.
 
         ReportWriter().read("<answer>The Oss rises at Korrin [1].</answer>") -> Answer("The Oss rises at Korrin [1].")
     """
@@ -84,12 +84,12 @@ class ReportWriter:
         self.style = style
         self.guided = guided
         self.pool = tuple(pool)
-        # A guided report needs no closing tag, so that only by its end can one tell whether it was cut off.
+        # A guided report needs no closing tag, so only the end of the turn shows whether the report was cut off.
         self.needs_whole_turns = guided
         self.stop: tuple[str, ...] = ("</search>", "</answer>", "\n") if guided else ("</search>", "</answer>")
 
     def opening(self, task: Task) -> list[Message]:
-        """System prompt, worked examples if guided, then the question and what the report will be judged by."""
+        """The system prompt, worked examples if guided, then the question and the rubric if there is one."""
         if not isinstance(task, ReportTask):
             raise TypeError(f"{self.name} writes reports; it got a {type(task).__name__}")
         parts: tuple[Part, ...] = ("Question:\n", Quoted(task.question.text))
@@ -99,7 +99,7 @@ class ReportWriter:
         return [system, *(worked_reports() if self.guided else ()), Message("user", parts)]
 
     def prefix(self, turn: int, is_last: bool) -> str:
-        """In a guided episode, open every turn as a search and the last as the report."""
+        """The start of a guided turn: a report in the last turn, else a search; "" if not guided."""
         if not self.guided:
             return ""
         return "<answer>[1]" if is_last else "<search>"
@@ -127,7 +127,7 @@ class ReportWriter:
         *,
         final: bool = False,
     ) -> Message:
-        """Passages under their numbers, or what went wrong. A guided policy needs no note: its last turn is opened."""
+        """Passages with their numbers, or what went wrong. A guided policy gets no note on its last search."""
         message = self._usual_reply(action, results, failure, earlier)
         return final_reply(message, action, failure, FINISH) if final and not self.guided else message
 
@@ -141,13 +141,13 @@ class ReportWriter:
         if isinstance(action, Search):
             return Message("user", format_results(results, _number(results, earlier)), tag=RESULTS_TAG)
         reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
-        # No placeholder stands between the tags here: small models hand it in as their query.
+        # No placeholder stands between the tags: small models would copy it as their query.
         search = "put a query between <search> and </search>"
         return Message("user", (f"That turn could not be used: {reason}. To search, {search}; to finish, {FINISH}.",))
 
 
 def _closed(text: str) -> str:
-    """A guided turn, which was opened with a tag, closed with the same where it was not.
+    """A guided turn with its closing tag added if it is missing.
 
     _closed("<search>the Oss\\n") -> "<search>the Oss\\n</search>"
     """
@@ -170,14 +170,14 @@ def _read_report(block: Block) -> Answer | Malformed:
     return Answer(text=text)
 
 
-# ------------------------------------------------------------------------------------------------ who cites what
+# ------------------------------------------------------------------------------------------------ citations and sources
 
 
 def numbered_sources(turns: Sequence[Turn]) -> dict[int, Source]:
-    """Every passage these turns were shown, by its number: 1, 2, ... in the order of first sight.
+    """Every passage shown in these turns, by its number: 1, 2, ... in the order of first appearance.
 
-    Where a limit cut a reply off, a passage ends there, and those behind it were not shown and have no number. A
-    passage that was shown cut and later with more of its text is the longer of the two.
+    Where a limit cut a reply off, the passage ends there; passages after the cut were not shown and have no number. A
+    passage that was shown twice, once cut, is kept in its longer form.
 
         numbered_sources(episode.turns)[2].passage.title -> "The Oss"
     """
@@ -185,7 +185,7 @@ def numbered_sources(turns: Sequence[Turn]) -> dict[int, Source]:
 
 
 def _number(results: Sequence[SearchResult], earlier: Sequence[Turn]) -> list[int]:
-    """The numbers of these passages: those they had, else the next ones."""
+    """The numbers of these passages: known passages keep theirs, new ones get the next numbers."""
     shown = _collect(earlier)
     return [shown.add(passage) for passage in _passages(results)]
 
@@ -198,10 +198,10 @@ def _collect(turns: Sequence[Turn]) -> _Shown:
 
 
 class _Shown:
-    """The passages that were shown, each under its number.
+    """The passages that were shown, by number.
 
-    A passage is known by its id, and by its text as far as it was shown: a remote retriever may give the passages of a
-    document one id, and a citation must not be tied to the wrong one of them.
+    A passage is identified by its id and by its text as far as it was shown: a remote retriever may give all passages
+    of a document the same id, and a citation must not resolve to the wrong one of them.
     """
 
     def __init__(self) -> None:
@@ -209,7 +209,7 @@ class _Shown:
         self._numbers: dict[str, list[int]] = {}
 
     def add(self, passage: Passage) -> int:
-        """The number of a passage; the next one if it is new."""
+        """The number of a passage; the next free number if the passage is new."""
         numbers = self._numbers.setdefault(passage.id, [])
         for number in numbers:
             known = self.sources[number].passage.titled_text
@@ -229,12 +229,12 @@ def _passages(results: Iterable[SearchResult]) -> Iterable[Passage]:
 
 
 def bind_report(episode: Episode) -> Report | None:
-    """The report an episode ended with, every citation tied to the passage that bore its number; None if it has none.
+    """The report an episode ended with, each citation resolved to its passage; None if there is no report.
 
     bind_report(episode).unresolved -> (7,)  # it cites a seventh passage, and was shown five
     """
     if not isinstance(episode.task, ReportTask):
-        raise TypeError(f"only reports can be bound, not what a {type(episode.task).__name__} ends with")
+        raise TypeError(f"bind_report needs an episode of a ReportTask, not of a {type(episode.task).__name__}")
     if not isinstance(episode.outcome, Answer):
         return None
     text = episode.outcome.text

@@ -1,4 +1,4 @@
-"""The evaluator's first act: it chooses by what reports will be judged, within what its harness allows.
+"""Protocol of the rubric chooser: the evaluator chooses the dimensions and weights that reports are graded by.
 
     <think>Dates differ between sources here.</think>
     <rubric>
@@ -7,8 +7,8 @@
     balance: 0.2
     </rubric>
 
-The primary dimension stands alone on its line; the others bear weights. A rubric that breaks a rule of the harness is
-`Malformed`, and whoever asked for it goes on with `default_rubric`.
+The primary dimension stands alone on its line; the others have weights. A rubric that breaks a rule of the harness is
+`Malformed`, and the caller then uses `default_rubric`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _WEIGHT = re.compile(r"\s{0,9}([0-9]{0,3}(?:\.[0-9]{1,9})?)\s{0,9}")
 
 
 class RubricChooser:
-    """Chooses a rubric in one turn.
+    """Protocol that chooses a rubric in one turn.
 
-    The tokens of its block are those from the turn's `acts_at` on: `marks` names it.
+    `marks` names the rubric block, so a turn records where the block's tokens begin (`acts_at`).
 
         RubricChooser(harness).read("<rubric>\\nfactuality\\ncoverage: 0.4\\n</rubric>")
         -> Rubric("factuality", (Weight("coverage", 0.4),))       # where the harness asks for two dimensions
@@ -49,11 +49,11 @@ class RubricChooser:
         self.style = style
 
     def opening(self, task: Task) -> list[Message]:
-        """System prompt, then the dimensions to choose from, the questions, and a first look at the documents."""
+        """The system prompt, then the dimensions to choose from, the questions, and a sample of the documents."""
         if not isinstance(task, RubricTask):
             raise TypeError(f"{self.name} chooses rubrics; it got a {type(task).__name__}")
         if task.harness != self.harness:
-            raise ValueError(f"{self.name} works within another harness than its task's")
+            raise ValueError(f"the task's harness differs from the harness {self.name} was opened with")
         parts: list[Part] = [*pool_parts(self.harness, task.hints, self.style), "Questions:\n"]
         for question in task.questions:
             parts += ["- ", Quoted(question), "\n"]
@@ -62,11 +62,11 @@ class RubricChooser:
         return [Message("system", (rubric_system(self.style, self.harness.dimensions),)), Message("user", tuple(parts))]
 
     def prefix(self, turn: int, is_last: bool) -> str:
-        """The policy writes its turn from the first token on."""
+        """Always "": the policy writes its turn from the first token on."""
         return ""
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
-        """The first rubric outside a thought, if the harness allows it."""
+        """The first rubric outside a thought; `Malformed` if the harness does not allow it."""
         return read_rubric(text, self.harness)
 
     def reply(
@@ -78,7 +78,7 @@ class RubricChooser:
         *,
         final: bool = False,
     ) -> Message:
-        """What was wrong with the rubric; said only where a second turn is allowed."""
+        """The error in the rubric and how to write one, used where a second turn is allowed."""
         reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
         return Message(
             "user", (f"That rubric could not be used: {reason}. Write {rubric_form(self.harness.dimensions)}.",)
@@ -86,10 +86,10 @@ class RubricChooser:
 
 
 def read_rubric(text: str, harness: Harness) -> Rubric | Malformed:
-    """The rubric in a turn, if it keeps every rule of the harness.
+    """The rubric in a turn; `Malformed` if there is none or if it breaks a rule of the harness.
 
-    Exactly `k` different dimensions of the pool; the one without a weight is `must_include`; the weights of the others
-    lie within their bounds. A line may begin with a dash.
+    The rules: exactly `k` different dimensions of the pool; only `must_include` has no weight; the weights of the
+    others lie within their bounds. A line may begin with a dash.
 
         read_rubric("<rubric>\\nfactuality\\ncoverage: 0.4\\n</rubric>", harness)
         -> Rubric("factuality", (Weight("coverage", 0.4),))
@@ -110,11 +110,11 @@ def read_rubric(text: str, harness: Harness) -> Rubric | Malformed:
 
 
 class _RubricRefused(Exception):
-    """The rubric breaks a rule; the message is a few fixed words, safe to show to the policy."""
+    """A rubric breaks a rule; the message is a few fixed words, safe to show to the policy."""
 
 
 def _read_lines(content: str, harness: Harness) -> list[tuple[str, float | None]]:
-    """Every line as a dimension and its weight, None where it bears none."""
+    """Each line as a dimension and its weight (None without a weight)."""
     rules, lines = harness.dimensions, []
     for line in filter(str.strip, content.splitlines()):
         found = _LINE.fullmatch(line)
@@ -143,7 +143,7 @@ def _check(lines: Sequence[tuple[str, float | None]], harness: Harness) -> Rubri
 
 
 def default_rubric(harness: Harness) -> Rubric:
-    """What holds where the evaluator chose nothing valid: the first other dimensions of the pool, at the middle weight.
+    """The rubric used without a valid choice: the first dimensions of the pool at the middle weight.
 
     default_rubric(Harness(pool=(factuality, citation, coverage), dimensions=DimensionRules(k=2)))
     -> Rubric("factuality", (Weight("citation", 0.3),))

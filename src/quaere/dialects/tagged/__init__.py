@@ -1,1 +1,1 @@
-"""Queries and notes in tags: Search-R1, Eval-RAR, AutoRefine."""
+"""The tag dialects Search-R1, Eval-RAR and AutoRefine: queries and notes between tags."""

@@ -1,4 +1,4 @@
-"""Search-R1's, Eval-RAR's and AutoRefine's solvers as dialects."""
+"""Registers the solvers of Search-R1, Eval-RAR and AutoRefine as dialects."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from quaere.dialects.tagged.reward import pay_noted
 
 
 def open_search_r1(options: SolverOptions) -> Solver:
-    """Queries in tags, paid for the answer."""
+    """Search-R1's solver: queries in tags, reward for the answer."""
     return Solver(TagSolver("search-r1", style=options.style, evidence=options.evidence), options.plain_pay)
 
 
 def open_evalrar(options: SolverOptions) -> Solver:
-    """An evaluation after every search, paid for the answer or, failing that, for an evaluation that holds it."""
+    """Eval-RAR's solver: a note after every search; reward for the answer, else a bonus for a note that contains it."""
     protocol = TagSolver("evalrar", style=options.style, evidence=options.evidence)
     return Solver(protocol, partial(pay_noted, score=options.score, settings=options.settings))
 
 
 def open_autorefine(options: SolverOptions) -> Solver:
-    """The facts that were found after every search, paid likewise."""
+    """AutoRefine's solver: the facts found, after every search; rewarded like Eval-RAR's."""
     protocol = TagSolver("autorefine", style=options.style, evidence=options.evidence)
     return Solver(protocol, partial(pay_noted, score=options.score, settings=options.settings))
 

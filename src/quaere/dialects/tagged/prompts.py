@@ -1,6 +1,6 @@
-"""The words that open an episode of the tag dialects: what to write, what comes back, and what to note down about it.
+"""System prompts of the tag dialects: what to write, what a search returns, and what to note about it.
 
-`full` explains the protocol to a model that has never seen it, `brief` reminds one that was taught it.
+`full` explains the protocol to a model that has never seen it; `brief` reminds a model that was taught it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BRIEF_NOTES = {"": "", "evaluate": " Evaluate what was found.", "refine": " Ref
 
 
 def tag_system(style: PromptStyle, *, results: str, note: str, evidence: bool) -> str:
-    """The system prompt for these tags; `note` is "" where nothing is to be noted down.
+    """The system prompt for these tags; `note` is "" in a dialect without notes.
 
     tag_system("brief", results="information", note="evaluate", evidence=False)
     -> "Answer the question. Evaluate what was found. Think, then search or answer."

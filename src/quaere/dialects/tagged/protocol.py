@@ -1,4 +1,4 @@
-"""The tag dialects of Search-R1, Eval-RAR and AutoRefine: no JSON, a query between tags, results between tags.
+"""Protocol of the tag dialects Search-R1, Eval-RAR and AutoRefine: queries and results between tags, no JSON.
 
 A turn of the solver, and what the environment puts after it:
 
@@ -13,8 +13,8 @@ In Eval-RAR and AutoRefine, the turn after it opens with a note on what was foun
 
     <evaluate>Passage 1 names the builder: Orsolya Venn.</evaluate><answer>Orsolya Venn</answer>
 
-A note is worth something to those who pay for it (`rewards/evaluation.py`). It is never required in order to read a
-turn, and only what the policy itself wrote can be one.
+Notes may earn a reward (`rewards/evaluation.py`). A turn without a note can still be read, and only text that the
+policy itself wrote counts as a note.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TagDialect = Literal["search-r1", "evalrar", "autorefine"]
 
 
 class Tags(Struct, frozen=True):
-    """The tags in which dialects differ: around results, and around a note on them ("" for none)."""
+    """The tags in which the dialects differ: around results, and around a note on them ("" for none)."""
 
     results: str
     note: str = ""
@@ -54,9 +54,9 @@ TAGS: dict[TagDialect, Tags] = {
 
 
 class TagSolver:
-    """Answers a question with searches, in one of the tag dialects.
+    """Protocol of a solver in one of the tag dialects.
 
-    With `evidence`, it is asked for the sentence it relies on; an answer without one is an answer all the same.
+    With `evidence`, the prompt asks for the sentence that the answer relies on; an answer without one is still read.
 
         TagSolver("search-r1").read("<search>Halm bridge</search>") -> Search(("Halm bridge",))
         TagSolver("evalrar").read("<evaluate>No year.</evaluate><search>Halm year</search>")
@@ -77,7 +77,7 @@ class TagSolver:
         self._blocks = ("think", "search", "answer", *filter(None, optional))
 
     def opening(self, task: Task) -> list[Message]:
-        """System prompt, then the question."""
+        """The system prompt and the question."""
         if not isinstance(task, SolveTask):
             raise TypeError(f"{self.name} solves questions; it got a {type(task).__name__}")
         tags = self._tags
@@ -85,11 +85,11 @@ class TagSolver:
         return [Message("system", (system,)), Message("user", ("Question:\n", Quoted(task.question.text)))]
 
     def prefix(self, turn: int, is_last: bool) -> str:
-        """Every turn is the policy's from its first word."""
+        """Always "": the policy writes its turns from the first token on."""
         return ""
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
-        """The first search or answer outside a thought, with every note of the turn."""
+        """The first search or answer outside a thought, with all notes of the turn."""
         blocks = find_blocks(text, self._blocks)
         notes = [block.content.strip() for block in blocks if block.name == self._tags.note]
         return structs.replace(_read_action(text, blocks), note="\n".join(filter(None, notes)))
@@ -118,7 +118,7 @@ class TagSolver:
         if isinstance(action, Search):
             return Message("user", format_results(results), tag=self._tags.results)
         reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
-        # No placeholder stands between the tags here: small models hand it in as their query.
+        # No placeholder stands between the tags: small models would copy it as their query.
         search = "put a query between <search> and </search>"
         return Message(
             "user", (f"That action was wrong: {reason}. Try again: to search, {search}; to finish, {finish}.",)
@@ -126,7 +126,7 @@ class TagSolver:
 
 
 def _read_action(text: str, blocks: Sequence[Block]) -> Search | Answer | Malformed:
-    """What the turn does; the evidence is the last quotation before the answer."""
+    """The action of a turn; the evidence is the last quotation before the answer."""
     span: Block | None = None
     for block in blocks:
         if block.name == "search":
@@ -141,11 +141,11 @@ def _read_action(text: str, blocks: Sequence[Block]) -> Search | Answer | Malfor
     return Malformed(reason="there is neither a search nor an answer")
 
 
-# ----------------------------------------------------------------------------------------------- what notes there are
+# -------------------------------------------------------------------------------------------------- notes of an episode
 
 
 def read_note(turn: Turn) -> str:
-    """What the policy noted down in this turn; "" if nothing.
+    """The policy's note in this turn; "" if there is none.
 
     read_note(Turn(action=Answer("Venn", note="Passage 1 names her."), ...)) -> "Passage 1 names her."
     """
@@ -153,7 +153,7 @@ def read_note(turn: Turn) -> str:
 
 
 def noted_share(turns: Sequence[Turn]) -> float:
-    """Of the turns right after a search that found something, the share that carries a note; 0 if there are none.
+    """The share of turns right after a search with results that carry a note; 0 if there are no such turns.
 
     The turns of several episodes may follow one another: every episode begins with turn 0, which comes after no search.
 

@@ -1,4 +1,4 @@
-"""What an attempt with notes on its searches earns: Eval-RAR's evaluations, AutoRefine's refined facts."""
+"""Reward of an episode with notes on its searches: Eval-RAR's evaluations, AutoRefine's refined facts."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ DEFAULT = EvaluationSettings()
 def pay_noted(
     episode: Episode, score: AnswerScore = "exact_match", settings: EvaluationSettings = DEFAULT
 ) -> dict[str, float]:
-    """The answer's score or, if that is 0, a bonus where a note holds an accepted answer (Eval-RAR, Eq. 2 to 5).
+    """The answer's score or, if that is 0, a bonus if a note contains an accepted answer (Eval-RAR, Eq. 2 to 5).
 
-    `reward/note` is what the notes are worth, whether or not the answer's score took their place in the total.
+    `reward/note` is the bonus of the notes, also where the answer's score replaced it in `reward/total`.
     """
     answer, accepted = read_outcome(episode)
     scores = {"exact_match": exact_match_score(answer, accepted), "f1": f1_score(answer, accepted)}
@@ -38,7 +38,7 @@ def pay_noted(
 
 
 def notes_searches(turns: Sequence[Turn]) -> bool:
-    """Could every turn be read, and was what each search returned noted in the turn after it?"""
+    """True if every turn could be read and the turn after each executed search has a note."""
     if any(isinstance(turn.action, Malformed) for turn in turns):
         return False
     return all(read_note(after) for turn, after in pairwise(turns) if was_searched(turn))

@@ -1,1 +1,1 @@
-"""JSON calls in tags: Dr. Zero, and with evidence EVE-Agent."""
+"""The tool-call dialect: JSON calls between tags (Dr. Zero; with evidence EVE-Agent)."""

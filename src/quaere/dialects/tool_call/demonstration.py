@@ -1,4 +1,4 @@
-"""Turns of a demonstration as JSON calls: Dr. Zero's solver and proposer."""
+"""The turns of a demonstration as JSON calls: Dr. Zero's solver and proposer."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ def write_search(thought: str, query: str) -> str:
 
 
 class ToolCallTurns(SolverTurns):
-    """A solver without notes."""
+    """A demonstrated solver of the tool-call dialect; it writes no notes."""
 
     def search(self, thought: str, query: str, note: str = "") -> str:
-        """A call with one query."""
+        """A thought and a search call with one query; `note` is ignored."""
         return write_search(thought, query)
 
 
 class ToolCallProposals(ProposerTurns):
-    """A proposer, which searches as the solver does."""
+    """A demonstrated proposer, which searches as the solver does."""
 
     def search(self, thought: str, query: str) -> str:
-        """A call with one query."""
+        """A thought and a search call with one query."""
         return write_search(thought, query)
 
     def proposal(self, thought: str, question: str, answer: str, span: str = "") -> str:
-        """The question and its answer, with the sentence it quotes between them."""
+        """The last turn: thought, question, the quoted sentence if there is one, and the answer."""
         return f"{think(thought)}<question>{question}</question>{quote(span)}<answer>{answer}</answer>"

@@ -1,4 +1,4 @@
-"""Dr. Zero's solver and proposer as a dialect."""
+"""Registers Dr. Zero's solver and proposer as a dialect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
 
 
 def open_solver(options: SolverOptions) -> Solver:
-    """JSON calls, paid for the answer."""
+    """Dr. Zero's solver: JSON calls, reward for the answer."""
     protocol = ToolCallSolver(guided=options.guided, style=options.style, evidence=options.evidence)
     return Solver(protocol, options.plain_pay)
 

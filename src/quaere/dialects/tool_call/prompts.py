@@ -1,7 +1,7 @@
-"""The words that open an episode of the tool-call dialect, without evidence and (`CITED_`) with it.
+"""Prompts of the tool-call dialect, without evidence and (`CITED_`) with evidence.
 
-`full` explains the protocol to a model that has never seen it; `brief` reminds one that was taught it (by a warm-up) in
-a few tokens, which is most of the cost of a short episode on a CPU.
+`full` explains the protocol to a model that has never seen it. `brief` reminds a model that was taught it (in a
+warm-up) in a few tokens: on a CPU, reading the prompt is most of the cost of a short episode.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ BRIEF_CHAIN_RULES = (
 
 
 def brief_proposer_system(hops: int, *, evidence: bool = False) -> str:
-    """The short system prompt for a question of so many hops.
+    """The brief system prompt for a question of `hops` hops.
 
     brief_proposer_system(1) == "Write a question of 1 hop and its answer. Think, then search or finish."
     """

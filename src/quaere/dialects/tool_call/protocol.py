@@ -1,4 +1,4 @@
-"""The tool-call dialect of Dr. Zero: JSON calls in tags, results in tags, for solver and proposer.
+"""Protocol of the tool-call dialect of Dr. Zero: JSON calls and results between tags, for solver and proposer.
 
 One turn of the solver:
 
@@ -13,9 +13,9 @@ With evidence (EVE-Agent), both roles quote what they rely on just before the an
 
     <evidence>Orsolya Venn built the Halm bridge in 1702.</evidence><answer>Orsolya Venn</answer>
 
-Whether a quotation stands in what was shown is not for a protocol to say: `chat/spans.py` looks for it.
+The protocol does not check whether a quotation is verbatim: `chat/spans.py` does.
 
-Thoughts are welcome and never required in order to read a turn.
+A turn can be read with or without a thought.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ _CITED = ("evidence",)  # read as a block only where evidence is asked for
 
 
 class ToolCallSolver:
-    """Answers a question with searches.
+    """Protocol of a solver that searches with JSON calls and answers a question.
 
-    `guided` helps models too small to follow the protocol untrained: a shorter prompt, two worked examples, the first
-    turn begun as a search and the last one as an answer. The policy still writes every query and every answer. The
-    `brief` style is for models that were taught the protocol and need no explanation. With `evidence`, it is asked for
-    the sentence it relies on; an answer without one is an answer all the same.
+    `guided` helps models too small to follow the protocol untrained: a shorter prompt, two worked examples, and a given
+    start of the first turn (a search) and the last (an answer). The policy still writes every query and every answer.
+    The `brief` style is for models that were taught the protocol and need no explanation. With `evidence`, the prompt
+    asks for the sentence that the answer relies on; an answer without one is still read.
 
         ToolCallSolver().read("<answer>Orsolya Venn</answer>") -> Answer(text="Orsolya Venn")
         ToolCallSolver(guided=True).prefix(turn=3, is_last=True) -> "<answer>"
@@ -89,7 +89,7 @@ class ToolCallSolver:
         self.tools: tuple[ToolSchema, ...] = TOOLS if style == "full" and not guided else ()
 
     def opening(self, task: Task) -> list[Message]:
-        """System prompt, worked examples if guided, then the question."""
+        """The system prompt, worked examples if guided, then the question."""
         if not isinstance(task, SolveTask):
             raise TypeError(f"{self.name} solves questions; it got a {type(task).__name__}")
         question = Message("user", ("Question:\n", Quoted(task.question.text)))
@@ -102,7 +102,7 @@ class ToolCallSolver:
         return [Message("system", (full if self.style == "full" else brief,)), question]
 
     def prefix(self, turn: int, is_last: bool) -> str:
-        """In a guided episode, open the first turn as a search and the last as an answer."""
+        """The start of a guided turn: a search in the first, an answer in the last; else ""."""
         if not self.guided:
             return ""
         if is_last:
@@ -130,7 +130,7 @@ class ToolCallSolver:
         *,
         final: bool = False,
     ) -> Message:
-        """Passages, or what went wrong. A guided policy needs no note: its last turn is opened."""
+        """Passages, or what went wrong. A guided policy gets no note on its last search."""
         finish = CITED_SOLVER_FINISH if self.evidence else SOLVER_FINISH
         return _reply(action, results, failure, finish, final=final and not self.guided)
 
@@ -139,7 +139,7 @@ SEARCH_PREFIX = '<tool_call>{"name": "search", "arguments": {"query_list": ["'
 
 
 def worked_examples(*, evidence: bool = False) -> list[Message]:
-    """Two short episodes on invented facts, as messages that open a guided episode."""
+    """Two short example episodes on invented facts, as messages for a guided prompt."""
     messages: list[Message] = []
     for question, query, title, passage, answer in EXAMPLES:
         quoted = f"<evidence>{passage.split('. ', 1)[1]}</evidence>"
@@ -153,7 +153,7 @@ def worked_examples(*, evidence: bool = False) -> list[Message]:
 
 
 class ToolCallProposer:
-    """Writes a question and its answer, starting from a document; with `evidence`, the sentence that states it too.
+    """Protocol of a proposer that writes a question and its answer, with `evidence` also the sentence that states it.
 
     ToolCallProposer().read("<question>Who?</question><answer>Venn</answer>") -> Proposal("Who?", "Venn")
     """
@@ -169,11 +169,11 @@ class ToolCallProposer:
         self.tools: tuple[ToolSchema, ...] = TOOLS if style == "full" else ()
 
     def prefix(self, turn: int, is_last: bool) -> str:
-        """The proposer writes its turns from the first token on."""
+        """Always "": the proposer writes its turns from the first token on."""
         return ""
 
     def opening(self, task: Task) -> list[Message]:
-        """System prompt, then the rules for this number of hops and the document with its title, if there is one."""
+        """The system prompt, then the rules for this number of hops and the document with its title, if any."""
         if not isinstance(task, ProposeTask):
             raise TypeError(f"{self.name} proposes questions; it got a {type(task).__name__}")
         document: tuple[Part, ...] = () if task.document is None else (Quoted(task.document.titled_text),)
@@ -187,7 +187,7 @@ class ToolCallProposer:
         return [Message("system", (system,)), Message("user", (_proposer_rules(task), *document))]
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
-        """A tool call, or a question and its answer, whichever comes first."""
+        """The first tool call, or the first question with its answer, whichever comes first."""
         question: Block | None = None
         span: Block | None = None
         for block in find_blocks(text, ("think", "tool_call", "question", "answer", *_CITED[: self.evidence])):
@@ -225,7 +225,7 @@ def _proposer_rules(task: ProposeTask) -> str:
 
 
 def _kind_wanted(task: ProposeTask, joint: str) -> str:
-    """The line that asks for a kind of question, where one was chosen."""
+    """The line that asks for a type of question; "" if none was chosen."""
     return joint + QUESTION_TYPES[task.question_type] if task.question_type else ""
 
 
@@ -276,6 +276,6 @@ def _usual_reply(action: Action, results: Sequence[SearchResult], failure: Failu
     if isinstance(action, Search):
         return Message("tool", format_results(results))
     reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
-    # No placeholder stands between the tags here: small models hand it in as their answer.
+    # No placeholder stands between the answer's tags: small models would copy it as their answer.
     call = '<tool_call>{"name": "search", "arguments": {"query_list": ["your query"]}}</tool_call>'
     return Message("user", (f"That turn could not be used: {reason}. To search, write {call}. To finish, {finish}.",))

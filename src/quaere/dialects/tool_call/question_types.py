@@ -1,8 +1,8 @@
-"""The five kinds of question a proposer may be asked for, each with a line for its prompt.
+"""The five types of question that a proposer may be asked for, each with a line for its prompt.
 
 QUESTION_TYPES["temporal"] -> "Ask when something happened, ..."
 
-How many hops a question has is drawn apart from this.
+The number of hops of a question is drawn independently of its type.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 QuestionType = Literal["factual", "comparison", "causal", "temporal", "aggregation"]
 
-# In this order they are the arms of the type bandit.
+# The arms of the type bandit, in this order: reordering them would change the draws of a seed.
 QUESTION_TYPES: dict[str, str] = {
     "factual": "Ask for a single fact: who, what, where or which.",
     "comparison": "Ask which of two named things has more, less or the same of something; the answer is one of them.",

@@ -1,1 +1,1 @@
-"""What others are compared with, on the same questions: Search-R1 and AutoRefine; reports under a fixed judge."""
+"""Baselines on the same questions: Search-R1 and AutoRefine, and reports graded by a fixed judge."""

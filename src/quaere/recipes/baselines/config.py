@@ -1,12 +1,12 @@
-"""Everything that can be set about a run of Search-R1 or AutoRefine, and the presets.
+"""Settings and presets of a run of Search-R1 or AutoRefine.
 
-They have Eval-RAR's values, so that they differ from it by their dialect and their reward alone.
+The defaults are Eval-RAR's, so that the runs differ from it only in dialect and reward.
 
     solver.answer_score=f1               Search-R1 paid by F1
     solver.answer_score=exact_match      AutoRefine paid by exact match
     solver.evaluation.bonus=0            AutoRefine without a reward for its notes
-    solver.evaluation.contain=raw        a note must hold the answer letter for letter
-    solver.shuffle_advantages=true       a control that must not learn
+    solver.evaluation.contain=raw        a note must contain the answer letter for letter
+    solver.shuffle_advantages=true       the shuffle control, which must not learn
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LEARNER = LearnerSettings(learning_rate=1e-6, loss="clipped", epsilon=0.2)
 
 
 class SearchR1Config(PracticeConfig, frozen=True, forbid_unknown_fields=True):
-    """A whole run of Search-R1, with GRPO.
+    """Settings of a Search-R1 run, trained with GRPO.
 
     SearchR1Config(model="warm", index="demo/index", questions="train.jsonl")
     """
@@ -32,7 +32,7 @@ class SearchR1Config(PracticeConfig, frozen=True, forbid_unknown_fields=True):
 
 
 class AutoRefineConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
-    """A whole run of AutoRefine.
+    """Settings of an AutoRefine run.
 
     AutoRefineConfig(model="warm", index="demo/index", questions="train.jsonl")
     """
@@ -42,7 +42,7 @@ class AutoRefineConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
     )
 
 
-# What each preset changes, in both.
+# The settings that each preset changes, for both recipes.
 PRESETS: dict[str, dict[str, object]] = {
     "paper": {**PAPER, "solver.learner.aggregation": "sequence_mean"},
     "single-gpu": SINGLE_GPU,

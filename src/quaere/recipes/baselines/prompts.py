@@ -1,4 +1,4 @@
-"""How the solver is spoken to: tags, in AutoRefine with a note on what was found after every search."""
+"""Prompts of the baselines' solver: tags; AutoRefine adds a note on the results after every search."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from quaere.training.qa_run import PracticeConfig
 
 
 def solver_protocol(config: PracticeConfig) -> Protocol:
-    """While it is trained and in evaluation."""
+    """The solver's protocol, in training and in evaluation."""
     return open_protocol(config.solver.dialect, style=config.prompts, settings=config.solver.evaluation)

@@ -1,4 +1,4 @@
-"""Search-R1, AutoRefine, and reports under a fixed judge, as the command line knows them."""
+"""Registers Search-R1, AutoRefine and the report baselines with a fixed judge for the command line."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ AUTOREFINE = Recipe(
 
 
 def report_protocol(config: ReportGrpoConfig) -> Protocol:
-    """How reports are asked for, while it is trained and afterwards."""
+    """The report writer's protocol, in training and afterwards."""
     return find_dialect("report", "writer").open(style=config.prompts)
 
 
 def plan_reports(config: ReportGrpoConfig) -> list[tuple[str, str]]:
-    """What would run, and what each step costs at most."""
+    """The run's plan as lines of name and text: what it would do, and the most that a step costs."""
     judge = "rules, which read nothing" if config.judge == "checks" else f"{config.model} as it is now, never trained"
     return [*plan_research(config, has_evaluator=config.judge == "model"), ("judge", judge)]
 

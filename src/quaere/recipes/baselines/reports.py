@@ -1,12 +1,12 @@
-"""Reports under a fixed judge, top to bottom: what SCORE is compared with.
+"""Reports graded by a fixed judge, from top to bottom: the baselines of SCORE.
 
 repeat:
     draw questions, and let the actor write K reports on each
-    let the judge score them; it never changes
-        checks:   by rule, without reading: citations, words, length
-        model:    the model the run began with, by a rubric that never changes, searching as SCORE's evaluator does
+    let the judge score them; the judge is never trained
+        checks:   by rules, without a model: citations, words, length
+        model:    the initial model, by a fixed rubric, searching as SCORE's evaluator does
     report-grpo:  compare the reports on a question with one another; one clipped update, with a KL term    (GRPO)
-    report-dpo:   the best and the worst on each question are a pair; make the better likelier               (DPO)
+    report-dpo:   the best and the worst report on each question are a pair; raise the odds of the better    (DPO)
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from quaere.training.progress import Reporter
 from quaere.training.report_run import ROLE, Research, group_samples, learn_in_parts, open_research, parse_rubric
 from quaere.training.training_run import Step
 
-JUDGE = "judge"  # a role that never learns
+JUDGE = "judge"  # a role that is never trained
 HARNESS = Harness(0, POOL)
 
 
 class Paid(Struct, frozen=True):
-    """A report on the question in this place of the batch, and what it earned, part by part.
+    """A report on the question at index `place` of the batch, and the components of its reward.
 
     Paid(written=Written(...), place=0, parts={"reward/total": 0.8})
     """
@@ -48,19 +48,19 @@ class Paid(Struct, frozen=True):
 
     @property
     def reward(self) -> float:
-        """All of it."""
+        """The total reward."""
         return self.parts["reward/total"]
 
 
 async def train(config: ReportGrpoConfig, store: Run, reporter: Reporter) -> None:
-    """Train from wherever the run stands, and close everything behind it."""
+    """Train from the run's last checkpoint, or from the start; close all resources at the end."""
     roles = (ROLE, JUDGE) if config.judge == "model" else (ROLE,)
     async with open_research(config, store, reporter, roles=roles) as research:
         await research.training.iterate(1, FixedJudge(config, research).practise)
 
 
 class FixedJudge:
-    """The loop, with what its parts share."""
+    """The training loop, with what its methods share."""
 
     def __init__(self, config: ReportGrpoConfig, research: Research) -> None:
         self.config = config
@@ -70,7 +70,7 @@ class FixedJudge:
         self.rubric: Rubric | None = fixed if config.judge == "model" or config.fixed_rubric else None
 
     async def practise(self, iteration: int) -> None:
-        """Every step."""
+        """Run all steps of the training loop."""
         config, solver = self.config, self.config.solver
         writer = find_dialect("report", "writer").open(style=config.prompts)
         steps = self.research.training.steps(iteration, "reports", solver.steps, role=ROLE, settings=solver.learner)
@@ -87,7 +87,7 @@ class FixedJudge:
             self.measure(step, groups, paid, advantages, kept)
 
     async def judge(self, step: Step, groups: Sequence[Sequence[Written]]) -> list[Paid]:
-        """What each report earned; one that was never finished nothing, and one that nobody judged is left out."""
+        """The reward of every report: 0 if it is unfinished; a report that the judge did not score is left out."""
         if self.config.judge == "checks":
             return [
                 Paid(written, place, {"reward/total": check_report(written.report).total if written.report else 0.0})
@@ -124,7 +124,7 @@ class FixedJudge:
     # ------------------------------------------------------------------------------------------------- the two updates
 
     def compare(self, step: Step, paid: Sequence[Paid]) -> tuple[Advantages, list[Paid]]:
-        """GRPO over all reports on each question."""
+        """One GRPO update over all reports on each question; the advantages and the reports they belong to."""
         solver, places = self.config.solver, [item.place for item in paid]
         rewards = [item.reward for item in paid]
         advantages = grpo(rewards, places, delta=solver.delta, unbiased=solver.unbiased_std)
@@ -135,7 +135,7 @@ class FixedJudge:
         return advantages, list(paid)
 
     def prefer(self, step: Step, paid: Sequence[Paid], beta: float) -> tuple[Advantages, list[Paid]]:
-        """DPO on one pair a question: the best paid and the worst; none where all were paid alike."""
+        """One DPO update on one pair per question, the best and the worst report; no pair if all rewards are equal."""
         pairs = find_pairs(paid)
         if self.config.shuffle_advantages:
             pairs = [pair if coin(step.seed, number) > 0 else pair[::-1] for number, pair in enumerate(pairs)]
@@ -163,7 +163,7 @@ class FixedJudge:
         advantages: Advantages,
         kept: Sequence[Paid],
     ) -> None:
-        """Keep every report with what it came to, and sum the step up."""
+        """Store every report with its reward and advantage, and compute the metrics of the step."""
         worth = {item.written.episode.id: value for item, value in zip(kept, advantages.values.tolist(), strict=True)}
         parts = {item.written.episode.id: item.parts for item in paid}
         everything = [written for group in groups for written in group]
@@ -177,7 +177,7 @@ class FixedJudge:
 
 
 def find_pairs(paid: Sequence[Paid]) -> list[tuple[Paid, Paid]]:
-    """Of every question, the best paid report and the worst, the first of equals; none where they are equal."""
+    """The best and the worst report of every question, the first of equals; no pair if their rewards are equal."""
     groups: dict[int, list[Paid]] = {}
     for item in paid:
         groups.setdefault(item.place, []).append(item)
@@ -189,6 +189,6 @@ def find_pairs(paid: Sequence[Paid]) -> list[tuple[Paid, Paid]]:
 
 
 def log_ratios(step: Step, samples: Sequence[Sample]) -> list[float]:
-    """log pi - log pi_ref of each, over all tokens the model wrote."""
+    """log pi - log pi_ref of each sample, summed over all tokens that the model wrote."""
     now, before = step.learner.score(samples), step.learner.score_reference(samples)
     return [sum(new) - sum(old) for new, old in zip(now, before, strict=True)]

@@ -1,11 +1,11 @@
-"""Everything that can be set about reports under a fixed judge, by GRPO or by DPO, and the presets.
+"""Settings and presets of report runs with a fixed judge, trained by GRPO or by DPO.
 
-They have SCORE's values for writing, so that they differ from it by their judge and their update alone.
+The defaults for writing are SCORE's, so that the runs differ from it only in judge and update.
 
-    judge=model                           the model the run began with judges, by a rubric that never changes
-    fixed_rubric="factuality, depth 0.3"  by this one, and writers are told; else by the first of the pool
-    dpo_beta=0.5                          report-dpo: how far it may move from where it began
-    shuffle_advantages=true               a control that must not learn
+    judge=model                           the initial model is the judge, with a fixed rubric
+    fixed_rubric="factuality, depth 0.3"  this rubric, which writers are shown; else the first dimensions of the pool
+    dpo_beta=0.5                          report-dpo: strength of the pull towards the initial model
+    shuffle_advantages=true               the shuffle control, which must not learn
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ Judge = Literal["checks", "model"]
 
 
 class ReportGrpoConfig(ResearchConfig, frozen=True, forbid_unknown_fields=True):
-    """A whole run under a fixed judge.
+    """Settings of a report run with a fixed judge.
 
         ReportGrpoConfig(model="warm", index="demo/index", questions="open.jsonl", judge="model")
 
     Attributes:
-        judge: checks counts citations, words and length (`rewards/reports.py`); model is the one the run began
-            with, by a rubric that never changes. [Quaere]
+        judge: checks scores citations, words and length by rules (`rewards/reports.py`); model is the initial
+            model, with a fixed rubric. [Quaere]
     """
 
     judge: Judge = "checks"
 
 
 class ReportDpoConfig(ReportGrpoConfig, frozen=True, forbid_unknown_fields=True):
-    """A whole run: of the reports on a question, the best and the worst are a pair.
+    """Settings of a DPO run: the best and the worst report on a question are a pair.
 
         ReportDpoConfig(model="warm", index="demo/index", questions="open.jsonl", dpo_beta=0.1)
 
     Attributes:
-        dpo_beta: How far the policy may move from the model the run began with: a greater value holds it
-            closer. [DPO]
+        dpo_beta: Strength of the pull towards the initial model: a greater value keeps the policy closer to it.
+            [DPO]
     """
 
     dpo_beta: PositiveFloat = 0.1
     solver: WriterConfig = WriterConfig(
-        minibatch=0,  # what a pair is worth is worked out once a step
+        minibatch=0,  # DPO's weights of the pairs are computed once per step and go stale after an update
         learner=LearnerSettings(
             learning_rate=1e-6,
             warmup_ratio=0.05,
@@ -64,9 +64,9 @@ class ReportDpoConfig(ReportGrpoConfig, frozen=True, forbid_unknown_fields=True)
     )
 
 
-# What each preset changes, in both.
+# The settings that each preset changes, for both recipes.
 PRESETS: dict[str, dict[str, object]] = {
-    # The paper keeps no turn for the report or the assessment.
+    # The paper reserves no turn for the report or the assessment.
     "paper": {
         "engine.max_rows": 256,
         "solver.limits.answer_turn": False,
@@ -78,18 +78,22 @@ PRESETS: dict[str, dict[str, object]] = {
 
 
 def check_grpo(config: ReportGrpoConfig, recipe: str = "report-grpo") -> None:
-    """Refuse what cannot be run, before anything is loaded."""
+    """Raise `BadInput` for settings that cannot be run, before anything is loaded."""
     check_research(config, recipe, POOL)
     check_research_run(config, recipe)
 
 
 def check_dpo(config: ReportDpoConfig) -> None:
-    """The same, and that the update is DPO's."""
+    """As `check_grpo`, and raise `BadInput` if the learner's settings are not those of DPO."""
     learner = config.solver.learner
     if (learner.loss, learner.aggregation, learner.keep_reference) != ("policy_gradient", "token_sum", True):
-        raise BadInput("DPO is a policy gradient summed over tokens and held to a reference: leave solver.learner so")
+        raise BadInput(
+            "report-dpo needs solver.learner.loss=policy_gradient, solver.learner.aggregation=token_sum and "
+            "solver.learner.keep_reference=true",
+            hint="leave these three settings at their defaults",
+        )
     if config.solver.minibatch:
         raise BadInput(
-            f"report-dpo learns from a batch at once: solver.minibatch must be 0, not {config.solver.minibatch}"
+            f"report-dpo makes one update per batch: solver.minibatch must be 0, not {config.solver.minibatch}"
         )
     check_grpo(config, "report-dpo")

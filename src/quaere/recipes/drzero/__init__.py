@@ -1,1 +1,1 @@
-"""Dr. Zero: a proposer writes questions a solver can barely answer, and both learn from it, without any data."""
+"""Dr. Zero: a proposer writes questions that a solver answers only sometimes; both learn, without any data."""

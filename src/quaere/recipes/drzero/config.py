@@ -1,6 +1,6 @@
-"""Everything that can be set about a Dr. Zero run, and the presets; `paper` has the paper's values.
+"""Settings and presets of a Dr. Zero run; the preset `paper` has the paper's values.
 
-Each ablation of the paper is one value here:
+Each ablation of the paper is one value:
 
     proposer.hop_ratio=[1,1,1,1]        other ratios of hops
     proposer.reward.format_weight=0     no format reward
@@ -20,23 +20,23 @@ from quaere.training.self_play.config import LARGE_LOOP, SelfPlayConfig
 
 
 class DrZeroConfig(SelfPlayConfig, frozen=True, forbid_unknown_fields=True):
-    """A whole run.
+    """Settings of a Dr. Zero run.
 
     DrZeroConfig(model="smollm2-135m", index="demo/index", iterations=3)
     """
 
 
-# What each preset changes.
+# The settings that each preset changes.
 PRESETS: dict[str, dict[str, object]] = {
     "paper": {
         "engine.max_rows": 256,
-        "proposer.limits.answer_turn": False,  # the paper keeps no turn for the answer
+        "proposer.limits.answer_turn": False,  # the paper reserves no turn for the answer
         "solver.limits.answer_turn": False,
         "generation.samples": 5,
         "proposer.learner.kl_flat": True,
         "solver.learner.kl_flat": True,
         "solver.max_draws": 0,
-        "validation.questions": 0,  # the last checkpoint is taken
+        "validation.questions": 0,  # no validation: the last checkpoint is the result
     },
     "single-gpu": {
         "proposer.batch": 64,

@@ -1,4 +1,4 @@
-"""Who speaks how: the tool-call dialect for the proposer, and for the solver whichever its config names."""
+"""Protocols of Dr. Zero's roles: tool-call for the proposer, the configured dialect for the solver."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from quaere.recipes.drzero.config import DrZeroConfig
 
 
 def proposer_protocol(config: DrZeroConfig) -> Protocol:
-    """How the proposer is spoken to."""
+    """The proposer's protocol."""
     return find_dialect("tool-call", "proposer").open(style=config.prompts)
 
 
 def solver_protocol(config: DrZeroConfig) -> Protocol:
-    """How the solver is spoken to, in both phases and in evaluation."""
+    """The solver's protocol, in both phases and in evaluation."""
     return open_protocol(config.solver.dialect, style=config.prompts, settings=config.solver.evaluation)

@@ -1,4 +1,4 @@
-"""Dr. Zero as the command line knows it."""
+"""Registers Dr. Zero for the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quaere.training.self_play.schedule import ROLES, count_steps, plan_self_pla
 
 
 async def train(config: DrZeroConfig, store: Run, reporter: Reporter) -> None:
-    """Train from wherever the run stands, and close everything behind it."""
+    """Train from the run's last checkpoint, or from the start; close all resources at the end."""
     async with open_run(config, ROLES, reporter) as opened:
         training = open_training(
             config, store, opened.actors, reporter, count_steps(config), read_document=opened.index.document
@@ -23,7 +23,7 @@ async def train(config: DrZeroConfig, store: Run, reporter: Reporter) -> None:
 
 
 def check(config: DrZeroConfig) -> None:
-    """Refuse what cannot be run, before anything is loaded."""
+    """Raise `BadInput` for settings that cannot be run, before anything is loaded."""
     check_self_play(config)
     check_openable(config, "drzero", needed_dialects(config, "drzero"))
 

@@ -1,4 +1,4 @@
-"""What a proposal earns in a step of Dr. Zero, read from its episode."""
+"""Reward of a proposal in a step of Dr. Zero."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quaere.training.self_play.config import ProposerConfig
 
 
 class Judged(Struct, frozen=True):
-    """A proposal with what the solver made of it and what it earned.
+    """A proposal with the results of the solver's attempts and its reward.
 
     Judged(proposed=Proposed(...), num_right=1, num_attempts=5, reward=ProposerReward(0.4375, 1.0, 1.4375))
     """
@@ -23,7 +23,7 @@ class Judged(Struct, frozen=True):
     reward: ProposerReward
 
     def measured(self) -> dict[str, float]:
-        """Every part of the reward, for the store."""
+        """Every component of the reward, as metrics for the store."""
         return {
             "reward/total": self.reward.total,
             "reward/format": self.reward.format,
@@ -35,12 +35,12 @@ class Judged(Struct, frozen=True):
 
 
 def judge_proposal(proposed: Proposed, rights: Sequence[float], config: ProposerConfig) -> Judged:
-    """Pay a proposal (Eq. 4). One that is not valid was not tried, and earns its format part alone."""
+    """A proposal with its reward (Eq. 4). An invalid proposal is not attempted and earns its format part alone."""
     num_right, num_attempts = int(sum(rights)), len(rights)
     reward = proposer_reward(
         proposed.score,
         num_right,
-        max(2, num_attempts),  # of an untried proposal no attempt is right, whatever their number
+        max(2, num_attempts),  # an unattempted proposal has no right attempt; the reward needs a number of at least 2
         shape=config.reward.shape,
         format_weight=config.reward.format_weight,
     )

@@ -1,11 +1,11 @@
-"""Dr. Zero, top to bottom (the paper's Figure 2 and Eq. 2 to 5).
+"""Dr. Zero, from top to bottom (the paper's Figure 2 and Eq. 2 to 5).
 
     repeat:
         the proposer learns to write questions the frozen solver answers sometimes         (HRPO)
         the trained proposer writes the solver's questions
         the solver learns to answer them                                                   (GRPO)
 
-No question, answer or demonstration of a person is used in it.
+No question, answer or demonstration written by a person is used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from quaere.training.training_run import Step, TrainingRun
 
 
 async def evolve(config: DrZeroConfig, training: TrainingRun, passages: Passages, searcher: Searcher) -> None:
-    """Run Dr. Zero to its end, from wherever the run stands."""
+    """Run Dr. Zero to its end, from the run's last checkpoint or from the start."""
     recipe = _DrZero(config, training, passages, searcher)
 
     async def iterate(iteration: int) -> None:
@@ -52,12 +52,12 @@ class _DrZero:
         self.stage = Stage(training.actors, searcher)
         self.solver = solver_of(config.solver, config.prompts)
         self.asking = self.solver.protocol
-        self.limits = config.solver.limits  # the solver's, in both phases
+        self.limits = config.solver.limits  # of the solver's episodes, in both phases
 
     # ------------------------------------------------------------------------------------------------- three phases
 
     async def train_proposer(self, iteration: int) -> None:
-        """HRPO: one question a document, n attempts of the frozen solver at each, one update (Eq. 2 to 4)."""
+        """HRPO: one question per document, n attempts of the frozen solver at each, one update (Eq. 2 to 4)."""
         config = self.config.proposer
         steps = self.training.steps(iteration, "proposer", config.steps, role="proposer", settings=config.learner)
         for step in steps:
@@ -75,7 +75,7 @@ class _DrZero:
             measure_proposer(step, judged, advantages, len(tasks), config.attempts)
 
     async def generate_questions(self, iteration: int) -> None:
-        """Let the trained proposer write, on its own training prompts, what the solver will learn from."""
+        """Let the trained proposer write the solver's curriculum, from the tasks it was trained on."""
         config, stage = self.config.generation, self.stage
         seen = remember_questions(self.training.store.candidates(iteration=iteration))
         steps = generation_steps(self.config, self.training, stage, self.asking, iteration, seen)
@@ -98,7 +98,7 @@ class _DrZero:
                 step.candidates.append(candidate)
 
     async def train_solver(self, iteration: int) -> None:
-        """GRPO: a group of answers to each question, paid by exact match (Eq. 5), or as its protocol has it."""
+        """GRPO on groups of answers to each question; the reward is exact match (Eq. 5), or the dialect's own."""
         await train_solver(
             self.training,
             self.stage,
@@ -113,14 +113,14 @@ class _DrZero:
     # ---------------------------------------------------------------------------------------------- what they share
 
     def draw(self, iteration: int, numbers: Sequence[int], step: Step) -> list[ProposeTask]:
-        """The documents and hops with these numbers: the same in the proposer's phase and in the generation after."""
+        """The tasks (document and hops) with these numbers; equal in the proposer's phase and in generation."""
         config = self.config.proposer
         seed = derive_seed(self.config.seed, "tasks", iteration)
         name = f"i{iteration}{step.phase[0]}"
         return draw_tasks(self.passages, numbers, config.hop_ratio, seed=seed, name=name, document=config.document)
 
     async def propose(self, step: Step, tasks: Sequence[ProposeTask], num_questions: int) -> list[Proposed]:
-        """The proposer writes; what it wrote is scored for its form."""
+        """Proposals of the proposer on these tasks, with their format scores."""
         config = self.config.proposer
         jobs = propose_jobs(proposer_protocol(self.config), tasks, num_questions)
         played = await self.stage.play(step, "proposer", jobs, config.limits)

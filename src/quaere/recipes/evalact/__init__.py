@@ -1,1 +1,1 @@
-"""EvalAct: what a search was worth is said in an action of its own, and weighs what is learned from it."""
+"""EvalAct: the solver evaluates each search in an action of its own, and its scores weigh token advantages."""

@@ -1,4 +1,4 @@
-"""How the solver is spoken to: JSON calls, every search followed by its evaluation."""
+"""Prompts of EvalAct's solver: JSON calls, every search followed by its evaluation."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from quaere.recipes.evalact.config import EvalActConfig
 
 
 def solver_protocol(config: EvalActConfig) -> Protocol:
-    """While it is trained and in evaluation."""
+    """The solver's protocol, in training and in evaluation."""
     return open_protocol(config.solver.dialect, style=config.prompts, settings=config.solver.evaluation)

@@ -1,4 +1,4 @@
-"""EvalAct as the command line knows it."""
+"""Registers EvalAct for the command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quaere.training.qa_run import check_practice, plan_practice
 
 
 def check(config: EvalActConfig) -> None:
-    """Refuse what cannot be run, before anything is loaded."""
+    """Raise `BadInput` for settings that cannot be run, before anything is loaded."""
     check_practice(config, "evalact")
 
 

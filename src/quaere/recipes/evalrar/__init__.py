@@ -1,1 +1,1 @@
-"""Eval-RAR: after every search the solver writes what it found or what is missing, and may be paid for that."""
+"""Eval-RAR: after every search the solver notes what it found or what is missing, and a note may earn a reward."""

@@ -1,11 +1,11 @@
-"""Everything that can be set about an Eval-RAR run, and the presets; `paper` has the paper's values.
+"""Settings and presets of an Eval-RAR run; the preset `paper` has the paper's values.
 
-Each ablation of the paper, and each option it leaves open, is one value here:
+Each ablation of the paper, and each choice it leaves open, is one value:
 
     solver.evaluation.bonus=0            no evaluation reward
-    solver.evaluation.contain=raw        an evaluation must hold the answer letter for letter
+    solver.evaluation.contain=raw        an evaluation must contain the answer letter for letter
     solver.dialect=search-r1             no evaluation at all
-    solver.shuffle_advantages=true       a control that must not learn
+    solver.shuffle_advantages=true       the shuffle control, which must not learn
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from quaere.training.qa_run import DEMO, LARGE_GPU, PAPER, SINGLE_GPU, PracticeC
 
 
 class EvalRarConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
-    """A whole run.
+    """Settings of an Eval-RAR run.
 
     EvalRarConfig(model="warm", index="demo/index", questions="train.jsonl")
     """
@@ -32,9 +32,9 @@ class EvalRarConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
     )
 
 
-# What each preset changes. The defaults differ from the paper in what `paper` names: a mean over the tokens of each
-# episode weighs a token of a short one more, which pays for searching less, and a KL term that weak costs a pass over
-# the reference and holds nothing.
+# The settings that each preset changes. The defaults differ from the paper only in the settings that `paper` lists. A
+# mean over the tokens of each episode gives tokens of short episodes more weight, which rewards searching less. A KL
+# term as weak as the paper's costs a forward pass of the reference model and has no effect.
 PRESETS: dict[str, dict[str, object]] = {
     "paper": {**PAPER, "solver.learner.aggregation": "sequence_mean"},
     "single-gpu": SINGLE_GPU,

@@ -1,4 +1,4 @@
-"""How the solver is spoken to: tags, and an evaluation after every search."""
+"""Prompts of Eval-RAR's solver: tags, and an evaluation after every search."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from quaere.recipes.evalrar.config import EvalRarConfig
 
 
 def solver_protocol(config: EvalRarConfig) -> Protocol:
-    """While it is trained and in evaluation."""
+    """The solver's protocol, in training and in evaluation."""
     return open_protocol(config.solver.dialect, style=config.prompts, settings=config.solver.evaluation)

@@ -1,1 +1,1 @@
-"""EVE-Agent: Dr. Zero with evidence. Who asks must quote what proves the answer, and whoever answers must quote too."""
+"""EVE-Agent: Dr. Zero with evidence; proposer and solver both quote the sentence that proves the answer."""

@@ -1,10 +1,10 @@
-"""Everything that can be set about an EVE-Agent run, and the presets; `paper` has the paper's values.
+"""Settings and presets of an EVE-Agent run; the preset `paper` has the paper's values.
 
-It is Dr. Zero's config with evidence added, and every option the paper leaves open is one value here:
+It is Dr. Zero's config with evidence added, and every choice the paper leaves open is one value:
 
-    evidence.check=none                 a span is paid wherever it comes from (zero_value, invalid)
+    evidence.check=none                 a span is rewarded wherever it comes from (others: zero_value, invalid)
     evidence.value_weight=0             no verifier (lambda_V); evidence.brevity_weight=0: no brevity (lambda_B)
-    evidence.span_weight=0              the solver is paid for its answer alone (lambda_E)
+    evidence.span_weight=0              the solver is rewarded for its answer alone (lambda_E)
     proposer.reward.invalid_rule=algorithm
     prompt_source=questions             documents that a file of questions leads to; or prompt_source=selector
     phase_b_documents=same              the solver's questions are about the proposer's own documents
@@ -12,7 +12,7 @@ It is Dr. Zero's config with evidence added, and every option the paper leaves o
     selector.run_score=rescale          selector.previous_mean="arm mean"
 
 With `evidence.protocol=false`, its three weights 0, `phase_b_documents=same`, and `generation.questions`, `iterations`,
-`max_grad_norm` and `proposer.reward.format_rule` as there, it is Dr. Zero to the last bit.
+`max_grad_norm` and `proposer.reward.format_rule` as there, it equals Dr. Zero bit for bit.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ from quaere.training.self_play.config import (
     check_self_play,
 )
 
-MAX_GRAD_NORM = 0.1  # of Dr. Zero's two values this is the paper's
+MAX_GRAD_NORM = 0.1  # EVE-Agent's value; Dr. Zero's tables have two
 
 
 class EvidenceConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """What evidence is asked for, what it is worth, and which tricks are refused.
+    """Evidence: what is asked for, how it is rewarded, and which guards refuse it.
 
         EvidenceConfig(check="zero_value", value_weight=0.5, brevity_weight=0.1, span_weight=0.3, guards=("verbatim",))
 
     Attributes:
-        protocol: Both roles are asked to quote. [EVE-Agent]
-        check: A span that stands in no text shown: zero_value earns neither value nor brevity, none is paid
-            like any, invalid leaves its proposal the format reward alone. [EVE-Agent]
+        protocol: Both roles are asked to quote their evidence. [EVE-Agent]
+        check: A span that is in no text shown: zero_value: it earns neither value nor brevity; none: it is
+            rewarded like any other; invalid: its proposal earns the format reward alone. [EVE-Agent]
         value_weight: Weight of the verifier's value in the proposer's reward: lambda_V. [EVE-Agent, Eq. 16]
         brevity_weight: Weight of the brevity bonus in the proposer's reward: lambda_B. [EVE-Agent, Eq. 16]
         brevity_tokens: Span length at which the brevity bonus is 0: L_max. [EVE-Agent, Eq. 15]
         span_weight: Weight of the quoted span in the solver's reward: lambda_E. [EVE-Agent, Eq. 19]
         gold: Spans that the solver's quotation is compared with: verbatim ones only, or any as it was written,
             also a made-up one (preset paper). [Quaere; EVE-Agent]
-        guards: Names of the rules against being paid for showing nothing (`rewards/guards.py`); the paper has
+        guards: Names of the rules that refuse evidence which proves nothing (`rewards/guards.py`); the paper has
             none. [Quaere]
     """
 
-    protocol: bool = True  # both roles are asked to quote
+    protocol: bool = True
     check: EvidenceCheck = "zero_value"
     value_weight: NonNegativeFloat = VALUE_WEIGHT
     brevity_weight: NonNegativeFloat = BREVITY_WEIGHT
@@ -71,19 +71,19 @@ class EvidenceConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EveConfig(SelfPlayConfig, frozen=True, forbid_unknown_fields=True):
-    """A whole run: all that Dr. Zero has, and evidence.
+    """Settings of an EVE-Agent run: those of Dr. Zero, and evidence.
 
         EveConfig(model="smollm2-135m", index="demo/index", iterations=1)
 
     Attributes:
-        prompt_source: How the proposer's documents are drawn: uniform, those a file of questions leads to, or
-            by the corpus selector. [EVE-Agent, Sec. 3.3]
+        prompt_source: How the proposer's documents are drawn: uniformly, by searching with the questions of a
+            file, or by the corpus selector. [EVE-Agent, Sec. 3.3]
         prompt_questions: The file of questions for `prompt_source=questions`. [EVE-Agent]
         phase_b_documents: Documents of the solver's questions: held-out ones, or the same as the proposer's.
             [EVE-Agent]
-        held_out_share: Share of the documents that is kept from the proposer's phase for the solver's
-            questions. [EVE-Agent]
-        verify_candidates: Verify the evidence of the solver's questions too; it pays nobody. [Quaere]
+        held_out_share: Share of the documents that is withheld from the proposer's phase and used for the
+            solver's questions. [EVE-Agent]
+        verify_candidates: Verify the evidence of the solver's questions too; no reward depends on it. [Quaere]
     """
 
     iterations: PositiveInt = 1
@@ -101,32 +101,32 @@ class EveConfig(SelfPlayConfig, frozen=True, forbid_unknown_fields=True):
     held_out_share: ProperFraction = 0.2
     evidence: EvidenceConfig = EvidenceConfig()
     verifier: VerifierSettings = VerifierSettings()
-    verify_candidates: bool = False  # say of the solver's questions too what their evidence is worth
+    verify_candidates: bool = False
     selector: SelectorSettings = SelectorSettings()
 
     @property
     def verifies_proposals(self) -> bool:
-        """Does anything in the proposer's phase depend on the verifier's word?"""
+        """True if a reward or guard of the proposer's phase depends on the verifier."""
         return self.evidence.protocol and (self.evidence.value_weight != 0 or "needed" in self.evidence.guards)
 
     @property
     def verifies_candidates(self) -> bool:
-        """Is the verifier asked about the solver's questions?"""
+        """True if the verifier is asked about the solver's questions."""
         return self.evidence.protocol and (self.verify_candidates or "needed" in self.evidence.guards)
 
     @property
     def proposer_range(self) -> tuple[float, float]:
-        """The least and the most a proposer can earn."""
+        """The least and the greatest reward of a proposer."""
         value, brevity = self.evidence.value_weight, self.evidence.brevity_weight
         return -value, self.proposer.reward.format_weight + 1 + value + brevity
 
     @property
     def solver_range(self) -> tuple[float, float]:
-        """The least and the most a solver can earn."""
+        """The least and the greatest reward of a solver."""
         return 0.0, 1 + self.evidence.span_weight
 
 
-# What each preset changes. The guards are ours.
+# The settings that each preset changes. The guards are Quaere's, not the paper's.
 PRESETS: dict[str, dict[str, object]] = {
     "paper": {
         "engine.max_rows": 256,
@@ -136,7 +136,7 @@ PRESETS: dict[str, dict[str, object]] = {
         "proposer.learner.kl_flat": True,
         "solver.learner.kl_flat": True,
         "solver.max_draws": 0,
-        "validation.questions": 0,  # the last checkpoint is taken
+        "validation.questions": 0,  # no validation: the last checkpoint is the result
     },
     "single-gpu": {
         "evidence.guards": OURS,
@@ -198,14 +198,14 @@ PRESETS: dict[str, dict[str, object]] = {
 
 
 def check_config(config: EveConfig) -> None:
-    """Refuse values that contradict each other or make no sense, each with one clear line."""
+    """Raise `BadInput` for values out of bounds and for values that contradict each other."""
     check_self_play(config)
     config.verifier.check()
     config.selector.check()
     evidence = config.evidence
     for name in evidence.guards:
         if name not in GUARDS:
-            raise BadInput(f"evidence.guards: there is no guard {name!r}; there are {', '.join(GUARDS)}")
+            raise BadInput(f"evidence.guards: there is no guard {name!r}; choose from {', '.join(GUARDS)}")
     weights = {name: getattr(evidence, name) for name in ("value_weight", "brevity_weight", "span_weight")}
     for name, weight in weights.items():
         if weight and not evidence.protocol:
@@ -213,6 +213,6 @@ def check_config(config: EveConfig) -> None:
     if evidence.guards and not evidence.protocol:
         raise BadInput("evidence.protocol=false asks for no evidence: set evidence.guards=[] as well")
     if (config.prompt_source == "questions") != bool(config.prompt_questions):
-        raise BadInput("prompt_questions=FILE belongs to prompt_source=questions, and only there")
+        raise BadInput("prompt_source=questions and prompt_questions=FILE must be set together, or neither")
     if config.prompt_source != "uniform" and not config.proposer.document:
-        raise BadInput(f"prompt_source={config.prompt_source} chooses documents: leave proposer.document=true")
+        raise BadInput(f"prompt_source={config.prompt_source} chooses documents: it needs proposer.document=true")

@@ -1,4 +1,4 @@
-"""Which documents a proposer writes about: from which shard, and chosen by chance, by questions or by the selector."""
+"""The documents a proposer writes about: their shard, and how they are drawn (uniformly, by questions, by selector)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Mask = NDArray[np.bool_]
 
 
 class Documents(Protocol):
-    """Where the proposer's tasks come from."""
+    """A source of the proposer's tasks."""
 
     def draw(self, numbers: Sequence[int], *, seed: int, name: str, step_seed: int) -> list[ProposeTask]:
         """The tasks with these numbers."""
@@ -30,7 +30,7 @@ class Documents(Protocol):
 
 
 def split_documents(passages: Passages, held_out_share: float, seed: int) -> tuple[Mask, Mask]:
-    """Which passages the proposer learns from, and which are held out; all passages of a document go the same way.
+    """Masks of the passages the proposer learns from and of those held out; a document is never split.
 
     first, held_out = split_documents(index, 0.2, seed=7)      # first[17] != held_out[17]
     """
@@ -51,7 +51,7 @@ def split_documents(passages: Passages, held_out_share: float, seed: int) -> tup
 
 
 class Shard:
-    """Some of the passages, numbered anew.
+    """A subset of the passages, renumbered from 0.
 
     Shard(index, mask).passage(0)      # the first passage the mask holds
     """
@@ -69,7 +69,7 @@ class Shard:
 
 
 class FoundPassages:
-    """Passages as a list.
+    """A list of passages with the interface of an index.
 
     FoundPassages([passage]).passage(0)
     """
@@ -86,17 +86,17 @@ class FoundPassages:
 
 
 async def find_passages(questions: Path, searcher: Searcher) -> list[Passage]:
-    """The passage each question of a file leads to, once each: the best hit of its words."""
+    """The best hit for each question of a file, without duplicates."""
     asked = read_questions(questions)
     found = await searcher.search([question.text for question in asked], 1)
     passages = dict.fromkeys(hits[0].passage for hits in found if hits)
     if not passages:
-        raise BadInput(f"no question of {questions} leads to a passage of the index")
+        raise BadInput(f"no question of {questions} finds a passage of the index", hint="check --index and the file")
     return list(passages)
 
 
 class UniformDocuments:
-    """Every document of a shard is as likely as any other."""
+    """Tasks on documents of a shard, drawn uniformly."""
 
     def __init__(self, passages: Passages, hop_ratio: Sequence[int], *, document: bool = True) -> None:
         self._passages = passages
@@ -104,22 +104,22 @@ class UniformDocuments:
         self._document = document
 
     def draw(self, numbers: Sequence[int], *, seed: int, name: str, step_seed: int) -> list[ProposeTask]:
-        """The tasks with these numbers; the same for the same seed."""
+        """The tasks with these numbers; equal for equal seeds."""
         return draw_tasks(self._passages, numbers, self._hop_ratio, seed=seed, name=name, document=self._document)
 
 
 class SelectedDocuments:
-    """The selector chooses, among the passages of a shard, and says what kind of question to ask."""
+    """Tasks on documents of a shard that the selector chose, with a type of question for each."""
 
     def __init__(self, selector: Selector, passages: Passages, among: Mask | None, hop_ratio: Sequence[int]) -> None:
         self._selector = selector
         self._passages = passages
         self._among = among
         self._hop_ratio = hop_ratio
-        self.chosen: dict[str, Choice] = {}  # of the last tasks drawn, by their ids
+        self.chosen: dict[str, Choice] = {}  # the choices of the last draw, by task id
 
     def draw(self, numbers: Sequence[int], *, seed: int, name: str, step_seed: int) -> list[ProposeTask]:
-        """Draw anew for this step; the numbers only name the tasks and deal the hops."""
+        """New choices of the selector for this step; the numbers only name the tasks and determine the hops."""
         choices = self._selector.draw(len(numbers), derive_seed(step_seed, "selector"), self._among)
         tasks = [
             ProposeTask(

@@ -1,4 +1,4 @@
-"""Who speaks how, both with evidence: the tool-call dialect for the proposer, for the solver whichever is set."""
+"""Protocols of EVE's roles, with evidence: tool-call for the proposer, the configured dialect for the solver."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from quaere.recipes.eve.config import EveConfig
 
 
 def proposer_protocol(config: EveConfig) -> Protocol:
-    """How the proposer is spoken to."""
+    """The proposer's protocol."""
     return find_dialect("tool-call", "proposer").open(style=config.prompts, evidence=config.evidence.protocol)
 
 
 def solver_protocol(config: EveConfig) -> Protocol:
-    """How the solver is spoken to, in both phases and in evaluation."""
+    """The solver's protocol, in both phases and in evaluation."""
     solver = config.solver
     return open_protocol(
         solver.dialect, style=config.prompts, evidence=config.evidence.protocol, settings=solver.evaluation

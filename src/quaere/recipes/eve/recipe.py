@@ -1,4 +1,4 @@
-"""EVE-Agent as the command line knows it."""
+"""Registers EVE-Agent for the command line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from quaere.training.self_play.schedule import ROLES, count_steps, plan_self_pla
 
 
 async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
-    """Train from wherever the run stands, and close everything behind it."""
+    """Train from the run's last checkpoint, or from the start; close all resources at the end."""
     async with open_run(config, ROLES, reporter) as opened, _open_scorer(config) as scorer:
         selector = _open_selector(config, opened, store)
         first, second = await _open_shards(config, opened, selector)
@@ -46,7 +46,7 @@ async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
             opened.actors,
             reporter,
             count_steps(config),
-            # A search server may have documents of its own, whose text is not at hand.
+            # A search server may hold other documents than the local index, so their text cannot be read here.
             read_document=None if config.search_url else opened.index.document,
             memory=selector,
         )
@@ -57,7 +57,7 @@ async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
 
 @asynccontextmanager
 async def _open_scorer(config: EveConfig) -> AsyncIterator[ChatPolicy | None]:
-    """The verifier of the hosted form, if that is the one."""
+    """The endpoint of a hosted verifier; None for the other forms."""
     if config.verifier.form != "hosted":
         yield None
         return
@@ -75,7 +75,7 @@ def _open_selector(config: EveConfig, opened: Opened, store: Run) -> Selector | 
 
 
 async def _open_shards(config: EveConfig, opened: Opened, selector: Selector | None) -> tuple[Documents, Documents]:
-    """The documents of phase A, and those the solver's questions are about."""
+    """The documents of phase A, and those of the solver's questions."""
     passages: Passages = opened.index
     if config.prompt_source == "questions":
         found = await find_passages(Path(config.prompt_questions), opened.searcher)
@@ -97,7 +97,7 @@ def _documents(config: EveConfig, passages: Passages, mask: Mask | None, selecto
 
 
 def check(config: EveConfig) -> None:
-    """Refuse what cannot be run, before anything is loaded."""
+    """Raise `BadInput` for settings that cannot be run, before anything is loaded."""
     check_config(config)
     if config.prompt_source == "selector" and find_spec("sklearn") is None:
         raise sklearn_missing()
@@ -107,7 +107,7 @@ def check(config: EveConfig) -> None:
 
 
 def plan(config: EveConfig) -> list[tuple[str, str]]:
-    """What would run, and what each step costs at most."""
+    """The run's plan as lines of name and text: what it would do, and the most that a step costs."""
     evidence, verifier = config.evidence, config.verifier
     asked = "not asked"
     whom = {"proposer's": config.verifies_proposals, "solver's": config.verifies_candidates}

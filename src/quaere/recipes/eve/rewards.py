@@ -1,4 +1,4 @@
-"""What each role earns in a step of EVE-Agent, read from its episodes."""
+"""Rewards of both roles in a step of EVE-Agent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quaere.training.phases.proposals import Proposed
 
 
 class JudgedTriple(Struct, frozen=True):
-    """A proposal with what solver and verifier made of it and what it earned.
+    """A proposal with the results of solver and verifier, and its reward.
 
     JudgedTriple(Traced(...), num_right=2, num_attempts=5, support=Support(0.8, 0.2, 5), reward=TripleReward(...))
     """
@@ -25,15 +25,15 @@ class JudgedTriple(Struct, frozen=True):
     num_attempts: int
     support: Support | None
     reward: TripleReward
-    cluster: int = -1  # that a selector has chosen
+    cluster: int = -1  # chosen by the selector; -1 without one
 
     @property
     def proposed(self) -> Proposed:
-        """What was written."""
+        """The proposal itself."""
         return self.traced.proposed
 
     def measured(self) -> dict[str, float]:
-        """Every part of the reward, for the store."""
+        """Every component of the reward, as metrics for the store."""
         found = {
             "reward/total": self.reward.total,
             "reward/format": self.reward.format,
@@ -59,13 +59,16 @@ class JudgedTriple(Struct, frozen=True):
 def judge_triple(
     traced: Traced, rights: Sequence[float], support: Support | None, config: EveConfig, cluster: int = -1
 ) -> JudgedTriple:
-    """Pay a proposal (Eq. 16 to 18). One that is not valid was not tried, and earns its format part alone."""
+    """A proposal with its reward (Eq. 16 to 18).
+
+    An invalid proposal is not attempted and earns its format part alone.
+    """
     evidence, reward_config = config.evidence, config.proposer.reward
     num_right, num_attempts = int(sum(rights)), len(rights)
     reward = triple_reward(
         traced.proposed.score,
         num_right,
-        max(2, num_attempts),  # of an untried proposal no attempt is right, whatever their number
+        max(2, num_attempts),  # an unattempted proposal has no right attempt; the reward needs a number of at least 2
         value=support.value if support else 0.0,
         num_span_tokens=traced.triple.num_span_tokens,
         is_verbatim=traced.is_verbatim,
@@ -80,16 +83,17 @@ def judge_triple(
 
 
 def candidate_scores(traced: Traced, config: EveConfig) -> dict[str, float]:
-    """What is worth knowing about a candidate beside its format."""
+    """Scores of a candidate to store besides its format score."""
     return {"brevity": brevity_score(traced.triple.num_span_tokens, config.evidence.brevity_tokens)}
 
 
 def pay_cited_answer(
     episode: Episode, curriculum: Mapping[str, Candidate], evidence: EvidenceConfig, solver: Solver
 ) -> dict[str, float]:
-    """What the solver's protocol pays for the answer (exact match, for tool-call), and the overlap of the solver's
-    span with the proposer's on top of it (Eq. 19 to 21). Where the protocol pays nothing for a broken format, the span
-    is worth nothing either.
+    """The solver's reward: its dialect's reward for the answer plus the overlap of its span with the proposer's.
+
+    Eq. 19 to 21; with tool-call the reward for the answer is exact match. If the dialect gives reward 0 for a broken
+    format (`gated`), the span earns nothing either.
     """
     assert isinstance(episode.task, SolveTask)
     question = episode.task.question

@@ -1,4 +1,4 @@
-"""What a proposer wrote as evidence, traced to the text it was shown, and held against the guards."""
+"""Evidence of proposals: each span located in the text the proposer was shown, and checked by the guards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CountTokens = Callable[[str], int]
 
 
 class Traced(Struct, frozen=True):
-    """A proposal with its evidence: where it stands (None if nowhere), how long it is, and the guards that refuse it.
+    """A proposal with its evidence: its location (None if it is not verbatim), and the guards that refuse it.
 
     Traced(proposed=Proposed(...), triple=Triple(...), evidence=Evidence("w7-000012", 118, 163, "..."), refusals=())
     """
@@ -30,18 +30,18 @@ class Traced(Struct, frozen=True):
 
     @property
     def is_verbatim(self) -> bool:
-        """Does the span stand in a text that was shown?"""
+        """True if the span stands in a text that was shown."""
         return self.evidence is not None
 
 
 def trace(proposals: Sequence[Proposed], config: EvidenceConfig, count_tokens: CountTokens) -> list[Traced]:
-    """Find every span, and refuse what a guard refuses before anybody is asked to answer it.
+    """Locate every span, and refuse what a guard refuses before the solver attempts it.
 
-    A proposal that is refused, or without verbatim evidence where that is required (`check="invalid"`), is invalid
-    from here on: nobody tries it, and it earns its format part alone.
+    A proposal that is refused, or that lacks verbatim evidence where it is required (`check="invalid"`), is invalid
+    from here on: the solver does not attempt it, and it earns its format part alone.
     """
     earlier = count_earlier([proposed.text for proposed in proposals])
-    # What the verifier will say is not known yet.
+    # The guard "needed" depends on the verifier, which is asked later (`hear`).
     guards = [name for name in config.guards if name != "needed"]
     found = []
     for proposed, num_earlier in zip(proposals, earlier, strict=True):
@@ -67,7 +67,7 @@ def _judged(traced: Traced, refused: tuple[str, ...], is_lacking: bool) -> Trace
 def read_triple(
     proposed: Proposed, passages: Sequence[Passage], span: str, count_tokens: CountTokens, num_earlier: int
 ) -> Triple:
-    """Question, answer and span, with what is needed to judge how they came about."""
+    """Question, answer and span, with the texts, thoughts and queries that the guards check."""
     episode = proposed.episode
     task, outcome = episode.task, episode.outcome
     assert isinstance(task, ProposeTask)
@@ -89,7 +89,7 @@ def read_triple(
 
 
 def claim_of(traced: Traced, config: EvidenceConfig) -> Claim | None:
-    """What the verifier is asked about this proposal; nothing where its word would not count."""
+    """The claim for the verifier about this proposal; None if its result would not matter."""
     proposed = traced.proposed
     if proposed.question is None or not (traced.is_verbatim or config.check == "none"):
         return None
@@ -97,7 +97,7 @@ def claim_of(traced: Traced, config: EvidenceConfig) -> Claim | None:
 
 
 def hear(traced: Traced, support: Support | None, config: EvidenceConfig) -> Traced:
-    """What the verifier said may be the last reason to refuse a proposal."""
+    """The proposal after the verifier's result, which may be a further reason to refuse it."""
     if support is None or "needed" not in config.guards:
         return traced
     chances = {"chance_with": support.chance_with, "chance_without": support.chance_without}

@@ -1,12 +1,12 @@
-"""EVE-Agent, top to bottom (the paper's Algorithms 1 and 2).
+"""EVE-Agent, from top to bottom (the paper's Algorithms 1 and 2).
 
     repeat:
         phase A    the proposer learns to write questions with evidence that helps the frozen solver       (HRPO)
         then       the trained proposer writes triples about documents that were held out
-        phase B    the solver learns to answer them and to quote what it relies on                         (GRPO)
-        between    the selector, if there is one, learns which topics and kinds of question pay
+        phase B    the solver learns to answer them and to quote its evidence                              (GRPO)
+        between    the selector, if there is one, learns which topics and types of question earn reward
 
-No question, answer or demonstration of a person is used in it.
+No question, answer or demonstration written by a person is used.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from quaere.training.training_run import Step, TrainingRun
 
 
 async def evolve(eve: Eve, training: TrainingRun, iterations: int) -> None:
-    """Run EVE-Agent to its end, from wherever the run stands."""
+    """Run EVE-Agent to its end, from the run's last checkpoint or from the start."""
 
     async def iterate(iteration: int) -> None:
         await eve.train_proposer(iteration)
@@ -76,12 +76,12 @@ class Eve:
         self.verifier = Verifier(self.stage, config, scorer)
         self.solver = solver_of(config.solver, config.prompts, evidence=config.evidence.protocol)
         self.asking = self.solver.protocol
-        self.limits = config.solver.limits  # the solver's, in both phases
+        self.limits = config.solver.limits  # of the solver's episodes, in both phases
 
     # ------------------------------------------------------------------------------------------------------ phases
 
     async def train_proposer(self, iteration: int) -> None:
-        """Phase A: triples, attempts of the frozen solver, what each span is worth to it, one update (Algorithm 1)."""
+        """Phase A: triples, attempts of the frozen solver, evidence values, one update (Algorithm 1)."""
         config = self.config.proposer
         steps = self.training.steps(iteration, "proposer", config.steps, role="proposer", settings=config.learner)
         for step in steps:
@@ -102,7 +102,7 @@ class Eve:
             measure_proposer(step, judged, advantages, len(tasks), config.attempts)
 
     async def generate_triples(self, iteration: int) -> None:
-        """Let the trained proposer write about other documents what the solver will learn from."""
+        """Let the trained proposer write the solver's curriculum, about the documents of phase B."""
         config, stage = self.config.generation, self.stage
         seen = remember_questions(self.training.store.candidates(iteration=iteration))
         steps = generation_steps(self.config, self.training, stage, self.asking, iteration, seen)
@@ -120,7 +120,7 @@ class Eve:
                 step.candidates.append(self.decide(step, traced, reason, group, support))
 
     async def train_solver(self, iteration: int) -> None:
-        """Phase B: answers with evidence, paid for both (Algorithm 2)."""
+        """Phase B: answers with evidence, rewarded for both (Algorithm 2)."""
         curriculum = self.training.store.curriculum(iteration)
         gold = {candidate.id: candidate for candidate in curriculum}
         pay = partial(pay_cited_answer, curriculum=gold, evidence=self.config.evidence, solver=self.solver)
@@ -136,7 +136,7 @@ class Eve:
         )
 
     def teach_selector(self, iteration: int) -> None:
-        """The iteration is over: what was kept, and how both roles did at last, is what the bandits learn from."""
+        """Update the selector's bandits with the kept questions and the last rewards of both roles."""
         if self.selector is None:
             return
         store = self.training.store
@@ -159,26 +159,26 @@ class Eve:
         return documents.draw(numbers, seed=seed, name=f"i{iteration}{step.phase[0]}", step_seed=step.seed)
 
     async def propose(self, step: Step, tasks: Sequence[ProposeTask], num_questions: int) -> list[Proposed]:
-        """The proposer writes; what it wrote is scored for its form."""
+        """Proposals of the proposer on these tasks, with their format scores."""
         config = self.config.proposer
         jobs = propose_jobs(proposer_protocol(self.config), tasks, num_questions)
         played = await self.stage.play(step, "proposer", jobs, config.limits)
         return [config.reward.read(episode) for episode in played.episodes]
 
     def trace(self, proposals: Sequence[Proposed]) -> list[Traced]:
-        """What was written, traced to its source and held to the guards."""
+        """The proposals with their evidence located and checked by the guards."""
         return trace(proposals, self.config.evidence, self.count_tokens)
 
     async def verify(self, step: Step, triples: Sequence[Traced], is_wanted: bool) -> list[Support | None]:
-        """What each span is worth to the solver, where anybody wants to know."""
+        """The value of each span to the solver; None for all if `is_wanted` is false."""
         return await self.verifier.ask(step, triples) if is_wanted else [None] * len(triples)
 
     def is_unverified(self, traced: Traced, support: Support | None) -> bool:
-        """Would the verifier's word have counted, and had it none? Then nobody knows what to pay."""
+        """True if the reward needs a verifier result and there is none; such a proposal gets no reward."""
         return self.config.verifies_proposals and self.verifier.is_silent(traced, support)
 
     def judge(self, traced: Traced, group: list[Episode], support: Support | None) -> JudgedTriple:
-        """What a proposal earns, with the verifier's word for it or against it."""
+        """A proposal with its reward, after the verifier's result."""
         choice = choice_of(self.first, traced)
         traced = hear(traced, support, self.config.evidence)
         right = rights(group, self.config.proposer.reward.min_searches(traced.proposed.hops))
@@ -187,7 +187,7 @@ class Eve:
     def decide(
         self, step: Step, traced: Traced, reason: DropReason, group: list[Episode], support: Support | None
     ) -> Candidate:
-        """The record of a candidate: kept, or dropped and why."""
+        """The record of a candidate: kept, or dropped with a reason."""
         num_right, num_attempts = int(sum(rights(group))), len(group)
         if not reason and self.config.generation.attempts:
             reason = judge_attempts(num_right, num_attempts)
@@ -220,19 +220,19 @@ class Eve:
         )
 
     def count_tokens(self, text: str) -> int:
-        """How many tokens of the proposer a text is."""
+        """The number of tokens of a text in the proposer's tokenizer."""
         return len(self.stage.actors.policy.renderer.encode_parts((Quoted(text),))) if text else 0
 
 
 def choice_of(documents: Documents, traced: Traced) -> Choice | None:
-    """What a selector has chosen for this proposal, if one did."""
+    """The selector's choice for this proposal; None without a selector."""
     if not isinstance(documents, SelectedDocuments):
         return None
     return documents.chosen.get(traced.proposed.episode.task.id)
 
 
 def pulled_questions(store: Run, iteration: int) -> list[Pulled]:
-    """The questions a selector's arms are paid for: those that were kept. Nobody is asked the others."""
+    """The questions that reward the selector's arms: the kept ones."""
     return [
         Pulled(item.cluster, item.question_type, item.question, item.answer)
         for item in store.candidates(iteration=iteration, kept=True)
@@ -241,7 +241,7 @@ def pulled_questions(store: Run, iteration: int) -> list[Pulled]:
 
 
 def last_reward(store: Run, iteration: int, phase: str) -> float:
-    """The mean reward in the last step of a phase; 0 where it had none."""
+    """The mean reward in the last step of a phase; 0 if the phase has no step."""
     iterations, phases = (
         {metric.step: metric.value for metric in store.metrics(f"run/{name}")} for name in ("iteration", "phase")
     )

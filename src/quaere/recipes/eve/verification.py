@@ -1,4 +1,4 @@
-"""Asking what the evidence of proposals is worth to the solver as it stands, in whichever of the three forms."""
+"""The verifier: the value of a proposal's evidence to the current solver, in one of three forms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quaere.training.training_run import Step
 
 
 class Verifier:
-    """Asks the solver, or a frozen scorer, with each span and without it.
+    """Asks the solver, or a frozen scorer, each question with its span and without it.
 
     await Verifier(stage, config).ask(step, triples) -> [Support(0.8, 0.2, 5), None]
     """
@@ -25,10 +25,10 @@ class Verifier:
     def __init__(self, stage: Stage, config: EveConfig, scorer: ChatPolicy | None = None) -> None:
         self.stage = stage
         self.config = config
-        self.scorer = scorer  # of the hosted form
+        self.scorer = scorer  # used by the hosted form only
 
     async def ask(self, step: Step, triples: Sequence[Traced]) -> list[Support | None]:
-        """What each span is worth; None where nobody had to ask, or nothing could be said."""
+        """The value of each span; None if the verifier was not asked or gave no result."""
         claims = [claim_of(traced, self.config.evidence) for traced in triples]
         asked = [claim for claim in claims if claim is not None]
         supports = await self._verify(step, asked) if asked else []
@@ -36,7 +36,7 @@ class Verifier:
         return [found[claim.id] if claim else None for claim in claims]
 
     def is_silent(self, traced: Traced, support: Support | None) -> bool:
-        """Was it asked, and had nothing to say? Then nobody knows what the span is worth."""
+        """True if the verifier was asked and gave no result, so that the value of the span is unknown."""
         return support is None and claim_of(traced, self.config.evidence) is not None
 
     async def _verify(self, step: Step, claims: list[Claim]) -> list[Support | None]:

@@ -1,1 +1,1 @@
-"""SCORE: one model writes research reports and judges them, within rules that follow how the training goes."""
+"""SCORE: one model writes research reports and assesses them; the rules for it adapt to the training's statistics."""

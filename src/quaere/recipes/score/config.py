@@ -1,29 +1,29 @@
-"""Everything that can be set about a SCORE run, with the paper's values as defaults; and the presets.
+"""Settings and presets of a SCORE run; the defaults are the paper's values.
 
-Each ablation of the paper, and each option it leaves open, is one value here:
+Each ablation of the paper, and each choice it leaves open, is one value:
 
-    evaluator.frozen=true                 rubrics are chosen and never learned; the solver learns
-    solver.frozen=true                    reports are written and never learned from; the evaluator learns
+    evaluator.frozen=true                 the evaluator is not trained; the solver is
+    solver.frozen=true                    the solver is not trained; the evaluator is
     harness.kind=none                     the harness never changes; llm asks a model (harness.model=openai:NAME@URL)
-    schedule=false                        no hints from what was chosen before
+    schedule=false                        no hints from earlier rubrics
     fixed_rubric="factuality, depth 0.3"  no rubric is chosen: always this one
-    initial_retrieval=0                   the evaluator chooses without a look at the documents
-    solver.attempts=3                     K: so many reports on a question
-    solver.minibatch=0                    one update a step on the whole batch
-    solver.cap=tool_calls                 the bound of ten is on searches, not on turns
-    rubric_scope=query                    a rubric for every question, not one a step
+    initial_retrieval=0                   the evaluator chooses without seeing passages
+    solver.attempts=3                     K: number of reports on a question
+    solver.minibatch=0                    one update per step on the whole batch
+    solver.cap=tool_calls                 the limit of ten applies to searches, not to turns
+    rubric_scope=query                    a rubric for every question, not one per step
     evaluator.validity=separate           validity is a score of its own, not that of the primary dimension
     evaluator.score_scale=5               scores from 0 to 5
-    evaluator.tau=2                       so many searches a report, whatever the harness says
+    evaluator.tau=2                       searches needed per report, whatever the harness says
     evaluator.passes=2                    every report is assessed twice, in different orders
     evaluator.alpha=0.5                   the evaluator's learning rate, as a share of the solver's
-    evaluator.moments=own                 Adam's moments for its updates alone: they no longer size the solver's steps
+    evaluator.moments=own                 separate Adam moments, so that its gradients do not scale the solver's steps
     evaluator.every=2                     U: the evaluator learns every second step
-    evaluator.beta=0.9                    how slowly its baseline moves
+    evaluator.beta=0.9                    decay of its baseline
     evaluator.tokens=turn                 it learns from its thoughts too, not from the rubric alone
-    harness.every=10                      M: the harness is looked at every tenth step
-    health.policy=warn                    no early stop: alarms are said and not acted upon
-    shuffle_advantages=true               a control that must not learn
+    harness.every=10                      M: the harness is reconsidered every tenth step
+    health.policy=warn                    no early stop: alarms are printed only
+    shuffle_advantages=true               the shuffle control, which must not learn
 """
 
 from __future__ import annotations
@@ -48,32 +48,32 @@ LearningRateFactor = Annotated[float, Meta(gt=0, extra={"why": "set evaluator.fr
 
 
 class ScoreSolverConfig(WriterConfig, frozen=True, forbid_unknown_fields=True):
-    """The solver's side: the writer of reports.
+    """Settings of the solver, which writes the reports.
 
         ScoreSolverConfig(batch=64, attempts=8, frozen=False)
 
     Attributes:
-        frozen: Reports are judged and never learned from. [SCORE]
+        frozen: The solver is not trained. [SCORE]
     """
 
     frozen: bool = False
 
 
 class ScoreEvaluatorConfig(EvaluatorConfig, frozen=True, forbid_unknown_fields=True):
-    """The evaluator's side: it learns to choose rubrics.
+    """Settings of the evaluator, which learns to choose rubrics.
 
         ScoreEvaluatorConfig(alpha=1.0, beta=0.7, every=1, tau="harness_min_calls")
 
     Attributes:
-        frozen: Rubrics are chosen and never learned. [SCORE]
+        frozen: The evaluator is not trained. [SCORE]
         alpha: The evaluator's learning rate as a share of the solver's. [SCORE]
         beta: Decay of the evaluator's baseline, a moving average. [SCORE, Table 2]
         every: Steps between two updates of the evaluator: U. [SCORE, Table 2]
-        tau: Searches with which a report must be looked into, or it earns nothing; harness_min_calls: as the
+        tau: Searches needed to verify a report; with fewer, the report earns 0. harness_min_calls: as many as the
             harness says. [SCORE]
-        moments: Adam's moments: shared by both roles, so that the larger gradients size the steps of both; or a
-            set of its own. [Quaere]
-        tokens: What the evaluator learns from: the rubric, or the turn with its thoughts. [SCORE]
+        moments: Adam's moments: shared by both roles, so that the larger gradients scale the steps of both; or
+            own. [Quaere]
+        tokens: Tokens the evaluator learns from: the rubric, or the whole turn with its thoughts. [SCORE]
         shown_questions: Questions of the batch in the prompt for a rubric. [Quaere]
     """
 
@@ -88,17 +88,17 @@ class ScoreEvaluatorConfig(EvaluatorConfig, frozen=True, forbid_unknown_fields=T
 
 
 class HarnessSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The harness a run begins with, and who changes it.
+    """The initial harness of a run, and what may change it.
 
         HarnessSettings(kind="rules", every=5, extra=(Dimension("chronology", "Events stand in their order."),))
 
     Attributes:
-        kind: Who changes the harness: fixed rules, an LLM, or none. [SCORE]
-        every: Steps between two looks at the harness: M. [SCORE, Table 2]
+        kind: What changes the harness: fixed rules, an LLM, or none. [SCORE]
+        every: Steps between two revisions of the harness: M. [SCORE, Table 2]
         model: Endpoint that `kind=llm` asks, openai:NAME@URL. [SCORE]
         pool: Dimensions to choose rubrics from. [SCORE]
         extra: Dimensions that are added to the pool. [Quaere]
-        notes: A note to the evaluator that the first harness carries. [SCORE]
+        notes: A note to the evaluator in the initial harness. [SCORE]
     """
 
     kind: Literal["rules", "llm", "none"] = "rules"
@@ -113,7 +113,7 @@ class HarnessSettings(Struct, frozen=True, forbid_unknown_fields=True):
     limits: HarnessLimits = HarnessLimits()
 
     def first(self) -> Harness:
-        """The one a run begins with; what is not allowed is refused."""
+        """The initial harness of a run; `BadInput` if it breaks a bound."""
         return default_harness(
             pool=(*self.pool, *self.extra),
             dimensions=self.dimensions,
@@ -124,18 +124,18 @@ class HarnessSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScoreConfig(ResearchConfig, frozen=True, forbid_unknown_fields=True):
-    """A whole run.
+    """Settings of a SCORE run.
 
         ScoreConfig(model="warm", index="demo/index", questions="open.jsonl")
 
     Attributes:
-        rubric_scope: One rubric a step, or one for every question. [SCORE]
-        initial_retrieval: Passages to show for each question in a prompt for a rubric. [SCORE]
-        schedule: Give the evaluator hints from what was chosen before. [SCORE]
+        rubric_scope: One rubric per step, or one for every question. [SCORE]
+        initial_retrieval: Passages per question that the prompt for a rubric shows. [SCORE]
+        schedule: Give the evaluator hints from earlier rubrics. [SCORE]
     """
 
     rubric_scope: RubricScope = "step"
-    initial_retrieval: NonNegativeInt = 1  # passages to show for each question in a prompt for a rubric
+    initial_retrieval: NonNegativeInt = 1
     schedule: bool = True
     solver: ScoreSolverConfig = field(default_factory=ScoreSolverConfig)
     evaluator: ScoreEvaluatorConfig = field(default_factory=ScoreEvaluatorConfig)
@@ -145,13 +145,13 @@ class ScoreConfig(ResearchConfig, frozen=True, forbid_unknown_fields=True):
 
     @property
     def learns_rubrics(self) -> bool:
-        """Does the evaluator learn anything?"""
+        """True if the evaluator is trained."""
         return not self.evaluator.frozen and not self.fixed_rubric
 
 
-# What each preset changes; what it does not name is as in the paper.
+# The settings that each preset changes; all others are the paper's.
 PRESETS: dict[str, dict[str, object]] = {
-    # The paper keeps no turn for the report or the assessment.
+    # The paper reserves no turn for the report or the assessment.
     "paper": {
         "engine.max_rows": 256,
         "solver.limits.answer_turn": False,
@@ -169,14 +169,19 @@ PRESETS: dict[str, dict[str, object]] = {
 
 
 def check_config(config: ScoreConfig) -> None:
-    """Refuse values that make no sense, each with one clear line."""
+    """Raise `BadInput` for values out of bounds and for values that contradict each other."""
     harness = config.harness
     check_research(config, "score", (*harness.pool, *harness.extra))
     harness.first()
     config.scheduler.check()
     if harness.kind == "llm" and not harness.model:
-        raise BadInput("harness.kind=llm asks a model, and none is named", hint="harness.model=openai:NAME@URL")
+        raise BadInput("harness.kind=llm needs a model to ask", hint="--set harness.model=openai:NAME@URL")
     if harness.model and harness.kind != "llm":
-        raise BadInput(f"harness.model={harness.model} would never be asked", hint="harness.kind=llm")
+        raise BadInput(
+            f"harness.model={harness.model} is used only with harness.kind=llm", hint="--set harness.kind=llm"
+        )
     if config.solver.frozen and not config.learns_rubrics:
-        raise BadInput("with the solver frozen, and no rubric to learn, nobody would learn anything")
+        raise BadInput(
+            "nothing would be trained: solver.frozen=true, and the evaluator is frozen or has a fixed_rubric",
+            hint="--set solver.frozen=false",
+        )

@@ -1,18 +1,19 @@
-"""Is the evaluator still worth believing? Gauges over the steps of a run, and what the harness is told of them.
+"""Gauges of evaluator failure over the steps of a run, and the statistics that the harness is revised by.
 
     history = read_history(store, {"reward/share": 0.6, ...})       # what is stored, and the step in progress
     measure_gauges(history)
     -> {"gauge/citation_hack": 0.0, "gauge/reward_citations": 0.4, "gauge/consistency_diversity": -0.2, ...}
 
-Nobody knows how good a report is, so an evaluator can only be caught by what goes together and should not:
+There are no true scores of reports, so a failing evaluator can only be recognised by metrics that should not move
+together:
 
 - *saturation*: nearly all reports are at the ceiling (`scores/ceiling`), or scores no longer differ (`scores/spread`)
-- *citation hack*: reward or consistency rises while fewer statements rest on a source that exists
-  (`gauge/citation_hack`); what evaluators do to a solver that does not learn: they buy agreement with rubrics under
-  which nothing is cited
+- *citation hack*: reward or consistency rises while fewer statements cite a source that exists
+  (`gauge/citation_hack`); with a frozen solver, evaluators learn to gain consistency by rubrics under which reports
+  cite nothing
 - *sameness*: consistency that rises only because reports become copies (`gauge/consistency_diversity` near -1)
 
-The alarms are those of `training/health.py`, which says what to do about them.
+The alarms are in `training/health.py`, with the action for each.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from quaere.recipes.score.statistics import Statistics
 from quaere.runs import Run
 from quaere.training.phases.assessments import correlate
 
-_ENDS = 5  # steps at the beginning and at the end of a run that a change is read from
-_FEWEST = 4  # steps without which there is none to read
+_ENDS = 5  # steps at each end of a run whose means are compared
+_FEWEST = 4  # steps needed to compute a change or a correlation
 
 CITATIONS, REWARD, CONSISTENCY, DIVERSITY = "check/grounded", "reward/share", "consistency/mean", "diversity/mean"
 WATCHED = (
@@ -38,9 +39,9 @@ History = Mapping[str, Sequence[float]]
 
 
 def read_history(store: Run, now: Mapping[str, float], after: int = 0) -> dict[str, list[float]]:
-    """What was measured in all steps so far, that in progress among them, or in those after a step.
+    """The values of the watched metrics at all steps after `after`, the current step included.
 
-    A step in which a metric was not measured has none: an older value does not stand in for it.
+    A step in which a metric was not measured contributes no value; older values are not carried forward.
     """
     history = {}
     for name in WATCHED:
@@ -50,9 +51,9 @@ def read_history(store: Run, now: Mapping[str, float], after: int = 0) -> dict[s
 
 
 def measure_gauges(history: History) -> dict[str, float]:
-    """What has changed since the run began, and what goes together in it; what cannot be told yet is left out.
+    """Changes since the start of the run, and correlations between metrics; unknown ones are left out.
 
-    Changes are since the beginning, not of late: a slow hack is one too, and in a few steps of it nothing shows.
+    Changes are taken since the start of the run, not over the last steps: a slow hack would not show in a few steps.
     """
     gauges: dict[str, float] = {}
     if (fall := _rise(history, CITATIONS)) is not None:
@@ -78,7 +79,7 @@ def measure_gauges(history: History) -> dict[str, float]:
 
 
 def hack_score(citations_change: float, rises: Sequence[float]) -> float:
-    """By how much citations fell while something that is paid rose; 0 unless both did.
+    """The fall of citations, as far as a rewarded metric rose at the same time; 0 unless both happened.
 
     hack_score(-0.3, [0.1, 0.2]) -> 0.2; hack_score(-0.3, [-0.1]) -> 0.0; hack_score(0.3, [0.2]) -> 0.0
     """
@@ -86,7 +87,7 @@ def hack_score(citations_change: float, rises: Sequence[float]) -> float:
 
 
 def _rise(history: History, name: str) -> float | None:
-    """By how much the last steps lie above the first."""
+    """The mean of the last steps minus the mean of the first; None with too few steps."""
     values = history.get(name, ())
     if len(values) < _FEWEST:
         return None
@@ -95,14 +96,14 @@ def _rise(history: History, name: str) -> float | None:
 
 
 def collect_statistics(step: int, history: History, counts: Mapping[str, int]) -> Statistics:
-    """The last steps as a meta-harness is told of them; `counts` says how often each dimension was chosen."""
+    """Statistics of the last steps for the meta-harness; `counts` are the rubrics that chose each dimension."""
 
     def mean(name: str) -> float | None:
         values = history.get(name, ())
         return sum(values) / len(values) if values else None
 
     def lacking(name: str) -> float:
-        """The share that was not so."""
+        """The share for which this was not so; 0 if it was not measured."""
         share = mean(name)
         return 0.0 if share is None else min(1.0, max(0.0, 1 - share))
 

@@ -1,4 +1,4 @@
-"""The harness in the form in which it is asked for and handed in, and the bounds that every one must keep.
+"""The harness as JSON, its parser, and the bounds that every harness must keep.
 
     {"dimension_constraints": {"k": 4, "must_include": "factuality", "weight_min": 0.1, "weight_max": 0.5},
      "process_constraints": {"require_search": true, "require_gap_analysis": true, "require_verification": true,
@@ -6,8 +6,8 @@
      "pool": {"drop": ["balance"], "add": [{"name": "chronology", "text": "Events stand in the order they happened."}]},
      "notes": "Scores lie close together: use the whole scale."}
 
-`pool` says how the pool of the harness before changes; it, `notes` and `require_search` may be left out. Nothing here
-picks a dimension or a weight: that is the evaluator's to do.
+`pool` describes the changes to the previous harness's pool; `pool`, `notes` and `require_search` may be left out. A
+harness never picks a dimension or a weight: the evaluator does.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from quaere.errors import BadInput
 from quaere.records import Dimension, DimensionRules, Harness, ProcessRules
 from quaere.setting_types import NonNegativeInt, PositiveInt
 
-# Names stand among our own words in prompts and in markup, so they are words.
+# Names stand unquoted in prompts and in markup, so they may hold nothing but letters, digits, "_" and "-".
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-LEAST_K = 2  # the primary dimension and one more, or there is nothing to choose
+LEAST_K = 2  # the primary dimension is fixed, so with fewer than 2 there would be nothing to choose
 
 
 class HarnessLimits(Struct, frozen=True, forbid_unknown_fields=True):
-    """How far any harness may go.
+    """Bounds that every harness must keep.
 
         HarnessLimits(max_tool_calls=2, max_pool=16)
 
     Attributes:
         max_tool_calls: Most searches a harness may require of an assessment. [Quaere]
         max_pool: Most dimensions of a pool. [Quaere]
-        max_dimension_chars: Characters of what a dimension means. [Quaere]
-        max_notes_chars: Characters of the notes. [Quaere]
-        max_chars: Characters of a harness as JSON. [Quaere]
+        max_dimension_chars: Most characters of a dimension's meaning. [Quaere]
+        max_notes_chars: Most characters of the notes. [Quaere]
+        max_chars: Most characters of a harness as JSON. [Quaere]
     """
 
     max_tool_calls: NonNegativeInt = 4
@@ -81,9 +81,9 @@ class _HarnessForm(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse_harness(json_text: str, previous: Harness, limits: HarnessLimits) -> Harness | str:
-    """The harness that follows `previous`, or what is wrong with it in one line.
+    """The harness that follows `previous`, or in one line why it cannot be used.
 
-    One that says the same as `previous` is `previous`; any other is its next version.
+    A harness equal to `previous` is `previous` itself; any other is its next version.
 
         parse_harness('{"k": 4}', previous, HarnessLimits()) -> "the harness does not fit its schema: Object ..."
     """
@@ -117,14 +117,14 @@ def parse_harness(json_text: str, previous: Harness, limits: HarnessLimits) -> H
 
 
 def follow(previous: Harness, harness: Harness) -> Harness:
-    """`harness` as the version after `previous`, or `previous` itself where nothing else differs."""
+    """`harness` as the version after `previous`, or `previous` itself if nothing differs."""
     if structs.replace(harness, version=previous.version) == previous:
         return previous
     return structs.replace(harness, version=previous.version + 1)
 
 
 def _change_pool(pool: Sequence[Dimension], changes: _PoolChanges) -> tuple[Dimension, ...] | str:
-    """Dropping comes first, so a dimension is given another meaning by dropping and adding it."""
+    """The pool with dimensions dropped, then added, so that dropping and adding one changes its meaning."""
     if missing := set(changes.drop) - {item.name for item in pool}:
         return f"the pool has no dimension {one_line(min(missing))} to drop"
     kept = tuple(item for item in pool if item.name not in changes.drop)
@@ -132,7 +132,7 @@ def _change_pool(pool: Sequence[Dimension], changes: _PoolChanges) -> tuple[Dime
 
 
 def find_fault(harness: Harness, limits: HarnessLimits) -> str:
-    """The first bound that a harness breaks, or "" if it keeps them all.
+    """The first bound that a harness breaks; "" if it keeps all.
 
     find_fault(Harness(0, POOL, DimensionRules(k=1)), HarnessLimits()) -> "k must be from 2 to 10, the size of the pool"
     """
@@ -166,18 +166,18 @@ def default_harness(
     notes: str = "",
     limits: HarnessLimits = HarnessLimits(),  # noqa: B008
 ) -> Harness:
-    """The harness a run begins with, version 0; `BadInput` where it breaks a bound.
+    """The initial harness of a run, version 0; `BadInput` if it breaks a bound.
 
     default_harness(dimensions=DimensionRules(k=3))
     """
     harness = Harness(0, tuple(pool), dimensions, process, notes)
     if fault := find_fault(harness, limits):
-        raise BadInput(f"the harness cannot be used: {fault}")
+        raise BadInput(f"the harness of the settings (harness.*) cannot be used: {fault}")
     return harness
 
 
 def encode_harness(harness: Harness, previous: Harness | None = None) -> str:
-    """A harness as JSON that `parse_harness` reads; with `previous`, also how the pool changed since.
+    """A harness as JSON for `parse_harness`; with `previous`, also the changes of the pool since.
 
     parse_harness(encode_harness(new, previous), previous, limits) == new
     """
@@ -202,6 +202,6 @@ def encode_harness(harness: Harness, previous: Harness | None = None) -> str:
 
 
 def one_line(text: str, num_chars: int = 200) -> str:
-    """At most this much of a text, on one line, without characters that could act on a terminal."""
+    """The first `num_chars` characters of a text on one line, without control characters."""
     printable = "".join(character if character.isprintable() else " " for character in text[:num_chars])
     return " ".join(printable.split())

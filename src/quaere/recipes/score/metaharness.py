@@ -1,12 +1,12 @@
-"""Who sets the rules of the evaluator: fixed rules, or a model that is asked. Neither is ever trained.
+"""The meta-harness revises the evaluator's rules: by fixed rules, or by asking a model. Neither is ever trained.
 
     regenerated = await RulesHarness().regenerate(statistics, previous, default)
     regenerated.harness, regenerated.fault, regenerated.why
 
-Whatever comes out keeps the bounds of `harness.py`. On any fault the previous harness stays in force, and the fault is
+Every new harness keeps the bounds of `harness.py`. On any fault the previous harness stays in force, and the fault is
 recorded with it.
 
-The fixed rules, with the numbers of `RuleSettings`. All that fit act together, in this order:
+The fixed rules, with the numbers of `RuleSettings`. All rules whose condition holds act together, in this order:
 
     rule         when                                                  what it does
     rubrics      share_invalid_rubrics > max_invalid                   k - 1
@@ -23,9 +23,9 @@ The fixed rules, with the numbers of `RuleSettings`. All that fit act together, 
                                                                        default, the weights as in the default
 
 k stays from 2 to `max_k` and the size of the pool; min tool calls from 1 (0 where no search is required) to the limit.
-An evaluator that cannot follow the rules is given easier ones rather than stricter: a report that was looked into too
-little is worth nothing already, and asking for more searches would only make more of them so. What rules have to say to
-the evaluator stands in the notes.
+An evaluator that cannot follow the rules gets easier ones, not stricter ones: a report verified with too few searches
+already earns 0, and requiring more searches would only add such reports. The rules' advice to the evaluator is in the
+notes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from quaere.setting_types import Fraction, NonNegativeFloat
 
 
 class Regenerated(Struct, frozen=True):
-    """The harness from now on; with a `fault`, it is the one before. `why` says in a few words what led to it.
+    """The harness from now on; with a `fault`, it is the previous one. `why` gives the reason in a few words.
 
     Regenerated(harness=Harness(version=3, ...), why="saturated")
     """
@@ -66,30 +66,30 @@ class Regenerated(Struct, frozen=True):
 
 
 class MetaHarness(Protocol):
-    """Makes the next harness of how the training went."""
+    """Makes the next harness from the statistics of the training."""
 
     name: str
 
     async def regenerate(self, statistics: Statistics, previous: Harness, default: Harness) -> Regenerated:
-        """The next harness, or the previous one and what went wrong; it raises nothing."""
+        """The next harness, or the previous one and the fault; never raises."""
         ...
 
     async def stop(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         ...
 
 
 class FixedHarness:
-    """The ablation: the harness never changes."""
+    """Ablation: the harness never changes."""
 
     name = "none"
 
     async def regenerate(self, statistics: Statistics, previous: Harness, default: Harness) -> Regenerated:
-        """The previous one."""
+        """The previous harness."""
         return Regenerated(previous)
 
     async def stop(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no connection is held."""
 
 
 # -------------------------------------------------------------------------------------------------------- fixed rules
@@ -101,16 +101,16 @@ class RuleSettings(Struct, frozen=True, forbid_unknown_fields=True):
         RuleSettings(max_invalid=0.25, max_at_ceiling=0.5, min_spread=0.03)
 
     Attributes:
-        max_invalid: Share of rubrics or assessments that cannot be read above which less is asked for. [Quaere]
-        max_under_verified: Share of reports that were looked into too little above which fewer searches are
+        max_invalid: Share of unreadable rubrics or assessments above which the rules become easier. [Quaere]
+        max_under_verified: Share of reports verified with too few searches above which fewer searches are
             required. [Quaere]
-        max_at_ceiling: Share of scores at the top of the scale above which more is asked for. [Quaere]
-        min_spread: Spread of a question's scores below which more is asked for. [Quaere]
+        max_at_ceiling: Share of scores at the top of the scale above which the rules become stricter. [Quaere]
+        min_spread: Spread of a question's scores below which the rules become stricter. [Quaere]
         citation_fall: Fall of citation validity, while the reward rises, at which citations are guarded.
             [Quaere]
         citation_dimension: The dimension that then becomes the primary one. [Quaere]
-        entropy_fall: Fall of the entropy, as a share of it, at which weights may range wider. [Quaere]
-        widening: How much wider, on both sides. [Quaere]
+        entropy_fall: Fall of the entropy, as a share of it, at which the range of weights is widened. [Quaere]
+        widening: Amount by which the range of weights is widened on both sides. [Quaere]
         max_k: Most dimensions of a rubric that the rules ask for. [Quaere]
     """
 
@@ -136,7 +136,7 @@ _NOTES = {
 
 
 class RulesHarness:
-    """Fixed rules, without network and without chance: the same statistics always lead to the same harness."""
+    """A meta-harness with fixed rules, without network or randomness: equal statistics give equal harnesses."""
 
     name = "rules"
 
@@ -149,7 +149,7 @@ class RulesHarness:
         self.limits = limits
 
     async def regenerate(self, statistics: Statistics, previous: Harness, default: Harness) -> Regenerated:
-        """The harness that the rules that fit make of the previous one."""
+        """The previous harness, changed by all rules whose condition holds."""
         rules = self.find_rules(statistics)
         harness = previous
         for rule in rules or ["calm"]:
@@ -161,10 +161,10 @@ class RulesHarness:
         return Regenerated(follow(previous, harness), why=", ".join(rules) or "calm")
 
     async def stop(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no connection is held."""
 
     def find_rules(self, statistics: Statistics) -> list[str]:
-        """The names of the rules that fit, in the order in which they act.
+        """The names of the rules whose condition holds, in the order in which they act.
 
         RulesHarness().find_rules(Statistics(share_invalid_rubrics=0.5)) -> ["rubrics"]
         """
@@ -175,7 +175,7 @@ class RulesHarness:
             "assessments": statistics.share_invalid_assessments > settings.max_invalid,
             "unverified": statistics.share_under_verified > settings.max_under_verified,
         }
-        spread = statistics.score_spread  # None where no two reports on a question were scored: that says nothing
+        spread = statistics.score_spread  # None if no question had two scored reports: no sign of saturation
         is_alike = spread is not None and spread < settings.min_spread
         is_flat = statistics.share_at_ceiling > settings.max_at_ceiling or is_alike
         fits = overloaded | {
@@ -204,7 +204,7 @@ class RulesHarness:
                 return self._calm(harness, default)
 
     def _demand(self, harness: Harness, *, k: int = 0, calls: int = 0) -> Harness:
-        """More or less of both, within bounds; what lies outside of these already is not pushed further out."""
+        """The harness with `k` and the required searches changed, within bounds."""
         rules, process = harness.dimensions, harness.process
         most_k, least_calls = min(self.settings.max_k, len(harness.pool)), int(process.require_search)
         wanted_k = _move(rules.k, k, LEAST_K, most_k)
@@ -216,7 +216,8 @@ class RulesHarness:
         )
 
     def _guard_citations(self, harness: Harness, default: Harness) -> Harness:
-        """Where neither pool knows the dimension, the cross-check alone must do."""
+        """The harness with cross-check on and citations as the primary dimension."""
+        # If neither pool has the citation dimension, only the cross-check is turned on.
         name, pool, rules = self.settings.citation_dimension, harness.pool, harness.dimensions
         lost = default.find(name)
         if harness.find(name) is None and lost is not None and len(pool) < self.limits.max_pool:
@@ -229,13 +230,13 @@ class RulesHarness:
     def _widen(self, harness: Harness, default: Harness) -> Harness:
         rules, by = harness.dimensions, self.settings.widening
         lost = tuple(item for item in default.pool if harness.find(item.name) is None)
-        # Rounded, or 0.1 + 0.05 would be shown with sixteen digits.
+        # Rounded, because 0.1 + 0.05 would be shown with sixteen digits in prompts.
         low, high = round(max(0.0, rules.weight_min - by), 6), round(min(1.0, rules.weight_max + by), 6)
         pool = (harness.pool + lost)[: max(len(harness.pool), self.limits.max_pool)]
         return structs.replace(harness, pool=pool, dimensions=structs.replace(rules, weight_min=low, weight_max=high))
 
     def _calm(self, harness: Harness, default: Harness) -> Harness:
-        """The guard of citations stays: it was needed once."""
+        """The harness one step closer to the default. The guard of citations stays: it was needed once."""
         rules, usual = harness.dimensions, default.dimensions
         harness = self._demand(
             harness,
@@ -247,7 +248,10 @@ class RulesHarness:
 
 
 def _move(value: int, by: int, least: int, most: int) -> int:
-    """One step, if it leads into the bounds or stays there; `_move(7, 1, 2, 6)` is 7, and `_move(7, -1, 2, 6)` is 6."""
+    """`value + by`, if that is within the bounds or closer to them; else `value`.
+
+    `_move(7, 1, 2, 6)` is 7, and `_move(7, -1, 2, 6)` is 6.
+    """
     moved = value + by
     return moved if (by < 0 and moved >= least) or (by > 0 and moved <= most) else value
 
@@ -256,7 +260,7 @@ def _sign(value: int) -> int:
     return (value > 0) - (value < 0)
 
 
-# --------------------------------------------------------------------------------------------------- a model is asked
+# --------------------------------------------------------------------------------------------------- asking a model
 
 _SYSTEM = """\
 You set the rules for the training of a model that plays two roles: it writes research reports from a collection of \
@@ -280,7 +284,7 @@ characters. Under "pool", "drop" lists names and "add" lists objects with "name"
 
 
 class LlmHarness:
-    """A model behind any `ChatSampler` is asked; what it writes is checked like everything from outside.
+    """A meta-harness that asks a model behind a `ChatSampler`; the reply is checked like all outside text.
 
     LlmHarness(OpenAISampler(parse_endpoint("openai:qwen3-32b@http://localhost:8000/v1")))
     """
@@ -302,14 +306,14 @@ class LlmHarness:
         self._timeout_s = timeout_s
 
     async def regenerate(self, statistics: Statistics, previous: Harness, default: Harness) -> Regenerated:
-        """Ask, and keep the previous harness unless the answer is one that may be used."""
+        """The harness the model proposes, or the previous one if the reply cannot be used."""
         messages = [as_chat(message) for message in self.messages(statistics, previous, default)]
         try:
             async with asyncio.timeout(self._timeout_s):
                 reply = await self._sampler.reply(messages, self._params)
         except TimeoutError:
             return Regenerated(previous, f"the model did not answer within {self._timeout_s:g} s")
-        except Exception as error:  # whatever an endpoint can think of: training goes on, and the fault is on record
+        except Exception as error:  # any failure of an endpoint: training must go on, and the fault is recorded
             return Regenerated(previous, f"the model did not answer: {one_line(str(error))}")
         if reply.stop_reason == "length":
             return Regenerated(previous, "the model's answer was cut off")
@@ -323,12 +327,12 @@ class LlmHarness:
         await self._sampler.stop()
 
     def messages(self, statistics: Statistics, previous: Harness, default: Harness) -> list[Message]:
-        """What the model is asked."""
+        """The prompt for the model."""
         limits = {"max_tool_calls": self._limits.max_tool_calls, "max_notes_chars": self._limits.max_notes_chars}
         system = _SYSTEM.replace("{form}", encode_harness(structs.replace(default, notes="...")))
         for name, value in limits.items():
             system = system.replace(f"{{{name}}}", str(value))
-        # Some of it was once written by a model, so it is quoted.
+        # Parts of these texts were written by a model, so they are quoted.
         given = (
             ("Statistics:", msgspec.json.encode(statistics).decode()),
             ("Rules now in force:", encode_harness(previous)),
@@ -340,7 +344,7 @@ class LlmHarness:
 
 
 def _find_object(text: str) -> str:
-    """From the first brace to the last, because models like to put a fence around JSON; all of it where there is none.
+    """The text from the first brace to the last, since models often put a code fence around JSON; else all of it.
 
     _find_object('```json\\n{"k": 4}\\n```') -> '{"k": 4}'
     """

@@ -1,4 +1,4 @@
-"""SCORE as the command line knows it."""
+"""Registers SCORE for the command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quaere.training.report_run import check_research_run, open_research, plan_r
 
 
 async def train(config: ScoreConfig, store: Run, reporter: Reporter) -> None:
-    """Train from wherever the run stands, and close everything behind it."""
+    """Train from the run's last checkpoint, or from the start; close all resources at the end."""
     memory = ScoreMemory(config.harness.first(), config.scheduler, Versions(store.path))
     meta = open_meta(config.harness)
     try:
@@ -28,7 +28,7 @@ async def train(config: ScoreConfig, store: Run, reporter: Reporter) -> None:
 
 
 def open_meta(settings: HarnessSettings) -> MetaHarness:
-    """Who makes the harness anew."""
+    """The meta-harness of these settings."""
     if settings.kind == "rules":
         return RulesHarness(settings.rules, settings.limits)
     if settings.kind == "llm":
@@ -37,7 +37,7 @@ def open_meta(settings: HarnessSettings) -> MetaHarness:
 
 
 def check(config: ScoreConfig) -> None:
-    """Refuse what cannot be run, before anything is loaded."""
+    """Raise `BadInput` for settings that cannot be run, before anything is loaded."""
     check_config(config)
     if config.harness.model:
         parse_endpoint(config.harness.model)
@@ -45,7 +45,7 @@ def check(config: ScoreConfig) -> None:
 
 
 def plan(config: ScoreConfig) -> list[tuple[str, str]]:
-    """What would run, and what each step costs at most."""
+    """The run's plan as lines of name and text: what it would do, and the most that a step costs."""
     evaluator, harness = config.evaluator, config.harness
     roles = (("solver", not config.solver.frozen), ("evaluator", config.learns_rubrics))
     learns = [name for name, is_learning in roles if is_learning]
@@ -60,13 +60,13 @@ def plan(config: ScoreConfig) -> list[tuple[str, str]]:
         ),
         ("harness", "never changes" if harness.kind == "none" else f"{harness.kind}, every {harness.every} steps"),
     ]
-    # Two objectives on one set of weights, each with moments of its own.
+    # With evaluator.moments=own, two objectives on one set of weights have Adam moments each.
     num_moments = 2 if len(learns) == 2 and evaluator.moments == "own" else 1
     return [*plan_research(config, has_evaluator=True, num_moments=num_moments), *lines]
 
 
 def solver_protocol(config: ScoreConfig) -> Protocol:
-    """How reports are asked for, while it is trained and afterwards."""
+    """The report writer's protocol, in training and afterwards."""
     return find_dialect("report", "writer").open(style=config.prompts)
 
 

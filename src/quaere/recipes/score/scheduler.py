@@ -1,4 +1,4 @@
-"""What was chosen so far, and what that advises: dimensions to take, to leave, and to try.
+"""The dimension scheduler: hints which dimensions to require, avoid and explore, from the rubrics chosen so far.
 
     scheduler.record(step=3, rubric=rubric, consistencies=[0.4, 0.6])     # every question's C_i under that rubric
     scheduler.hints(harness) -> Hints(required=("coverage",), avoided=("insight",), explore=("balance",))
@@ -11,10 +11,10 @@ rubric and is never advised.
 - avoided: tried at least `min_tries` times, with a mean more than `margin` below the overall one; the worst first, at
   most `num_avoided`, and never so many that fewer than k - 1 others are left.
 - required: tried at least `min_tries` times, with a mean not below the overall one, and chosen by a share of at most
-  `max_share` of all rubrics, so that no dimension is advised for ever; the best first, at most `num_required`.
+  `max_share` of all rubrics, so that no dimension is required for ever; the best first, at most `num_required`.
 
-Of equals, the one that stands first in the pool comes first. Those required and those to explore fit into
-one rubric together: the latter are cut. Hints are advice; a rubric that does otherwise is valid.
+Of equals, the one that is first in the pool comes first. Required and explored dimensions together fit into one rubric:
+the explored ones are cut. Hints are advice: a rubric that ignores them is valid.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STATE_FILE = "scheduler.json"
 
 
 class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The numbers of the dimension scheduler's rule, which the paper leaves open.
+    """Settings of the dimension scheduler, whose numbers the paper leaves open.
 
         SchedulerSettings(window=20, min_tries=3, margin=0.02, max_share=0.7)
 
@@ -42,7 +42,7 @@ class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True):
         window: Steps that are remembered. [Quaere]
         min_tries: Rubrics that must have chosen a dimension before it is required or avoided. [Quaere]
         margin: How far below the overall mean a dimension's consistency must lie for it to be avoided. [Quaere]
-        max_share: A dimension in a greater share of the rubrics is not required any more. [Quaere]
+        max_share: A dimension that more than this share of the rubrics chose is no longer required. [Quaere]
         num_required: Most dimensions to require. [Quaere]
         num_avoided: Most dimensions to avoid. [Quaere]
         num_explore: Most dimensions to explore. [Quaere]
@@ -57,14 +57,14 @@ class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     num_explore: NonNegativeInt = 2
 
     def check(self) -> None:
-        """Refuse values out of bounds."""
+        """Raise `BadInput` for values out of bounds."""
         check_settings(self, "scheduler")
         if math.isinf(self.margin):
-            raise BadInput("scheduler.margin must be finite")
+            raise BadInput("scheduler.margin must be a finite number, not infinity")
 
 
 class Chosen(Struct, frozen=True):
-    """A rubric that was chosen in a step, and how consistent the reports on each question came out under it.
+    """A rubric that was chosen in a step, and the consistency of the reports on each question under it.
 
     Chosen(step=3, dimensions=("factuality", "coverage"), consistencies=(0.4, 0.6))
     """
@@ -75,7 +75,7 @@ class Chosen(Struct, frozen=True):
 
 
 class SchedulerState(Struct, frozen=True, forbid_unknown_fields=True):
-    """All that a scheduler remembers, oldest first.
+    """The state of a scheduler: the chosen rubrics, oldest first.
 
     SchedulerState(chosen=(Chosen(...),))
     """
@@ -84,7 +84,7 @@ class SchedulerState(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Tally(Struct, frozen=True):
-    """How one dimension fared: how many rubrics chose it, and the mean consistency under them.
+    """The record of one dimension: the number of rubrics that chose it, and the mean consistency under them.
 
     Tally(tries=2, mean=0.45)
     """
@@ -94,7 +94,7 @@ class Tally(Struct, frozen=True):
 
 
 class Scheduler:
-    """Remembers choices and gives hints. It is part of every checkpoint of its run."""
+    """Records chosen rubrics and gives hints. It is part of every checkpoint of its run."""
 
     def __init__(self, settings: SchedulerSettings = SchedulerSettings()) -> None:  # noqa: B008 (it is frozen)
         settings.check()
@@ -102,10 +102,10 @@ class Scheduler:
         self.state = SchedulerState()
 
     def record(self, step: int, rubric: Rubric, consistencies: Sequence[float | None]) -> None:
-        """Remember a rubric that the evaluator chose, and forget what lies before the window.
+        """Record a rubric that the evaluator chose; forget rubrics older than the window.
 
-        Questions whose consistency is not known (None) are passed over, and so is a rubric under which none is. What
-        a default stood in for was not chosen, and is not to be recorded.
+        Questions with unknown consistency (None) are skipped, and so is a rubric under which all are unknown. A default
+        rubric was not chosen by the evaluator and must not be recorded.
         """
         known = tuple(float(value) for value in consistencies if value is not None and math.isfinite(value))
         kept = [one for one in self.state.chosen if one.step > step - self.settings.window]
@@ -113,7 +113,7 @@ class Scheduler:
         self.state = SchedulerState((*kept, *added))
 
     def tally(self, names: Sequence[str]) -> dict[str, Tally]:
-        """How each of these dimensions fared; the mean of one never tried is 0.
+        """The record of each of these dimensions; the mean of one never chosen is 0.
 
         scheduler.tally(["coverage"]) -> {"coverage": Tally(tries=2, mean=0.45)}
         """
@@ -124,11 +124,11 @@ class Scheduler:
         return found
 
     def hints(self, harness: Harness) -> Hints:
-        """What to advise within this harness."""
+        """The hints within this harness."""
         rules, settings = harness.dimensions, self.settings
         tallies = self.tally([item.name for item in harness.pool if item.name != rules.must_include])
         overall, num_rubrics, places = _mean(self.state.chosen), len(self.state.chosen), rules.k - 1
-        # Sorting is stable: of equals, the one that stands first in the pool comes first.
+        # Sorting is stable, so of equals the one that is first in the pool comes first.
         tried = sorted(
             (name for name, one in tallies.items() if one.tries >= settings.min_tries),
             key=lambda name: tallies[name].mean,
@@ -151,16 +151,16 @@ class Scheduler:
         )
 
     def save(self, folder: Path) -> None:
-        """Write what it remembers to a file in `folder`."""
+        """Write the state to a file in `folder`."""
         (folder / STATE_FILE).write_bytes(msgspec.json.encode(self.state))
 
     def load(self, folder: Path) -> None:
-        """Go on from what `save` wrote."""
+        """Restore the state that `save` wrote."""
         file = folder / STATE_FILE
         try:
             self.state = msgspec.json.decode(file.read_bytes(), type=SchedulerState)
         except (OSError, msgspec.DecodeError, UnicodeError) as error:
-            raise BadInput(f"{file} is missing or holds no scheduler's state") from error
+            raise BadInput(f"{file} is missing or is not the state of a scheduler") from error
 
 
 def _mean(chosen: Sequence[Chosen]) -> float:

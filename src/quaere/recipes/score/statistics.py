@@ -1,4 +1,4 @@
-"""How the training went since the harness was last looked at, as plain numbers."""
+"""Statistics of the training since the last revision of the harness."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from msgspec import Struct, field, structs
 
 
 class Statistics(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a meta-harness goes by. Scores are on a scale from 0 to 1; what was not measured is None.
+    """The input of a meta-harness. Scores are on a scale from 0 to 1; None is what was not measured.
 
-    `score_spread` is the mean, over questions, of the standard deviation of the reports' scores, where several were
-    scored; `num_scored` reports were scored at all. The changes are those since the statistics before (`compare`).
+    `score_spread` is the mean, over questions with several scored reports, of the standard deviation of their scores;
+    `num_scored` is the number of scored reports. Changes are relative to the previous statistics (`compare`).
 
         Statistics(step=10, num_scored=64, mean_reward=0.8, score_spread=0.12, share_at_ceiling=0.05)
     """
@@ -35,14 +35,14 @@ class Statistics(Struct, frozen=True, forbid_unknown_fields=True):
     dimension_counts: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # JSON knows no NaN: it would be stored as null and could not be read again.
+        # JSON has no NaN: it would be stored as null, and the state could not be read again.
         for name, value in structs.asdict(self).items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{name} must be a finite number, not {value}")
 
 
 def compare(now: Statistics, before: Statistics | None) -> Statistics:
-    """`now`, with its changes since `before`; where there is nothing to compare with, a change is 0.
+    """`now` with its changes since `before`; a change is 0 if there is nothing to compare with.
 
     compare(Statistics(mean_reward=0.75), Statistics(mean_reward=0.5)).reward_change -> 0.25
     """

@@ -1,19 +1,19 @@
-"""SCORE, top to bottom (the paper's Algorithms 1 and 2).
+"""SCORE, from top to bottom (the paper's Algorithms 1 and 2).
 
     repeat:
         1  the scheduler gives hints, the harness its constraints
         2  the evaluator chooses a rubric within them
         3  the solver writes K reports on every question, searching as it goes
-        4  the evaluator looks into the reports with searches of its own and scores them
-               R = validity * (1 + sum of weight * score); nothing for a report that was hardly looked into
+        4  the evaluator verifies the reports with its own searches and scores them
+               R = validity * (1 + sum of weight * score); 0 for a report verified with too few searches
         5  the solver's update: reports on one question compared with one another                             (GRPO)
-        6  the evaluator's update: did the K reports come to the same conclusions? Better or worse than of late
-               makes its rubric more or less likely                                                      (REINFORCE)
-        7  the scheduler counts; every M steps the harness is made anew from how it went
+        6  the evaluator's update: its reward is the consistency of the K reports' conclusions, minus a moving
+               average as baseline                                                                       (REINFORCE)
+        7  the scheduler records the rubric; every M steps the harness is revised from statistics
 
-One set of weights plays both roles, and both updates act on it, each held to the model the run began with by a KL term
-in its loss. What fails on the evaluator's side has a neutral effect: a rubric that breaks the rules is replaced by a
-default and trains nothing, a report that was not judged is learned from by nobody.
+One set of weights plays both roles, and both updates act on it, each with a KL term to the initial model in its loss.
+Failures of the evaluator have a neutral effect: a rubric that breaks the rules is replaced by a default and trains
+nothing, and a report without an assessment is left out of the solver's update.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from quaere.training.training_run import Step
 
 
 class Chosen(Struct, frozen=True):
-    """The rubric for some of a step's questions, and the turn it was chosen in; `valid` if it was its own choice.
+    """The rubric for some of a step's questions, and the episode that chose it; not `valid` if it is the default.
 
     Chosen(rubric=Rubric(...), places=(0, 1, 2), episode=Episode(...), valid=True)
     """
@@ -68,7 +68,7 @@ class Chosen(Struct, frozen=True):
 
 
 class Judged(Struct, frozen=True):
-    """A report, what it was given and what it earned; no `pay` where the evaluator did not judge it.
+    """A report with its assessment and reward; `pay` is None if the evaluator did not assess it (excluded).
 
     Judged(written=Written(...), place=0, verdict=Verdict(...), pay=ReportPay(...))
     """
@@ -80,7 +80,7 @@ class Judged(Struct, frozen=True):
 
 
 class Score:
-    """The loop, with what its parts share."""
+    """The training loop, with what its methods share."""
 
     def __init__(self, config: ScoreConfig, research: Research, memory: ScoreMemory, meta: MetaHarness) -> None:
         self.config = config
@@ -91,13 +91,13 @@ class Score:
         self.meta = meta
 
     async def run(self) -> None:
-        """To the end, from wherever the run stands."""
+        """Run to the end, from the last checkpoint or from the start."""
         await self.training.iterate(1, self.evolve)
 
     async def evolve(self, iteration: int) -> None:
-        """Every step of the algorithm above."""
+        """Run every step of the algorithm above."""
         config, memory = self.config, self.memory
-        # Whoever learns first in a step moves the schedule on: the solver, unless it is frozen.
+        # The first update of a step advances the learning-rate schedule: the solver's, unless it is frozen.
         settings = self.evaluator_settings if config.solver.frozen else config.solver.learner
         for step in self.training.steps(iteration, "reports", config.solver.steps, role=ROLE, settings=settings):
             harness = memory.harness
@@ -116,7 +116,7 @@ class Score:
     # --------------------------------------------------------------------------------------------- 1, 2: the rubrics
 
     async def choose_rubrics(self, step: Step, questions: Sequence[Question], harness: Harness) -> list[Chosen]:
-        """One rubric for all questions, or one for each; the default one where none was chosen that may be used."""
+        """One rubric for all questions, or one for each; the default rubric where no valid one was chosen."""
         config, everywhere = self.config, tuple(range(len(questions)))
         if config.fixed_rubric:
             return [Chosen(parse_rubric(config.fixed_rubric, harness.pool), everywhere)]
@@ -136,14 +136,14 @@ class Score:
         return [read_choice(episode, places, harness) for episode, places in zip(played.episodes, scopes, strict=True)]
 
     async def rubric_task(self, name: str, shown: Sequence[Question], harness: Harness, step: Step) -> RubricTask:
-        """What the evaluator chooses by: the questions, hints from earlier choices, a first look at the documents."""
+        """The task of choosing a rubric: the questions, hints from earlier choices, a sample of the documents."""
         hints = self.memory.scheduler.hints(harness) if self.config.schedule else None
         passages = await self.look_up(shown, step)
         task = RubricTask(name, tuple(question.text for question in shown), harness, passages=passages)
         return task if hints is None else structs.replace(task, hints=hints)
 
     async def look_up(self, shown: Sequence[Question], step: Step) -> tuple[Passage, ...]:
-        """A few passages for each question, each passage once; none where the search fails."""
+        """A few passages for each question, without duplicates; none if the search fails."""
         num = self.config.initial_retrieval
         if not num:
             return ()
@@ -159,7 +159,7 @@ class Score:
     async def write(
         self, step: Step, questions: Sequence[Question], rubrics: Sequence[Rubric], harness: Harness
     ) -> list[list[Written]]:
-        """K reports on every question, by writers who know the rubric."""
+        """K reports on every question; the writers are shown the rubric."""
         solver = self.config.solver
         writer = find_dialect("report", "writer").open(style=self.config.prompts, pool=harness.pool)
         jobs = write_jobs(writer, questions, rubrics, solver.attempts, step.name)
@@ -168,7 +168,7 @@ class Score:
     async def assess(
         self, step: Step, groups: Sequence[Sequence[Written]], rubrics: Sequence[Rubric], harness: Harness
     ) -> Assessed:
-        """The same weights judge what they wrote: every finished report, those on one question together."""
+        """Assessments of all finished reports, by the same weights; reports on one question are assessed together."""
         finished = [[item.report for item in group if item.report is not None] for group in groups]
         viewings = view_reports(
             finished, rubrics, harness, passes=self.config.evaluator.passes, name=step.name, seed=step.seed
@@ -179,7 +179,7 @@ class Score:
     def judge(
         self, groups: Sequence[Sequence[Written]], assessed: Assessed, rubrics: Sequence[Rubric], harness: Harness
     ) -> list[Judged]:
-        """What every report earned; nothing if it was never finished, and no pay at all if nobody judged it."""
+        """Every report with its reward: `None` if unassessed (excluded); 0 if unfinished."""
         evaluator = self.config.evaluator
         tau = harness.process.min_tool_calls if isinstance(evaluator.tau, str) else evaluator.tau
         separate = evaluator.validity == "separate"
@@ -202,13 +202,13 @@ class Score:
 
     @property
     def evaluator_settings(self) -> LearnerSettings:
-        """REINFORCE on whole rubrics, at alpha times the solver's rate; the KL term is the solver's."""
+        """Settings of the evaluator's REINFORCE update, at alpha times the solver's learning rate."""
         learner = self.config.solver.learner
         rate = self.config.evaluator.alpha * learner.learning_rate
         return structs.replace(learner, loss="policy_gradient", aggregation="token_sum", learning_rate=rate)
 
     def update_solver(self, step: Step, judged: Sequence[Judged]) -> Advantages:
-        """GRPO over the reports on each question that were paid, be it nothing."""
+        """GRPO over the reports on each question that have a reward, 0 included."""
         solver = self.config.solver
         paid = [item for item in judged if item.pay is not None]
         rewards = [item.pay.total for item in paid if item.pay is not None]
@@ -225,9 +225,9 @@ class Score:
     def update_evaluator(
         self, step: Step, chosen: Sequence[Chosen], agreements: Sequence[float | None]
     ) -> list[float | None]:
-        """REINFORCE on the rubrics by how well the reports agree; returns what each rubric was worth, if anything.
+        """REINFORCE on the rubrics with the consistency of reports as reward; each rubric's advantage, or None.
 
-        The baseline moves at every step that had a valid rubric, whether or not the evaluator learns in it.
+        The baseline is updated at every step with a valid rubric, whether or not the evaluator is updated.
         """
         config, memory = self.config.evaluator, self.memory
         means = [_mean([agreements[place] for place in one.places]) if one.valid else None for one in chosen]
@@ -249,7 +249,7 @@ class Score:
         return signals
 
     def learn_rubrics(self, step: Step, samples: Sequence[Sample]) -> dict[str, float]:
-        """The update itself: the step's only one if the solver is frozen, else a further one on the same weights."""
+        """The update itself: the step's only one if the solver is frozen, else a second one on the same weights."""
         if self.config.solver.frozen:
             return step.learner.step(samples)
         moments = "evaluator" if self.config.evaluator.moments == "own" else ""
@@ -258,7 +258,7 @@ class Score:
     # --------------------------------------------------------------------------------------------- 7: looking back
 
     async def look_back(self, step: Step, chosen: Sequence[Chosen], agreements: Sequence[float | None]) -> None:
-        """The scheduler counts what was chosen; now and then the harness is made anew."""
+        """Record the rubrics in the scheduler; every `harness.every` steps revise the harness."""
         memory, config = self.memory, self.config.harness
         for one in chosen:
             if one.valid:
@@ -290,7 +290,7 @@ class Score:
         advantages: Advantages,
         signals: Sequence[float | None],
     ) -> None:
-        """Keep every episode with what it came to, and sum the step up."""
+        """Store every episode with its rewards and advantages, and compute the metrics of the step."""
         scale = self.config.evaluator.score_scale
         for one, signal in zip(chosen, signals, strict=True):
             if one.episode is not None and not one.episode.search_failed:
@@ -322,7 +322,7 @@ class Score:
 
 
 def read_choice(episode: Episode, places: tuple[int, ...], harness: Harness) -> Chosen:
-    """The rubric of this turn, or the default one."""
+    """The rubric of this episode, or the default one."""
     rubric = episode.outcome
     if isinstance(rubric, Rubric):
         return Chosen(rubric, places, episode, valid=True)
@@ -330,13 +330,13 @@ def read_choice(episode: Episode, places: tuple[int, ...], harness: Harness) -> 
 
 
 def spread_rubrics(chosen: Sequence[Chosen], num_questions: int) -> list[Rubric]:
-    """The rubric of every question, by its place."""
+    """The rubric of every question, in order."""
     found = {place: one.rubric for one in chosen for place in one.places}
     return [found[place] for place in range(num_questions)]
 
 
 def rubric_sample(episode: Episode, advantage: float, rubric_only: bool) -> Sample:
-    """The turn a rubric was chosen in; of its tokens, those of the rubric alone, or all."""
+    """The training sample of a chosen rubric: the tokens of the rubric alone, or of the whole turn."""
     sample = make_sample(episode, advantage)
     if not rubric_only:
         return sample
@@ -347,11 +347,11 @@ def rubric_sample(episode: Episode, advantage: float, rubric_only: bool) -> Samp
 
 
 def pay_parts(item: Judged, rubric: Rubric) -> dict[str, float]:
-    """What is known of a report's pay: nothing where it was not judged."""
+    """The reward components of a report; none if it was not assessed."""
     if item.pay is None:
         return {}
     parts = {**item.pay.parts, "reward/share": item.pay.total / most_reward(rubric)}
-    if item.verdict is None:  # never finished: nobody was asked to look into it
+    if item.verdict is None:  # unfinished, so it was not assessed
         del parts["reward/verified"]
         return parts
     return {**parts, "report/searches": float(item.verdict.num_searches), **verdict_parts(item.verdict.scores.scores)}

@@ -1,12 +1,12 @@
-"""Every harness a run has had, with the statistics that led to it: one line of JSON each, in the run's directory.
+"""Harness versions of a run with the statistics that led to each: one line of JSON each, in the run's directory.
 
     versions = Versions(run.path)
     versions.append(HarnessVersion(step=5, harness=harness, statistics=statistics, why="saturated"))
     versions.truncate_after(checkpoint_step)             # on resume, so that the file is that of a run never stopped
     versions.read()[-1].harness                          # the one in force
 
-A line is synced before `append` returns. One that was cut off by the death of its process is no line: it is passed over
-in reading and gone with the next change.
+A line is synced before `append` returns. An incomplete last line, from a process that died while writing, is skipped in
+reading and removed by the next change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FILE = "harness.jsonl"
 
 
 class HarnessVersion(Struct, frozen=True, forbid_unknown_fields=True):
-    """The harness in force after a step. With a `fault`, nothing usable was proposed and it is the one before.
+    """The harness in force after a step. With a `fault`, the proposal was unusable and this is the previous one.
 
     HarnessVersion(step=0, harness=Harness(version=0, ...), why="default")
     """
@@ -38,7 +38,7 @@ class HarnessVersion(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def describe_change(before: Harness, after: Harness) -> str:
-    """What is different, in a few words; "" where nothing is. Notes are said to have changed and not repeated.
+    """The differences in a few words; "" if there are none. Changed notes are mentioned, not repeated.
 
     describe_change(old, new) -> "k 4 → 5, min_tool_calls 1 → 2, pool + chronology, notes"
     """
@@ -67,7 +67,7 @@ class Versions:
         self.path = directory / FILE
 
     def read(self) -> list[HarnessVersion]:
-        """All of them, oldest first; none where there is no file yet."""
+        """All versions, oldest first; none if there is no file yet."""
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
@@ -78,19 +78,19 @@ class Versions:
         try:
             return [msgspec.json.decode(line, type=HarnessVersion) for line in whole.splitlines()]
         except (msgspec.DecodeError, UnicodeError, ValueError) as error:
-            raise BadInput(f"{self.path} holds a line that is no version of a harness: {error}") from error
+            raise BadInput(f"{self.path} has a line that is not a harness version: {error}") from error
 
     def append(self, version: HarnessVersion) -> None:
-        """Add one. What the file says of this step or later ones comes from a step taken before and undone: it goes."""
+        """Add a version. Entries of the same or later steps belong to undone steps and are removed."""
         versions = [one for one in self.read() if one.step < version.step]
         self._write([*versions, version])
 
     def truncate_after(self, step: int) -> None:
-        """Drop what came after this step."""
+        """Remove the versions of steps after this one."""
         versions = self.read()
         if self.path.exists():
             self._write([one for one in versions if one.step <= step])
 
     def _write(self, versions: list[HarnessVersion]) -> None:
-        """All of it anew: there are few, and a rename is whole or nothing."""
+        """Rewrite the whole file: it is small, and a rename is atomic."""
         write_file(self.path, b"".join(msgspec.json.encode(version) + b"\n" for version in versions))

@@ -1,10 +1,10 @@
-"""What a question must pass to be kept: rules first, then tries by the model that wrote it.
+"""Checks that a question must pass to be kept: rules first, then attempts by the model that wrote it.
 
     find_fault("Who built the Halm bridge?", named=("Halm bridge",), answer="Orsolya Venn") -> ""
     await keep_right(lines, items, tries=5, min_right=3)
 
-No label is used: the answer was picked before the question was written, so a question that the model answers with that
-span, shown the page, and cannot answer without, is one that the page answers.
+No label is used. The answer span was picked before the question was written, so if the model gives that span when shown
+the page and never without the page, the page answers the question.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SMALL = frozenset("of in on at by for to and de la von van di del der el al".sp
 
 
 class Lines:
-    """Puts many prompts to a policy at once and reads one line each."""
+    """Samples one line of text for each of many prompts, batched."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Lines:
         self.report = report
 
     async def write(self, name: str, prompts: Sequence[Sequence[Message]], temperature: float) -> list[str]:
-        """One line for each prompt; "" where nothing could be read. `name` keeps the draws of two calls apart."""
+        """One line per prompt; "" where nothing could be read. `name` separates the seeds of two calls."""
         jobs = [
             Job(OneLine(messages), SolveTask(Question(f"{name}-{number}", "")))
             for number, messages in enumerate(prompts)
@@ -69,7 +69,7 @@ class Lines:
 
 
 class Tried(Struct, frozen=True):
-    """A question as it is put to the model, with what is accepted and the texts that answer it.
+    """A question as it is put to the model, with its accepted answers and the texts that answer it.
 
     Tried(question="Who built the Halm bridge?", answers=("Orsolya Venn",), texts=("Halm bridge\\nBuilt by ...",))
     """
@@ -80,9 +80,9 @@ class Tried(Struct, frozen=True):
 
 
 def find_fault(question: str, *, names: Sequence[str], answer: str, hidden: str = "") -> str:
-    """Why a question cannot be used, by rules alone, in a few words; "" if it can.
+    """Which rule a question breaks, in a few words; "" if it breaks none.
 
-    It must name every one of `names`, or it could not be looked for; it must hold neither its answer nor `hidden`.
+    It must contain all `names`, or a search could not find the page. It must contain neither its answer nor `hidden`.
 
         find_fault("Who built it?", names=("Halm bridge",), answer="Venn") == "does not name what it is about"
     """
@@ -101,7 +101,7 @@ def find_fault(question: str, *, names: Sequence[str], answer: str, hidden: str 
 
 
 def shares_words(question: str, answer: str, names: Sequence[str]) -> bool:
-    """Does a question hold a word of an answer, other than small words and those of the names it must hold?
+    """True if a question contains a word of the answer, not counting small words and words of `names`.
 
     shares_words("Which Venn built Halm?", "Orsolya Venn", ["Halm"]) -> True
     """
@@ -112,7 +112,7 @@ def shares_words(question: str, answer: str, names: Sequence[str]) -> bool:
 async def count_right(
     lines: Lines, name: str, items: Sequence[Tried], *, tries: int, temperature: float, with_texts: bool
 ) -> list[int]:
-    """How many of `tries` answers to each question are right, with its texts or from memory."""
+    """The number of right answers of `tries` to each question, with its texts or from memory."""
     prompts = [answer_question(item.question, item.texts if with_texts else ()) for item in items for _ in range(tries)]
     written = await lines.write(name, prompts, temperature)
     rights = [

@@ -1,4 +1,4 @@
-"""What is to be asked: facts, and what a question about them must name and hide, before any model has written.
+"""Drafts: facts to ask about, and what a question about them must name and hide, before the model words it.
 
 single_drafts(pages, num=6000, seed=7)      # one fact each; most are of pages that are linked by a name
 """
@@ -17,6 +17,7 @@ from quaere.warmup.documents.links import Pages
 from quaere.worlds.dice import Dice
 
 QuestionKind = Literal["single", "description", "chain", "comparison", "agreement"]
+"""Kinds of draft. A description is not kept as a question: it replaces a name in chains and comparisons."""
 
 
 def is_choice(kind: QuestionKind) -> bool:
@@ -24,14 +25,12 @@ def is_choice(kind: QuestionKind) -> bool:
     return kind in ("comparison", "agreement")
 
 
-"""A description is no question that is kept: it takes the place of a name in others."""
-
-_LINKED_SHARE = 0.7  # of the drafts are about pages that name each other: chains are made of these alone
-_FACTS_OF_LINKED = 3  # asked of a page that another page names
+_LINKED_SHARE = 0.7  # share of drafts about pages that name each other: only these can form chains
+_FACTS_OF_LINKED = 3  # facts drafted of a page that another page names
 
 
 class Draft(Struct, frozen=True):
-    """A question to be worded: its facts, its answers, the names it must hold, and a name it must not.
+    """A question to be worded: its facts, its answers, the names it must contain, and a name it must not contain.
 
     Draft(id="halm#0:16", kind="single", facts=(Fact(...),), answers=("Orsolya Venn",), names=("Halm bridge",))
     """
@@ -45,12 +44,12 @@ class Draft(Struct, frozen=True):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The passages that answer it."""
+        """The passages that answer the question."""
         return tuple(fact.passage.titled_text for fact in self.facts)
 
     @property
     def told_by(self) -> tuple[Fact, ...]:
-        """The facts that must be read to answer: of a chain the last, which states the answer; else all of them."""
+        """The facts that must be read to answer: of a chain the last one, which states the answer; else all."""
         return self.facts[-1:] if self.kind == "chain" else self.facts
 
     @property
@@ -60,7 +59,7 @@ class Draft(Struct, frozen=True):
 
 
 class Worded(Struct, frozen=True):
-    """A draft with the question that was written for it.
+    """A draft with the question that the model wrote for it.
 
     Worded(draft=Draft(...), question="Who built the Halm bridge?", scores={"with_page": 0.8, "closed_book": 0.0})
     """
@@ -71,13 +70,13 @@ class Worded(Struct, frozen=True):
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """What is accepted as its answer, which may depend on how it is asked."""
+        """The accepted answers, which may depend on the wording (a year is accepted if the question asks for one)."""
         draft = self.draft
         return draft.answers if draft.is_choice else draft.facts[-1].accept(self.question)
 
     @property
     def template(self) -> str:
-        """The question with its page's name left out: two of one template ask the same of two pages."""
+        """The normalised question without its page's name: equal templates ask the same of two pages."""
         (fact,) = self.draft.facts
         return normalise_answer(self.question.replace(fact.name, "{}"))
 
@@ -86,7 +85,10 @@ class Worded(Struct, frozen=True):
 
 
 def single_drafts(pages: Pages, num: int, seed: int) -> list[Draft]:
-    """`num` facts at most. Most are of linked pages: a fact whose answer names a page, and facts of that page."""
+    """At most `num` drafts of single facts, most of them of linked pages.
+
+    A link gives the fact whose answer names another page, and facts of that page.
+    """
     dice = Dice(seed, "drafts")
     order = list(pages.passages)
     dice.shuffle(order)
@@ -107,7 +109,7 @@ def _single(fact: Fact) -> Draft:
 
 
 def _linked_facts(pages: Pages, order: Sequence[Passage], dice: Dice) -> Iterator[Fact]:
-    """Of each passage that names another page: the fact whose span is that name, and facts of the page it leads to."""
+    """For each passage that names another page: the fact whose span is that name, and facts of the named page."""
     asked: set[str] = set()
     for passage in order:
         named = {(link.start, link.end): link.page for link in pages.links(passage)}

@@ -1,11 +1,11 @@
-"""Facts to ask about: a sentence of a page and a short span of it that is to be the answer, picked by rules.
+"""Facts to ask about: a sentence of a page and a short span of it that will be the answer, picked by rules.
 
     draw_facts(passage, Dice(7), 1)
     -> [Fact(id="halm#0:12", passage=Passage(...), name="Halm bridge", sentence="It was built by Orsolya Venn in 1702.",
              start=16, end=28, kind="name")]
 
-Nothing is asked of a model here. A span is a name, a date, a number or what a thing is said to be, never a part of the
-page's own name: a question has to name the page, or nobody could look for it.
+No model is used here. A span is a name, a date, a number or a description ("is a ..."), never a part of the page's own
+name: the question has to name the page, or a search could not find it.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ Kind = Literal["name", "date", "number", "description"]
 _MIN_WORDS, _MAX_WORDS = 6, 60  # of a sentence
 _MAX_SPAN_WORDS = 6
 _NUMBER = re.compile(r"(?<![\w.,$€£/-])\d{1,3}(?:,\d{3})+\b|(?<![\w.,$€£/-])\d+(?:\.\d+)?(?= [a-z])")
-# What a thing is said to be: up to four words behind "is a", as far as a word that begins something else.
+# A description: up to four words after "is a", up to a word that starts another phrase.
 _DESCRIPTION = re.compile(
     r"\b(?:is|was|are|were) (?:an?|the) ((?:[\w'’-]+ ){0,3}?[\w'’-]+)"
     r"(?=,|\.| (?:of|in|by|for|from|who|which|that|and|at|on|with|to|based|located|known)\b)"
 )
-# A capitalised word that begins a sentence or stands for a name is no name.
+# Capitalised because they begin a sentence, or pronouns: not names.
 _NOT_NAMES = frozenset(
     "he she it they his her its their this that these those when while after before during since if as at by from in "
     "on of to with although though however there then also but and or".split()
 )
 _WHOLE = re.compile(r"[\"'“(]?[A-ZÀ-Þ0-9].*[.!?][\"'”)]*$", re.DOTALL)  # a passage may begin or end inside a sentence
-# What tells a page from others of its name, or names a section of it or the site it is of.
+# The end of a title that separates pages of one name ("(river)"), or names a section or the web site ("- History").
 _DISAMBIGUATION = re.compile(r" \([^()]*\)$| [-–|] [^-–|]+$")
 
 
 class Fact(Struct, frozen=True):
-    """A span of a sentence of a page, and the name by which a question can call the page.
+    """A span of a sentence of a page, and the name by which a question can refer to the page.
 
-    `start` and `end` are places in the passage's text.
+    `start` and `end` are offsets in the passage's text.
 
         Fact(id="halm#0:16", passage=Passage(...), name="Halm bridge", sentence="It was built by Orsolya Venn in 1702.",
              start=16, end=28, kind="name")
@@ -63,17 +63,17 @@ class Fact(Struct, frozen=True):
 
     @property
     def answer(self) -> str:
-        """The span."""
+        """The text of the span."""
         return self.passage.text[self.start : self.end]
 
     @property
     def evidence(self) -> Evidence:
-        """The sentence with its place in the document."""
+        """The sentence with its offsets in the document."""
         start = self.passage.start + self.sentence_start
         return Evidence(self.passage.doc_id, start, start + len(self.sentence), self.sentence)
 
     def accept(self, question: str = "") -> tuple[str, ...]:
-        """Every way the question may be answered: by the span and, if it asks for the year of a date, by the year.
+        """The accepted answers: the span and, if the question asks for the year of a date, the year.
 
         Fact(..., "4 May 1702").accept("In which year was Venn born?") == ("1702", "4 May 1702")
         """
@@ -81,12 +81,12 @@ class Fact(Struct, frozen=True):
 
     @property
     def year(self) -> int | None:
-        """The year of a date."""
+        """The year of a date; None for other kinds."""
         return year_of(self.answer) if self.kind == "date" else None
 
 
 def page_name(title: str) -> str:
-    """What a question can call a page: its title without what tells it from others of that name; "" if nothing will do.
+    """The name a question can use for a page: its title without disambiguation; "" if the title is no name.
 
     page_name("Halm (river)") == "Halm"; page_name("Halm - History") == "Halm"; page_name("notes_2.md") == ""
     """
@@ -95,7 +95,7 @@ def page_name(title: str) -> str:
 
 
 def draw_facts(passage: Passage, dice: Dice, num: int) -> list[Fact]:
-    """At most `num` facts of a passage, in an order drawn by the dice; no two in one sentence."""
+    """At most `num` facts of a passage in random order, at most one per sentence."""
     by_sentence: dict[int, list[Fact]] = {}
     for fact in find_facts(passage):
         by_sentence.setdefault(fact.sentence_start, []).append(fact)
@@ -105,13 +105,13 @@ def draw_facts(passage: Passage, dice: Dice, num: int) -> list[Fact]:
 
 
 def _pick(facts: Sequence[Fact], dice: Dice) -> Fact:
-    """One of a sentence's facts, every kind as likely as any other: names alone are four fifths of all spans."""
+    """One of a sentence's facts, each kind with equal probability: names alone are four fifths of all spans."""
     kind = dice.pick(sorted({fact.kind for fact in facts}))
     return dice.pick([fact for fact in facts if fact.kind == kind])
 
 
 def find_facts(passage: Passage) -> Iterator[Fact]:
-    """Every fact of a passage that can be asked about, in the order of the text."""
+    """Every fact of a passage that can be asked about, in text order."""
     name = page_name(passage.title)
     if not name:
         return
@@ -134,7 +134,7 @@ def find_facts(passage: Passage) -> Iterator[Fact]:
 
 
 def _find_spans(sentence: str) -> Iterator[tuple[Kind, int, int]]:
-    """Spans by kind; a place that one of them has taken is not given to the next."""
+    """Non-overlapping spans of a sentence by kind; dates take precedence over names, numbers and descriptions."""
     taken: list[tuple[int, int]] = []
     found: list[tuple[Kind, int, int]] = [("date", *match.span()) for match in DATE.finditer(sentence)]
     found += [("name", *span) for span in find_phrases(sentence)]
@@ -147,7 +147,7 @@ def _find_spans(sentence: str) -> Iterator[tuple[Kind, int, int]]:
 
 
 def _can_be_asked(span: str, title: str) -> bool:
-    """A short span that shares no word with the title and does not begin like a sentence."""
+    """True for a short span that shares no word with the title and does not begin like a sentence."""
     words = set(normalise_answer(span).split())
     if span.split()[0].lower() in _NOT_NAMES:
         return False

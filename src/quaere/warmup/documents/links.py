@@ -1,4 +1,4 @@
-"""Which pages name which others: the joints at which two facts become one question.
+"""Links between pages: where a text names another page, two facts can be joined into one question.
 
 pages = Pages(index)
 pages.links(passage) -> [Link(start=40, end=52, page="Orsolya Venn")]
@@ -17,11 +17,11 @@ from quaere.search.index import Index
 from quaere.warmup.documents.facts import page_name
 
 _WORD = re.compile(r"\w[\w'’-]*")
-_MIN_CHARS = 4  # of a name that is a single word: shorter ones are mostly other words
+_MIN_CHARS = 4  # of a one-word name: shorter ones are mostly ordinary words
 
 
 class Link(Struct, frozen=True):
-    """A place in a passage's text where another page is named.
+    """A span of a passage's text that names another page.
 
     Link(start=40, end=52, page="Orsolya Venn")
     """
@@ -32,7 +32,7 @@ class Link(Struct, frozen=True):
 
 
 class Pages:
-    """The passages of an index by the name of their page; several pages of one name count as one."""
+    """The passages of an index by the name of their page; pages with the same name are merged."""
 
     def __init__(self, index: Index) -> None:
         self.passages = list(index.passages())
@@ -44,11 +44,11 @@ class Pages:
         self._longest = max(map(len, self._names), default=0)
 
     def of(self, name: str) -> list[Passage]:
-        """The passages of the page of this name."""
+        """The passages of the page with this name; [] if there is none."""
         return self._by_name.get(name, [])
 
     def links(self, passage: Passage) -> Iterator[Link]:
-        """Every other page that the text names, by its whole name; the longest name at a place counts."""
+        """Every other page that the text names in full; the longest name at a position wins."""
         own = page_name(passage.title)
         found = list(_WORD.finditer(passage.text))
         at = 0
@@ -64,7 +64,7 @@ class Pages:
 
 
 def _words(name: str) -> tuple[str, ...]:
-    """A name as words; () where it could be mistaken for an ordinary word."""
+    """A name as words; () if it could be mistaken for an ordinary word."""
     words = tuple(_WORD.findall(name))
     if not words or not words[0][0].isupper() or (len(words) == 1 and len(words[0]) < _MIN_CHARS):
         return ()

@@ -1,8 +1,8 @@
-"""What the model is asked while questions are written: one short turn each, answered in one line.
+"""Prompts for writing questions: one short turn each, answered in one line.
 
     OneLine(word_question(fact)).read("Who built the Halm bridge?") -> Answer(text="Who built the Halm bridge?")
 
-The model was taught nothing, so everything it has to know stands in the prompt. All of a document is quoted text.
+The model is untrained, so the prompt holds everything it needs. All text from documents is quoted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ANSWERING = (
 
 
 class OneLine:
-    """Puts one message to a model and takes the first line it writes.
+    """Protocol that puts one prompt to a model and reads the first line of its turn.
 
     OneLine(messages).read(' "Who built it?" \\n') -> Answer(text="Who built it?")
     """
@@ -61,13 +61,13 @@ class OneLine:
         return self.messages
 
     def prefix(self, turn: int, is_last: bool) -> str:
-        """Nothing is written for the model."""
+        """Always "": the model writes its turn from the first token on."""
         return ""
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
-        """The line without a label before it or quotation marks around it."""
+        """The first line without a label before it or quotation marks around it."""
         line = _LABEL.sub("", text.strip().partition("\n")[0]).strip()
-        quoted = _QUOTED.fullmatch(line)  # and not a title in quotation marks at one end of it
+        quoted = _QUOTED.fullmatch(line)  # the whole line, so that a quoted title at one end keeps its marks
         line = quoted[1].strip() if quoted else line
         return Answer(line) if line else Malformed("nothing was written")
 
@@ -80,29 +80,29 @@ class OneLine:
         *,
         final: bool = False,
     ) -> Message:
-        """Ask again, where the limits leave a turn for it."""
+        """A request to write one line, used where the limits allow another turn."""
         return Message("user", ("Write one line.",))
 
 
 def word_question(fact: Fact) -> list[Message]:
-    """Ask for a question about the page to which the fact's span is the answer."""
+    """The prompt for a question about the page whose answer is the fact's span."""
     request = (*_show_fact(fact.passage.title, fact.sentence), *_want_question(fact.name, fact.answer, fact.kind))
     return [Message("system", (_ASKING,)), *_EXAMPLES, Message("user", request)]
 
 
 def answer_question(question: str, texts: Sequence[str] = ()) -> list[Message]:
-    """Ask the question, with texts to read or from memory."""
+    """The prompt that asks the question, with texts to read or from memory."""
     shown = [part for text in texts for part in (Quoted(text), "\n\n")]
     return [Message("system", (_ANSWERING,)), Message("user", (*shown, "Question: ", Quoted(question)))]
 
 
 def describe_answer(question: str, answer: str) -> list[Message]:
-    """Ask for a description of the answer that does not name it, out of the question."""
+    """The prompt for a description of the answer, made from the question, that does not name the answer."""
     return [Message("system", (_DESCRIBING,)), *_DESCRIBED, Message("user", _ask_description(question, answer))]
 
 
 def word_pair(question: str, names: tuple[str, str], form: Form) -> list[Message]:
-    """Ask for one question that puts two pages side by side: which date is earlier or later, or are both the same?"""
+    """The prompt for one question that compares two pages: which date is earlier or later, or are they the same?"""
     return [Message("system", (_ASKING,)), *_COMPARED, Message("user", _ask_comparison(question, names, form))]
 
 
@@ -129,7 +129,7 @@ def _want_question(name: str, answer: str, kind: Kind) -> tuple[Part, ...]:
     )
 
 
-# Who the example is about, what is said, the answer, its kind, and the question.
+# Title, sentence, answer, kind of the answer, and question of each example.
 _FACTS: tuple[tuple[str, str, str, Kind, str], ...] = (
     (
         "Ferrin Town Hall",

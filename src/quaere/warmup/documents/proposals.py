@@ -1,11 +1,11 @@
-"""Checked questions as a proposer's episodes: it starts from a document, searches for what leads on, and asks.
+"""Checked questions as demonstrated proposer episodes: start from a document, search for each next page, propose.
 
     plan_proposals(Pages(index), questions, (4, 3, 2))[0].hops == 1
     played = await play_proposals(planned, LocalSearcher(index), renderer, "drzero", Limits(), num=400)
 
-Hops are Dr. Zero's: one is a fact of the document itself, two are a fact of a page that the document names, found by a
-search, three are a chain of two facts from there. Searches are real, and an episode is kept only if what it asks for
-was shown. The questions are those that the untaught model wrote and checked; the thoughts are the few below.
+Hops are counted as in Dr. Zero: 1 is a fact of the document itself, 2 a fact of a page that the document names, found
+by a search, 3 a chain of two facts from there. Searches are real, and an episode is kept only if its results showed the
+evidence. The questions are those that the untrained model wrote and checked; the thoughts are drawn from `THOUGHTS`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from quaere.warmup.oracle import find_flaw
 from quaere.worlds.dice import Dice
 
 NAME = "documents"
-_MAX_SOURCES = 8  # passages that name a page, of which the first that gives nothing away is taken
+_MAX_SOURCES = 8  # candidate passages that name a page; the first that does not reveal the answer is used
 
 ThoughtKind = Literal["own", "first", "next", "found"]
 THOUGHTS: Mapping[ThoughtKind, tuple[str, ...]] = {
@@ -68,9 +68,9 @@ THOUGHTS: Mapping[ThoughtKind, tuple[str, ...]] = {
 
 
 class Proposing(Struct, frozen=True):
-    """A checked question with the document to start from and, hop by hop, what is searched for and must be found.
+    """A checked question with the document to start from and the page to search for and find at each hop.
 
-    `names` are the pages of its facts and `evidence` the sentences that state them. With one hop nothing is searched.
+    `names` are the pages of its facts and `evidence` the sentences that state them. With one hop there is no search.
 
         Proposing(question=CheckedQuestion(...), hops=2, document=Passage(id="sall#0", ...), names=("Halm bridge",))
     """
@@ -82,17 +82,17 @@ class Proposing(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """Unique for a question and its hops."""
+        """An id, unique for a question and its number of hops."""
         return f"proposer-{self.hops}-{self.question.id}"
 
     @property
     def answer(self) -> str:
-        """What the proposer gives as the answer."""
+        """The answer that the proposer gives."""
         return self.question.answers[0]
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
-        """A sentence for each fact."""
+        """The sentence that states each fact."""
         return self.question.evidence
 
 
@@ -102,10 +102,10 @@ class Proposing(Struct, frozen=True):
 def plan_proposals(
     pages: Pages, questions: Sequence[CheckedQuestion], hop_ratio: Sequence[int], seed: int = 0
 ) -> list[Proposing]:
-    """Every way these questions can be arrived at, hops mixed by the ratio as far as there are enough of each.
+    """All proposer episodes that these questions allow, with the hops mixed by `hop_ratio` as far as they last.
 
-    A single fact appears with one hop and, where another passage names its page, with two; a chain with three.
-    Comparisons are left out: they do not lead from one thing to the next.
+    A single fact gives an episode of one hop and, if another passage names its page, one of two hops; a chain gives
+    three hops. Comparisons are left out: their facts do not lead from one to the next.
     """
     finder = _Finder(pages, questions, seed)
     by_hops: dict[int, list[Proposing]] = {}
@@ -113,7 +113,8 @@ def plan_proposals(
         for proposing in finder.find(question):
             by_hops.setdefault(proposing.hops, []).append(proposing)
     weights = dict(enumerate(hop_ratio, start=1))
-    # The k-th of weight w comes at k/w, so every beginning of the list is mixed as all of it.
+    # The k-th item of weight w is placed at k/w, so that every prefix of the list has the ratio of the whole: playing
+    # that stops at `num` episodes still covers all hops.
     placed = [
         ((number + 1) / weights[hops], hops, item)
         for hops, items in by_hops.items()
@@ -124,7 +125,7 @@ def plan_proposals(
 
 
 class _Finder:
-    """Finds the passages of facts, and passages that name the pages of these."""
+    """Finds the passages that state facts, and passages of other pages that name those pages."""
 
     def __init__(self, pages: Pages, questions: Sequence[CheckedQuestion], seed: int) -> None:
         wanted = {evidence.doc_id for question in questions for evidence in question.evidence}
@@ -143,7 +144,7 @@ class _Finder:
                     sources.append(passage)
 
     def find(self, question: CheckedQuestion) -> list[Proposing]:
-        """The proposings of a question: none if it is a comparison or its documents are not those of the index."""
+        """The episodes of a question: none for a comparison or if its documents are not in the index."""
         stated = [self._stating(evidence) for evidence in question.evidence]
         passages = [passage for passage in stated if passage is not None]
         if question.kind not in ("single", "chain") or not passages or len(passages) < len(stated):
@@ -154,7 +155,7 @@ class _Finder:
         return [*found, Proposing(question, 1 + len(names), source, names)] if source else found
 
     def _stating(self, evidence: Evidence) -> Passage | None:
-        """The passage that holds the sentence where the evidence says."""
+        """The passage that contains the sentence at the evidence's offset; None if there is none."""
         for passage in self._by_document.get(evidence.doc_id, ()):
             first = evidence.start - passage.start
             if first >= 0 and passage.text[first : first + len(evidence.text)] == evidence.text:
@@ -162,7 +163,7 @@ class _Finder:
         return None
 
     def _source(self, names: Sequence[str], question: CheckedQuestion) -> Passage | None:
-        """A passage of another page that names the first page, and nothing of what is to be found from there."""
+        """A passage of another page that names the first page but neither later pages nor the answer."""
         hidden = (*question.answers, *names[1:])
         for passage in self._sources.get(names[0], ()):
             if not any(contains(passage.titled_text, text) for text in hidden):
@@ -185,7 +186,10 @@ async def play_proposals(
     seed: int = 0,
     on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> Demonstrations:
-    """Play until `num` episodes are good, or all; each question once. The counter says why others were dropped."""
+    """Play until `num` episodes are good, or all were played; each question once.
+
+    Dropped episodes are counted by reason.
+    """
     protocol, played, asked = open_protocol("proposer", style, dialect), Demonstrations(), set[str]()
     for proposing in planned:
         if num is not None and len(played.episodes) >= num:
@@ -216,7 +220,7 @@ async def play_proposals(
 
 
 class _Script:
-    """Writes the turns: a search for each page, then the question."""
+    """Script of a proposer: a search for each page, then the question."""
 
     def __init__(self, proposing: Proposing, dialect: Dialect, dice: Dice) -> None:
         self.proposing = proposing
@@ -237,7 +241,7 @@ class _Script:
 
     @property
     def outcome(self) -> Proposal:
-        """What the episode ends with."""
+        """The proposal that the episode should end with."""
         proposing = self.proposing
         span = proposing.evidence[-1].text if self.cites else ""
         return Proposal(proposing.question.question, proposing.answer, span)
@@ -247,6 +251,6 @@ class _Script:
 
 
 def _shows(turn: Turn, evidence: Evidence) -> bool:
-    """Did the search of this turn show the sentence in its document?"""
+    """True if the search of this turn returned the evidence's sentence from its document."""
     shown = [hit.passage for result in turn.results for hit in result.hits]
     return find_evidence(evidence.text, [passage for passage in shown if passage.doc_id == evidence.doc_id]) is not None

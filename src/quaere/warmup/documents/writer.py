@@ -1,9 +1,9 @@
-"""From an index to checked questions: draft, word, check, compose, check again.
+"""Writes checked questions from an index: draft, word, check, compose, check again.
 
     written = await write_questions(policy, index, WriterSettings(drafts=6000))
     written.questions[0]    # CheckedQuestion(id="halm#0:16", question="Who built the Halm bridge?", ...)
 
-The model is used as it is, before any warm-up: what it is taught later comes from these questions.
+The model is used untrained, before any warm-up: the lessons of the warm-up are made from these questions.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from quaere.warmup.documents.prompts import Form, describe_answer, word_pair, wo
 from quaere.worlds.dice import Dice
 
 _QUERIES_AT_ONCE = 256
-_WORDINGS = 3  # of a comparison, for each template
-_TRIES_AT_WORDING = 2  # of a question that the rules refuse: a third of first lines do not name their page
+_WORDINGS = 3  # wordings of a comparison per template
+_TRIES_AT_WORDING = 2  # a question that breaks a rule is worded again: a third of first wordings do not name their page
 
 
 class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many facts are drafted, and what a question must pass.
+    """Settings of the question writer: the number of drafted facts and the thresholds of the checks.
 
-    Of `tries` answers with the page at least `min_right` must be right, of `tries` without it none. A page counts as
-    found if a search for the question, or for the page's name, returns it among the first `topk`.
+    Of `tries` answers with the page, at least `min_right` must be right; of `tries` without it, none. A page counts as
+    found if a search with the question, or with the page's name, returns it among the first `topk`.
 
         WriterSettings(drafts=6000, tries=5, min_right=3, topk=3)
     """
@@ -59,17 +59,17 @@ class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
     concurrency: PositiveInt = 32
 
     def check(self) -> None:
-        """Refuse what makes no sense."""
+        """Raise `BadInput` for values out of bounds and for `min_right` above `tries`."""
         check_settings(self)
         if self.min_right > self.tries:
-            raise BadInput(f"min_right ({self.min_right}) cannot be more than tries ({self.tries})")
+            raise BadInput(f"min_right must be at most tries ({self.tries}), not {self.min_right}")
 
 
 class CheckedQuestion(Struct, frozen=True):
-    """A line of a question file: a question whose answer stands in the documents, and what was checked.
+    """A line of a question file: a question whose answer stands in the documents, and its check results.
 
-    `facts` is how many facts it combines, `searches` how many searches it needs: one where a search with the question
-    itself returns the page that states the answer. `hops` repeats `facts` for readers of question files.
+    `facts` is the number of facts it combines, `searches` the number of searches it needs: 1 if a search with the
+    question itself returns the page that states the answer. `hops` repeats `facts` for programs that read `hops`.
 
         {"id": "halm#0:16", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "kind": "single",
          "facts": 1, "searches": 1, "hops": 1, "evidence": [...], "scores": {"with_page": 1.0, "closed_book": 0.0}}
@@ -96,7 +96,7 @@ class CheckedQuestion(Struct, frozen=True):
         return self.evidence[-1:] if self.kind == "chain" else self.evidence
 
     def to_question(self) -> Question:
-        """As it is put to a solver."""
+        """The record that a solver is given."""
         return Question(
             self.id,
             self.question,
@@ -109,7 +109,7 @@ class CheckedQuestion(Struct, frozen=True):
 
 
 class Written(Struct, frozen=True):
-    """The questions that were kept, and how many were not, by kind and reason.
+    """The questions that were kept, and the number of dropped ones by kind and reason.
 
     Written(questions=[...], dropped=Counter({"single: answered without the page": 12}), num_drafts=6000)
     """
@@ -122,13 +122,16 @@ class Written(Struct, frozen=True):
 async def write_questions(
     policy: Policy, index: Index, settings: WriterSettings, report: Callable[[str], None] = lambda doing: None
 ) -> Written:
-    """Write questions about the index's documents and keep those that pass every check; no two are the same."""
+    """Write questions about the index's documents; keep those that pass every check, without duplicates."""
     settings.check()
     lines = Lines(policy, seed=settings.seed, concurrency=settings.concurrency, report=report)
     writer = _Writer(lines, index, settings)
     singles = single_drafts(Pages(index), settings.drafts, settings.seed)
     if not singles:
-        raise BadInput("no document has a title and a sentence to ask about", hint="index documents that have titles")
+        raise BadInput(
+            "no document of the index has both a title that is a name and a sentence with a fact to ask about",
+            hint="index documents that have titles",
+        )
     kept = await writer.check("single", await writer.word(singles))
     dice = Dice(settings.seed, "compositions")
     links, pairs = linked_pairs(kept, dice), comparable_pairs(kept, dice)
@@ -142,7 +145,7 @@ async def write_questions(
 
 
 class _Writer:
-    """Takes drafts through wording and checks, and remembers what was asked and what was dropped."""
+    """Takes drafts through wording and checks; records the questions asked and the reasons of dropped ones."""
 
     def __init__(self, lines: Lines, index: Index, settings: WriterSettings) -> None:
         self.lines = lines
@@ -151,10 +154,10 @@ class _Writer:
         self.dropped: Counter[str] = Counter()
         self.num_drafts = 0
         self._asked: set[str] = set()
-        self._reached: dict[str, bool] = {}  # by question: does one search with it return what answers it?
+        self._reached: dict[str, bool] = {}  # by question: whether one search with it returns the page of the answer
 
     async def word(self, drafts: Sequence[Draft]) -> list[Worded]:
-        """Each draft with the question that the model writes for it."""
+        """Each draft with the question that the model wrote for it."""
         worded: dict[str, Worded] = {}
         for number in range(_TRIES_AT_WORDING):
             going = [draft for draft in drafts if draft.id not in worded or _break_rules(worded[draft.id])]
@@ -165,7 +168,7 @@ class _Writer:
         return list(worded.values())
 
     async def check(self, name: str, worded: Sequence[Worded]) -> list[Worded]:
-        """The questions that pass every check. Choices are not tried: half of all guesses at them are right."""
+        """The questions that pass every check. Comparisons are not attempted: half of all guesses at them are right."""
         self.num_drafts += len(worded)
         worded = self._keep(worded, [self._find_fault(item) for item in worded])
         worded = self._keep(worded, self._find_pages(worded))
@@ -175,7 +178,7 @@ class _Writer:
         return [*asked, *(item for item in worded if item.draft.is_choice)]
 
     async def describe(self, worded: Iterable[Worded]) -> dict[str, str]:
-        """By draft, a description of the answer that names the page and leads to the answer, shown the page."""
+        """By draft, a description that names the page and from which the model, shown the page, gives the answer."""
         asked = list({item.draft.id: item for item in worded}.values())
         prompts = [describe_answer(item.question, item.draft.facts[0].answer) for item in asked]
         lines = await self.lines.write("description: wording", prompts, 0.0)
@@ -190,7 +193,7 @@ class _Writer:
         return {item.draft.id: descriptions[item.draft.id] for item in led}
 
     async def word_comparisons(self, pairs: Sequence[Pair]) -> dict[tuple[str, Form], list[str]]:
-        """By template and form, different wordings with slots for two names, each made for one pair."""
+        """By template and form, distinct wordings with slots for two names, each written for one pair."""
         by_key: dict[tuple[str, Form], list[Pair]] = {}
         for pair in pairs:
             by_key.setdefault(pair.key, []).append(pair)
@@ -238,7 +241,7 @@ class _Writer:
         return ""
 
     def _find_pages(self, worded: Sequence[Worded]) -> list[str]:
-        """Can every page be found: the last one by the question or by its name, the others by theirs?"""
+        """A fault per question, "" if every page is found: by its name, or by the question itself."""
         by_question = self._search([item.question for item in worded])
         by_name = self._search([fact.name for item in worded for fact in item.draft.facts])
         faults, names = [], iter(by_name)
@@ -256,7 +259,7 @@ class _Writer:
         return found
 
     async def _try_with_page(self, name: str, worded: Sequence[Worded]) -> list[Worded]:
-        """Those answered right with their pages: greedily, and `min_right` times in all."""
+        """The questions answered right when shown their pages: greedily, and `min_right` times in all."""
         settings, fault = self.settings, "not answered with the page"
         rights = await self._count(f"{name}, greedily", worded, 1, 0.0, with_texts=True)
         going = self._keep(worded, ["" if right else fault for right in rights])
@@ -265,7 +268,7 @@ class _Writer:
         return self._keep(scored, ["" if right + 1 >= settings.min_right else fault for right in rights])
 
     async def _try_from_memory(self, name: str, worded: Sequence[Worded]) -> list[Worded]:
-        """Those never answered right without their pages."""
+        """The questions never answered right without their pages."""
         fault, going = "answered without the page", list(worded)
         for tries, temperature in ((1, 0.0), (self.settings.tries - 1, 1.0)):
             rights = await self._count(f"{name}, {tries}", going, tries, temperature, with_texts=False)
@@ -282,7 +285,7 @@ class _Writer:
 
 
 def _break_rules(worded: Worded) -> str:
-    """Which rule a wording breaks, or ""."""
+    """The rule that a wording breaks; "" if it breaks none."""
     draft = worded.draft
     answer = "" if draft.is_choice else draft.answers[0]
     return find_fault(worded.question, names=draft.names, answer=answer, hidden=draft.hidden)

@@ -1,6 +1,6 @@
-"""The oracle's forms as data: TOML files of lists, from which thoughts, notes and verdicts are drawn.
+"""The oracle's phrases as data: TOML files of lists, from which thoughts, notes and evaluations are drawn.
 
-Their order matters: what a seed draws depends on it.
+Do not reorder them: what a seed draws depends on their order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib.resources import files
 
 @cache
 def load_forms(name: str) -> dict[str, tuple[str, ...]]:
-    """The lists of this file.
+    """The lists of phrases in one file, by name.
 
     load_forms("thoughts")["not_found"][0] == "Nothing on {X} here."
     """
