@@ -26,12 +26,12 @@ from rich.table import Table
 from rich.text import Text
 
 from quaere.cli.episode_view import printable
-from quaere.training.progress import PlayProgress, Reporter, StepReport
+from quaere.training.progress import StepProgress, Reporter, StepReport
 
 _BARS = "▁▂▃▄▅▆▇█"
 _NUM_REWARDS = 40
 _NUM_ALARMS = 3
-_LULL_S = 60.0
+_LULL_S = 30.0
 
 
 def open_reporter(json: bool = False, stream: TextIO | None = None) -> Reporter:
@@ -59,8 +59,8 @@ class Reporters:
         for reporter in self._reporters:
             reporter.step(report)
 
-    def progress(self, progress: PlayProgress) -> None:
-        """Another episode is done."""
+    def progress(self, progress: StepProgress) -> None:
+        """A part of a step is further than before."""
         for reporter in self._reporters:
             reporter.progress(progress)
 
@@ -84,8 +84,8 @@ class JsonReporter:
         self._pace = Pace()
         self._lull = Lull(clock)
 
-    def progress(self, progress: PlayProgress) -> None:
-        """Another episode is done: an object a minute at most."""
+    def progress(self, progress: StepProgress) -> None:
+        """A part of a step is further than before: an object every half minute at most."""
         if self._lull.is_over():
             left = progress.seconds_left if math.isfinite(progress.seconds_left) else None
             self._put({"event": "progress", **structs.asdict(progress), "eta_s": left})
@@ -121,8 +121,8 @@ class PlainReporter:
         self._pace = Pace()
         self._lull = Lull(clock)
 
-    def progress(self, progress: PlayProgress) -> None:
-        """Another episode is done: a line a minute at most."""
+    def progress(self, progress: StepProgress) -> None:
+        """A part of a step is further than before: a line every half minute at most."""
         if self._lull.is_over():
             self._put(f"step {progress.step}/{progress.num_steps} · {describe_progress(progress)}")
 
@@ -147,7 +147,7 @@ class PlainReporter:
 
 
 class Lull:
-    """Has nothing been said for a minute? A log is to show that a long step goes on, and not every episode of it."""
+    """Has nothing been said for half a minute? A log shows that a long step goes on, and not every episode of it."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -177,7 +177,7 @@ class LiveReporter:
         self._estimate: Estimate | None = None
         self._rewards: tuple[float, ...] = ()
         self._alarms: tuple[str, ...] = ()
-        self._progress: PlayProgress | None = None
+        self._progress: StepProgress | None = None
         self._told_s = clock()
         # Prints that the user sends elsewhere must get there; those that would tear the display scroll above it.
         self._live = Live(
@@ -195,8 +195,8 @@ class LiveReporter:
         self._progress = None
         self._live.refresh()
 
-    def progress(self, progress: PlayProgress) -> None:
-        """Another episode is done; it is drawn with the next refresh."""
+    def progress(self, progress: StepProgress) -> None:
+        """A part of a step is further than before; it is drawn with the next refresh."""
         self._live.start()
         self._progress = progress
 
@@ -320,12 +320,15 @@ def describe_figures(report: StepReport) -> list[str]:
     return [form.format(_shorten(value) if "{}" in form else value) for value, form in values if math.isfinite(value)]
 
 
-def describe_progress(progress: PlayProgress) -> str:
-    """How far the episodes of a role are.
+def describe_progress(progress: StepProgress) -> str:
+    """What a step is doing, and how far that is.
 
-    describe_progress(progress) -> "solver: 120/1280 episodes · 812 tok/s · 4 min left"
+    describe_progress(progress) -> "playing solver: 120/1280 episodes · 812 tok/s · 5 min left"
     """
-    said = [f"{progress.role}: {progress.num_done}/{progress.num_all} episodes"]
+    if progress.part == "saving":
+        return "saving the checkpoint"
+    counted = "episodes" if progress.part == "playing" else "micro-batches"
+    said = [f"{progress.part} {progress.role}: {progress.num_done}/{progress.num_all} {counted}"]
     said += [f"{_shorten(progress.tokens_per_s)} tok/s"] if progress.tokens_per_s else []
     left = progress.seconds_left
     said += [f"{format_duration(left)} left"] if 0 < left < math.inf else []

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from quaere.errors import BadInput, ExtraMissing
-from quaere.training.progress import PlayProgress, Reporter, StepReport
+from quaere.training.progress import StepProgress, Reporter, StepReport
 
 _MODULES = {"tensorboard": "torch.utils.tensorboard", "wandb": "wandb"}
 WRITERS = tuple(_MODULES)
@@ -89,7 +89,7 @@ class TensorBoardReporter:
             self._writer.add_text("notes", self._notes.pop(0), report.step)
         self._writer.flush()
 
-    def progress(self, progress: PlayProgress) -> None:
+    def progress(self, progress: StepProgress) -> None:
         """A curve has a point a step."""
 
     def note(self, line: str) -> None:
@@ -139,7 +139,7 @@ class WandbReporter:
         for line in report.alarms:
             self._run.alert(title=f"step {report.step}", text=line)
 
-    def progress(self, progress: PlayProgress) -> None:
+    def progress(self, progress: StepProgress) -> None:
         """A curve has a point a step."""
 
     def note(self, line: str) -> None:

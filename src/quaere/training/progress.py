@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -25,27 +25,33 @@ class StepReport(Struct, frozen=True):
     alarms: tuple[str, ...] = ()
 
 
-class PlayProgress(Struct, frozen=True):
-    """How far the episodes are that a step is playing as one role; a step may play as several, one after another.
+Part = Literal["playing", "learning", "saving"]
+"""What a step is doing: sampling episodes, updating weights, or writing a checkpoint."""
 
+
+class StepProgress(Struct, frozen=True):
+    """How far the part of a step is that is running; a step may play as several roles, one after another.
+
+    `num_done` of `num_all` are episodes while it plays, and micro-batches while it learns; a checkpoint has none.
     `num_tokens` are those that the role has sampled in `seconds`.
 
-        PlayProgress(step=3, num_steps=110, phase="proposer", role="solver", num_done=120, num_all=1280,
+        StepProgress(step=3, num_steps=110, phase="proposer", part="playing", role="solver", num_done=120, num_all=1280,
                      num_tokens=24_360, seconds=30.0).tokens_per_s == 812.0
     """
 
     step: int
     num_steps: int
     phase: str
+    part: Part
     role: str
-    num_done: int
-    num_all: int
-    num_tokens: int
-    seconds: float
+    num_done: int = 0
+    num_all: int = 0
+    num_tokens: int = 0
+    seconds: float = 0.0
 
     @property
     def tokens_per_s(self) -> float:
-        """Sampled tokens a second, of the episodes that are done."""
+        """Sampled tokens a second, of the turns that are done."""
         return self.num_tokens / self.seconds if self.seconds > 0 else 0.0
 
     @property
@@ -61,8 +67,8 @@ class Reporter(Protocol):
         """A step was taken."""
         ...
 
-    def progress(self, progress: PlayProgress) -> None:
-        """Another episode of a step is done."""
+    def progress(self, progress: StepProgress) -> None:
+        """A part of a step began, or is further than before."""
         ...
 
     def note(self, line: str) -> None:
