@@ -68,7 +68,9 @@ def test_every_episode_of_a_step_is_told_as_it_is_done(whole):
     plays = [list(group) for _, group in groupby(playing, key=lambda one: (one.step, one.role, one.num_all))]
     for play in plays:
         done = [one.num_done for one in play]
-        assert done == sorted(done) and set(done) == set(range(play[0].num_all + 1))  # from its start, before any is done
+        assert done == sorted(done) and set(done) == set(
+            range(play[0].num_all + 1)
+        )  # from its start, before any is done
         assert [one.num_tokens for one in play] == sorted(one.num_tokens for one in play) and play[-1].num_tokens > 0
     assert {(one.phase, one.role) for one in told.progressed} >= {("proposer", "proposer"), ("proposer", "solver")}
     first = [play[-1].num_all for play in plays if play[0].step == 1]

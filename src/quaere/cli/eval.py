@@ -21,6 +21,7 @@ from quaere.cli.bounds import check_positive, checkpoint
 from quaere.cli.counts import counting
 from quaere.cli.eval_options import LIMITS, add_engine, add_evidence, add_limits, add_output
 from quaere.cli.eval_view import print_json, print_results
+from quaere.cli.interrupt import interruptible
 from quaere.cli.old_names import add_solver_dialect
 from quaere.cli.terminal import say_line
 from quaere.errors import BadInput, SamplingFailed
@@ -94,7 +95,8 @@ def run(args: argparse.Namespace) -> None:
     refuse_unanswerable(questions)
     weights = _find_weights(args)
     searcher = _open_searcher(args)
-    asyncio.run(_evaluate(args, weights, questions, searcher, others))
+    with interruptible("episodes that are finished are stored, scores are not"):
+        asyncio.run(_evaluate(args, weights, questions, searcher, others))
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -182,12 +183,17 @@ def _resume(args: argparse.Namespace) -> None:
 
 def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, remembered: Sequence[str] = ()) -> None:
     """Train to the end; metrics also go to the writers that are asked for and to those the run began with."""
+    from quaere.cli.interrupt import interruptible
     from quaere.cli.progress import Reporters, open_reporter
     from quaere.runs import RunState
     from quaere.training.metric_sinks import find_missing, open_writers
     from quaere.training.outcome import check_learned
+    from quaere.training.stop_request import accept_stop
 
-    with store:
+    go_on = f"stopped; go on with: quaere evolve --resume {shlex.quote(str(store.path))}"
+    step = "the step under way, once its checkpoint is saved"
+    kept = "a step that is broken off is taken again from the last checkpoint"
+    with store, accept_stop() as stop, interruptible(kept, after=step, ask=stop, then=go_on):
         missing = find_missing(remembered)
         writers = [*args.writer, *(name for name in remembered if name not in missing)]
         reporter = Reporters([*open_writers(writers, store.path), open_reporter(json=args.json)])
@@ -200,7 +206,7 @@ def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, re
             check_learned(store, recipe.name, config.model, writes_questions=not recipe.takes_questions)
         except KeyboardInterrupt:
             store.note_end(RunState("stopped"))
-            reporter.note(f"stopped; go on with: quaere evolve --resume {store.path}")
+            reporter.note(go_on)
             raise
         except Exception as error:
             store.note_end(RunState("failed", " ".join(str(error).split()) or type(error).__name__))

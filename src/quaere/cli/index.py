@@ -73,10 +73,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(args: argparse.Namespace) -> None:
     """Build the index and say what is in it."""
+    from quaere.cli.interrupt import interruptible
     from quaere.search.index import build_index
 
     started = time.monotonic()
-    with _show_progress() as progress:
+    with interruptible("an index that was there stays as it was"), _show_progress() as progress:
         index = build_index(args.sources, args.out, _settings(args), progress, force=args.force)
     if args.json:
         _print_json(index)

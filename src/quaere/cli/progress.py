@@ -26,7 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from quaere.cli.episode_view import printable
-from quaere.training.progress import StepProgress, Reporter, StepReport
+from quaere.training.progress import Reporter, StepProgress, StepReport
 
 _BARS = "▁▂▃▄▅▆▇█"
 _NUM_REWARDS = 40

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from quaere.atomic import scratch_folder
 from quaere.cli.bounds import check_positive
+from quaere.cli.interrupt import interruptible
 from quaere.cli.warmup_check import tell_answered
 from quaere.cli.warmup_ratios import add_ratios, read_ratios
 from quaere.cli.warmup_view import open_display
@@ -174,7 +175,7 @@ def run(args: argparse.Namespace) -> None:
     )
     refuse_few_turns(plan, _limits(args), _turn_limits(args))
     check_target(args.out, args.force)
-    with open_display(args.json) as display:
+    with interruptible(f"no model is written to {args.out}"), open_display(args.json) as display:
         if notice:
             display.note(notice)
         manifest = _warm_up_on_documents(args, display) if args.index else _warm_up(args, display)

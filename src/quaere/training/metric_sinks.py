@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from quaere.errors import BadInput, ExtraMissing
-from quaere.training.progress import StepProgress, Reporter, StepReport
+from quaere.training.progress import Reporter, StepProgress, StepReport
 
 _MODULES = {"tensorboard": "torch.utils.tensorboard", "wandb": "wandb"}
 WRITERS = tuple(_MODULES)

@@ -41,6 +41,7 @@ from quaere.training.measures import measure_memory, measure_pace
 from quaere.training.outcome import FIRST_STEPS, describe_useless, followed_metric
 from quaere.training.progress import Part, Reporter, StepProgress, StepReport
 from quaere.training.settings import CheckpointSettings, HealthSettings
+from quaere.training.stop_request import stop_requested
 
 
 class Memory(Protocol):
@@ -204,6 +205,8 @@ class TrainingRun:
         done = max(0, self._position - first)
         self._open_phase(role, settings, count, is_new=done == 0)
         for number in range(done, count):
+            if stop_requested():
+                raise KeyboardInterrupt  # between two steps: all that was played is stored, and its checkpoint saved
             # From its place in the run, so that a resumed step draws what it would have drawn; a rollback draws anew.
             seed = derive_seed(self.seed, self._num_rollbacks, iteration, phase, number)
             due = _is_due(self._health.update_every, number, count)
@@ -283,7 +286,7 @@ class TrainingRun:
         self._best = self._choose_best(step, role)
         self._position = step.step
         is_last = step.number + 1 == count
-        if is_last or step.validated_after or step.step % self._settings.every == 0:
+        if is_last or step.validated_after or step.step % self._settings.every == 0 or stop_requested():
             self._tell("saving", role)
             self._save(step.phase, step.iteration)
         self.reporter.step(
