@@ -93,11 +93,15 @@ def scratch_folder(beside: Path) -> Iterator[Path]:
         yield folder
 
 
-def discard_folder(path: Path) -> None:
-    """Delete a folder so that, if the process is killed half-way, nothing is left under its name."""
+def discard_folder(path: Path) -> Path:
+    """Delete a folder so that, if the process is killed half-way, nothing is left under its name.
+
+    Returns the name under which lies what could not be deleted, if anything could not.
+    """
     condemned = _name_beside(path, _PARTIAL)
     path.rename(condemned)
     _remove(condemned)
+    return condemned
 
 
 def sync(path: Path) -> None:

@@ -185,7 +185,6 @@ def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, re
     """Train to the end; metrics also go to the writers that are asked for and to those the run began with."""
     from quaere.cli.interrupt import interruptible
     from quaere.cli.progress import Reporters, open_reporter
-    from quaere.runs import RunState
     from quaere.training.metric_sinks import find_missing, open_writers
     from quaere.training.outcome import check_learned
     from quaere.training.stop_request import accept_stop
@@ -205,14 +204,9 @@ def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, re
             asyncio.run(recipe.train(config, store, reporter))  # type: ignore[arg-type]
             check_learned(store, recipe.name, config.model, writes_questions=not recipe.takes_questions)
         except KeyboardInterrupt:
-            store.note_end(RunState("stopped"))
             reporter.note(go_on)
             raise
-        except Exception as error:
-            store.note_end(RunState("failed", " ".join(str(error).split()) or type(error).__name__))
-            raise
         else:
-            store.note_end(RunState("done"))
             reporter.note(f"done; look at it with: quaere runs show {store.path}")
         finally:
             reporter.close()

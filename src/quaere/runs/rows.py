@@ -48,10 +48,12 @@ class RunInfo(Struct, frozen=True):
 class RunState(Struct, frozen=True):
     """How a run stands: `failed` says why; `stopped` is also one whose process was killed.
 
+    `unknown` is one of an earlier version, which only noted how trainings ended.
+
     RunState(name="failed", why="step 12: the gradient is not finite")
     """
 
-    name: Literal["running", "stopped", "done", "failed"]
+    name: Literal["running", "stopped", "done", "failed", "unknown"]
     why: str = ""
 
 
