@@ -211,6 +211,21 @@ def test_a_resumed_run_writes_to_where_it_wrote(place, tmp_path, monkeypatch, ca
     assert capsys.readouterr().out == "written to tensorboard: 1\n"  # named twice, written once
 
 
+def test_a_writer_that_is_added_on_the_way_is_remembered_too(place, tmp_path, monkeypatch, capsys):
+    training(monkeypatch, one_step)
+    monkeypatch.setattr(writers, "TensorBoardReporter", Window)
+    monkeypatch.setattr(
+        writers, "TrackioReporter", lambda project, name, settings, goes_on: Window(tmp_path / "trackio")
+    )
+    monkeypatch.setattr(writers, "_import_extra", lambda module, extra: None)
+    assert evolve("drzero", *place[1], "--out", tmp_path / "run", "--writer", "tensorboard") == 0
+    assert evolve("--resume", tmp_path / "run", "--writer", "trackio") == 0
+    capsys.readouterr()
+    assert evolve("--resume", tmp_path / "run") == 0
+    assert capsys.readouterr().out == "written to tensorboard: 1\nwritten to trackio: 1\n"
+    assert Run.open(tmp_path / "run").info.settings["writers"] == ["tensorboard", "trackio"]
+
+
 def test_a_run_goes_on_where_its_writer_is_not_installed(place, tmp_path, monkeypatch, capsys):
     training(monkeypatch, one_step)
     with monkeypatch.context() as installed:

@@ -57,7 +57,13 @@ def register(commands: Any) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="check everything, say what would run and cost, and stop"
     )
-    parser.add_argument("--writer", action="append", default=[], choices=WRITERS, help="also write metrics there")
+    parser.add_argument(
+        "--writer",
+        action="append",
+        default=[],
+        choices=WRITERS,
+        help="also write metrics there; remembered by --resume",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, one object per step")
     parser.set_defaults(run=run)
 
@@ -178,6 +184,8 @@ def _resume(args: argparse.Namespace) -> None:
     store = Run.open(path, write=True)
     if changes:
         store.replace_config(config_to_yaml(config))
+    if added := [name for name in dict.fromkeys(args.writer) if name not in remembered]:
+        store.change_settings({"writers": [*remembered, *added]})
     _train(recipe, config, store, args, remembered)
 
 

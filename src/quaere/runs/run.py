@@ -212,6 +212,16 @@ class Run(RunReader):
         with self._writing():
             write_config(self.path, text)
 
+    def change_settings(self, changes: Mapping[str, Any]) -> None:
+        """Remember other values for some of the settings that the run began with.
+
+        run.change_settings({"writers": ["trackio"]})
+        """
+        settings = {**self.info.settings, **changes}
+        with self._writing(), self._database:
+            self._database.execute("UPDATE runs SET settings = ?", (msgspec.json.encode(settings).decode(),))
+        self.info = msgspec.structs.replace(self.info, settings=settings)
+
     def note_end(self, ended: RunState | None) -> None:
         """Remember how the run ended; None as it goes on. Leaving `with run:` notes it where nobody has."""
         said = f"{ended.name}: {ended.why}" if ended else BEGUN
