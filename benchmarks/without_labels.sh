@@ -34,7 +34,8 @@ evaluate() {  # name, then what to evaluate
 
 stop_in_time() { timeout --signal=INT "$((MINUTES * 60))" "$@" || [[ $? == 124 ]]; }
 
-TRAIN_MORE=(--preset large-gpu --set seed="$SEED" --set checkpoints.every=5)
+TRAIN_MORE=(--preset large-gpu --set seed="$SEED" --set checkpoints.every=5 --set validation.questions=0
+    --set solver.steps=100 --set solver.max_draws=3 --set solver.learner.gradient_checkpointing=true)
 
 evolve_labelled() {  # name, further settings
     stop_in_time quaere evolve search-r1 --model "$FORM" --questions "$TRAIN/questions.jsonl.gz" --index "$OUT/train-index" \

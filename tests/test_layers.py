@@ -12,6 +12,7 @@ ROOT = Path(quaere.__file__).parent
 FLOORS = [
     {"__main__"},
     {"cli", "viewer"},
+    {"api"},
     {"serving"},
     {"recipes", "evaluation"},
     {"warmup"},

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all.
+"""Atomic writes: a file or folder appears at its target complete, or not at all.
 
     write_file(Path("scores.json"), data)
     with new_file(Path("items.parquet")) as partial:
@@ -6,12 +6,13 @@
     with new_folder(Path("solver")) as folder:
         model.save_pretrained(folder)
 
-What is written lies under a hidden name beside its target (`.solver.partial-5f2c...`) until it is complete. Then it is
-synced, gets the modes that the umask says, and one rename puts it in place: a process killed at any moment leaves the
-old or the new. Whoever writes holds a lock on what it writes, and the system lets go of it with the process. So what a
-killed process left can be told from what a living one is building, and the next writer of the same target removes it.
+Data is written to a hidden name beside the target (`.solver.partial-5f2c...`). When it is complete, it is synced to
+disk, gets the file modes of the umask, and is renamed to the target: a process killed at any moment leaves either the
+old target or the new one. The writer holds a lock on the hidden file or folder, which the operating system releases
+when the process ends. The lock tells leftovers of killed processes from work in progress, and the next writer of the
+same target removes the leftovers.
 
-A disk that is full or read-only is a `BadInput` of one line, and what stood at the target stays.
+A full or read-only disk raises `BadInput` with a one-line message; the old target stays.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from quaere.errors import BadInput, QuaereError
 
 _PARTIAL, _OLD = "partial", "old"
 _LEFTOVER = re.compile(rf"\.(?P<name>.+)\.(?P<kind>{_PARTIAL}|{_OLD})-[0-9a-f]{{16}}")
-_RUST_ERROR = re.compile(r"\(os error (\d+)\)")  # how safetensors and tokenizers name an error of the system
+_RUST_ERROR = re.compile(r"\(os error (\d+)\)")  # an operating system error in safetensors and tokenizers
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 DISK_ERRORS = _FULL | {errno.EROFS, errno.EIO}
-"""Error numbers of a disk that is full, read-only or broken: never the program's fault."""
+"""Error numbers of a full, read-only or broken disk: problems of the machine, not bugs."""
 _CANNOT_SWAP = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV}
 
 
@@ -42,16 +43,17 @@ _CANNOT_SWAP = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV}
 
 
 def write_file(path: Path, content: bytes | str) -> None:
-    """Write a file, text in UTF-8 with its line endings as they are; what stood there is replaced."""
+    """Write a file atomically, replacing an existing one; text is encoded as UTF-8 and its line endings are kept."""
     with new_file(path) as partial:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """An empty file to write into, which becomes `path` at the end. A link stays one: what it points to is replaced.
+    """Context manager: an empty file to write to, which is renamed to `path` on success.
 
-    A pipe or a device (`/dev/stdout`) cannot be replaced and is written to as it is.
+    A symbolic link is kept and the file it points to is replaced. A pipe or a device (`/dev/stdout`) cannot be
+    replaced, so it is written to directly.
     """
     target = path.resolve() if path.is_symlink() else path.absolute()
     with explain_errors(path):
@@ -69,9 +71,9 @@ def new_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(out: Path, *, replace: bool = True) -> Iterator[Path]:
-    """A folder to write into, which becomes `out` at the end, in place of what is there; nothing if that fails.
+    """Context manager: an empty folder to write to, which replaces `out` on success; on an error `out` is unchanged.
 
-    Without `replace`, a folder that has something in it is left alone and an error.
+    With `replace=False`, a folder at `out` that is not empty is kept and an error is raised.
     """
     target = out.resolve() if out.is_symlink() else out.absolute()  # "." has no name of its own
     with explain_errors(out), _staged(target, Path.mkdir) as partial:
@@ -88,15 +90,15 @@ def new_folder(out: Path, *, replace: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def scratch_folder(beside: Path) -> Iterator[Path]:
-    """A folder beside a target, on the same disk, for what is needed while the target is made; gone afterwards."""
+    """Context manager: a temporary folder on the same disk as a target; removed on exit."""
     with explain_errors(beside.absolute().parent), _staged(beside.absolute(), Path.mkdir) as folder:
         yield folder
 
 
 def discard_folder(path: Path) -> Path:
-    """Delete a folder so that, if the process is killed half-way, nothing is left under its name.
+    """Delete a folder atomically: after the rename, a process killed half-way leaves nothing at `path`.
 
-    Returns the name under which lies what could not be deleted, if anything could not.
+    Returns the path of what could not be deleted, if anything could not.
     """
     condemned = _name_beside(path, _PARTIAL)
     path.rename(condemned)
@@ -105,7 +107,7 @@ def discard_folder(path: Path) -> Path:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on disk."""
+    """Flush a file, or the entries of a folder, to disk (fsync)."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -115,7 +117,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def explain_errors(path: Path) -> Iterator[None]:
-    """Around everything that writes to `path`: what the disk refuses is one line, with the reason.
+    """Context manager that turns errors of the operating system while writing `path` into one-line `BadInput` errors.
 
     with explain_errors(Path("out")): ...     # BadInput("cannot write out: No space left on device")
     """
@@ -127,12 +129,12 @@ def explain_errors(path: Path) -> Iterator[None]:
         number, reason = _read_reason(error)
         if not reason:
             raise
-        hint = "make room on the disk, or write to another" if number in _FULL else ""
+        hint = "make room on the disk, or write to another disk" if number in _FULL else ""
         raise BadInput(f"cannot write {path}: {reason}", hint=hint) from error
 
 
 def _read_reason(error: Exception) -> tuple[int | None, str]:
-    """The system's error number and its words; no words where it is no error of the system."""
+    """Error number and message of an operating system error; `(None, "")` for any other exception."""
     if isinstance(error, OSError):
         return error.errno, error.strerror or " ".join(str(error).split())
     found = _RUST_ERROR.search(str(error))
@@ -143,15 +145,15 @@ def _read_reason(error: Exception) -> tuple[int | None, str]:
 
 
 def remove_leftovers(folder: Path, name: str | None = None) -> None:
-    """Remove what killed processes left in a folder of targets; with `name`, of that target alone.
+    """Remove files and folders left by killed writers; with `name`, only those of that target.
 
-    What a living process writes is locked and stays. So does everything on a file system that knows no locks.
+    Work in progress is locked and stays. On a file system without locks nothing is removed.
     """
     for path in _list(folder):
         found = _LEFTOVER.fullmatch(path.name)
         if not found or (name is not None and found["name"] != name):
             continue
-        with suppress(OSError), _open_locked(path):  # else somebody is writing it, or has just finished
+        with suppress(OSError), _open_locked(path):  # fails if another process writes it, or has just finished
             target = path.with_name(found["name"])
             if found["kind"] == _OLD and not target.exists():
                 path.rename(target)  # killed between the two renames of `_swap_in_two`
@@ -161,7 +163,7 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
 
 @contextmanager
 def _staged(target: Path, make: Callable[[Path], None]) -> Iterator[Path]:
-    """Something new beside a target, locked by this process; removed at the end unless it has been renamed."""
+    """Context manager: a new file or folder beside a target, locked by this process; removed on exit unless renamed."""
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(target.parent, target.name)
     partial, handle = _make_locked(target, make)
@@ -176,7 +178,7 @@ def _make_locked(target: Path, make: Callable[[Path], None]) -> tuple[Path, int]
     while True:
         partial = _name_beside(target, _PARTIAL)
         make(partial)
-        # Another writer of this target may take it for a leftover before the lock is there; then it is made anew.
+        # Between creation and lock, another writer of this target may remove the new file as a leftover: then retry.
         with suppress(FileNotFoundError):
             handle = os.open(partial, os.O_RDONLY)
             if _is_ours(partial, handle):
@@ -190,7 +192,7 @@ def _is_ours(partial: Path, handle: int) -> bool:
         return os.path.samestat(os.fstat(handle), partial.stat())
     except (BlockingIOError, FileNotFoundError):
         return False
-    except OSError:  # a file system without locks, where nobody removes leftovers
+    except OSError:  # a file system without locks, where leftovers are never removed
         return True
 
 
@@ -205,7 +207,7 @@ def _open_locked(path: Path) -> Iterator[None]:
 
 
 def _lock(handle: int) -> None:
-    """Lock until the handle is closed or the process ends; `BlockingIOError` if another holds the lock."""
+    """Lock until the handle is closed or the process ends; `BlockingIOError` if another process holds the lock."""
     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
@@ -218,13 +220,13 @@ def _touch(path: Path) -> None:
 
 
 def _list(folder: Path) -> list[Path]:
-    with suppress(OSError):  # a folder that can be written to and not read
+    with suppress(OSError):  # a folder with write permission but no read permission
         return sorted(folder.iterdir())
     return []
 
 
 def _remove(path: Path) -> None:
-    """Delete a file or a folder, as far as that is possible: what stays is removed by the next writer."""
+    """Delete a file or a folder and ignore errors: the next writer removes what remains."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -236,8 +238,8 @@ def _remove(path: Path) -> None:
 
 
 def _open_up(folder: Path) -> None:
-    """Give everything in a new folder the modes of the umask: some writers make files only their owner can read."""
-    mode = folder.stat().st_mode  # as `mkdir` left it; to ask for the umask would mean to change it for a moment
+    """Give everything in a new folder the modes of the umask: some writers create files only their owner can read."""
+    mode = folder.stat().st_mode  # set by `mkdir`; reading the umask itself means changing it for a moment
     for path in _walk(folder):
         _set_mode(path, mode if path.is_dir() else mode & 0o666)
 
@@ -246,12 +248,12 @@ def _set_mode(path: Path, mode: int) -> None:
     current = stat.S_IMODE(path.stat().st_mode)
     wanted = (current & ~0o777) | (mode & 0o777)
     if wanted != current:
-        with suppress(PermissionError):  # a file system without modes, or a linked file of another person
+        with suppress(PermissionError):  # a file system without modes, or a linked file with another owner
             path.chmod(wanted)
 
 
 def _walk(folder: Path) -> list[Path]:
-    """Everything below a folder that lies in it: where a link points to is not its business."""
+    """Everything below a folder, except symbolic links."""
     return [path for path in folder.rglob("*") if not path.is_symlink()]
 
 
@@ -273,7 +275,7 @@ def _put_in_place(partial: Path, target: Path, replace: bool) -> None:
 
 
 def _swap(one: Path, other: Path) -> None:
-    """Exchange two folders at once, so that at no moment there is nothing under either name."""
+    """Exchange two folders atomically, so that both names exist at every moment."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -283,14 +285,17 @@ def _swap(one: Path, other: Path) -> None:
             failed = libc.renamex_np(*names, 2)  # RENAME_SWAP
         else:
             failed = libc.renameat2(-100, names[0], -100, names[1], 2)  # AT_FDCWD, RENAME_EXCHANGE
-    except AttributeError as error:  # a C library of before 2018
+    except AttributeError as error:  # glibc older than 2.28 (2018) has no renameat2
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS)) from error
     if failed:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(other))
 
 
 def _swap_in_two(partial: Path, target: Path) -> None:
-    """The same where the file system cannot: killed in between, the next writer of the target puts the old one back."""
+    """Exchange with two renames, for file systems without an atomic exchange.
+
+    If the process is killed in between, the next writer of the target puts the old folder back (`remove_leftovers`).
+    """
     old = _name_beside(target, _OLD)
     handle = os.open(target, os.O_RDONLY)
     try:

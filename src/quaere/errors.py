@@ -1,4 +1,4 @@
-"""What can go wrong, in words a person can act on.
+"""Exceptions for errors with a known cause; each has a one-line message and a hint.
 
 Every error a user can cause is a `QuaereError`: one line that says what is wrong and what would be right, and a hint
 with the next command to type. The command line prints both and exits with code 2; nothing else in the program prints
@@ -18,14 +18,14 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-UPDATE_HINT = "update Quaere (in a clone: git pull)"  # for what a newer version wrote
+UPDATE_HINT = "update Quaere (in a clone: git pull)"  # hint for files written by a newer version
 
 
 _LOGIN = re.compile(r"(?<=://)[^\s/]*@")
 
 
 def hide_logins(text: str) -> str:
-    """The text with `***` in place of the user and password of every URL in it.
+    """The text with the user and password of every URL replaced by `***`.
 
     hide_logins("no answer from http://me:s3cret@host/v1") == "no answer from http://***@host/v1"
     """
@@ -33,7 +33,7 @@ def hide_logins(text: str) -> str:
 
 
 def failure_line(error: Exception) -> str:
-    """What failed and where, on one line, for a log: "ZeroDivisionError at app.py:31 (division by zero)"."""
+    """The exception's type, place and message on one log line: "ZeroDivisionError at app.py:31 (division by zero)"."""
     places = traceback.extract_tb(error.__traceback__)
     place = f" at {Path(places[-1].filename).name}:{places[-1].lineno}" if places else ""
     said = " ".join(hide_logins(str(error)).split())[:200]
@@ -41,18 +41,29 @@ def failure_line(error: Exception) -> str:
 
 
 class QuaereError(Exception):
-    """A problem whose cause and remedy are known. `str(error)` is one line; `error.hint` is what to type next.
+    """Base class of errors with a known cause. `str(error)` is one line; `error.hint` is what to type next.
 
-    Neither ever holds the user and password of a URL: errors are printed, logged and stored with episodes.
+    Neither ever holds the user and password of a URL: errors are printed, logged and stored with episodes. A command
+    that raises the error ends with `exit_code`.
     """
+
+    exit_code = 2
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(hide_logins(message))
         self.hint = hide_logins(hint)
+        if hint:
+            self.add_note(f"try: {self.hint}")  # Python prints notes below the message of an error nobody caught
 
 
 class BadInput(QuaereError):
-    """A file, folder or value that the user named is not what it should be."""
+    """A file, folder or value given by the user is invalid."""
+
+
+class NotFound(QuaereError):
+    """A question was asked and searched for, and no answer was found: nothing is wrong with the input."""
+
+    exit_code = 3
 
 
 class OldName(FutureWarning):
@@ -69,7 +80,7 @@ def warn_old_name(old: str, new: str) -> None:
 
 
 class IndexMissing(QuaereError):
-    """There is no (complete) index directory where one was expected."""
+    """The index directory does not exist or is incomplete."""
 
 
 class ModelMissing(QuaereError):
@@ -77,11 +88,11 @@ class ModelMissing(QuaereError):
 
 
 class TemplateRefused(QuaereError):
-    """The tokenizer's chat template cannot carry token-exact multi-turn episodes."""
+    """The tokenizer's chat template cannot render multi-turn episodes token for token."""
 
 
 class ExtraMissing(QuaereError):
-    """An optional dependency is needed for this; the hint installs the extra that has it.
+    """An optional dependency is not installed; the hint is the command that installs the extra with it.
 
     raise ExtraMissing("reading PDF files needs pypdf", extra="pdf")
     """
@@ -91,10 +102,10 @@ class ExtraMissing(QuaereError):
 
 
 def install_hint(extra: str, package: Path = Path(__file__).parent) -> str:
-    """The command that installs an extra, as it can be typed where this runs.
+    """The pip command that installs an extra on this machine.
 
-    A clone is named by its folder. For an installed package pip reads the extras from that package's own metadata, so
-    its name is enough, also where it came from a wheel and not from PyPI.
+    In a clone, the command names the clone. Otherwise it names the package: pip reads the extras from the metadata of
+    the installed package, so this also works for a wheel that did not come from PyPI.
 
         install_hint("pdf") -> "pip install -e '.[pdf]'"           # in the clone's folder; elsewhere with its path
         install_hint("pdf") -> "pip install 'quaere[pdf]'"         # from an installed package
@@ -106,7 +117,7 @@ def install_hint(extra: str, package: Path = Path(__file__).parent) -> str:
     return shlex.join(["pip", "install", f"quaere[{extra}]"])
 
 
-# What the extra `torch` installs. Only models need it: indexing, searching and reading runs do without.
+# Libraries of the extra `torch`. Only models need them: indexing, searching and reading runs do not.
 MODEL_LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "huggingface_hub", "gguf")
 
 
@@ -134,9 +145,9 @@ def _library_missing(name: str) -> ExtraMissing:
 
 
 class SearchFailed(QuaereError):
-    """A search could not be carried out: the retriever failed, timed out, was overloaded or unreachable.
+    """A search failed: the retriever was unreachable, timed out, was overloaded or answered with an error.
 
-    Never the same thing as an empty result. `kind` is one of unreachable, timeout, overloaded, rejected, broken.
+    Not to be confused with an empty result. `kind` is one of unreachable, timeout, overloaded, rejected, broken.
     """
 
     def __init__(self, message: str, *, kind: str, hint: str = "") -> None:
@@ -145,8 +156,8 @@ class SearchFailed(QuaereError):
 
 
 class SamplingFailed(QuaereError):
-    """The policy could not write a turn: the endpoint failed, or the engine stopped."""
+    """The policy could not sample a turn: the endpoint failed, or the engine stopped."""
 
 
 class TrainingStopped(QuaereError):
-    """A step could not be taken: something was not finite, or there was nothing to learn from. No weight moved."""
+    """A training step was not taken: a value was not finite, or there was no data to train on. No weight changed."""

@@ -308,8 +308,8 @@ def test_a_reply_that_did_not_fit_was_not_shown():
 @pytest.mark.parametrize(
     ("evidence", "words"),
     [
-        (Evidence("d", 0, 4, "Vemn"), "'Venn', not 'Vemn'"),
-        (Evidence("d", 0, 4, "Venn "), "not 'Venn '"),
+        (Evidence("d", 0, 4, "Vemn"), "'Venn', but the evidence is 'Vemn'"),
+        (Evidence("d", 0, 4, "Venn "), "evidence is 'Venn '"),
         (Evidence("d", 10, 18, "built it"), "which has 14"),
         (Evidence("d", -9, -1, "built it"), "which has 14"),
         (Evidence("d", 4, 4, ""), "characters 4 to 4"),

@@ -10,6 +10,8 @@ import pytest
 import tiny
 from quaere.cli.main import COMMANDS, main
 
+ANSWERED_OR_NOT = (0, 3)  # a model of random weights rarely answers
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
@@ -92,7 +94,7 @@ def test_every_command_is_known_by_the_name_it_is_registered_under():
 
 
 def test_ask_streams_turns_and_stores_the_episode(place, capsys):
-    assert ask(place, "Who built the Halm bridge?", "--guided") == 0
+    assert ask(place, "Who built the Halm bridge?", "--guided") in ANSWERED_OR_NOT
     out = capsys.readouterr().out
     assert "Turn 1" in out and "quaere runs show" in out
     run = out.rsplit("quaere runs show", 1)[1].strip()
@@ -102,7 +104,7 @@ def test_ask_streams_turns_and_stores_the_episode(place, capsys):
 
 
 def test_ask_in_json(place, capsys):
-    assert ask(place, "Who?", "--json") == 0
+    assert ask(place, "Who?", "--json") in ANSWERED_OR_NOT
     found = json.loads(capsys.readouterr().out)
     assert found["question"] == "Who?"
     assert found["end"] in ("answered", "turn_limit")
@@ -119,7 +121,7 @@ def test_ask_many_gives_a_table_with_scores(place, capsys):
 
 def test_the_same_seed_gives_the_same_episode(place, capsys):
     def sampled(seed):
-        assert ask(place, "Who?", "--json", "--temperature", "1", "--seed", seed) == 0
+        assert ask(place, "Who?", "--json", "--temperature", "1", "--seed", seed) in ANSWERED_OR_NOT
         run = json.loads(capsys.readouterr().out)["run"]
         assert main(["runs", "show", run, "ask", "--json"]) == 0
         episode = json.loads(capsys.readouterr().out)
@@ -181,7 +183,7 @@ def test_bad_input_gets_one_clear_line(place, tmp_path, capsys, monkeypatch):
     bad(capsys, ["ask", "Who?", "--index", "http://127.0.0.1:9", "--model", model, *runs], "127.0.0.1:9")
     endpoint = "openai:m@http://127.0.0.1:9/v1"
     bad(capsys, ["ask", "Who?", "--index", index, "--model", endpoint, "--json", *runs], "127.0.0.1:9")
-    bad(capsys, ["ask", "Who?", "--index", index, "--model", "openai:m", *runs], "an endpoint is written")
+    bad(capsys, ["ask", "Who?", "--index", index, "--model", "openai:m", *runs], "an endpoint must be written as")
     bad(capsys, ["ask", "--index", index], "give one question")
     bad(capsys, ["ask", " ", "--index", index], "the question is empty")
     bad(capsys, ["ask", "Who?", "--index", index, "--topk", "0"], "--topk must be at least 1")

@@ -4,8 +4,8 @@ import io
 
 from rich.console import Console
 
-from quaere.cli import counts as module
-from quaere.cli.counts import counting
+from quaere.api import counts as module
+from quaere.api.counts import counting
 
 
 def lines(monkeypatch, seconds_each, total=20):

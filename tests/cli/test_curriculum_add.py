@@ -186,7 +186,7 @@ def test_a_file_with_anything_wrong_in_it_adds_nothing(quaere, folder, rows, sai
     [
         ("two add nowhere.jsonl", "nowhere.jsonl cannot be read"),
         ("two add docs.csv", "neither .jsonl nor .parquet"),
-        ("two add broken.parquet", "broken.parquet is not Parquet"),
+        ("two add broken.parquet", "broken.parquet is not a valid Parquet file"),
         ("asked add mine.jsonl", "run asked is of kind ask: it has no solver"),
         ("two --kept add mine.jsonl", "filters are for the list, export and quality"),
     ],

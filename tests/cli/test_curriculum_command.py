@@ -170,7 +170,7 @@ def test_nothing_in_a_question_acts_on_the_terminal(quaere):
         ("clear a", "there is no verdict on a"),
         ("show a --index nowhere", "nowhere does not exist"),
         ("export out.csv", "neither .jsonl nor .parquet"),
-        ("export out.jsonl --verl", "verl trains from Parquet"),
+        ("export out.jsonl --verl", "verl reads Parquet"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(quaere, folder, line, said):

@@ -96,7 +96,7 @@ def test_weights_that_training_deletes_while_they_are_loaded_are_those_of_the_ne
     monkeypatch.setattr(exporting, "load_role", pruned)
     assert evaluate(place, "--json", "--run", "training", "--limit", "1") == 0
     said = capsys.readouterr()
-    assert "step-000002/solver was deleted while it was read" in said.err.replace("\n", "")
+    assert "step-000002/solver was deleted while it was being read" in said.err.replace("\n", "")
     assert json.loads(said.out)["settings"]["model"] == "training/solver@3"
 
 
@@ -263,11 +263,11 @@ def test_refusals(place, tmp_path, capsys):
     assert "cannot be read" in refused(capsys, [*where, *index, *model, "--compare", str(tmp_path / "none.json")])
     assert "cannot be written" in refused(capsys, [*where, *index, *model, "--out", str(tmp_path / "a" / "b.json")])
     assert "--items" in refused(capsys, [*where, *index, *model, "--items", str(tmp_path / "a" / "b.jsonl")])
-    assert "ends with .jsonl or .jsonl.gz" in refused(capsys, [*where, *index, *model, "--items", "items.csv"])
+    assert "must end in .jsonl or .jsonl.gz" in refused(capsys, [*where, *index, *model, "--items", "items.csv"])
     assert "one JSON object, not JSON Lines" in refused(capsys, [*where, *index, *model, "--out", "scores.jsonl"])
     assert "is not an index" in refused(capsys, [*where, "--index", str(tmp_path), *model])
     adapter = str(place / "runs" / "lora" / "checkpoints" / "step-000002" / "solver")
-    assert "is an adapter, and it does not say on which model" in refused(capsys, [*where, *index, "--model", adapter])
+    assert "is an adapter, and it does not name its base model" in refused(capsys, [*where, *index, "--model", adapter])
     (tmp_path / "open.jsonl").write_text('{"question": "Who?"}\n')
     asked = ["eval", "--questions", str(tmp_path / "open.jsonl"), *index, *model]
     assert "question q1 cannot be scored" in refused(capsys, asked)

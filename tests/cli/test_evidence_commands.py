@@ -5,8 +5,8 @@ import json
 import pytest
 
 import tiny
+from quaere.api.solver_setup import wants_evidence
 from quaere.chat.renderer import Renderer
-from quaere.cli.ask import wants_evidence
 from quaere.cli.main import main
 from quaere.dialects.notes import Notes
 from quaere.evaluation.qa.scores import read_evaluation
@@ -97,6 +97,38 @@ def test_no_span_is_said(place, says, capsys):
     assert "Evidence" not in shown(capsys)
     assert ask(place, "Who built it?", "--json") == 0
     assert json.loads(capsys.readouterr().out)["evidence"] is None
+
+
+def test_without_a_quotation_the_sentence_that_contains_the_answer_is_shown(place, says, capsys):
+    start = DOCUMENT.index(SENTENCE)
+    says({"ask": [CALL, "<answer>orsolya venn</answer>"]})
+    assert ask(place, "Who built it?") == 0
+    where = f"halm.md (Halm bridge), lines 1-3, characters {start} to {start + len(SENTENCE)}"
+    assert f"Found in: {SENTENCE} {where}" in shown(capsys)
+    assert ask(place, "Who built it?", "--json") == 0
+    support = json.loads(capsys.readouterr().out)["support"]
+    assert (support["text"], support["start"], support["place"]) == (SENTENCE, start, "lines 1-3")
+
+
+@pytest.mark.parametrize("answer", ["Marta Oleen", "yes", "bui"])
+def test_an_answer_in_no_sentence_is_said_to_be_in_none(place, says, capsys, answer):
+    says({"ask": [CALL, f"<answer>{answer}</answer>"]})
+    assert ask(place, "Who built it?") == 0
+    assert "No sentence it was shown contains this answer" in shown(capsys)
+    assert ask(place, "Who built it?", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["support"] is None
+
+
+@pytest.mark.parametrize("more", [[], ["--evidence"], ["--json"]])
+def test_no_answer_is_not_found_with_what_was_seen_and_an_exit_code_of_its_own(place, says, capsys, more):
+    says({"ask": [CALL] * 20})
+    assert ask(place, "Who built it?", *more) == 3
+    said = capsys.readouterr()
+    assert "quaere: not found in these documents (" in said.err and "  try: " in said.err
+    if "--json" in more:
+        assert json.loads(said.out)["answer"] is None
+    else:
+        assert "Passages seen:" in said.out and "halm.md (Halm bridge), lines 1-3" in " ".join(said.out.split())
 
 
 def test_a_file_of_questions_gets_a_column(place, says, capsys):

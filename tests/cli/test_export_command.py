@@ -290,7 +290,7 @@ def test_refusals(place, tmp_path, capsys):
 
     assert "no run nothing" in say("nothing")
     assert "no checkpoint of step 9; it has 1, 2" in say("lora", "--checkpoint", "9")
-    assert "has no role proposer; its roles: solver" in say("full", "--role", "proposer")
+    assert "has no role proposer; its roles are solver" in say("full", "--role", "proposer")
     assert "--dtype needs --merge or --adapter" in say("lora", "--dtype", "bfloat16")
     assert "full trained all weights: there is no adapter" in say("full", "--adapter")
     with Run.create(place / "runs" / "asked", "ask"):
@@ -299,7 +299,7 @@ def test_refusals(place, tmp_path, capsys):
     (place / "runs" / "asked" / "config.yaml").write_text("model: [")
     assert "config.yaml" in say("asked")
     (place / "runs" / "asked" / "config.yaml").write_text("model: ''\n")
-    assert "names no model" in say("asked")
+    assert "has no `model`" in say("asked")
     (place / "runs" / "asked" / "config.yaml").write_text("model: x\n")
     assert "no complete checkpoint" in say("asked")
 
@@ -349,7 +349,7 @@ def test_weights_that_are_not_finite_are_not_exported(place, tmp_path, capsys):
         model.save_pretrained(folder / "solver")
 
     make_run(place, "nan", write, steps=(1,))
-    assert "holds a value that is not finite" in refused(place, capsys, tmp_path, "nan")
+    assert "contains a value that is not finite" in refused(place, capsys, tmp_path, "nan")
 
 
 def test_an_adapter_of_another_model_is_refused(place, tmp_path, capsys):
@@ -379,7 +379,9 @@ def test_of_a_checkpoint_that_is_pruned_while_it_is_read_the_next_is_exported(
     monkeypatch.setattr(exporting, moment, pruned)
     assert export(place, run.name, tmp_path / "out", "--merge") == 0
     said = capsys.readouterr()
-    assert "was deleted while it was read: the run is still being trained; taking the one that follows" in said.err
+    assert (
+        "was deleted while it was being read: the run is still being trained; taking the one that follows" in said.err
+    )
     assert "at step 3" in said.out and read_notes(tmp_path / "out").style == "brief"
 
 
@@ -396,7 +398,11 @@ def test_a_run_that_prunes_whatever_is_read_is_not_followed_for_ever(place, tmp_
     assert export(place, "fast", tmp_path / "never") == 2
     *told, line, hint = capsys.readouterr().err.splitlines()
     assert len(told) == 4 and all("taking the one that follows" in one for one in told)
-    assert line.startswith("quaere: ") and "step-000005 was deleted while it was read" in line and "try again" in hint
+    assert (
+        line.startswith("quaere: ")
+        and "step-000005 was deleted while it was being read" in line
+        and "try again" in hint
+    )
 
 
 def test_a_named_checkpoint_that_is_pruned_is_said_in_one_line(place, tmp_path, capsys, monkeypatch):

@@ -107,7 +107,7 @@ def test_a_run_of_reports(place, tmp_path, capsys):
     assert found["score"]["verdicts"]["supported"] == 8
     with Run.start(tmp_path, "ask", {}) as other:
         pass
-    assert "holds no report: it is of kind ask" in refused(capsys, other.info.id, "--runs", tmp_path)
+    assert "contains no report: it is a run of kind ask" in refused(capsys, other.info.id, "--runs", tmp_path)
 
 
 def write_facts(path, question="What is known of the Halm bridge and the Oss?"):
@@ -154,7 +154,7 @@ def test_known_facts_are_looked_for(place, tmp_path, capsys):
 def test_facts_that_cannot_be_used_are_refused(place, tmp_path, capsys):
     good = place / "good.jsonl"
     assert "cannot be read" in refused(capsys, good, "--facts", tmp_path / "none.jsonl")
-    assert "line 1: no question with known facts" in refused(capsys, good, "--facts", good)
+    assert "line 1: not a question with known facts" in refused(capsys, good, "--facts", good)
     other = write_facts(tmp_path / "other.jsonl", "What else?")
     assert "good holds no report on a question of" in refused(capsys, good, "--facts", other)
 
@@ -223,7 +223,7 @@ def test_refusals(place, endpoint, tmp_path, capsys):
     good = place / "good.jsonl"
     assert "give a run or a file" in refused(capsys)
     assert "no run nothing" in refused(capsys, "nothing", "--runs", tmp_path)
-    assert "there is no judge 'gpt'" in refused(capsys, good, "--judge", "gpt")
+    assert "unknown judge 'gpt'" in refused(capsys, good, "--judge", "gpt")
     assert "the judge openai:down@" in refused(capsys, good, "--judge", f"openai:down@{endpoint}")
     assert "--repeats must be at least 1" in refused(capsys, good, "--repeats", "0")
     assert "--probes must be at most 100" in refused(capsys, good, "--probes", "101")
@@ -233,7 +233,7 @@ def test_refusals(place, endpoint, tmp_path, capsys):
     assert "--language belongs to --bench" in refused(capsys, good, "--language", "en")
     assert "--specific needs a judge that can write" in refused(capsys, good, "--specific", "2")
     assert "--questions-out writes the prompts of --bench" in refused(capsys, "--questions-out", tmp_path / "x")
-    assert "is no DeepResearch Bench" in refused(capsys, good, "--bench", tmp_path)
+    assert "is not a DeepResearch Bench folder" in refused(capsys, good, "--bench", tmp_path)
     assert "holds no report on a prompt of the bench" in refused(capsys, good, "--bench", place / "bench")
     assert "cannot be written" in refused(capsys, good, "--out", tmp_path)
     assert "line 1: not a report" in refused(capsys, place / "bench" / "query.jsonl")

@@ -55,7 +55,7 @@ COMMANDS = {
         b"nothing is written",
     ),
     "warmup": (
-        "quaere.cli.warmup._warm_up",
+        "quaere.api.warmup.warm_up",
         ["drzero", "--model", "tiny", "--out", "DIR/warm"],
         b"no model is written",
     ),

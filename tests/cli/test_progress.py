@@ -11,20 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from quaere.api.counts import format_duration
 from quaere.cli.progress import (
     Estimate,
     JsonReporter,
     LiveReporter,
     Pace,
     PlainReporter,
-    Reporters,
     describe_left,
     describe_progress,
     draw_sparkline,
-    format_duration,
     open_reporter,
 )
-from quaere.training.progress import StepProgress, StepReport
+from quaere.training.progress import Reporters, StepProgress, StepReport
 
 METRICS = {
     "reward/mean": 0.412,

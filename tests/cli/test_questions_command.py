@@ -63,7 +63,7 @@ def test_a_model_that_writes_nonsense_falls_back(place, capsys):
         (["--topk", "0"], "--topk must be at least 1"),
         (["--seed", "-1"], "--seed must be 0 or more"),
         (["--temperature", "-1"], "--temperature must be 0 or more"),
-        (["--num", "100000"], "room for"),
+        (["--num", "100000"], "allow only"),
     ],
 )
 def test_bad_input_is_one_line(place, tmp_path, capsys, words, said):

@@ -8,6 +8,8 @@ import pytest
 import torch
 
 import tiny
+from quaere.api import warmup as work
+from quaere.api.warmup_settings import WarmupSettings
 from quaere.cli import warmup
 from quaere.cli.main import main as quaere
 from quaere.dialects.notes import Notes, find_notes
@@ -75,7 +77,7 @@ def test_one_start_for_two_recipes(base, tmp_path, capsys, monkeypatch):
     from quaere.dialects.notes import find_notes
 
     out = tmp_path / "warm"
-    monkeypatch.setattr(warmup, "tell_answered", lambda *args: None)  # what it tells is tested below
+    monkeypatch.setattr(work, "tell_answered", lambda *args: None)  # what it tells is tested below
     main("eve", "--also", "drzero", "--model", base, "--out", out, "--learning-rate", "3e-3", *SMALL, *LIMITS)
     assert "12 episodes kept" in capsys.readouterr().err
     manifest = json.loads((out / "warmup.json").read_text())
@@ -88,7 +90,7 @@ def test_one_start_for_two_recipes(base, tmp_path, capsys, monkeypatch):
 def test_one_start_for_solvers_that_evaluate(base, tmp_path, capsys, monkeypatch):
     out = tmp_path / "warm"
     # A model that was hardly taught writes to its limits.
-    monkeypatch.setattr(warmup, "_dialect_limits", lambda args, dialect: Limits(max_turns=2, turn_tokens=8))
+    monkeypatch.setattr(WarmupSettings, "limits_of", lambda self, dialect: Limits(max_turns=2, turn_tokens=8))
     also = ["--also", "evalrar", "--also", "search-r1"]
     main("evalact", *also, "--model", base, "--out", out, "--learning-rate", "3e-3", *SMALL, *LIMITS)
     said = capsys.readouterr().err
@@ -153,14 +155,22 @@ def test_an_adapter_is_written_alone_and_means_the_merged_model(base, tmp_path):
 
 def test_hops_are_still_read_as_the_ratios_of_both_roles(monkeypatch, tmp_path, capsys):
     seen = []
-    monkeypatch.setattr(warmup, "_warm_up", lambda args, display: seen.append(args) or sys.exit(0))
+    monkeypatch.setattr(work, "_warm_up", lambda settings, display: seen.append(settings) or sys.exit(0))
     for words in (["--hops", "4,3"], ["--facts", "1", "--proposer-hops", "0,0,1"], []):
         with pytest.raises(SystemExit):
             main("drzero", "--model", "m", "--out", tmp_path / "warm", *words)
-    ratios = [(args.facts, args.proposer_hops) for args in seen]
+    ratios = [(settings.facts, settings.proposer_hops) for settings in seen]
     assert ratios == [((4, 3), (4, 3)), ((1,), (0, 0, 1)), ((4, 3, 2, 1), (4, 3, 2, 1))]
     (notice,) = capsys.readouterr().err.splitlines()
     assert notice.startswith("--hops 4,3 is read as --facts 4,3 for a solver and --proposer-hops 4,3 for a proposer")
+
+
+def test_the_command_has_the_defaults_of_the_settings(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(work, "_warm_up", lambda settings, display: seen.append(settings) or sys.exit(0))
+    with pytest.raises(SystemExit):
+        main("drzero", "--model", "m", "--out", tmp_path / "warm")
+    assert seen == [WarmupSettings(recipe="drzero", model="m", out=tmp_path / "warm")]
 
 
 def test_bad_input_is_said_before_any_work(base, tmp_path):

@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 import village
+from quaere.api.warmup_documents import read_checked
 from quaere.cli import warmup
-from quaere.cli.warmup_documents import read_checked
 from quaere.errors import BadInput
 from quaere.search.index import open_index
 

@@ -131,7 +131,7 @@ def test_closed_book_reads_the_answer_outside_a_thought():
 
 
 async def test_closed_book_has_nothing_to_search():
-    with pytest.raises(SearchFailed, match="nothing to search"):
+    with pytest.raises(SearchFailed, match="closed-book"):
         await NoSearcher().search(["x"], 3)
 
 
@@ -161,5 +161,5 @@ def test_a_file_that_is_no_evaluation_is_refused(tmp_path):
         read_evaluation(tmp_path / "none.json")
     for text in (b"{}", b"not json", b"\xff\xfe"):
         (tmp_path / "bad.json").write_bytes(text)
-        with pytest.raises(BadInput, match="is no evaluation"):
+        with pytest.raises(BadInput, match="is not an evaluation"):
             read_evaluation(tmp_path / "bad.json")

@@ -189,10 +189,10 @@ def test_criteria_from_a_file(tmp_path):
     ("line", "said"),
     [
         ("{}", "missing required field"),
-        ('{"dimensions": []}', "names no question"),
+        ('{"dimensions": []}', "`question` or `id` is missing"),
         ('{"id": 1, "dimensions": [{"name": "a"}, {"name": "a"}]}', "different names"),
         ('{"id": 1, "dimensions": [{"name": "a", "weight": 0}]}', "weights must be"),
-        ("", "holds no criteria"),
+        ("", "contains no criteria"),
     ],
 )
 def test_bad_criteria_are_refused_in_a_line(tmp_path, line, said):

@@ -120,7 +120,7 @@ def test_values_without_a_mean_are_refused(bad):
 
 
 def test_other_misuse_is_refused():
-    with pytest.raises(ValueError, match="the same questions: 1 against 2"):
+    with pytest.raises(ValueError, match="the same questions on both sides: 1 != 2"):
         paired_difference([1], [1, 2])
     with pytest.raises(ValueError, match="between 0 and 1"):
         bootstrap_interval([1], level=95)
@@ -197,5 +197,5 @@ def test_wilson_ends_are_where_the_score_test_just_rejects(num, data):
 
 @pytest.mark.parametrize(("hits", "num"), [(1, 0), (-1, 3), (4, 3)])
 def test_wilson_refuses_what_is_no_share(hits, num):
-    with pytest.raises(ValueError, match="a share needs"):
+    with pytest.raises(ValueError, match="a proportion needs"):
         wilson_interval(hits, num)

@@ -125,12 +125,12 @@ def test_names():
 
 
 def test_files_that_are_none_are_refused(tmp_path):
-    with pytest.raises(BadInput, match=r"ends with .jsonl or .jsonl.gz, not a.csv"):
+    with pytest.raises(BadInput, match=r"must end in .jsonl or .jsonl.gz, not a.csv"):
         write_items([], tmp_path / "a.csv")
     with pytest.raises(BadInput, match="cannot be read"):
         read_items(tmp_path / "none.jsonl.gz")
     line = json.dumps({"id": "q1", "exact_match": 1}) + "\n"
-    for text, said in (("", "holds no result"), (line, "line 1: no result of a question"), ("no", "line 1")):
+    for text, said in (("", "contains no per-question"), (line, "line 1: not a per-question result"), ("no", "line 1")):
         (tmp_path / "bad.jsonl").write_text(text)
         with pytest.raises(BadInput, match=said):
             read_items(tmp_path / "bad.jsonl")
@@ -138,5 +138,5 @@ def test_files_that_are_none_are_refused(tmp_path):
     with pytest.raises(BadInput, match="damaged"):
         read_items(tmp_path / "bad.jsonl.gz")
     write_items([score("q1").item, score("q1").item], tmp_path / "twice.jsonl")
-    with pytest.raises(BadInput, match="two results of one question"):
+    with pytest.raises(BadInput, match="two results with the same question id"):
         read_items(tmp_path / "twice.jsonl")

@@ -323,8 +323,8 @@ def test_facts_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (b"", "holds no question"),
-        (b"{", "line 1: no question with known facts"),
+        (b"", "contains no question"),
+        (b"{", "line 1: not a question with known facts"),
         (b'{"id": "q", "question": "Who?"}', "missing required field"),
         (msgspec.json.encode(msgspec.structs.replace(ONE, question=" ")), "the question is empty"),
         (msgspec.json.encode(ONE).replace(b'["16","sixteen"]', b'["the"]'), "'arches' names nothing"),

@@ -134,7 +134,7 @@ def test_a_ratio_of_sums():
     found = ratio_interval([3, 1], [4, 12])
     assert found.mean == 0.25 and found.low == pytest.approx(1 / 12) and found.high == 0.75
     assert ratio_interval([2, 0], [2, 0]).mean == 1.0
-    with pytest.raises(ValueError, match="something to divide by"):
+    with pytest.raises(ValueError, match="the sum of the wholes must be above 0"):
         ratio_interval([0], [0])
 
 
@@ -145,7 +145,7 @@ def test_report_files(tmp_path):
     assert (found.name, found.num_unfinished, found.reports[0]) == ("some", 1, make_report())
     assert len(read_report_file(path, 1).reports) == 1
     moved = msgspec.json.encode(msgspec.structs.replace(make_report(), text="x" + GOOD))
-    for text, said in ((b"{}", "line 1: not a report"), (b"", "holds no report"), (moved, "does not stand where")):
+    for text, said in ((b"{}", "line 1: not a report"), (b"", "contains no report"), (moved, "do not match its text")):
         path.write_bytes(text)
         with pytest.raises(BadInput, match=said):
             read_report_file(path)
@@ -165,6 +165,6 @@ async def test_a_model_folder_is_a_judge(tmp_path):
 
 def test_judges_by_name():
     assert open_judges("checks").policy is None
-    with pytest.raises(BadInput, match="there is no judge 'gpt'"):
+    with pytest.raises(BadInput, match="unknown judge 'gpt'"):
         open_judges("gpt")
     assert Criteria((GradedDimension("a"),)).names == ("a",)

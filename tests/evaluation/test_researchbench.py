@@ -42,12 +42,12 @@ def test_language_limit_and_question_file(tmp_path):
 @pytest.mark.parametrize(
     ("queries", "rows", "said"),
     [
-        ([], None, "holds no prompt"),
+        ([], None, "contains no prompt"),
         ([{"id": 1}], [], "line 1: Object missing required field `prompt`"),
         ([QUERIES[0], QUERIES[0]], None, "line 2: the id 1 occurs twice"),
         ([QUERIES[0]], [], "no criteria for prompt 1"),
-        ([QUERIES[1]], None, "no prompt in en; its languages are zh"),
-        ([QUERIES[0]], [criteria(QUERIES[0], dimension_weight={"insight": 1})], "different dimensions"),
+        ([QUERIES[1]], None, "no prompt in the language en; its languages are zh"),
+        ([QUERIES[0]], [criteria(QUERIES[0], dimension_weight={"insight": 1})], "must name the same dimensions"),
         ([QUERIES[0]], [criteria(QUERIES[0], dimension_weight=dict.fromkeys(DIMENSIONS, -1))], "weights must be"),
     ],
 )
@@ -57,5 +57,5 @@ def test_a_broken_bench_is_refused_in_one_line(tmp_path, queries, rows, said):
 
 
 def test_a_folder_that_is_none(tmp_path):
-    with pytest.raises(BadInput, match=r"is no DeepResearch Bench: it has no query.jsonl"):
+    with pytest.raises(BadInput, match=r"is not a DeepResearch Bench folder: it has no query.jsonl"):
         read_bench(tmp_path)

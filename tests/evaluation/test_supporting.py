@@ -53,9 +53,9 @@ GOOD = {"question": "Who?", "answer": "Venn", "evidence": "Venn built it."}
         ({"question": "Who?", "answer": "Venn"}, "line 2: Object missing required field `evidence`"),
         ({"answer": "Venn", "evidence": "x"}, "line 2: Object missing required field `question`"),
         ({"question": " ", "answer": "Venn", "evidence": "x"}, "line 2: the question is empty"),
-        ({"question": "Who?", "evidence": "x"}, "line 2: there is no answer"),
-        ({"question": "Who?", "answers": [], "evidence": "x"}, "line 2: there is no answer"),
-        ({"question": "Who?", "answers": ["Venn", ""], "evidence": "x"}, "line 2: there is no answer, or an empty"),
+        ({"question": "Who?", "evidence": "x"}, "line 2: the answer is missing"),
+        ({"question": "Who?", "answers": [], "evidence": "x"}, "line 2: the answer is missing"),
+        ({"question": "Who?", "answers": ["Venn", ""], "evidence": "x"}, "line 2: the answer is missing or empty"),
         ({"question": "Who?", "answer": "Venn", "evidence": 7}, "line 2: Expected"),
         ({**GOOD, "id": "q1"}, "line 2: the id q1 occurs twice"),
     ],
@@ -66,7 +66,7 @@ def test_a_line_that_is_no_claim_is_named(tmp_path, line, said):
 
 
 def test_a_file_without_claims_is_refused(tmp_path):
-    with pytest.raises(BadInput, match="holds no claim"):
+    with pytest.raises(BadInput, match="contains no claim"):
         read_claims(write(tmp_path / "a.jsonl", ""))
     with pytest.raises(BadInput, match="cannot be read"):
         read_claims(tmp_path / "none.jsonl")

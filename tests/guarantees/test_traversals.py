@@ -13,7 +13,7 @@ from hashlib import sha256
 import pytest
 import zstandard
 
-from quaere.cli.report_files import report_place, write_report
+from quaere.api.report_files import report_place, write_report
 from quaere.errors import QuaereError
 from quaere.policies.catalogue import CatalogueEntry, extract_gguf
 from quaere.records import Answer, Episode, Passage, Question, Report, SolveTask, Source
@@ -191,7 +191,7 @@ def test_a_run_is_not_written_to_through_a_link(name, outer):
         target.write_text(SECRET)
     file.symlink_to(target)
     before = listing(outer, outer / "run")
-    with pytest.raises(QuaereError, match="is a link"):
+    with pytest.raises(QuaereError, match="is a symbolic link"):
         Run.open(outer / "run", write=True)
     assert listing(outer, outer / "run") == before
 

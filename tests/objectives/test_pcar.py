@@ -113,5 +113,5 @@ def test_without_strength_nothing_changes(scores):
     ],
 )
 def test_nonsense_is_refused(scores, options):
-    with pytest.raises(ValueError, match=r"score|floor|strength|epsilon"):
+    with pytest.raises(ValueError, match=r"score|floor|base and most|epsilon"):
         pcar_factors(scores, **options)

@@ -101,7 +101,7 @@ def test_the_name_a_person_typed_stands_in_for_a_path_of_another_machine(place, 
 
 def test_what_does_not_name_a_base_is_refused(tmp_path):
     nameless = make_adapter(tmp_path / "nameless", None)
-    with pytest.raises(ModelMissing, match="is an adapter, and it does not say on which model"):
+    with pytest.raises(ModelMissing, match="is an adapter, and it does not name its base model"):
         resolve_model(str(nameless))
     first, second = tmp_path / "first", tmp_path / "second"
     make_adapter(first, second)
@@ -109,14 +109,14 @@ def test_what_does_not_name_a_base_is_refused(tmp_path):
     with pytest.raises(ModelMissing, match="cannot be found"):
         resolve_model(str(first))
     (first / "adapter_config.json").write_text('{"peft_type": "PROMPT_TUNING"}')
-    with pytest.raises(ModelMissing, match="of type PROMPT_TUNING; only LORA"):
+    with pytest.raises(ModelMissing, match="of type PROMPT_TUNING; only type LORA"):
         resolve_model(str(first))
     (first / "adapter_config.json").write_text("[")
     with pytest.raises(ModelMissing, match=r"adapter_config\.json cannot be read"):
         resolve_model(str(first))
     (second / "adapter_model.safetensors").unlink()
     assert not is_adapter(second)
-    with pytest.raises(ModelMissing, match=r"directory without config\.json"):
+    with pytest.raises(ModelMissing, match=r"has no config\.json"):
         resolve_model(str(second))
 
 

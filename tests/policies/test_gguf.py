@@ -172,8 +172,8 @@ def test_a_plain_gpt2_cut_keeps_digits_together(llama: LlamaForCausalLM, tmp_pat
     ("changes", "message"),
     [
         ({"without": "blk.1.ffn_up.weight"}, r"model\.layers\.1\.mlp\.up_proj\.weight"),
-        ({"extra": "rope_freqs.weight"}, r"no plain Llama has: rope_freqs\.weight"),
-        ({"arch": "qwen2"}, "holds a 'qwen2' model"),
+        ({"extra": "rope_freqs.weight"}, r"not part of a Llama model: rope_freqs\.weight"),
+        ({"arch": "qwen2"}, "contains a 'qwen2' model"),
         ({"pre": "qwen2"}, "tokenizer is gpt2/qwen2"),
     ],
 )

@@ -207,7 +207,9 @@ async def test_a_failing_step_fails_its_requests_and_the_next_ones_work():
 
 async def test_a_context_that_is_too_long_is_refused_with_the_numbers():
     async with make_sampler(max_positions=100) as sampler:
-        with pytest.raises(SamplingFailed, match="90 tokens and 20 new ones exceed the model's 100"):
+        with pytest.raises(
+            SamplingFailed, match="90 tokens plus 20 new tokens exceeds the model's context length of 100"
+        ):
             await sampler.sample("a", [1] * 90, SamplingParams(max_tokens=20))
 
 

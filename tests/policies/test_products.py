@@ -97,5 +97,5 @@ def test_it_is_loaded_by_its_name_and_refused_on_a_gpu(tmp_path):
     tiny.model("llama").save_pretrained(tmp_path)
     assert decodes_in_int8(load_model(str(tmp_path), "cpu", "int8"))
     assert not decodes_in_int8(load_model(str(tmp_path), "cpu", "float32"))
-    with pytest.raises(BadInput, match="int8 is for sampling on a CPU"):
+    with pytest.raises(BadInput, match="int8 works only on a CPU"):
         load_model(str(tmp_path), "cuda", "int8")

@@ -79,7 +79,7 @@ def test_nothing_and_too_little_to_score():
     assert engine().score_many([]) == []
     assert engine().score_many([[], [7], [7, 8]])[:2] == [[], [0.0]]
     for starts in ([1], [0, 1]):
-        with pytest.raises(ValueError, match="one start"):
+        with pytest.raises(ValueError, match="one position per sequence"):
             score_sequences(MODELS["llama"], [[1, 2], [3]], starts, max_rows=2, max_step_tokens=9)
 
 
@@ -100,7 +100,7 @@ async def test_a_sampler_scores_many_while_others_sample_and_changes_nothing_of_
         scores = await sampler.score_many([[1, 2, 3, *found.token_ids], [5, 6]], [3, 1])
         assert scores[0][3:] == pytest.approx(found.logprobs, abs=1e-5)
         assert scores == await sampler.score_many([[1, 2, 3, *found.token_ids], [5, 6]], [3, 1])
-        with pytest.raises(SamplingFailed, match="5000 tokens exceed the model's 4096"):
+        with pytest.raises(SamplingFailed, match="5000 tokens exceed the model's context length of 4096"):
             await sampler.score_many([[1], [1] * 5000])
         with pytest.raises(SamplingFailed, match="failed while sampling"):
             await sampler.score_many([[1, 10**6]])

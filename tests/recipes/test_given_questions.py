@@ -204,9 +204,9 @@ def test_what_makes_no_sense_is_refused(paths, tmp_path):
     ):
         with pytest.raises(BadInput, match=match):
             check_config(make_config(paths, **changes))
-    with pytest.raises(BadInput, match="cannot be learned from"):
+    with pytest.raises(BadInput, match="cannot be trained on"):
         copy_given(write(tmp_path / "open.jsonl", row(0, answers=[]))["generation.given"])
-    with pytest.raises(BadInput, match="neither a file of questions nor a run"):
+    with pytest.raises(BadInput, match="neither a question file nor a run"):
         copy_given(str(tmp_path / "nothing.jsonl"))
 
 

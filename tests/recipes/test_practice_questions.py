@@ -46,16 +46,16 @@ def test_a_run_that_was_given_questions_gives_them_on(tmp_path):
 def test_what_cannot_be_learned_from_is_refused(source, tmp_path):
     with pytest.raises(BadInput, match="no questions are given"):
         read_source("")
-    with pytest.raises(BadInput, match="neither a file of questions nor a run nowhere"):
+    with pytest.raises(BadInput, match="nowhere is neither a question file nor a run"):
         read_source("nowhere", tmp_path)
     with Run.create(tmp_path / "asked", "ask"):
         pass
     with pytest.raises(BadInput, match="is a run of `quaere ask`, which writes none"):
         read_source(str(tmp_path / "asked"))
     judge(source, {"a": "rejected", "b": "rejected", "d": "rejected"})
-    with pytest.raises(BadInput, match="run first has no questions to learn from: it kept none"):
+    with pytest.raises(BadInput, match="run first has no questions to train on: it kept none"):
         read_source(str(source))
     rows = [{"question": "Who?", "answers": ["Venn"]}, {"question": "Why?"}, {"question": "How?", "answers": [" "]}]
     (tmp_path / "open.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(BadInput, match="question q2 and 1 more cannot be learned from"):
+    with pytest.raises(BadInput, match="question q2 and 1 more cannot be trained on"):
         read_source(str(tmp_path / "open.jsonl"))

@@ -74,7 +74,7 @@ def test_what_is_no_score_is_refused(wrong):
 
 
 def test_an_unknown_way_to_look_is_refused():
-    with pytest.raises(ValueError, match="contain is"):
+    with pytest.raises(ValueError, match="contain must be"):
         noted_reward(0, ["x"], GOLD, contain="words")
 
 

@@ -256,5 +256,5 @@ def test_scores_are_bounded(question, answer, hops, turns, unplanned, calls, res
     ],
 )
 def test_impossible_values_are_refused(change):
-    with pytest.raises(ValueError, match=r"hop|planned|negative|neither"):
+    with pytest.raises(ValueError, match=r"hop|planned|0 or more|neither"):
         format_score(**GOOD | change)

@@ -166,7 +166,7 @@ def test_where_the_line_is(guard, kept, refused):
 def test_the_paper_has_no_guards_and_unknown_ones_are_refused():
     empty = Triple("", "", "", num_span_tokens=0, document="", hops=1)
     assert PAPER == () and refusals(empty, PAPER) == ()
-    with pytest.raises(BadInput, match="no guard 'honesty'; there are verbatim"):
+    with pytest.raises(BadInput, match="no guard 'honesty'; choose from verbatim"):
         refusals(empty, ["honesty"])
 
 

@@ -95,7 +95,7 @@ def test_titles_a_person_can_be_asked_about():
 
 
 def test_too_few_documents_are_said(places):
-    with pytest.raises(BadInput, match=r"room for [0-9]+ different open questions, not 5000") as told:
+    with pytest.raises(BadInput, match=r"allow only [0-9]+ different open questions, not 5000") as told:
         draw_open_questions(places, 5000, seed=0)
     num = int(told.value.hint.split()[1].strip(","))
     assert len(draw_open_questions(places, num, seed=0)) == num

@@ -77,5 +77,5 @@ def test_hops_of_a_proposer_count_the_starting_point_that_its_question_names(hop
 def test_a_line_of_lists_in_lists_is_named(tmp_path):
     path = tmp_path / "deep.jsonl"
     path.write_text('{"question": "Who?", "facts": ' + "[" * 100_000 + "]" * 100_000 + "}")
-    with pytest.raises(BadInput, match="line 1: it is nested too deeply"):
+    with pytest.raises(BadInput, match="line 1: the JSON is nested too deeply"):
         read_questions(path)

@@ -251,7 +251,7 @@ def test_verl_reads_prompts_and_ground_truth(tmp_path: Path) -> None:
     assert second["reward_model"] == {"style": "rule", "ground_truth": {"target": ["Orsolya Venn"]}}
     assert [row["extra_info"]["index"] for row in rows] == [0, 1]
     assert first["extra_info"]["span"] == SPAN.text and first["extra_info"]["id"] == "a"
-    with pytest.raises(BadInput, match="verl trains from Parquet"):
+    with pytest.raises(BadInput, match="verl reads Parquet"):
         write_verl(tmp_path / "train.jsonl", [], protocol, "evolve-1")
 
 
@@ -261,7 +261,7 @@ def test_verl_reads_prompts_and_ground_truth(tmp_path: Path) -> None:
         ('{"id": "a"}', "line 2: .*verdict"),
         ('{"id": 3, "verdict": ""}', "line 2: .*id"),
         ("not json", "line 2"),
-        pytest.param('{"id": "a", "more": ' + "[" * 100_000, "line 2: it is nested too deeply", id="deep"),
+        pytest.param('{"id": "a", "more": ' + "[" * 100_000, "line 2: the JSON is nested too deeply", id="deep"),
         ('{"id": "z", "verdict": null}', "the id z occurs twice"),
     ],
 )
@@ -281,5 +281,5 @@ def test_files_that_are_not_what_their_name_says(tmp_path: Path) -> None:
         write_items(tmp_path / "file" / "items.jsonl", LISTED, "evolve-1")
     pytest.importorskip("pyarrow")
     (tmp_path / "items.parquet").write_bytes(b"not parquet at all")
-    with pytest.raises(BadInput, match="is not Parquet"):
+    with pytest.raises(BadInput, match="is not a valid Parquet file"):
         read_verdict_rows(tmp_path / "items.parquet")

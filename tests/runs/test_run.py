@@ -157,7 +157,7 @@ def test_an_episode_id_is_taken_once(tmp_path: Path, make_episode: MakeEpisode) 
     with Run.create(tmp_path / "r", "ask") as run:
         run.add_episode(make_episode("a"))
         for batch in ([make_episode("a")], [make_episode("b"), make_episode("b")]):
-            with pytest.raises(BadInput, match="already holds an episode"):
+            with pytest.raises(BadInput, match="already has an episode"):
                 run.add_episodes(batch)
         assert [episode.id for episode in run.episodes()] == ["a"]
 

@@ -105,7 +105,7 @@ def test_a_truncated_run_equals_one_that_never_went_further(
 def test_steps_of_episodes_never_go_back(tmp_path: Path) -> None:
     with Run.create(tmp_path / "r", "evolve") as run:
         run.add_episode(build_episode("a"), step=2)
-        with pytest.raises(BadInput, match="run r holds episodes of step 2: none can be added to step 1"):
+        with pytest.raises(BadInput, match="run r has episodes of step 2: step 1 is earlier and cannot be added"):
             run.add_episode(build_episode("b"), step=1)
         run.truncate_after(1)
         run.add_episode(build_episode("b"), step=1)

@@ -228,6 +228,6 @@ def test_evidence_is_checked_before_it_is_stored(tmp_path: Path) -> None:
 @pytest.mark.parametrize("evidence", [Evidence("halm.md", 16, 40, SPAN.text), Evidence("halm.md", -9, 16, SPAN.text)])
 def test_offsets_that_cannot_be_are_refused_without_the_document(tmp_path: Path, evidence: Evidence) -> None:
     with Run.create(tmp_path / "r", "evolve") as run:
-        with pytest.raises(BadInput, match="25 characters cannot be those from"):
+        with pytest.raises(BadInput, match="evidence of 25 characters does not fit"):
             run.add_candidates([build_candidate("a", evidence=evidence)])
         assert run.candidates() == []

@@ -50,7 +50,7 @@ def test_index_and_search(folder, tmp_path, capsys):
     summary = capsys.readouterr().out
     assert "4 passages of 4 documents, engine bm25" in summary
     assert "left out, other kinds of file: .png 1" in summary
-    assert "bad.txt: holds NUL bytes" in summary
+    assert "bad.txt: contains NUL bytes" in summary
     assert "windows-1252 1" in summary
     quaere("search", "Halm bridge", "xyzzy", "--index", tmp_path / "index")
     shown = capsys.readouterr().out
@@ -77,7 +77,7 @@ def test_what_a_document_holds_does_not_act_on_the_terminal(folder, tmp_path, ca
     quaere("search", "xyzzy", "plugh \x1b[1m", "--index", tmp_path / "index")
     shown = capsys.readouterr().out
     assert not set(shown) & set("\x1b\x07\x9b\r\u202e\u2066")
-    assert "na␛[2Jme.txt: holds NUL bytes" in shown
+    assert "na␛[2Jme.txt: contains NUL bytes" in shown
     assert "xyzzy ␛]0;owned␇ \\u009b2J \\u202egnp.exe\\u2066 Halm ␍ over" in " ".join(shown.split())
     assert "plugh ␛[1m" in shown
 
@@ -115,7 +115,7 @@ def test_every_option_reaches_the_settings(folder, tmp_path, capsys):
 def test_bad_values_are_refused(folder, tmp_path):
     with pytest.raises(BadInput):
         quaere("index", folder, "--out", tmp_path / "index", "--chunk-words", 0)
-    with pytest.raises(BadInput, match="1 MiB"):
+    with pytest.raises(BadInput, match="max_file_mib must be at least 1"):
         quaere("index", folder, "--out", tmp_path / "index", "--max-file-mib", 0)
     with pytest.raises(BadInput):
         quaere("index", tmp_path / "nowhere", "--out", tmp_path / "index")

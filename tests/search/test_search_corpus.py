@@ -310,14 +310,14 @@ def test_a_folder_may_hold_json_lines_too(folder):
         (b'{"id": "9", "text": ', "not JSON"),
         (b"\xff\xfe", "not JSON"),
         (b'{"id": "9", "text": "\xff"}', "not JSON"),
-        pytest.param(b'{"id": "9", "more": ' + b"[" * 100_000, "not JSON: it is nested too deeply", id="deep"),
+        pytest.param(b'{"id": "9", "more": ' + b"[" * 100_000, "not JSON: the JSON is nested too deeply", id="deep"),
         (b'["9", "text"]', "not a document"),
         (b'{"text": "x"}', "`id`"),
         (b'{"id": true, "text": "x"}', "$.id"),
         (b'{"id": "", "text": "x"}', "id is empty"),
         (b'{"id": "9", "title": "x"}', 'no "text"'),
         (b'{"id": "9", "text": 7}', "$.text"),
-        (b'{"id": "1", "text": "another"}', "used before"),
+        (b'{"id": "1", "text": "another"}', "used by an earlier document"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path, line, what):

@@ -202,7 +202,7 @@ def test_another_embedder_than_the_index_was_made_with_is_noticed(model, corpus,
     index = build_index(corpus, tmp_path / "index", settings(model))
     faiss.write_index(faiss.IndexFlatIP(7), str(index.path / "dense" / "neighbours.faiss"))
     index._engine = None
-    with pytest.raises(BadInput, match="vectors of 32"):
+    with pytest.raises(BadInput, match="vectors have 32 dimensions"):
         index.search(["oss"], 1)
 
 

@@ -144,7 +144,7 @@ def test_a_directory_that_is_not_an_index_is_left_alone(folder, tmp_path, force)
     (precious / "manifest.json").write_text('{"kind": "something else", "format": 1}')
     for target in (precious, folder):
         before = names_in(target)
-        with pytest.raises(BadInput, match="left alone"):
+        with pytest.raises(BadInput, match="not replaced"):
             build_index(folder, target, force=force)
         assert names_in(target) == before
 
@@ -235,7 +235,7 @@ def test_a_damaged_manifest_is_refused(index, written):
 
 
 def test_the_manifest_of_another_program_is_refused(index):
-    edit_manifest(index, kind="something else")
+    edit_manifest(index, kind="something other")
     with pytest.raises(IndexMissing, match="another program"):
         open_index(index.path)
 

@@ -212,7 +212,7 @@ def test_the_limit_of_connections_is_below_that_of_open_files(monkeypatch, soft,
 
 def test_too_few_open_files_are_said(monkeypatch):
     monkeypatch.setattr(connections.resource, "getrlimit", lambda kind: (64, 64))
-    with pytest.raises(BadInput, match="may open only 64 files") as caught:
+    with pytest.raises(BadInput, match="the limit of open files is 64") as caught:
         connection_limit(1024)
     assert caught.value.hint == "ulimit -n 1024"
 

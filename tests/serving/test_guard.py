@@ -163,7 +163,7 @@ def test_all_bodies_together_are_bounded(serve, monkeypatch):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", ""])
 def test_other_machines_are_let_in_with_a_key_only(host):
-    with pytest.raises(BadInput, match="there is no key") as caught:
+    with pytest.raises(BadInput, match="an API key is required") as caught:
         bind(ServerSettings(host=host, port=0), "")
     assert "QUAERE_API_KEY" in caught.value.hint
     bind(ServerSettings(host=host, port=0), "s3cret").close()
@@ -174,7 +174,7 @@ def test_the_commands_refuse_it_in_one_line(index, monkeypatch, capsys):
     for what in (["serve-search", "--index", str(index.path)], ["serve", "--model", "./nowhere"]):
         assert main([*what, "--host", "0.0.0.0", "--port", "0"]) == 2
         said = capsys.readouterr().err
-        assert "there is no key" in said and said.count("\n") == 2
+        assert "an API key is required" in said and said.count("\n") == 2
         assert main([*what, "--api-key", "s3cret"]) == 2
         said = capsys.readouterr().err
         assert "--api-key-file" in said and "s3cret" not in said

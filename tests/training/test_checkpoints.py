@@ -252,7 +252,7 @@ def test_a_weight_that_is_not_finite_is_not_saved(tmp_path, lora_rank, value):
     if not lora_rank:
         with pytest.raises(TrainingStopped, match="a weight that no sample used is not finite; no weight was changed"):
             learner.step(samples)
-    with pytest.raises(TrainingStopped, match="holds a value that is not finite: it is not saved"):
+    with pytest.raises(TrainingStopped, match="contains a value that is not finite: it is not saved"):
         save_checkpoint(tmp_path, 2, learner.save, {})
     assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
 
@@ -261,12 +261,12 @@ def test_a_moment_that_is_not_finite_is_not_saved(tmp_path):
     learner = make_learner(tiny.model(), LearnerSettings(learning_rate=1e-3), 0)
     learner.step(make_samples(4))
     learner.optimizer.state_dict()["state"][0]["exp_avg"][0, 0] = float("nan")
-    with pytest.raises(TrainingStopped, match="exp_avg holds a value that is not finite"):
+    with pytest.raises(TrainingStopped, match="exp_avg contains a value that is not finite"):
         learner.save_optimizer(tmp_path)
 
 
 def test_weights_of_another_model_are_refused(tmp_path):
     saved = save_checkpoint(tmp_path, 1, Learner(tiny.model(), LearnerSettings()).save, {})
     other = Learner(tiny.model(num_hidden_layers=4), LearnerSettings())
-    with pytest.raises(BadInput, match="lacks weights"):
+    with pytest.raises(BadInput, match="has no weights for"):
         other.load(saved.path)

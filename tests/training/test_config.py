@@ -223,8 +223,8 @@ def test_unknown_presets():
         ),
         ("proposer=3", "proposer is a group of settings, such as proposer.steps; it cannot be 3"),
         ("proposer=", "proposer is a group of settings, such as proposer.steps; it cannot be ''"),
-        ("proposer.steps", "a setting is given as KEY=VALUE, not 'proposer.steps'"),
-        ("=3", "a setting is given as KEY=VALUE, not '=3'"),
+        ("proposer.steps", "a setting must have the form KEY=VALUE, not 'proposer.steps'"),
+        ("=3", "a setting must have the form KEY=VALUE, not '=3'"),
         ("proposer={steps: 1, steps: 2}", "proposer, line 1: bad YAML: steps is given twice"),
     ],
 )
@@ -255,13 +255,13 @@ def test_a_file_of_aliases_within_aliases_is_refused_at_once(tmp_path):
         ("a: b: c\n", ", line 1: bad YAML: mapping values are not allowed here"),
         ("batch: 3\n---\nbatch: 4\n", ", line 2: bad YAML: "),
         ("batch: !!python/object:os.system x\n", ", line 1: bad YAML: "),
-        ("batch: 2\nmodel: a\x07b\n", ", line 2: a character that YAML does not allow"),
+        ("batch: 2\nmodel: a\x07b\n", ", line 2: bad YAML: a character that YAML does not allow"),
         ("[a]: 1\n", ", line 1: bad YAML: "),
-        ("- 1\n- 2\n", " must hold settings, as in `model: ...`, not [1, 2]"),
-        ("just words\n", " must hold settings, as in `model: ...`, not 'just words'"),
+        ("- 1\n- 2\n", " must contain settings, as in `model: ...`, not [1, 2]"),
+        ("just words\n", " must contain settings, as in `model: ...`, not 'just words'"),
         ("model: 2024\n", ": model must be text, not 2024"),
         ("proposer: 3\n", ": proposer is a group of settings, such as proposer.steps; it cannot be 3"),
-        ("[" * 600, ": nested too deeply"),
+        ("[" * 600, ": bad YAML: nested too deeply"),
     ],
 )
 def test_files_that_are_no_settings(tmp_path, text, says):
@@ -272,10 +272,10 @@ def test_files_that_are_no_settings(tmp_path, text, says):
 def test_files_that_cannot_be_read(tmp_path):
     assert refuse(file=tmp_path) == f"{tmp_path} is a folder, not a YAML file of settings"
     missing = tmp_path / "none.yaml"
-    assert refuse(file=missing) == f"there is no settings file {missing}"
+    assert refuse(file=missing) == f"the settings file {missing} does not exist"
     binary = tmp_path / "model.gguf"
     binary.write_bytes(b"GGUF\x00\xff\xfe\x80")
-    assert refuse(file=binary) == f"{binary} is not a text file"
+    assert refuse(file=binary) == f"{binary} is not text in UTF-8"
 
 
 # ----------------------------------------------------------------------------------------------------- YAML and back

@@ -255,10 +255,10 @@ def test_where_all_are_damaged_nothing_is_touched(runs: SimpleNamespace, folder:
     saved = shutil.copytree(folder / "checkpoints", folder.parent / "saved")
     for found in find_checkpoints(folder / "checkpoints"):
         CHECKPOINTS["weights cut"](found.path)
-    with pytest.raises(BadInput, match=r"^[^\n]*holds no checkpoint that can be used: checkpoint .*000004 is damaged"):
+    with pytest.raises(BadInput, match=r"^[^\n]*has no usable checkpoint: checkpoint .*000004 is damaged"):
         train(folder)
     shutil.rmtree(folder / "checkpoints")
-    with pytest.raises(BadInput, match=r"holds 4 steps and no checkpoint to go on from; it is left as it is$"):
+    with pytest.raises(BadInput, match=r"has 4 steps but no checkpoint to resume from; nothing was changed$"):
         train(folder)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     saved.rename(folder / "checkpoints")
@@ -320,8 +320,8 @@ REFUSED: dict[str, tuple[str, Damage, str]] = {
     "database of a newer version": (DATABASE, sql("PRAGMA user_version = 99"), "has schema 99"),
     "a table gone": (DATABASE, sql("DROP TABLE episodes"), "cannot be read"),
     "the run's table gone": (DATABASE, sql("DROP TABLE runs"), "cannot write to the run .*no such table"),
-    "the run's row gone": (DATABASE, sql("DELETE FROM runs"), "does not say what the run is"),
-    "settings that are none": (DATABASE, sql("UPDATE runs SET settings = '[[['"), "does not say what the run is"),
+    "the run's row gone": (DATABASE, sql("DELETE FROM runs"), "has no valid row"),
+    "settings that are none": (DATABASE, sql("UPDATE runs SET settings = '[[['"), "has no valid row"),
     "rows that point nowhere": (DATABASE, sql("UPDATE episodes SET shard = 5"), "episodes are lost"),
 }
 
@@ -358,7 +358,7 @@ def test_a_damaged_frame_is_named_when_it_is_read_and_costs_no_other(
     show = ["runs", "show", str(folder)]
     assert main([*show, "i0-s0"]) == 2
     (line, hint) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"quaere: the episodes in {folder / SHARD} at byte 0 are damaged: ") and "copy" in hint
+    assert line.startswith(f"quaere: the episodes in {folder / SHARD} at byte 0 are damaged: ") and "backup" in hint
     assert main([*show, "i0-s1"]) == 0
     train(folder)
     with Run.open(folder) as run:

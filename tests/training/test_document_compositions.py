@@ -17,6 +17,7 @@ from quaere.warmup.documents.compositions import (
 )
 from quaere.warmup.documents.drafts import Draft, Worded
 from quaere.warmup.documents.facts import Fact
+from quaere.warmup.documents.templates import read_choice
 from quaere.worlds.dice import Dice
 
 
@@ -141,6 +142,7 @@ def test_agreements_say_yes_as_often_as_no():
         ("earlier", "Were Orsolya Venn and Marta Oleen born then?", ""),
         ("earlier", "Who was born later, Orsolya Venn or Marta Oleen?", ""),
         ("earlier", "Who died first, Orsolya Venn or Marta Oleen?", ""),
+        ("later", "Which was born later, Orsolya Venn or Marta Oleen?", "Who was born later, {X} or {Y}?"),
         ("earlier", "Which mason was born first, Orsolya Venn or Marta Oleen?", ""),
         ("later", 'Who was born later, "Orsolya Venn" or Marta Oleen?', "Who was born later, {X} or {Y}?"),
         (
@@ -171,6 +173,64 @@ def test_what_a_page_is_called_may_be_left_out_but_not_made_up(line, read):
     one, other = (asked(name, f"Who directed the film {name}?", "Ada Brandt") for name in ("Low Water", "Grey Coast"))
     form = read_wording(line, Pair(one, other, "same", ("yes",)))
     assert form == read if isinstance(read, str) else form
+
+
+@pytest.mark.parametrize(
+    ("question", "line", "read"),
+    [
+        ("When did {} die?", "Which was died earlier, Low Water or Grey Coast?", "Who died earlier, {X} or {Y}?"),
+        (
+            "When did {} pass away?",
+            "Which was passed away earlier, Low Water or Grey Coast?",
+            "Who passed away earlier",
+        ),
+        ("When did {} start?", "Which was started earlier, Low Water or Grey Coast?", "Which started earlier"),
+        ("When was {} released?", "Which was released earlier, Low Water or Grey Coast?", "Which was released earlier"),
+    ],
+)
+def test_a_wording_becomes_english(question, line, read):
+    one, other = (
+        asked(name, question.format(name), year, "date")
+        for name, year in (("Low Water", "1974"), ("Grey Coast", "1981"))
+    )
+    assert read_wording(line, Pair(one, other, "earlier", ("Low Water",))).startswith(read)
+
+
+@pytest.mark.parametrize(
+    ("form", "descriptions", "asked_of"),
+    [
+        (
+            "Who was born earlier, {X} or {Y}?",
+            ("the director of the 1974 film Low Water", 'the director of the film "Grey Coast"'),
+            "Which film has the director who was born earlier, Low Water or Grey Coast?",
+        ),
+        (
+            "Who died first, {X} or {Y}?",
+            ("the director of the film Low Water", "the director of Grey Coast"),
+            "Which has the director who died first, Low Water or Grey Coast?",
+        ),
+        ("Who was born earlier, {X} or {Y}?", ("the writer of Low Water", "the director of Grey Coast"), None),
+        ("Who was born earlier, {X} or {Y}?", ("the son of Low Water of Sall", "the son of Grey Coast"), None),
+        ("Who was born earlier, {X} or {Y}?", ("the man who made Low Water", "the man who made Grey Coast"), None),
+        ("Which was released earlier, {X} or {Y}?", ("the album of Low Water", "the album of Grey Coast"), None),
+    ],
+)
+def test_two_people_of_one_role_may_be_asked_for_by_what_they_made(form, descriptions, asked_of):
+    names = ("Low Water", "Grey Coast")
+    choice = read_choice(form, descriptions, names)
+    assert (choice and choice.question(*names)) == asked_of
+
+
+def test_what_was_made_by_the_person_is_then_the_answer():
+    films = [asked(name, f"Who directed {name}?", who) for name, who in (("Low Water", "Ada"), ("Grey Coast", "Bo"))]
+    links = list(zip(films, [born("Ada", 1901), born("Bo", 1950)], strict=True))
+    told = {film.draft.id: f"the director of the film {film.draft.names[0]}" for film in films}
+    made = [chained_comparisons(links, told, BIRTHS, Dice(seed))[0] for seed in range(20)]
+    named = [item for item in made if item.question.startswith("Which film has the director who was born ")]
+    assert 0 < len(named) < 20
+    for item in named:
+        assert item.answers == (("Low Water",) if "earlier" in item.question else ("Grey Coast",))
+        assert item.draft.hidden in ("Ada Bo", "Bo Ada") and len(item.draft.facts) == 4
 
 
 def test_what_is_compared_may_be_described():

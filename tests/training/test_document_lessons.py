@@ -2,11 +2,14 @@
 
 from collections import Counter
 
+from msgspec import structs
+
 import tiny
 from quaere.chat.renderer import Renderer
 from quaere.dialects.tagged.protocol import TagSolver
 from quaere.errors import SearchFailed
 from quaere.policies.scripted import ScriptedSampler
+from quaere.records import Evidence
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
 from quaere.warmup.documents.lessons import count_searches, draw_evenly, play_own
@@ -52,6 +55,32 @@ async def test_a_right_answer_with_fewer_searches_than_needed_teaches_guessing()
     played = (await play(scripts, [question("a"), question("b", searches=2)])).lessons
     assert [(episode.id, count_searches(episode)) for episode in played.episodes] == [("own-a-a1", 1), ("own-b-a1", 2)]
     assert played.dropped == Counter({"fewer searches than needed": 2})
+
+
+async def test_a_right_answer_that_rests_on_nothing_shown_is_no_lesson():
+    texts = ("Orsolya Venn built the Halm bridge.", "The Oss rises in Halm.")
+    first, second = (
+        Evidence(tiny.passage(text, number=number).doc_id, 0, len(text), text) for number, text in enumerate(texts)
+    )
+    unseen = Evidence(first.doc_id, 0, 9, "Not shown.")
+    asked = [
+        structs.replace(question("both"), kind="comparison", evidence=(first, second)),
+        structs.replace(question("one"), kind="comparison", evidence=(first, unseen)),
+        structs.replace(question("chain"), kind="chain", evidence=(unseen, second)),  # its last sentence has the answer
+        structs.replace(question("other"), kind="chain", evidence=(first, unseen)),
+    ]
+    scripts = [[[SEARCH, RIGHT]]] * len(asked)
+    played = (await play(scripts, asked, attempts=1, searcher=tiny.ListSearcher(texts))).lessons
+    assert [episode.id for episode in played.episodes] == ["own-both-a0", "own-chain-a0"]
+    assert played.dropped == Counter({"the answer rests on nothing shown": 2})
+
+
+async def test_a_choice_that_half_of_the_attempts_got_right_may_be_a_guess():
+    right, wrong = [SEARCH, RIGHT], [SEARCH, WRONG]
+    asked = [structs.replace(question(name), kind="agreement") for name in ("three", "two")]
+    played = (await play([[right, right, right, wrong], [right, wrong, right, wrong]], asked, attempts=4)).lessons
+    assert [episode.id for episode in played.episodes] == ["own-three-a0"]
+    assert played.dropped == Counter({"wrong answer": 3, "may be a guess": 2})
 
 
 async def test_an_episode_that_broke_the_protocol_is_not_learned_from():

@@ -198,7 +198,7 @@ def test_passes():
         {"passes/0": 1 / 3, "passes/1": 0.0, "passes/2": 2 / 3, "passes/mean": 2 / 3}
     )
     assert pass_histogram([], 5) == {}
-    with pytest.raises(ValueError, match="0 to 2 times"):
+    with pytest.raises(ValueError, match="must be 0 to 2, not"):
         pass_histogram([3], 2)
 
 

@@ -97,7 +97,7 @@ def test_an_iteration_is_learned_from_once():
     before = selector.state
     selector.learn(1, write_samples(selector.draw(4, seed=1)), proposer_reward=1.0, solver_reward=1.0)
     assert selector.state is before
-    with pytest.raises(ValueError, match="iteration 2 must be learned from before iteration 3"):
+    with pytest.raises(ValueError, match="learn from iteration 2 first, then from iteration 3"):
         selector.learn(3, [], proposer_reward=1.0, solver_reward=1.0)
 
 
@@ -188,14 +188,14 @@ def test_equal_states_are_equal_files(tmp_path):
 
 def test_a_state_of_another_index_or_no_state_is_refused(tmp_path):
     selector = Selector(skewed_corpus(1)[0], SelectorSettings(), seed=7)
-    with pytest.raises(BadInput, match="missing or holds no selector's state"):
+    with pytest.raises(BadInput, match="missing or is not a selector's state"):
         selector.load(tmp_path)
     selector.save(tmp_path)
     with pytest.raises(BadInput, match="belongs to another index"):
         Selector(skewed_corpus(2)[0], SelectorSettings(), seed=7).load(tmp_path)
     whole = (tmp_path / STATE_FILE).read_bytes()
     (tmp_path / STATE_FILE).write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(BadInput, match="missing or holds no selector's state"):
+    with pytest.raises(BadInput, match="missing or is not a selector's state"):
         selector.load(tmp_path)
 
 

@@ -123,7 +123,7 @@ def test_learning_counts_every_pull_in_any_order(arms, pulls, order):
     ("pulled", "earned"), [([0], [math.nan]), ([2], [0.5]), ([-1], [0.5]), ([0, 1], [0.5])], ids=str
 )
 def test_what_cannot_be_learned_from_is_refused(pulled, earned):
-    with pytest.raises(ValueError, match=r"not finite|is not one|earned"):
+    with pytest.raises(ValueError, match=r"must be finite|must be below|one reward"):
         learn_pulls(Arms.fresh(2), np.array(pulled), np.array(earned))
 
 

@@ -82,9 +82,9 @@ def test_supports_by_hand(with_span, without, support):
 
 def test_episodes_that_do_not_belong_together_are_refused():
     other = structs.replace(RIGHT, task=structs.replace(CLAIM, id="c2").task)
-    with pytest.raises(ValueError, match="not all of one claim"):
+    with pytest.raises(ValueError, match="belong to different claims"):
         read_supports([RIGHT, other], 1)
-    with pytest.raises(ValueError, match="3 episodes are not 1 with and 1 without"):
+    with pytest.raises(ValueError, match="3 episodes: each claim needs 1 with and 1 without"):
         read_supports([RIGHT] * 3, 1)
     assert read_supports([], 5) == []
 
@@ -222,7 +222,7 @@ async def test_log_probs_that_are_no_numbers_are_refused():
         async def score_many(self, sequences, starts=()):
             return [[float("nan")] * len(ids) for ids in sequences]
 
-    with pytest.raises(SamplingFailed, match="not numbers"):
+    with pytest.raises(SamplingFailed, match="log-probs are NaN"):
         await score_supports(TokenPolicy(Broken(tiny.tokenizer()), DEAF.renderer), [CLAIM])
 
 
@@ -324,7 +324,7 @@ def test_settings_that_cannot_be_are_refused():
         (VerifierSettings(samples=0), "samples must be at least 1"),
         (VerifierSettings(temperature=-1), "temperature must be at least 0"),
         (VerifierSettings(form="hosted"), "openai:NAME@URL"),
-        (VerifierSettings(model="openai:m@http://x/v1"), "belongs to its hosted form"),
+        (VerifierSettings(model="openai:m@http://x/v1"), "in the hosted form, and empty otherwise"),
     ):
         with pytest.raises(BadInput, match=said):
             wrong.check()

@@ -198,7 +198,7 @@ def test_a_missing_package_is_named_with_its_extra(
 
 
 def test_an_unknown_writer_is_refused_before_any_is_opened(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="there is no writer mlflow; there are tensorboard, wandb and trackio"):
+    with pytest.raises(BadInput, match="unknown writer mlflow; the writers are tensorboard, wandb and trackio"):
         open_writers(["wandb", "mlflow"], tmp_path)
     assert open_writers([], tmp_path) == []
 

@@ -154,14 +154,14 @@ def test_number_and_mix_of_hops_can_be_chosen(world: World) -> None:
     assert [question.facts for question in world.questions(5, facts=(3, 1))] == [3, 1, 3, 1, 3]
     assert list(world.questions(0)) == []
     assert sum(1 for _ in world.questions()) == 600
-    with pytest.raises(BadInput, match="between 1 and 4"):
+    with pytest.raises(BadInput, match="from 1 to 4"):
         world.questions(5, facts=(5,))
     with pytest.raises(BadInput, match="0 or more"):
         world.questions(-1)
 
 
 def test_asking_for_too_many_questions_says_how_many_there_are() -> None:
-    with pytest.raises(BadInput, match=r"room for \d+ different questions, not 100000"):
+    with pytest.raises(BadInput, match=r"facts for only \d+ different questions, not 100000"):
         list(generate_world(1, 200).questions(100_000, facts=(1,)))
 
 

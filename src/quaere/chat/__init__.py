@@ -1,1 +1,1 @@
-"""How a conversation is written down: messages to token ids, tags, tool calls, and the protocols. Pure: no model."""
+"""Conversations as text and token ids: messages, chat templates, tags, tool calls, protocols. No model is needed."""

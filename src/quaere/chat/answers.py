@@ -1,4 +1,4 @@
-"""Answers in tags, as several dialects read them.
+"""Reader of `<answer>` blocks, shared by several dialects.
 
 read_answer(Block("answer", "Orsolya Venn", ...), None) -> Answer(text="Orsolya Venn")
 """
@@ -8,12 +8,12 @@ from __future__ import annotations
 from quaere.chat.tags import Block
 from quaere.records import Answer, Malformed
 
-STOP = ("</tool_call>", "</answer>")  # of dialects with JSON calls
+STOP = ("</tool_call>", "</answer>")  # stop strings of dialects with JSON tool calls
 MAX_ANSWER_CHARS = 4000
 
 
 def read_answer(block: Block, span: Block | None) -> Answer | Malformed:
-    """The answer a block holds, with the quotation before it; `Malformed` where it is empty or one is far too long."""
+    """The answer in a block, with the evidence in `span`; `Malformed` if the answer is empty or either is too long."""
     answer = block.content.strip()
     if not answer:
         return Malformed(reason="the answer is empty")

@@ -1,7 +1,7 @@
-"""What a report can be good at: the pool of dimensions that rubrics choose from.
+"""The default pool of dimensions that reports are scored on.
 
-A config may add to it or replace it; a harness may drop from it and add to it. What each one means is said to writers
-and evaluators alike.
+A config may extend or replace the pool; a harness may drop dimensions and add others. The descriptions are shown to
+both writers and evaluators.
 """
 
 from __future__ import annotations
@@ -20,4 +20,4 @@ POOL: tuple[Dimension, ...] = (
     Dimension("balance", "Where sources differ, each is heard and none is passed over."),
     Dimension("uncertainty", "It says what is not known, and does not claim more than its sources do."),
 )
-"""The default pool. `factuality` comes first: it is what every rubric must include unless a harness says otherwise."""
+"""The default pool. `factuality` comes first: every rubric must include it unless a harness says otherwise."""

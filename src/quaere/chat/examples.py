@@ -1,8 +1,8 @@
-"""Worked examples on invented facts, for models too small to follow a protocol untrained."""
+"""Few-shot examples on invented facts, for models too small to follow a protocol zero-shot."""
 
 from __future__ import annotations
 
-# Question, query, title, passage, answer: all invented.
+# Question, query, title, passage, answer. The facts are invented.
 EXAMPLES = (
     (
         "Who painted the ceiling of the town hall in Ferrin?",

@@ -1,4 +1,4 @@
-"""What the environment says once no further search is possible: the policy is told to finish, and how."""
+"""Replies of the environment when no further search is possible: the policy is told to finish, and how."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ NONE_LEFT = "No searches are left."
 
 
 def final_reply(message: Message, action: Action, failure: Failure | None, finish: str) -> Message:
-    """The reply to an action after which no search is possible; `finish` says how to end the episode.
+    """The last reply of the environment: `message` with a note that tells the policy how to finish.
 
-    Passages stay and are followed by a note. Words that explain how to search are replaced by the note.
+    Passages are kept and followed by the note. Instructions on how to search are replaced by the note.
 
         final_reply(Message("tool", ("[1]\\n", Quoted("Halm"))), Search(("Halm",)), None, "answer").note
         -> "This was the last search. Now answer."
@@ -22,7 +22,7 @@ def final_reply(message: Message, action: Action, failure: Failure | None, finis
     if isinstance(action, Search) and failure is None:
         return structs.replace(message, note=f"{LAST_SEARCH} Now {finish}.")
     if failure is not None and failure.kind == "searches":
-        return message  # a refused search: the reply says that none are left
+        return message  # a search that was refused: this reply already says that none are left
     happened = "The search could not be carried out."
     if not isinstance(action, Search):
         reason = action.reason if isinstance(action, Malformed) else "that was not expected here"

@@ -1,11 +1,11 @@
-"""Reading the little markup a policy writes: elements, attributes, text, and nothing else of XML.
+"""Parser for the small markup that a policy writes: elements, attributes and text, but no other part of XML.
 
     read_markup('<report id="1"><gaps>A < B & "C"</gaps></report>', max_chars=1000, max_elements=10, max_depth=4)
     -> Element("report", {"id": "1"}, "", (Element("gaps", {}, 'A < B & "C"'),))
 
-There are no entities, comments, CDATA sections, declarations or processing instructions: what looks like one is text,
-and `&lt;` stays the four characters it is. Prose has stray signs in it, so whatever is not a tag is text as well. The
-scan is linear: a tag ends before the next `<`, the stack is no deeper than `max_depth`, no text is looked at twice.
+Entities, comments, CDATA sections, declarations and processing instructions are read as text: `&lt;` stays four
+characters. So is everything else that is not a tag, because prose contains stray signs. The scan is linear in the
+length of the text: a tag ends before the next `<`, the stack is at most `max_depth` deep, and no text is read twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Collection
 from msgspec import Struct
 
 _NAME = r"[A-Za-z][A-Za-z0-9_-]{0,31}+"
-# A value holds no angle brackets, so that no attempt to read a tag goes beyond the next one.
+# Values hold no angle brackets, so that matching a tag never reads past the next one: else the scan is quadratic.
 _ATTRIBUTE = rf"""({_NAME})\s{{0,4}}+=\s{{0,4}}+(?:"([^"<>]{{0,200}}+)"|'([^'<>]{{0,200}}+)')"""
 _ATTRIBUTES = re.compile(_ATTRIBUTE)
 _TAG = re.compile(
@@ -26,7 +26,7 @@ _TAG = re.compile(
 
 
 class Element(Struct, frozen=True):
-    """An element; `text` is what stands directly in it, without what its children hold.
+    """An element; `text` is the text directly in it, without that of its children.
 
     Element("score", {"dimension": "coverage"}, "7")
     """
@@ -37,12 +37,12 @@ class Element(Struct, frozen=True):
     children: tuple[Element, ...] = ()
 
     def find_all(self, name: str) -> tuple[Element, ...]:
-        """Its children of this name, in order."""
+        """Children with this name, in order."""
         return tuple(child for child in self.children if child.name == name)
 
 
 class _Open:
-    """An element whose closing tag has not come yet."""
+    """An element whose closing tag has not been read yet."""
 
     def __init__(self, name: str, attributes: dict[str, str]) -> None:
         self.name = name
@@ -57,11 +57,11 @@ class _Open:
 def read_markup(
     text: str, *, max_chars: int, max_elements: int, max_depth: int, known: Collection[str] = ()
 ) -> Element | str:
-    """The one element this text consists of, or the reason why it cannot be read.
+    """The single element that the text consists of, or the reason why the text cannot be parsed.
 
-    With `known`, only tags of these names are tags. A closing tag closes the nearest open element of its name and all
-    that was left open inside it; where none of its name is open, it is text. What is wrong within one element thus
-    does not spoil those beside it.
+    With `known`, only these names are read as tags. A closing tag closes the nearest open element of its name and all
+    elements left open inside it; if none is open, the tag is text. So a fault inside one element does not spoil its
+    siblings.
 
         read_markup("<a><b>left open</a>", max_chars=99, max_elements=9, max_depth=9)
         -> Element("a", {}, "", (Element("b", {}, "left open"),))
@@ -69,14 +69,14 @@ def read_markup(
     """
     if len(text) > max_chars:
         return "the markup is too long"
-    stack = [_Open("", {})]  # the first one stands for the text as a whole
+    stack = [_Open("", {})]  # the root: the text as a whole
     num_elements = position = 0
     for tag in _TAG.finditer(text):
         name = tag["opened"] or tag["closed"]
         attributes = _read_attributes(tag["attributes"] or "")
         place = _find_open(stack, name)
         if (known and name not in known) or attributes is None or (tag["closed"] and (tag["empty"] or not place)):
-            continue  # then it is text
+            continue  # not a tag: it stays part of the text
         stack[-1].pieces.append(text[position : tag.start()])
         position = tag.end()
         if tag["closed"]:
@@ -99,7 +99,7 @@ def read_markup(
 
 
 def _find_open(stack: list[_Open], name: str) -> int:
-    """The place of the nearest open element of this name; 0, which bears none, if there is none."""
+    """Stack index of the nearest open element with this name; 0 (the root, which has no name) if there is none."""
     return next((place for place in range(len(stack) - 1, 0, -1) if stack[place].name == name), 0)
 
 
@@ -110,6 +110,6 @@ def _close(stack: list[_Open], place: int) -> None:
 
 
 def _read_attributes(text: str) -> dict[str, str] | None:
-    """By name; None where one is given twice."""
+    """Attributes by name; None if one is given twice."""
     found = [(name, double or single) for name, double, single in _ATTRIBUTES.findall(text)]
     return dict(found) if len(dict(found)) == len(found) else None

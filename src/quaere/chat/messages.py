@@ -1,8 +1,8 @@
-"""What is said in a conversation, and by whom.
+"""Messages of a conversation and their roles.
 
-A message is made of parts. A plain `str` part is ours: the words of a protocol, in which control strings mean what they
-say. A `Quoted` part comes from outside (a document, a question, a tool result): whatever it contains, it is encoded as
-ordinary text and can never become a control token.
+A message is made of parts. A plain `str` part is written by the program: control strings in it act as control tokens. A
+`Quoted` part comes from outside (a document, a question, a tool result): all of it is encoded as ordinary text and can
+never become a control token.
 
     Message("user", ("Question:\\n", Quoted("Who built the Halm bridge? <|im_end|>")))
 """
@@ -19,7 +19,7 @@ Role = Literal["system", "user", "tool", "assistant"]
 
 
 class Quoted(Struct, frozen=True):
-    """Text from outside, never trusted.
+    """Untrusted text from outside: a document, a question or a tool result.
 
     Quoted("The Halm bridge </tool_response> was built by ...")
     """
@@ -33,9 +33,10 @@ Part = str | Quoted
 class Message(Struct, frozen=True):
     """One message to the policy.
 
-    Role `tool` is the answer of a tool to the policy's last turn; role `assistant` occurs only in worked examples that
-    open an episode, never for what the policy itself wrote. With a `tag`, the parts stand between tags of that name;
-    a `note` in our own words follows them. A limit on the length of a message cuts the parts, never tags or note.
+    Role `tool` is a tool's answer to the policy's last turn. Role `assistant` is used only for the few-shot examples
+    that open an episode, never for the policy's own turns. With a `tag`, the parts stand between tags of that name;
+    `note`, the program's own words, follows them. A limit on the length of a message cuts the parts, never tags or
+    note.
 
     Message("tool", ("[1] ", Quoted("The Halm bridge was built by Orsolya Venn.")))
     Message("user", ("[1] ", Quoted("A bridge.")), tag="information").text
@@ -49,27 +50,27 @@ class Message(Struct, frozen=True):
 
     @property
     def frame(self) -> tuple[str, str]:
-        """What stands before the parts and after them."""
+        """Text before the parts and text after them."""
         before, after = (f"<{self.tag}>\n", f"\n</{self.tag}>") if self.tag else ("", "")
         return before, f"{after}\n\n{self.note}" if self.note else after
 
     @property
     def text(self) -> str:
-        """The message as a person reads it."""
+        """The whole message as plain text."""
         before, after = self.frame
         return before + "".join(part if isinstance(part, str) else part.text for part in self.parts) + after
 
 
 def wrap_tool_result(text: str) -> str:
-    """A tool result in the dialect's tags, for templates and endpoints that know no tool role.
+    """A tool result in `<tool_response>` tags, for templates and endpoints without a tool role.
 
     wrap_tool_result("[1] ...") -> "<tool_response>\\n[1] ...\\n</tool_response>"
     """
     return f"<tool_response>\n{text}\n</tool_response>"
 
 
-# What the common chat templates write between turns and around calls. An endpoint's tokenizer is its own, so there is
-# no list to ask: these are its usual forms. Bounded, so that a text of opening brackets is read in linear time.
+# Control strings of common chat templates, between turns and around tool calls. An endpoint does not tell which its
+# tokenizer has, so these are the usual forms. Lengths are bounded, or a text of opening brackets takes quadratic time.
 _CONTROL = re.compile(
     r"<\|[^<>|\n]{1,64}\|>"  # <|im_end|>, <|eot_id|>, <|start_header_id|>
     r"|<｜[^<>｜\n]{1,64}｜>"  # DeepSeek's, with wide bars
@@ -81,7 +82,7 @@ _CONTROL = re.compile(
 
 
 def break_controls(text: str) -> str:
-    """The text with a space in every string that looks like a control token, so that no tokenizer takes it for one.
+    """The text with a space inside every string that looks like a control token, so that no tokenizer reads it as one.
 
     break_controls("Halm <|im_end|>") == "Halm < |im_end|>"
     """
@@ -89,15 +90,16 @@ def break_controls(text: str) -> str:
 
 
 def as_chat(message: Message) -> dict[str, str]:
-    """The message as text endpoints take it, with the usual control strings broken in what comes from outside.
+    """The message as a dict for text endpoints, with the usual control strings in quoted parts broken by a space.
 
-    Ids cannot be sent there, so this is as far as one can go: a control string of an unusual tokenizer stays one.
+    An endpoint takes text and encodes it itself, so nothing stronger is possible: unusual control strings pass
+    unchanged.
 
     as_chat(Message("user", ("Hello",))) -> {"role": "user", "content": "Hello"}
     """
     parts: list[Part] = []
     for is_quoted, group in groupby(message.parts, key=lambda part: isinstance(part, Quoted)):
-        # Neighbours are joined first, or half a control string each would make a whole one.
+        # Adjacent quoted parts are joined first: a control string split over two of them would escape the pattern.
         said = "".join(part.text if isinstance(part, Quoted) else part for part in group)
         parts.append(break_controls(said) if is_quoted else said)
     text = structs.replace(message, parts=tuple(parts)).text

@@ -1,9 +1,9 @@
-"""Open-ended questions, which a report answers and a name does not: how they are worded, and how a model writes one.
+"""Wordings of open-ended questions, which call for a report, and a protocol by which a model writes one.
 
     fill_form("How do {X} and {Y} compare?", X="the Oss", Y="the Ild") -> "How do the Oss and the Ild compare?"
 
-Forms come in two sets, which share none: one for practice, and one for everything else, so that a model is never
-measured on a wording it was taught by.
+There are two disjoint sets of forms: `PRACTICE_FORMS` for practice and `FORMS` for everything else, so that a model is
+never evaluated on wordings it was trained on.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from quaere.chat.tools import ToolSchema, is_text
 from quaere.records import Action, Failure, Malformed, Passage, Proposal, ProposeTask, SearchResult, Task, Turn
 
 OpenKind = Literal["overview", "story", "open", "comparison", "connection", "detail"]
-"""Of one topic: all of it, its history, what is settled and what is not. Of two: how they compare, what they have to do
-with each other. Of a topic and a term of its document: what the one has to do with the other."""
+"""Kinds of open questions. About one topic: overview, story (its history), open (what is known and what is not). About
+two topics: comparison, connection. About a topic and a term of its document: detail."""
 KINDS: tuple[OpenKind, ...] = get_args(OpenKind)
 PAIRED: tuple[OpenKind, ...] = ("comparison", "connection", "detail")
 
@@ -93,7 +93,7 @@ PRACTICE_FORMS: dict[OpenKind, tuple[str, ...]] = {
 
 
 def fill_form(form: str, **slots: str) -> str:
-    """The form with its slots filled; what is filled in is not looked at again.
+    """The form with its slots filled. Slots in the filled-in text are not replaced again.
 
     fill_form("What is known of {X}?", X="the {Y}") == "What is known of the {Y}?"
     """
@@ -110,7 +110,7 @@ question about the topic: one that takes a report of several paragraphs to answe
 the topic by its name, and name nothing that the passage does not name. The reader of the question will not see the \
 passage, so do not mention it. Write the question alone, between <question> and </question>."""
 
-# Words that lean on a passage the reader will not see.
+# Phrases that refer to a passage, which the reader of the question will not see.
 LEANING = re.compile(
     r"\b(this|the|that|above|given|following) (passage|text|excerpt|paragraph|article|snippet|sentence)\b",
     re.IGNORECASE,
@@ -118,7 +118,7 @@ LEANING = re.compile(
 _NAME = re.compile(r"[^\W\d_]*[A-Z][\w'’-]*|\d[\d.,]*")
 
 
-# What models too small to do so untrained are shown first: a topic, a passage, a question.
+# Few-shot examples for models too small to follow the protocol zero-shot: topic, passage, question.
 _EXAMPLES = (
     (
         "Ferrin town hall",
@@ -134,10 +134,10 @@ _EXAMPLES = (
 
 
 class QuestionWriter:
-    """Asks for one open-ended question about a document, in one turn.
+    """Protocol with a single turn: the policy writes one open-ended question about a document.
 
-    `topics` says by the task's id what each one's document is to be asked about. `guided` helps models too small to
-    follow the protocol: worked examples, and a turn that begins as a question and ends with its question mark.
+    `topics` maps a task's id to the topic that the question is about. `guided` helps models too small to follow the
+    protocol: it adds few-shot examples, opens the turn with `<question>` and ends it at the question mark.
 
         QuestionWriter({}).read("<question>How did the Oss get its name?</question>").question
         -> "How did the Oss get its name?"
@@ -154,9 +154,9 @@ class QuestionWriter:
         self.stop: tuple[str, ...] = ("</question>", "?") if guided else ("</question>",)
 
     def opening(self, task: Task) -> list[Message]:
-        """What to do, then topic and passage."""
+        """The instructions, the examples if guided, then topic and passage."""
         if not isinstance(task, ProposeTask) or task.document is None:
-            raise TypeError(f"{self.name} asks about a document; it got a {type(task).__name__}")
+            raise TypeError(f"{self.name} needs a ProposeTask with a document, not a {type(task).__name__}")
         topic, text = Quoted(self.topics[task.id]), Quoted(task.document.titled_text)
         messages = [Message("system", (_SYSTEM,))]
         for name, passage, question in _EXAMPLES if self.guided else ():
@@ -165,11 +165,11 @@ class QuestionWriter:
         return [*messages, Message("user", ("Topic:\n", topic, "\n\nPassage:\n", text))]
 
     def prefix(self, turn: int, is_last: bool) -> str:
-        """In a guided episode the turn begins as a question."""
+        """ "<question>" if guided, else ""."""
         return "<question>" if self.guided else ""
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
-        """The first question outside a thought; one that is guided need not be closed."""
+        """The first `<question>` block outside `<think>`; if guided, the closing tag may be missing."""
         if self.guided and text.endswith("?"):
             text += "</question>"
         for block in find_blocks(text, ("think", "question")):
@@ -186,12 +186,12 @@ class QuestionWriter:
         *,
         final: bool = False,
     ) -> Message:
-        """Ask again, where the limits leave a turn for it."""
+        """A request to write the question in tags, used if the limits allow another turn."""
         return Message("user", ("Put the question between <question> and </question>.",))
 
 
 def find_question_fault(text: str, topic: str, passage: Passage) -> str:
-    """Why a question that a model wrote cannot be used, in a few words; "" if it can.
+    """Why a model's question is rejected, in a few words; "" if it is accepted.
 
     find_question_fault("Why was it built?", "Halm bridge", passage) == "does not name its topic"
     """
@@ -207,6 +207,6 @@ def find_question_fault(text: str, topic: str, passage: Passage) -> str:
     if topic.lower() not in text.lower():
         return "does not name its topic"
     shown = f"{topic} {passage.titled_text}".lower()
-    # The first word has its capital from the sentence.
+    # The first word is capitalised in any sentence, so it is no evidence of a name.
     named = _NAME.findall(text.partition(" ")[2])
     return "" if all(name.lower().strip(".,").removesuffix("'s") in shown for name in named) else "names something new"

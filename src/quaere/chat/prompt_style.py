@@ -1,6 +1,6 @@
-"""How much a prompt explains, and how a policy is told to finish.
+"""Prompt styles, and the instructions on how to finish an episode.
 
-`full` explains the protocol to a model that has never seen it; `brief` reminds one that was taught it.
+`full` explains the protocol to a model that has never seen it; `brief` reminds a model that was trained on it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a dialect is: how a task is put, how a turn is read, how the environment answers.
+"""Interface of a dialect's protocol: prompts of a task, parser of a turn, reply of the environment.
 
-A protocol is a small pure state machine with no model and no search engine in it. `read` sees only what the policy
-wrote in its own turn, so nothing a document says can become an action.
+A protocol is a small pure state machine without a model or a search engine. `read` is given only the text of the
+policy's own turn, so no text in a document can become an action.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from quaere.records import Action, Failure, SearchResult, Task, Turn
 class Protocol(typing.Protocol):
     """One dialect in one role.
 
-    `stop` are the strings that end a turn; `tools` are offered to the policy when the episode opens. `marks` names
-    blocks: a turn remembers at which token the first of them begins (`Turn.acts_at`). `turns_per_search` counts the
-    turns that a search takes up, such as 2 where the turn after it must evaluate it.
+    `stop` are the strings that end a turn; `tools` are offered to the policy in the opening. `marks` are names of
+    blocks: `Turn.acts_at` is the token at which the first of them begins. `turns_per_search` is the number of turns
+    that a search takes; 2 where the turn after a search must score it.
     """
 
     name: str
@@ -29,18 +29,18 @@ class Protocol(typing.Protocol):
     turns_per_search: int
 
     def opening(self, task: Task) -> list[Message]:
-        """The messages the policy sees first."""
+        """The first messages of the episode."""
         ...
 
     def prefix(self, turn: int, is_last: bool) -> str:
-        """The words that open the policy's turn for it; "" leaves the turn to the policy. Never trained on.
+        """Text that opens the policy's turn; "" for none. Its tokens carry no loss.
 
         `is_last` says that the turn is for the answer: it is the last one, or no further search is possible.
         """
         ...
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
-        """The action in a turn the policy wrote; `Malformed` when there is none, or none that may come after these."""
+        """The action in a turn; `Malformed` if there is none, or if it is not allowed after the `earlier` turns."""
         ...
 
     def reply(
@@ -52,8 +52,8 @@ class Protocol(typing.Protocol):
         *,
         final: bool = False,
     ) -> Message:
-        """What the environment says after an action that did not end the episode; `earlier` turns came before it.
+        """The environment's reply to an action that did not end the episode; `earlier` are the turns before it.
 
-        If it is `final`, no further search is possible, and the reply says so.
+        With `final`, no further search is possible and the reply says so.
         """
         ...

@@ -1,4 +1,4 @@
-"""A query in tags, as several dialects read it.
+"""Reader of queries in tags, shared by several dialects.
 
 read_query(Block("search", "Halm bridge", ...)) -> Search(queries=("Halm bridge",))
 """
@@ -11,7 +11,7 @@ from quaere.records import Malformed, Search
 
 
 def read_query(block: Block) -> Search | Malformed:
-    """The one query a block holds; `Malformed` where it is empty, far too long or not text."""
+    """The query in a block; `Malformed` if it is empty, too long or not encodable as text."""
     query = block.content.strip()
     if not query:
         return Malformed(reason="the query is empty")

@@ -1,16 +1,16 @@
-"""A report as a page: Markdown, or HTML that needs nothing but itself. Citations are links to the passages they name.
+"""Pages of a report: Markdown, or HTML in a single file. Citations are links to the passages they cite.
 
     to_markdown(report, link)
     to_html(report, link)
 
-`link` says where the document of a passage lies, as a path relative to the page ("" where it has no file). A citation
-that leads nowhere is marked where it stands and listed at the end.
+`link` maps a passage to the path of its document, relative to the page ("" if there is no file). An unresolved citation
+is marked in the text and listed at the end.
 
-Nothing that a document or a model wrote can become markup: the HTML page is a template (`templates/report.html.j2`)
-that escapes all of it, and scripts are forbidden besides; in Markdown, passages stand in fences longer than any run of
-backticks in them, titles have every sign of punctuation escaped, and the report itself keeps its headings, lists and
-emphasis, but no links, images, HTML or code.
-Addresses are made of our own words and of percent-encoded paths, so none can name a scheme.
+No text of a document or a model can become markup. The HTML page is a template (`templates/report.html.j2`) that
+escapes all of it, and a content security policy forbids scripts. In Markdown, passages stand in fences longer than any
+run of backticks in them, all punctuation in titles is escaped, and the report keeps its headings, lists and emphasis,
+but no links, images, HTML or code. Addresses are built from fixed words and percent-encoded paths, so none can name a
+scheme such as `javascript:`.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 Link = Callable[[Passage], str]
-"""From a passage to the path of its document, relative to the page: `lambda passage: f"docs/{passage.doc_id}"`."""
+"""Path of a passage's document, relative to the page: `lambda passage: f"docs/{passage.doc_id}"`."""
 
 _NO_SOURCE = "no such source"
-# Control characters and the marks that turn or hide the direction of text, which could make a page look like another.
+# Control characters and marks of text direction: with them a document could make a page look different from its text.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 _WORD = re.compile(r"\S+")
 _NUM_FRAGMENT_WORDS = 6
 
 
 def count_line(report: Report) -> str:
-    """How well it is founded, in a line.
+    """Counts of statements and citations on one line.
 
     count_line(report) -> "9 statements, 7 of them cited; 8 citations, 7 resolved (88 %), 1 unresolved"
     """
@@ -63,20 +63,20 @@ def _line(text: str) -> str:
 
 
 def _place(source: Source, index: str) -> str:
-    """Where the passage stands, behind its document's name; `index` where that is no file."""
+    """The passage's place in its document, for display; with `index`, the name of the index is added."""
     where = f" of the index {index}" if index else ""
     place = f", {_line(source.passage.place)}" if source.passage.place else ""
     return f"{where}{place}, characters {source.passage.start} to {source.passage.end}"
 
 
 def _address(source: Source, link: Link) -> str:
-    """The document's path as an address, with a fragment that makes a browser show the passage; "" without a file."""
+    """URL of the passage's document with a text fragment, which browsers scroll to; "" if there is no file."""
     path = link(source.passage)
     return f"./{quote(path.lstrip('/'), safe='/')}{_fragment(source.passage.text)}" if path else ""
 
 
 def _fragment(text: str) -> str:
-    """A text fragment: the passage if it is short, else its first and its last words, which may not overlap.
+    """A URL text fragment: the whole passage if short, else its first and last words, which do not overlap.
 
     _fragment("The Oss rises.") -> "#:~:text=The%20Oss%20rises."
     """
@@ -85,24 +85,24 @@ def _fragment(text: str) -> str:
         return ""
     is_short = len(lines) == 1 and len(lines[0]) <= 2 * _NUM_FRAGMENT_WORDS
     ends = lines if is_short else [lines[0][:_NUM_FRAGMENT_WORDS], lines[-1][-_NUM_FRAGMENT_WORDS:]]
-    # A dash has a meaning of its own in a fragment.
+    # A dash is syntax in a text fragment (it marks a prefix or suffix), so it is percent-encoded.
     return "#:~:text=" + ",".join(quote(" ".join(words), safe="").replace("-", "%2D") for words in ends)
 
 
 def _unresolved(report: Report) -> list[tuple[list[str], str]]:
-    """Every statement with citations that lead nowhere, and these as they are written, each once."""
+    """Statements with unresolved citations: the distinct citations as written, and the statement's text."""
     known = {source.number for source in report.sources}
     found = []
     for statement in report.statements:
         cites = (cite for cite in find_citations(statement.text) if not known.issuperset(cite.numbers))
-        # A statement is shown once, not once a citation: a page would grow with the square of its report.
+        # Each statement is listed once, not once per citation: else a page grows with the square of its report.
         if lost := list(dict.fromkeys(_cut(statement.text[cite.start : cite.end]) for cite in cites)):
             found.append((lost, statement.text))
     return found
 
 
 def _written(text: str, cite: Citation) -> Iterator[tuple[int, str]]:
-    """The numbers of a citation, each with its digits as they are written, cut where they go on for ever."""
+    """The numbers of a citation with their digits as written; more than 12 digits are cut."""
     digits = re.findall("[0-9]+", text[cite.start : cite.end])
     for number, said in zip(cite.numbers, digits, strict=True):
         yield number, said if len(said) <= 12 else said[:12] + "…"
@@ -116,7 +116,7 @@ _SPECIAL = re.compile(r"([\\`\[\]~])")
 
 
 def to_markdown(report: Report, link: Link, *, index: str = "") -> str:
-    """The report, its sources with the passages they are, and what is unresolved.
+    """The report as Markdown: text, sources with their passages, unresolved citations.
 
     to_markdown(report, lambda passage: f"docs/{passage.doc_id}")
     -> "# What is known of the Oss?\\n\\nThe Oss rises at Korrin [[2]](#source-2). ..."
@@ -135,7 +135,7 @@ def to_markdown(report: Report, link: Link, *, index: str = "") -> str:
 
 
 def _escape(text: str) -> str:
-    """On one line, and nothing but text."""
+    """The text on one line, with all Markdown punctuation escaped."""
     return _PUNCTUATION.sub(r"\\\1", _line(text))
 
 
@@ -151,7 +151,7 @@ def _markdown_text(report: Report) -> str:
 def _markdown_line(line: str, known: set[int]) -> str:
     lead = _LEAD.match(line)
     at = lead.end() if lead else 0
-    # Deeper indents could make it code; a list in a list stays one.
+    # At most two spaces are kept: nested lists stay lists, and no line becomes a code block, which takes four.
     pieces = [f"{'  ' * line.startswith(('  ', chr(9)))}{lead.group(1)}" if lead and lead.group(1) else ""]
     for cite in find_citations(line):
         pieces += [_markdown_words(line[at : cite.start]), _markdown_cite(line, cite, known)]
@@ -214,7 +214,7 @@ class _Block(NamedTuple):
 
 
 def to_html(report: Report, link: Link, *, index: str = "") -> str:
-    """A whole page that needs no other file: citations lead to the passages on it, and those to their documents."""
+    """The report as a self-contained HTML page: citations link to the passages on it, passages to their documents."""
     return _page_template().render(
         title=_line(report.question.text),
         blocks=_blocks(report),
@@ -241,7 +241,7 @@ def _page_template() -> Template:
 
 
 def _blocks(report: Report) -> list[_Block]:
-    """Headings, items and paragraphs, line by line; everything else is text."""
+    """The report's text as headings, lists and paragraphs, line by line; all other markup is text."""
     known = {source.number for source in report.sources}
     blocks: list[_Block] = []
     goes_on = ""  # the kind of block that the next line may belong to

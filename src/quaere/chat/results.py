@@ -1,4 +1,4 @@
-"""What a search brought back, as messages show it, and what is left of it where a message was cut."""
+"""Search results as parts of a message, and the results that remain visible after a message was cut."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from quaere.records import Hit, SearchResult
 
 
 def format_results(results: Sequence[SearchResult], numbers: Sequence[int] | None = None) -> tuple[Part, ...]:
-    """Passages as numbered, titled paragraphs; several queries get a heading each.
+    """Passages as numbered, titled paragraphs; with several queries, each gets a heading.
 
-    Without `numbers`, one for each passage, they are counted anew for every query.
+    `numbers` has one number per passage. Without it, numbering restarts at 1 for every query.
 
         format_results([SearchResult("q", (Hit(Passage(..., title="Halm", text="A bridge."), 1.0),))])
         -> ("[1]\\n", Quoted("Halm\\nA bridge."))
@@ -24,7 +24,7 @@ def format_results(results: Sequence[SearchResult], numbers: Sequence[int] | Non
         if parts:
             parts.append("\n\n")
         if len(results) > 1:
-            # By number: what the policy wrote is never encoded again, not even as an echo.
+            # The heading has the query's number, not its text: text that the policy wrote is never encoded again.
             parts.append(f"Results of query {number}:\n")
         if not result.hits:
             parts.append("No passage was found.")
@@ -36,9 +36,10 @@ def format_results(results: Sequence[SearchResult], numbers: Sequence[int] | Non
 
 
 def shown_results(results: Sequence[SearchResult], shown: Message) -> tuple[SearchResult, ...]:
-    """What of these results stands in a message that `format_results` made and a limit may have cut.
+    """The results that are visible in a message made by `format_results` and possibly cut by a limit.
 
-    A passage that was cut ends where it was cut, and those behind it were not shown: nothing can be quoted from them.
+    A cut passage ends where the message was cut; passages after it are dropped, because the policy cannot quote from
+    text it was not shown.
 
         shown_results(results, Message("tool", ("[1]\\n", Quoted("Halm\\nA bri"))))[0].hits[0].passage.text -> "A bri"
     """
@@ -58,7 +59,7 @@ def _shown_hit(hit: Hit, text: str | None) -> Hit | None:
     num_chars = len(text) - len(passage.titled_text) + len(passage.text)
     if num_chars == len(passage.text):
         return hit
-    if num_chars <= 0:  # not even the title is whole
+    if num_chars <= 0:  # the cut is in the title or right after it
         return None
     cut = structs.replace(passage, text=passage.text[:num_chars], end=passage.start + num_chars)
     return structs.replace(hit, passage=cut)

@@ -1,13 +1,13 @@
-"""Where in its document a quoted span stands: what a policy wrote as evidence, traced to the text it was shown.
+"""Locator of quoted spans: it traces evidence that a policy wrote to the document text it was shown.
 
     locate_span("the Halm  bridge", "Venn built the Halm bridge.") -> (11, 26)
 
-A span counts as verbatim if it is a run of the document's own characters, with two things forgiven because policies
-rewrite them without meaning to: any run of white space is as good as any other, and curly quotes and apostrophes are
-as good as straight ones. Case, accents, dashes, the other punctuation and the order of words are not forgiven; `é`
-written as one character and as two are different. White space around the span does not belong to it.
+A span is verbatim if it is a run of the document's characters, with two exceptions that policies change without
+intention: all runs of white space are equal, and curly quotes and apostrophes equal straight ones. Differences in case,
+accents, dashes, other punctuation and word order count; so do composed and decomposed forms of `é`. White space around
+the span is ignored.
 
-Whatever the policy wrote, offsets and stored text are the document's own.
+The returned offsets and the stored text are always the document's.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from quaere.errors import BadInput
 from quaere.records import Episode, Evidence, Passage, ProposeTask
 
 _WHITE_SPACE = re.compile(r"\s+")
-# One character for one, so that folding a quote moves no offset. Primes (feet, minutes) and guillemets stay themselves.
+# One character maps to one, so that folding quotes keeps all offsets. Primes (feet, minutes) and guillemets are kept.
 _QUOTES = str.maketrans(dict.fromkeys("‘’‚‛", "'") | dict.fromkeys("“”„‟", '"'))
 
 
 def locate_span(span: str, text: str) -> tuple[int, int] | None:
-    """The first place of the span in the text: letter for letter if there is one, else with spaces and quotes folded.
+    """Start and end of the span's first occurrence in the text: exact, else with white space and quotes folded.
 
-    Linear in the length of both: two plain searches and at most three walks over the white space.
+    Linear in the length of both: two substring searches and at most three passes over the white space.
 
         locate_span("Oss", "The Oss. The Oss!") -> (4, 7)
         locate_span("Venn's bridge", "Venn’s\\nbridge") -> (0, 13)
@@ -43,14 +43,15 @@ def locate_span(span: str, text: str) -> tuple[int, int] | None:
     start = _fold(text).find(folded)
     if start < 0:
         return None
-    # A span ends with a character that is not white space: its end is that character's, not the next one's beginning.
+    # The end is one past the span's last character, which is never white space. Unfolding the index behind it would add
+    # the white space that follows the span in the document.
     return _unfold(start, text), _unfold(start + len(folded) - 1, text) + 1
 
 
 def find_evidence(span: str, passages: Iterable[Passage]) -> Evidence | None:
-    """The span in the first passage whose text holds it, with offsets into that passage's document.
+    """The span as evidence from the first passage that contains it, with offsets into the document; None if not found.
 
-    Titles do not count: they are shown above a passage, but `document[start:end]` cannot point at them.
+    Titles are not searched: they are shown above a passage, but are not part of `document[start:end]`.
 
         find_evidence("built it", [Passage(id="b#1", doc_id="b", title="", text="Venn built it.", start=90, end=104)])
         -> Evidence(doc_id="b", start=95, end=103, text="built it")
@@ -64,10 +65,10 @@ def find_evidence(span: str, passages: Iterable[Passage]) -> Evidence | None:
 
 
 def shown_passages(episode: Episode) -> list[Passage]:
-    """The document a proposer was given, then every passage its searches brought back, in order and once each.
+    """Passages the policy was shown, in order and without duplicates: the proposer's document, then its search results.
 
-    Results count, not the text of replies: a page that imitates a reply shows nothing but itself. A turn's results end
-    where its reply was cut, and a search whose reply no longer fitted into the sequence has shown nothing.
+    Results are read, not the text of replies: else a page that imitates a reply could add passages. A turn's results
+    end where its reply was cut; a search whose reply did not fit into the sequence adds nothing.
 
         shown_passages(Episode(task=ProposeTask("p1", document=river, hops=2), turns=(Turn(results=(...),),), ...))
         -> [river, Passage(id="bridges.md#0", ...)]
@@ -80,25 +81,25 @@ def shown_passages(episode: Episode) -> list[Passage]:
 
 
 def check_evidence(evidence: Evidence, document_text: str) -> None:
-    """Refuse evidence that is not `document[start:end]`, letter for letter.
+    """Raise `BadInput` unless the evidence's text equals `document[start:end]`.
 
     check_evidence(Evidence("b", 0, 4, "Venn"), "Venn built it.") -> None
     """
     start, end = evidence.start, evidence.end
     place = f"characters {start} to {end} of document {evidence.doc_id!r}"
     if not 0 <= start < end <= len(document_text):
-        raise BadInput(f"evidence cannot be {place}, which has {len(document_text)}")
+        raise BadInput(f"evidence cannot be {place}, which has {len(document_text)} characters")
     if document_text[start:end] != evidence.text:
-        raise BadInput(f"{place} are {_brief(document_text[start:end])}, not {_brief(evidence.text)}")
+        raise BadInput(f"{place} read {_brief(document_text[start:end])}, but the evidence is {_brief(evidence.text)}")
 
 
 def _fold(text: str) -> str:
-    """Every run of white space one space, every curly quote a straight one."""
+    """The text with every run of white space as one space and every curly quote straight."""
     return _WHITE_SPACE.sub(" ", text).translate(_QUOTES)
 
 
 def _unfold(index: int, text: str) -> int:
-    """Where the character at `index` of the folded text stands in the text itself."""
+    """Index in `text` of the character at `index` in the folded text."""
     num_dropped = 0
     for run in _WHITE_SPACE.finditer(text):
         if run.start() - num_dropped >= index:

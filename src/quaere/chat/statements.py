@@ -1,10 +1,10 @@
-"""What a report says, sentence by sentence, what each sentence cites, and what it all comes to.
+"""Splits a report into sentences with their citations, and extracts its conclusion.
 
     split_statements("# The Oss\\n\\nIt rises at Korrin [2]. Dr. Venn says so [1, 3].")
     -> (Statement("It rises at Korrin [2].", 11, 34, (2,)), Statement("Dr. Venn says so [1, 3].", 35, 59, (1, 3)))
 
-Everything here is linear in the length of the text, whatever the text is: repetitions give nothing back (`++`, `*+`),
-and a run of full stops is looked at once.
+All functions are linear in the length of any text: quantifiers are possessive (`++`, `*+`), and a run of full stops is
+read once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec import Struct
 from quaere.records import Statement
 
 MAX_CITATION = 10**9
-"""Every larger number is read as this one: nobody is shown so many passages, so it cites nothing."""
+"""Larger numbers are read as this one: no writer is shown so many passages, so the citation stays unresolved."""
 
 _CITE = r"\[[ \t]*+[0-9]++(?:[ \t]*+,[ \t]*+[0-9]++)*+[ \t]*+\]"
 _CITATION = re.compile(_CITE)
@@ -26,7 +26,7 @@ _DIGITS = re.compile("[0-9]+")
 
 
 class Citation(Struct, frozen=True):
-    """A place where a text cites: `text[start:end]` is a number in brackets, or several with commas.
+    """A citation in a text: `text[start:end]` is a number in brackets, or several separated by commas.
 
     Citation(start=20, end=26, numbers=(1, 3))
     """
@@ -37,7 +37,7 @@ class Citation(Struct, frozen=True):
 
 
 def find_citations(text: str) -> list[Citation]:
-    """Every place where the text cites. `[n]` and `[n, m]` cite; anything else in brackets is only text.
+    """All citations in the text. `[n]` and `[n, m]` are citations; anything else in brackets is text.
 
     find_citations("Short [2], see [note] and [1, 3].")
     -> [Citation(start=6, end=9, numbers=(2,)), Citation(start=26, end=32, numbers=(1, 3))]
@@ -57,11 +57,11 @@ def _read_number(digits: str) -> int:
 
 
 def split_statements(text: str) -> tuple[Statement, ...]:
-    """The sentences of a text with their places and what they cite.
+    """The sentences of a text with their offsets and citations.
 
-    Items of lists are split like paragraphs. Headings, labels and rules are no statements, unless they cite something:
-    every citation of the text is a citation of one statement. Citations right behind a full stop belong to the sentence
-    before it, if that has none yet and another one begins behind them.
+    List items are split like paragraphs. Headings, labels and rules are statements only if they cite: so every citation
+    of the text belongs to exactly one statement. Citations right after a full stop belong to the sentence before it, if
+    that sentence has none yet and another sentence begins after them.
 
         split_statements("It is short.[2] [1] says so.")[0].citations -> (2,)
     """
@@ -81,8 +81,11 @@ _MAX_LABEL_WORDS = 8
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int]]:
-    """Paragraphs and items, without their markers. A line goes on with the one before if it plainly does."""
-    start, end = 0, 0  # the block that is being gathered; empty when they are equal
+    """Start and end of every paragraph and list item, without markers.
+
+    A line without a marker that begins in lower case continues an unfinished line before it.
+    """
+    start, end = 0, 0  # the current block; empty if they are equal
     at = 0
     for line in text.split("\n"):
         begins = at + _marker_end(line)
@@ -106,7 +109,7 @@ def _marker_end(line: str) -> int:
 
 
 def _is_heading(line: str, content: str) -> bool:
-    """Is it a title or a label rather than something that is claimed? Whatever cites claims something."""
+    """True if the line is a heading or a label rather than a statement. A line with a citation is a statement."""
     if _CITATION.search(content):
         return False
     is_bold = len(content) > 4 and content[:2] == content[-2:] and content[:2] in ("**", "__") and "." not in content
@@ -114,7 +117,7 @@ def _is_heading(line: str, content: str) -> bool:
     return line.lstrip(" \t>").startswith("#") or is_bold or is_label
 
 
-# A run of full stops, and the quotes and brackets it closes, before a space, a citation or the end.
+# End of a sentence: full stops and closing quotes or brackets, before white space, a citation or the end of the text.
 _END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’»)\]*_]*+(?=\s|\[[ \t]?[0-9]|$)|(?<![。！？])[。！？]++[”’」』）]*+")
 _SPACE = re.compile(r"\s*+")
 _ABBREVIATIONS = frozenset(
@@ -137,7 +140,7 @@ def _sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _sentence_end(text: str, found: re.Match[str], start: int, end: int) -> int | None:
-    """Where the sentence ends that may end here, with the citations behind its full stop; None if it goes on."""
+    """End of the sentence, with the citations after its full stop; None if the full stop does not end a sentence."""
     cited = _CITATIONS_NEXT.match(text, found.end(), end)
     behind = cited.end() if cited else found.end()
     space = _SPACE.match(text, behind, end)
@@ -146,14 +149,14 @@ def _sentence_end(text: str, found: re.Match[str], start: int, end: int) -> int 
     if following.islower() and not cited:
         return None
     if cited and following and (following.islower() or _CITATION.search(text, start, found.start())):
-        return found.end()  # "[2] says so" begins a sentence, and so does "[2] So it is" where citations come first
+        return found.end()  # the citations belong to the next sentence: "[2] says so", or before their own in this text
     if found.group() == "." and not cited and _is_abbreviation(before, following):
         return None
     return behind
 
 
 def _is_abbreviation(before: str, following: str) -> bool:
-    """Does the full stop behind these words belong to the last of them?
+    """True if the full stop after `before` belongs to an abbreviation or an initial.
 
     _is_abbreviation("said Dr", "V") -> True; _is_abbreviation("see No", "5") -> True
     """
@@ -165,7 +168,7 @@ def _is_abbreviation(before: str, following: str) -> bool:
 
 
 def _trimmed(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The place without white space around it, if it says anything."""
+    """The span without surrounding white space, if it has a letter or digit."""
     said = text[start:end]
     start, end = end - len(said.lstrip()), start + len(said.rstrip())
     if any(character.isalnum() for character in said):
@@ -174,7 +177,7 @@ def _trimmed(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 # -------------------------------------------------------------------------------------------------------- conclusion
 
-# "Conclusion:" at the start of a line or of a sentence, or a heading of that word.
+# "Conclusion:" at the start of a line or a sentence, or a heading "Conclusion".
 _CONCLUDES = re.compile(
     rf"(?im:(?:^[ \t]*+(?:#{{1,6}}[ \t]*+)?|(?<=[.!?\]*][ \t])){_CONCLUSION}:[*_]{{0,3}}"
     rf"|^[ \t]*+(?:#{{1,6}}[ \t]++|(?=\*\*|__)){_CONCLUSION}$)"
@@ -188,9 +191,9 @@ _PARAGRAPHS = re.compile(r"\n[ \t]*+\n")
 
 
 def extract_conclusion(text: str) -> str:
-    """What a report comes to: what follows its last "Conclusion:", or a heading of that word; else its last paragraph.
+    """The text after the last "Conclusion:" or heading "Conclusion"; without one, the last paragraph.
 
-    It ends where another heading or a list of sources begins.
+    The conclusion ends at the next heading or list of sources.
 
         extract_conclusion("The Oss rises at Korrin [2].\\n\\nConclusion: It is short.") -> "It is short."
         extract_conclusion("## Conclusion\\nIt is short.\\n\\n## Sources\\n[2] Oss") -> "It is short."
@@ -202,7 +205,7 @@ def extract_conclusion(text: str) -> str:
         concluded = rest[: min(ends, default=len(rest))].strip()
         if concluded:
             return concluded
-        text = text[: marks[-1].start()]  # an empty conclusion is none
+        text = text[: marks[-1].start()]  # the heading has no text below it: look for the last paragraph before it
     listed = list(_END_MATTER.finditer(text))
     if listed and text[: listed[-1].start()].strip():
         text = text[: listed[-1].start()]

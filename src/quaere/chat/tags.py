@@ -1,10 +1,10 @@
-"""Finding `<tag>...</tag>` blocks in what a policy wrote, in one pass.
+"""Finds `<tag>...</tag>` blocks in a policy's text, in one pass.
 
     find_blocks("<think>hm</think><answer>42</answer>", ("think", "answer"))
     -> [Block(name="think", content="hm", start=0, end=17), Block(name="answer", content="42", start=17, end=36)]
 
-The scan is linear in the length of the text whatever the text is: a search for a closing tag either finds it, and the
-scan goes on behind it, or it does not, and then that name is never looked for again.
+The scan is linear in the length of any text: after a closing tag is found the scan continues behind it; if it is not
+found, that name is never searched for again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ THOUGHT = "think"
 
 
 class Block(Struct, frozen=True):
-    """A top-level block. `text[start:end]` is the block with its tags; `content` is what stands between them.
+    """A top-level block. `text[start:end]` is the block with its tags; `content` is the text between them.
 
     Block(name="answer", content="42", start=17, end=36)
     """
@@ -36,11 +36,10 @@ def _opening_pattern(names: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def find_blocks(text: str, names: Sequence[str]) -> list[Block]:
-    """Every top-level block with one of these names, in order.
+    """All top-level blocks with these names, in order.
 
-    What stands inside a block is its content, tags and all: a `<answer>` inside `<think>` is a thought. An opening tag
-    that is never closed opens nothing, and a closing tag without an opening one closes nothing; but behind a `<think>`
-    that is never closed all is thought, and no block begins there.
+    Tags inside a block are part of its content: an `<answer>` inside `<think>` is not an answer. An opening tag without
+    a closing one, or the reverse, is ignored; except that no block begins after a `<think>` that is never closed.
 
         find_blocks("<think><answer>1</answer></think><answer>2</answer>", ("think", "answer"))[1].content -> "2"
         find_blocks("<note>unclosed <answer>2</answer>", ("note", "answer"))[0].content -> "2"
@@ -56,7 +55,7 @@ def find_blocks(text: str, names: Sequence[str]) -> list[Block]:
         name = opening.group(1)
         end = text.find(f"</{name}>", opening.end())
         if end < 0:
-            if name == THOUGHT:  # a stop string such as </answer> ends the turn in the middle of a thought
+            if name == THOUGHT:  # the stop string </answer> can end a turn inside a thought: that is no answer
                 break
             closable = tuple(other for other in closable if other != name)
             continue
@@ -66,7 +65,7 @@ def find_blocks(text: str, names: Sequence[str]) -> list[Block]:
 
 
 def has_unclosed(text: str, name: str) -> bool:
-    """Does the text end inside a block of this name?
+    """True if the text ends inside a block with this name.
 
     has_unclosed('<tool_call>{"name": "sea', "tool_call") -> True
     """

@@ -1,7 +1,7 @@
-"""A limit on the work of a chat template, which comes with a model and is a program somebody else wrote.
+"""Limit on the work done by a chat template, which is an untrusted program that comes with a model.
 
-Jinja's sandbox keeps a template from touching anything, not from running on: two loops of 100,000 in one another take
-an hour. Lines are counted rather than seconds, so that what is refused on a slow machine is refused on a fast one.
+Jinja's sandbox restricts what a template can access, not how long it runs: two nested loops of 100,000 take an hour.
+The limit counts lines rather than seconds, so that the same templates are refused on slow and fast machines.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 from quaere.errors import TemplateRefused
 
-MAX_LINES = 3_000_000  # compiling and rendering a long template takes some hundred thousand
+MAX_LINES = 3_000_000  # compiling and rendering a long template takes a few hundred thousand
 
 
 def refuse_powers(template: str) -> None:
-    """Refuse a template that raises to a power: `9 ** 9 ** 9` is one line, and nothing could interrupt it.
+    """Raise `TemplateRefused` if the template uses `**`: `9 ** 9 ** 9` is one line, so `limited_work` cannot stop it.
 
     refuse_powers("{{ 2 ** n }}") raises TemplateRefused; "**bold**" outside of an expression is text
     """
@@ -27,23 +27,23 @@ def refuse_powers(template: str) -> None:
     before = ""
     try:
         for _, kind, value in Environment().lex(template):
-            if kind == "operator" and value == "**" and before not in ("(", ","):  # f(**options) is no power
-                raise TemplateRefused("the chat template raises numbers to powers, which may never end")
+            if kind == "operator" and value == "**" and before not in ("(", ","):  # f(**options) is not a power
+                raise TemplateRefused("the chat template uses the power operator **, whose work has no limit")
             before = before if kind == "whitespace" else value
     except TemplateSyntaxError:
-        return  # whoever renders it says so
+        return  # rendering reports the syntax error
 
 
 @contextmanager
 def limited_work() -> Iterator[None]:
-    """Within it, Python code that runs for more than `MAX_LINES` lines is stopped with a `TemplateRefused`."""
+    """Context manager: raises `TemplateRefused` once the Python code inside has run more than `MAX_LINES` lines."""
     left = MAX_LINES
 
     def count(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal left
         left -= 1
         if left < 0:
-            raise TemplateRefused("the chat template does not come to an end")
+            raise TemplateRefused(f"the chat template ran more than {MAX_LINES:,} lines and was stopped")
         return count
 
     before = sys.gettrace()

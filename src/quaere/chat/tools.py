@@ -1,4 +1,4 @@
-"""Tools a policy may call: their schemas, and reading a call out of what it wrote.
+"""Tools that a policy may call: their schemas, and the parser of a call.
 
 read_call('{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}', (SEARCH,))
 -> ToolCall(name="search", arguments={"query_list": ["Halm bridge"]})
@@ -17,7 +17,7 @@ MAX_CALL_DEPTH = 8
 
 
 class ToolSchema(Struct, frozen=True):
-    """A tool as the policy is told about it; `parameters` is a JSON schema.
+    """A tool's description for the policy; `parameters` is a JSON schema.
 
     ToolSchema("search", "Search the documents.", {"type": "object", "properties": {...}, "required": [...]})
     """
@@ -27,13 +27,13 @@ class ToolSchema(Struct, frozen=True):
     parameters: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
-        """The form chat templates and endpoints take."""
+        """The schema in the JSON form of chat templates and endpoints."""
         function = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": function}
 
 
 class ToolCall(Struct, frozen=True):
-    """A call that is well formed and fits its tool's schema.
+    """A parsed tool call.
 
     ToolCall(name="search", arguments={"query_list": ["Halm bridge"]})
     """
@@ -43,7 +43,7 @@ class ToolCall(Struct, frozen=True):
 
 
 class CallRefused(Exception):
-    """The call cannot be carried out; the message is a few fixed words, safe to show to the policy."""
+    """The call is invalid; the message is a few fixed words, safe to show to the policy."""
 
 
 MAX_QUERIES = 5
@@ -69,7 +69,7 @@ SEARCH = ToolSchema(
 
 
 def read_call(text: str, tools: Sequence[ToolSchema]) -> ToolCall:
-    """Read one tool call, bounded in size and depth, or raise `CallRefused` with the reason.
+    """Parse one tool call, bounded in size and depth, or raise `CallRefused` with the reason.
 
     read_call('{"name": "serch", "arguments": {}}', (SEARCH,)) raises CallRefused("there is no tool of that name")
     """
@@ -91,7 +91,7 @@ def read_call(text: str, tools: Sequence[ToolSchema]) -> ToolCall:
 
 
 def read_queries(call: ToolCall) -> tuple[str, ...]:
-    """The queries of a search call, or `CallRefused`.
+    """The queries of a search call; `CallRefused` if they are invalid.
 
     read_queries(ToolCall("search", {"query_list": [" Halm bridge "]})) -> ("Halm bridge",)
     """
@@ -111,7 +111,7 @@ def read_queries(call: ToolCall) -> tuple[str, ...]:
 
 
 def is_text(text: str) -> bool:
-    """False for a string that JSON escapes can make but no encoding can write, such as one with half a surrogate pair.
+    """False for a string that cannot be encoded as UTF-8: JSON escapes can produce half a surrogate pair.
 
     is_text("Halm") -> True; is_text("\\ud800") -> False
     """
@@ -123,7 +123,7 @@ def is_text(text: str) -> bool:
 
 
 def _nesting_depth(text: str) -> int:
-    """The deepest nesting of brackets outside strings, found without recursion.
+    """Maximum nesting depth of brackets outside strings, computed without recursion.
 
     _nesting_depth('{"a": [1, "[["]}') -> 2
     """

@@ -1,4 +1,4 @@
-"""What happened in a turn, as several dialects need to know it."""
+"""Predicates on turns, shared by several dialects."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from quaere.records import Search, Turn
 
 
 def was_searched(turn: Turn) -> bool:
-    """Was it a search whose results the policy was shown? One that found nothing counts: its one result is empty."""
+    """True if the turn was a search whose results the policy was shown, including an empty result."""
     return isinstance(turn.action, Search) and bool(turn.results) and turn.failure is None

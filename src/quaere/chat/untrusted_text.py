@@ -1,9 +1,9 @@
-"""Encoding text from outside so that no part of it becomes a control token.
+"""Encoder for untrusted text that never produces control tokens.
 
-A tokenizer's *added* tokens (`<|im_end|>`, and often `<tool_call>` too) are matched in text before anything else, and
-switching off "special" tokens does not cover those that are added but not special. So a twin of the tokenizer is made
-that knows none of them. What the twin gives back is checked, because a vocabulary may hold the same string as an
-ordinary piece; such a piece is split.
+A tokenizer's *added* tokens (`<|im_end|>`, and often `<tool_call>`) are matched in text before anything else, and
+disabling "special" tokens does not cover tokens that are added but not special. So the encoder uses a copy of the
+tokenizer without any added tokens. The copy's output is checked too, because a vocabulary may contain the same string
+as an ordinary token; the text of such a token is split and encoded again.
 
     PlainEncoder(tokenizer).encode("<|im_end|>")  -> [44, 108, 306, 79, 486, 108, 46]    # not [2]
 """
@@ -17,7 +17,7 @@ from quaere.errors import TemplateRefused
 
 
 class PlainEncoder:
-    """Encodes untrusted text with one tokenizer's vocabulary and none of its added tokens."""
+    """Encodes untrusted text with a tokenizer's vocabulary but none of its added tokens."""
 
     def __init__(self, tokenizer: Any) -> None:
         from tokenizers import Tokenizer
@@ -29,8 +29,8 @@ class PlainEncoder:
                 hint="choose a model that ships a tokenizer.json",
             )
         layout = json.loads(backend.to_str())
-        # A token of one character cannot be split and cannot control anything; the unknown token stands for text that
-        # has no other id.
+        # Not control tokens: a token of one character, which cannot be split and controls nothing, and the unknown
+        # token, which stands for text without an id.
         self.control_ids = frozenset(
             entry["id"]
             for entry in layout["added_tokens"]
@@ -40,8 +40,8 @@ class PlainEncoder:
         self._twin = Tokenizer.from_str(json.dumps(layout))
 
     def encode(self, text: str) -> list[int]:
-        """The ids of `text`, none of them an added token's."""
-        # Half a surrogate pair, which broken files can hold, has no encoding; it becomes the replacement character.
+        """Ids of `text`, none of them an added token."""
+        # Half a surrogate pair, which broken files can contain, has no encoding: it becomes a question mark.
         text = text.encode("utf-8", "replace").decode()
         encoding = self._twin.encode(text, add_special_tokens=False)
         if self.control_ids.isdisjoint(encoding.ids):
@@ -52,7 +52,10 @@ class PlainEncoder:
             if token in self.control_ids and end - start > 1
         ]
         if not cuts:
-            raise TemplateRefused("the tokenizer cannot write some text without its control tokens")
+            raise TemplateRefused(
+                "the tokenizer cannot encode some text without control tokens, so documents could carry them",
+                hint="choose another model",
+            )
         ids: list[int] = []
         for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
             ids += self.encode(text[begin:end])

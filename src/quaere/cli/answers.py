@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from quaere.cli.bounds import check_positive
-from quaere.errors import BadInput, SamplingFailed
+from quaere.errors import BadInput
 from quaere.policies.native.device import Precision
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from quaere.records import Episode, Question
+    from quaere.records import Question
     from quaere.rollout.episode import Limits
     from quaere.rollout.policy import Policy
-    from quaere.search.searcher import Searcher
 
 DEFAULT_MODEL = "smollm2-135m"
 LIMITS = ("max_turns", "topk", "turn_tokens", "sequence_tokens")
@@ -68,14 +67,6 @@ def check_numbers(args: argparse.Namespace) -> None:
         raise BadInput(f"--temperature must be 0 or more, not {args.temperature}")
 
 
-async def check_reachable(searcher: Searcher) -> None:
-    """An unreachable search server is said now, not after the model is loaded."""
-    from quaere.search.client import SearchClient
-
-    if isinstance(searcher, SearchClient):
-        await searcher.health()
-
-
 def open_model(args: argparse.Namespace, quiet: Console) -> Policy:
     """The policy that `--model` names; what is loaded or downloaded is said on the console."""
     from quaere.rollout.policy import open_policy
@@ -100,10 +91,3 @@ def episode_setting(args: argparse.Namespace, limits: Limits) -> dict[str, Any]:
     from quaere.policies.sampler import SamplingParams
 
     return {"limits": limits, "params": SamplingParams(temperature=args.temperature), "seed": args.seed}
-
-
-def complain_if_all_failed(episodes: list[Episode]) -> None:
-    """When no episode got anywhere, say why once; the episodes are stored all the same."""
-    failures = [episode.turns[-1].failure for episode in episodes if episode.end == "failed"]
-    if len(failures) == len(episodes) and failures[0]:
-        raise SamplingFailed(failures[0].message)

@@ -12,14 +12,13 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any
 
+from quaere.api.answers import answer_scores, find_span, find_support, refuse_all_failed, refuse_unanswered
 from quaere.cli.answers import (
     LIMITS,
     add_asked,
     add_sampling,
     asked_settings,
     check_numbers,
-    check_reachable,
-    complain_if_all_failed,
     episode_setting,
     open_model,
     read_asked,
@@ -27,12 +26,13 @@ from quaere.cli.answers import (
 from quaere.cli.interrupt import interruptible
 from quaere.cli.old_names import add_solver_dialect
 
+_MAX_SEEN = 10  # passages listed when no answer was found
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
     from quaere.chat.protocol import Protocol
-    from quaere.dialects.notes import Notes
     from quaere.records import Episode, Evidence, Passage, Question
     from quaere.rollout.episode import Limits
     from quaere.rollout.policy import Policy
@@ -83,6 +83,7 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
     from rich.console import Console
 
     from quaere.runs import Run, runs_root
+    from quaere.search.searcher import check_reachable
 
     quiet = Console(stderr=True, highlight=False)
     await check_reachable(searcher)
@@ -102,46 +103,19 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
 
 def _arrange(args: argparse.Namespace) -> tuple[Protocol, Limits]:
     """How to ask: as the command line says, else as the model was trained, which its notes say."""
-    from msgspec import structs
-
+    from quaere.api.solver_setup import choose_solver
     from quaere.dialects.notes import find_notes
-    from quaere.dialects.registry import check_turns, open_protocol, usual_limits
     from quaere.policies.catalogue import needs_guide
 
-    notes = find_notes(args.model)
-    name = args.solver_dialect or notes.dialect or "tool-call"
-    guided = args.guided
-    if guided is None:
-        guided = name == "tool-call" and needs_guide(args.model)
-    evidence = wants_evidence(args.evidence, notes)
-    protocol = open_protocol(
-        name, style=notes.style or "full", evidence=evidence, settings=notes.evaluation, guided=guided
+    return choose_solver(
+        find_notes(args.model),
+        needs_guide=needs_guide(args.model),
+        dialect=args.solver_dialect,
+        evidence=args.evidence,
+        guided=args.guided,
+        limits={key: getattr(args, key) for key in LIMITS if getattr(args, key) is not None},
+        turns_option="--max-turns",
     )
-    usual = usual_limits(name)
-    usual = structs.replace(usual, turn_tokens=256, sequence_tokens=max(4096, usual.sequence_tokens))
-    limits = trained_limits(name, notes) or usual
-    given = {key: getattr(args, key) for key in LIMITS if getattr(args, key) is not None}
-    limits = structs.replace(limits, **given)
-    check_turns(name, limits, "--max-turns")
-    return protocol, limits
-
-
-def trained_limits(dialect: str, notes: Notes) -> Limits | None:
-    """The limits a model was trained under, if it was trained to be spoken to in this way.
-
-    trained_limits("evalact", Notes(limits=Limits(max_turns=3), dialect="tool-call")) is None
-    """
-    return notes.limits if dialect == (notes.dialect or "tool-call") else None
-
-
-def wants_evidence(given: bool | None, notes: object) -> bool:
-    """As the person says; else as the model was taught, which its notes say.
-
-    A model that was never taught to quote is not asked to: a small one then often fails to answer at all.
-
-        wants_evidence(None, Notes(style="brief")) -> False
-    """
-    return bool(getattr(notes, "evidence", False)) if given is None else given
 
 
 async def _ask_one(
@@ -170,10 +144,10 @@ async def _ask_one(
         _print_json(episode, stored, evidence=evidence)
     else:
         console.print(render_end(episode))
-        if evidence:
-            console.print(render_evidence(episode))
+        console.print(render_evidence(episode) if evidence else render_support(episode))
         console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
-    complain_if_all_failed([episode])
+    refuse_all_failed([episode])
+    refuse_unanswered(episode)
 
 
 async def _ask_many(
@@ -200,45 +174,17 @@ async def _ask_many(
     with Progress(TextColumn("answering"), *done, *left, **shown) as progress:
         bar = progress.add_task("answering", total=len(jobs))
         async for episode in run_many(policy, jobs, searcher, **episode_setting(args, limits)):
-            stored.add_episode(episode, _scores(episode))
+            stored.add_episode(episode, answer_scores(episode))
             episodes.append(episode)
             progress.advance(bar)
             if args.json:
                 _print_json(episode, stored, evidence=evidence)
     if not args.json:
         _print_table(episodes, stored, show_first=args.show, evidence=evidence)
-    complain_if_all_failed(episodes)
-
-
-def _scores(episode: Episode) -> dict[str, float]:
-    """Exact match and F1 against the accepted answers, if there are any."""
-    from quaere.records import Answer, SolveTask
-    from quaere.rewards.answers import exact_match_score, f1_score
-
-    if not isinstance(episode.task, SolveTask) or not episode.task.question.answers:
-        return {}
-    accepted = episode.task.question.answers
-    answer = episode.outcome.text if isinstance(episode.outcome, Answer) else ""
-    return {"answer/exact_match": exact_match_score(answer, accepted), "answer/f1": f1_score(answer, accepted)}
+    refuse_all_failed(episodes)
 
 
 # --------------------------------------------------------------------------------------------------------- evidence
-
-
-def find_span(episode: Episode) -> tuple[str, Evidence | None, Passage | None]:
-    """The span as it was written ("" for none), its evidence, and the passage of this episode that holds it.
-
-    find_span(episode) -> ("The Oss rises in Korrin.", Evidence("rivers.md", 118, 142, "The Oss ..."), Passage(...))
-    """
-    from quaere.chat.spans import find_evidence, shown_passages
-    from quaere.records import Answer
-
-    span = episode.outcome.span if isinstance(episode.outcome, Answer) else ""
-    for passage in shown_passages(episode):
-        found = find_evidence(span, [passage])
-        if found is not None:
-            return span, found, passage
-    return span, None, None
 
 
 def render_evidence(episode: Episode) -> Text:
@@ -249,14 +195,40 @@ def render_evidence(episode: Episode) -> Text:
 
     span, found, passage = find_span(episode)
     if not span:
-        return Text("Evidence: ", "dim") + Text("it gave none", "yellow")
+        return Text("Evidence: ", "dim") + Text("it gave none\n", "yellow") + render_support(episode)
     shown = Text("Evidence: ", "dim") + Text(printable(found.text if found else span), "green" if found else "yellow")
     if found is None or passage is None:
         return shown + Text("\n  not found in anything it was shown", "yellow")
+    return shown + Text(printable(f"\n  found verbatim in {_place(found, passage)}"), "dim")
+
+
+def render_support(episode: Episode) -> Text:
+    """The first sentence shown that contains the answer; without an answer, the passages that were seen."""
+    from rich.text import Text
+
+    from quaere.chat.spans import shown_passages
+    from quaere.cli.episode_view import printable
+    from quaere.records import Answer
+
+    if not isinstance(episode.outcome, Answer):
+        seen = [f"\n  {_name(passage)}" for passage in shown_passages(episode)[:_MAX_SEEN]]
+        return Text("Passages seen:" if seen else "No passage was seen", "dim") + Text(printable("".join(seen)), "dim")
+    found = find_support(episode)
+    if not found:
+        return Text("No sentence it was shown contains this answer", "yellow")
+    sentence, passage = found
+    shown = Text("Found in: ", "dim") + Text(printable(sentence.text), "green")
+    return shown + Text(printable(f"\n  {_place(sentence, passage)}"), "dim")
+
+
+def _name(passage: Passage) -> str:
+    """A passage as a person would look it up: its document, title and place in the file."""
     named = f" ({passage.title})" if passage.title else ""
-    place = f", {passage.place}" if passage.place else ""
-    where = f"found verbatim in {found.doc_id}{named}{place}, characters {found.start} to {found.end}"
-    return shown + Text(printable(f"\n  {where}"), "dim")
+    return f"{passage.doc_id}{named}{f', {passage.place}' if passage.place else ''}"
+
+
+def _place(found: Evidence, passage: Passage) -> str:
+    return f"{_name(passage)}, characters {found.start} to {found.end}"
 
 
 def _evidence_word(episode: Episode) -> str:
@@ -274,6 +246,16 @@ def _evidence_row(episode: Episode) -> dict[str, Any]:
     return row
 
 
+def _support_row(episode: Episode) -> dict[str, Any] | None:
+    """The sentence that contains the answer, for `--json`."""
+    found = find_support(episode)
+    if not found:
+        return None
+    sentence, passage = found
+    row = {"text": sentence.text, "doc_id": sentence.doc_id, "title": passage.title, "place": passage.place}
+    return row | {"start": sentence.start, "end": sentence.end}
+
+
 # --------------------------------------------------------------------------------------------------------- printing
 
 
@@ -287,11 +269,12 @@ def _print_json(episode: Episode, stored: Run, *, evidence: bool) -> None:
         "question": episode.task.question.text,
         "answer": episode.outcome.text if isinstance(episode.outcome, Answer) else None,
         "evidence": _evidence_row(episode) if evidence else None,
+        "support": _support_row(episode),
         "end": episode.end,
         "searches": [result.query for turn in episode.turns for result in turn.results],
         "passages": [hit.passage.id for turn in episode.turns for result in turn.results for hit in result.hits],
         "failures": [f"{turn.failure.boundary}: {turn.failure.message}" for turn in episode.turns if turn.failure],
-        "scores": _scores(episode),
+        "scores": answer_scores(episode),
         "run": str(stored.path),
         "episode": episode.id,
     }
@@ -313,7 +296,7 @@ def _print_table(episodes: list[Episode], stored: Run, *, show_first: bool, evid
     table = Table("facts", "question", "answer", "expected", "right", "searches", box=None, pad_edge=False)
     if evidence:
         table.add_column("evidence")
-    scores = [_scores(episode) for episode in episodes]
+    scores = [answer_scores(episode) for episode in episodes]
     for episode, score in zip(episodes, scores, strict=True):
         assert isinstance(episode.task, SolveTask)
         question = episode.task.question

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-
-from quaere.errors import BadInput
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from quaere.warmup.documents.writer import WriterSettings, Written
+    from quaere.warmup.documents.writer import Written
 
 
 def run_checked(args: argparse.Namespace) -> None:
     """Write the questions to a file, and say how many were kept and why others were not."""
     from rich.console import Console
 
-    from quaere.cli.questions import write_lines
+    from quaere.api.checked_questions import summarise, write_checked, write_lines
     from quaere.warmup.documents.writer import WriterSettings
 
     quiet = Console(stderr=True, highlight=False)
@@ -50,77 +45,13 @@ def run_checked(args: argparse.Namespace) -> None:
     print(f"quaere evolve search-r1 --questions {args.out} --index {args.index} --model MODEL")
 
 
-def write_checked(
-    model: str,
-    index: Path,
-    settings: WriterSettings,
-    *,
-    device: Literal["auto", "cpu", "cuda"],
-    note: Callable[[str], None],
-) -> Written:
-    """Let a model write and check questions about an index; refused where none was good."""
-    settings.check()
-    written = asyncio.run(_write(model, index, settings, device, note))
-    if not written.questions:
-        raise BadInput(
-            f"none of {written.num_drafts} drafts became a good question (most often: {_reasons(written, 1)})",
-            hint="a larger --model, or more --drafts",
-        )
-    return written
-
-
-async def _write(
-    model: str,
-    index: Path,
-    settings: WriterSettings,
-    device: Literal["auto", "cpu", "cuda"],
-    note: Callable[[str], None],
-) -> Written:
-    from quaere.rollout.policy import open_policy
-    from quaere.search.index import open_index
-    from quaere.warmup.documents.writer import write_questions
-
-    opened = open_index(index)
-    note(f"loading {model}")
-    policy = open_policy(model, device=device, max_rows=settings.concurrency)
-    counts: Counter[str] = Counter()
-
-    def report(doing: str) -> None:
-        counts[doing] += 1
-        if counts[doing] == 1 or counts[doing] % 1000 == 0:
-            note(f"{doing}: {counts[doing]}")
-
-    try:
-        return await write_questions(policy, opened, settings, report=report)
-    finally:
-        await policy.stop()
-
-
-def summarise(written: Written, out: Path) -> list[str]:
-    """What was kept and dropped, in three lines."""
-    kinds = Counter(question.kind for question in written.questions)
-    by_kind = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    by_need = ", ".join(f"{count} need {num}" for num, count in sorted(_needs(written).items()))
-    return [
-        f"{out}: {len(written.questions)} questions of {written.num_drafts} drafts ({by_kind})",
-        f"searches: {by_need}",
-        f"dropped: {_reasons(written, 8)}",
-    ]
-
-
-def _reasons(written: Written, num: int) -> str:
-    return ", ".join(f"{count} {reason}" for reason, count in written.dropped.most_common(num))
-
-
 def _counts(written: Written) -> dict[str, object]:
+    from quaere.api.checked_questions import count_searches
+
     return {
         "questions": len(written.questions),
         "drafts": written.num_drafts,
         "kinds": dict(Counter(question.kind for question in written.questions)),
-        "searches": {str(num): count for num, count in sorted(_needs(written).items())},
+        "searches": {str(num): count for num, count in sorted(count_searches(written).items())},
         "dropped": dict(written.dropped.most_common()),
     }
-
-
-def _needs(written: Written) -> Counter[int]:
-    return Counter(question.searches for question in written.questions)

@@ -16,6 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from quaere.api.counts import count as count
 from quaere.chat.report_pages import count_line
 from quaere.chat.tags import find_blocks
 from quaere.cli.terminal import printable as printable  # shown with everything here, and asked for here
@@ -64,15 +65,6 @@ def trim(text: str, num_chars: int = _TRIM_CHARS) -> str:
     """
     line = " ".join(text[: 4 * num_chars].split())
     return line if len(line) <= num_chars and len(text) <= 4 * num_chars else line[:num_chars].rstrip() + " …"
-
-
-def count(number: int, noun: str) -> str:
-    """A number with its noun.
-
-    count(1, "search") == "1 search"; count(2, "search") == "2 searches"
-    """
-    plural = "es" if noun.endswith("ch") else "s"
-    return f"{number} {noun if number == 1 else noun + plural}"
 
 
 def render_episode(episode: Episode, *, full: bool = False) -> Group:

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from quaere.cli.ask import trained_limits, wants_evidence
+from quaere.api.counts import counting
 from quaere.cli.bounds import check_positive, checkpoint
-from quaere.cli.counts import counting
 from quaere.cli.eval_options import LIMITS, add_engine, add_evidence, add_limits, add_output
-from quaere.cli.eval_view import print_json, print_results
 from quaere.cli.interrupt import interruptible
 from quaere.cli.old_names import add_solver_dialect
 from quaere.cli.terminal import say_line
@@ -172,24 +172,27 @@ async def _evaluate(
     from quaere.evaluation.qa.items import write_items
     from quaere.evaluation.qa.scores import Evaluation, judge_spans, score_answering, write_evaluation
     from quaere.runs import Run, runs_root
-    from quaere.search.client import SearchClient
+    from quaere.search.searcher import check_reachable
 
     quiet = Console(stderr=True, highlight=False)
+
+    def report(line: str) -> None:
+        quiet.print(line, style="dim", markup=False)
+
     async with AsyncExitStack() as held:
         held.push_async_callback(searcher.close)
-        if isinstance(searcher, SearchClient):
-            await searcher.health()  # an unreachable server is said now, not after the model is loaded
+        await check_reachable(searcher)
         protocol, limits = _arrange(args, weights)
         if args.judge and not getattr(protocol, "evidence", False):
             raise BadInput("--judge has nothing to judge without --evidence", hint="quaere eval --evidence --judge ...")
-        judge, judging = await _open_judge(args, held, quiet)
-        weights, policy = _open_policy(args, weights, quiet)
+        judge, judging = await _open_judge(args, held, report)
+        weights, policy = _open_policy(args, weights, report)
         held.push_async_callback(policy.stop)
         settings = _settings(args, weights.name if weights else args.model, protocol, limits)
         with Run.start(runs_root(args.runs), "eval", settings) as stored:
             scores = await _answer(args, policy, protocol, searcher, questions, limits, stored, quiet)
             if judge and judging:
-                quiet.print("judging the spans", style="dim")
+                report("judging the spans")
                 scores, num_unread = await judge_spans(judge, scores, questions)
                 judging = structs.replace(judging, num_unread=num_unread)
             score = score_answering(scores)
@@ -203,24 +206,14 @@ async def _evaluate(
 
 
 async def _open_judge(
-    args: argparse.Namespace, held: AsyncExitStack, quiet: Console
+    args: argparse.Namespace, held: AsyncExitStack, note: Callable[[str], None]
 ) -> tuple[Judge | None, Judging | None]:
-    """The judge and what it is worth, before anything is answered: one that cannot be reached is said now."""
     if args.judge is None:
         return None, None
-    from quaere.evaluation.judges.judge import open_judge
-    from quaere.evaluation.judges.validation import validate_judge
-    from quaere.evaluation.qa.scores import Judging
+    from quaere.api.evaluation import open_judging
 
-    def report(line: str) -> None:
-        quiet.print(line, style="dim", markup=False)
-
-    report(f"validating the judge {args.judge} on {args.judge_items} questions")
-    judge = open_judge(
-        args.judge, concurrency=args.max_rows, report=report, device=args.device, dtype=args.dtype, mode=_mode(args)
-    )
-    held.push_async_callback(judge.stop)
-    return judge, Judging(judge.name, await validate_judge(judge, args.judge_items), num_unread=0)
+    engine = {"concurrency": args.max_rows, "device": args.device, "dtype": args.dtype, "mode": _mode(args)}
+    return await open_judging(args.judge, args.judge_items, held, engine, note)
 
 
 def _metrics(score: AnsweringScore) -> dict[str, float]:
@@ -235,32 +228,30 @@ def _metrics(score: AnsweringScore) -> dict[str, float]:
 
 
 def _show(args: argparse.Namespace, evaluation: Scored, others: list[Scored], stored: Run | None = None) -> None:
-    (print_json if args.json else print_results)(evaluation, others, stored)
+    from quaere.api.evaluation_table import print_results
+
+    (_print_json if args.json else print_results)(evaluation, others, stored)
 
 
 def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Protocol, Limits]:
     """How to ask: as the command line says, else as the model was trained, else as the paper has it."""
-    from msgspec import structs
-
-    from quaere.dialects.registry import check_turns, find_dialect, open_protocol, usual_limits
+    from quaere.api.solver_setup import choose_solver
+    from quaere.dialects.registry import usual_limits
     from quaere.policies.catalogue import needs_guide
 
-    notes = _notes(args, weights)
-    dialect = args.solver_dialect or notes.dialect or "tool-call"
-    evidence = wants_evidence(args.evidence, notes)
-    guided = args.guided
-    if guided is None:
-        guided = (dialect == "tool-call" or args.closed_book) and needs_guide(args.model)
     names = (*LIMITS, "answer_turn")
-    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    limits = structs.replace(trained_limits(dialect, notes) or usual_limits(dialect), **given)
-    if args.closed_book:
-        asking = find_dialect("closed-book", "verifier").open(guided=guided, evidence=evidence)
-        return asking, structs.replace(limits, max_turns=1)
-    check_turns(dialect, limits, "--max-turns")
-    style = args.style or notes.style or "full"
-    asking = open_protocol(dialect, style=style, evidence=evidence, settings=notes.evaluation, guided=guided)
-    return asking, limits
+    return choose_solver(
+        _notes(args, weights),
+        needs_guide=needs_guide(args.model),
+        dialect=args.solver_dialect,
+        style=args.style,
+        evidence=args.evidence,
+        guided=args.guided,
+        closed_book=args.closed_book,
+        limits={name: getattr(args, name) for name in names if getattr(args, name) is not None},
+        usual=usual_limits,
+        turns_option="--max-turns",
+    )
 
 
 def _notes(args: argparse.Namespace, weights: RoleWeights | None) -> Notes:
@@ -296,14 +287,11 @@ def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: 
 
 
 def _open_policy(
-    args: argparse.Namespace, weights: RoleWeights | None, quiet: Console
+    args: argparse.Namespace, weights: RoleWeights | None, report: Callable[[str], None]
 ) -> tuple[RoleWeights | None, Policy]:
     """Whom to ask, and with which weights: those of a run that goes on may be newer ones than were found."""
     from quaere.rollout.policy import open_policy
     from quaere.training.exports import role_policy, use_role
-
-    def report(line: str) -> None:
-        quiet.print(line, style="dim", markup=False)
 
     engine: dict[str, Any] = {"device": args.device, "dtype": args.dtype, "mode": _mode(args)}
     engine["max_rows"] = args.max_rows
@@ -352,3 +340,22 @@ async def _answer(
     if len(failures) == len(questions):
         raise SamplingFailed(failures[0])
     return scores
+
+
+def _print_json(evaluation: Scored, others: list[Scored], stored: Run | None) -> None:
+    """The result and what it is compared with; the questions one by one are in the run and in --out."""
+    import msgspec
+
+    from quaere.evaluation.qa.scores import compare
+
+    found = {
+        "name": evaluation.name,
+        "settings": evaluation.settings,
+        "score": evaluation.score,
+        "judging": evaluation.judging,
+        "compare": [
+            {"name": other.name, "score": other.score, "difference": compare(evaluation, other)} for other in others
+        ],
+        "run": str(stored.path) if stored else None,
+    }
+    print(json.dumps(json.loads(msgspec.json.encode(found)), indent=2))

@@ -16,6 +16,7 @@ from quaere.recipes.registry import RECIPES, find_recipe
 from quaere.training.metric_sinks import WRITERS
 
 if TYPE_CHECKING:
+    from quaere.api.evolution import ConfigOptions
     from quaere.recipes.registry import Recipe
     from quaere.runs import Run
 
@@ -75,8 +76,10 @@ def run(args: argparse.Namespace) -> None:
         return
     if not args.recipe:
         raise BadInput("name a recipe or a run to resume", hint=f"quaere evolve {RECIPES[0]} --index DIR --model M")
+    from quaere.api.evolution import create_store
+
     recipe = find_recipe(args.recipe)
-    config = _config(recipe, args)
+    config = _options(args).load(recipe)
     if args.print_config:
         from quaere.training.config_docs import config_to_commented_yaml
 
@@ -89,135 +92,47 @@ def run(args: argparse.Namespace) -> None:
     if args.dry_run:
         _print_plan(recipe, config, as_json=args.json)
         return
-    from quaere.runs import Run, runs_root
-    from quaere.training.config import config_to_yaml
-    from quaere.training.given import copy_given
-
-    settings = {"recipe": recipe.name, "model": config.model, "index": config.index, **_fingerprint(config)}
-    if args.writer:
-        settings["writers"] = args.writer
-    kept: dict[str, Any] = {"config": config_to_yaml(config), "files": copy_given(recipe.given(config))}
-    if recipe.takes_questions:
-        from quaere.training.qa_run import QUESTIONS, encode_questions, read_source
-
-        settings["questions"] = config.questions
-        kept["files"] = {QUESTIONS: encode_questions(read_source(config.questions, answered=recipe.needs_answers))}
-    kind = "evolve"
-    store = (
-        Run.create(args.out, kind, settings, **kept)
-        if args.out
-        else Run.start(runs_root(args.runs), kind, settings, **kept)
-    )
+    store = create_store(recipe, config, out=args.out, runs=args.runs, writers=args.writer)
     _train(recipe, config, store, args)
 
 
-def _config(recipe: Recipe, args: argparse.Namespace, file: Path | None = None) -> Any:
-    from quaere.training.config import load_config
+def _options(args: argparse.Namespace) -> ConfigOptions:
+    from quaere.api.evolution import ConfigOptions
 
-    given: dict[str, object] = {name: getattr(args, name) for name in ("model", "index") if getattr(args, name)}
-    if args.questions:
-        given["questions"] = _find_questions(recipe, args)
-    if args.solver_dialect:
-        given["solver.dialect"] = args.solver_dialect
-    return load_config(
-        recipe.schema,
-        presets=recipe.presets,
+    return ConfigOptions(
+        model=args.model or None,
+        index=args.index or None,
+        questions=args.questions or None,
+        dialect=args.solver_dialect,
         preset=args.preset,
-        file=file or args.config,
+        file=args.config,
         assignments=args.assignments,
-        given=given,
+        runs=args.runs,
     )
 
 
-def _find_questions(recipe: Recipe, args: argparse.Namespace) -> str:
-    """A file as it is, a run by its directory, so that it is found again from anywhere."""
-    from quaere.runs import runs_root
-    from quaere.training.qa_run import find_source
-
-    if not recipe.takes_questions:
-        raise BadInput(
-            f"{recipe.name} writes its own questions: --questions is for recipes that do not",
-            hint="--set generation.given=FILE|RUN adds some to the first iteration's",
-        )
-    return str(find_source(args.questions, runs_root(args.runs)))
-
-
-def _fingerprint(config: Any) -> dict[str, str]:
-    from quaere.search.index import open_index
-
-    return {"index_fingerprint": open_index(Path(config.index)).fingerprint}
-
-
 def _resume(args: argparse.Namespace) -> None:
-    from quaere.runs import Run, find_run, runs_root
-    from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs
-    from quaere.training.metric_sinks import check_writers
+    from quaere.api.evolution import open_stopped
+    from quaere.runs import find_run, runs_root
 
     path = find_run(runs_root(args.runs), args.resume)
-    with Run.open(path) as stored:
-        if stored.info.kind != "evolve":
-            raise BadInput(f"{path} is a run of `quaere {stored.info.kind}`, which cannot be gone on with")
-        recipe = find_recipe(stored.info.settings["recipe"])
-        if args.recipe not in (None, recipe.name):
-            raise BadInput(
-                f"{path} is a run of {recipe.name}, not of {args.recipe}", hint=f"quaere evolve --resume {path}"
-            )
-        remembered = stored.info.settings.get("writers", [])
-        before = config_from_yaml(recipe.schema, stored.config_text())
-        fingerprint = stored.info.settings["index_fingerprint"]
-    if args.preset or args.config:
-        raise BadInput("a resumed run has its config already", hint="change single values with --set K=V and --force")
-    config = _config(recipe, args, file=path / "config.yaml")
-    if recipe.takes_questions and config.questions != before.questions:
-        raise BadInput("a run keeps the questions it began with", hint="begin another run with --questions")
-    if recipe.given(config) != recipe.given(before):
-        raise BadInput("a run keeps the questions it was given", hint="begin another run with generation.given")
-    changes = diff_configs(before, config)
-    recipe.check(config)
-    if _fingerprint(config)["index_fingerprint"] != fingerprint:
-        changes.append(f"index: {config.index} holds other documents than when the run began")
-    if changes and not args.force:
-        raise BadInput(
-            f"the config has changed: {'; '.join(changes)}", hint="add --force to go on with what has changed"
-        )
-    check_writers(args.writer)
-    store = Run.open(path, write=True)
-    if changes:
-        store.replace_config(config_to_yaml(config))
-    if added := [name for name in dict.fromkeys(args.writer) if name not in remembered]:
-        store.change_settings({"writers": [*remembered, *added]})
-    _train(recipe, config, store, args, remembered)
+    stopped = open_stopped(path, _options(args), recipe=args.recipe, force=args.force, writers=args.writer)
+    _train(stopped.recipe, stopped.config, stopped.store, args, stopped.writers)
 
 
 def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, remembered: Sequence[str] = ()) -> None:
-    """Train to the end; metrics also go to the writers that are asked for and to those the run began with."""
+    """Train to the end. The first Ctrl-C stops after the step under way, the second at once."""
+    from quaere.api.evolution import train_to_end
     from quaere.cli.interrupt import interruptible
-    from quaere.cli.progress import Reporters, open_reporter
-    from quaere.training.metric_sinks import find_missing, open_writers
-    from quaere.training.outcome import check_learned
+    from quaere.cli.progress import open_reporter
     from quaere.training.stop_request import accept_stop
 
-    go_on = f"stopped; go on with: quaere evolve --resume {shlex.quote(str(store.path))}"
     step = "the step under way, once its checkpoint is saved"
     kept = "a step that is broken off is taken again from the last checkpoint"
-    with store, accept_stop() as stop, interruptible(kept, after=step, ask=stop, then=go_on):
-        missing = find_missing(remembered)
-        writers = [*args.writer, *(name for name in remembered if name not in missing)]
-        reporter = Reporters([*open_writers(writers, store.path), open_reporter(json=args.json)])
-        reporter.note(f"run {store.path}")
-        for name, error in missing.items():
-            reporter.note(f"nothing is written to {name}, to which the run began to write: {error}; {error.hint}")
-        store.note_end(None)
-        try:
-            asyncio.run(recipe.train(config, store, reporter))  # type: ignore[arg-type]
-            check_learned(store, recipe.name, config.model, writes_questions=not recipe.takes_questions)
-        except KeyboardInterrupt:
-            reporter.note(go_on)
-            raise
-        else:
-            reporter.note(f"done; look at it with: quaere runs show {store.path}")
-        finally:
-            reporter.close()
+    then = f"stopped; go on with: quaere evolve --resume {shlex.quote(str(store.path))}"
+    with accept_stop() as stop, interruptible(kept, after=step, ask=stop, then=then):
+        reporter = open_reporter(json=args.json)
+        asyncio.run(train_to_end(recipe, config, store, reporter, args.writer, remembered))
 
 
 def _print_plan(recipe: Recipe, config: Any, *, as_json: bool) -> None:

@@ -14,8 +14,8 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from quaere.api.counts import counting
 from quaere.cli.bounds import check_positive
-from quaere.cli.counts import counting
 from quaere.cli.grade_view import agreement_lines, print_agreement, print_evaluations, results_json
 from quaere.cli.interrupt import interruptible
 from quaere.errors import BadInput

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from quaere.search.index import Index, IndexSettings
+    from quaere.search.index import Index
 
 _LOG_S = 30.0
 _MAX_SHOWN = 20  # files named in the summary; the manifest names more
@@ -73,35 +73,19 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(args: argparse.Namespace) -> None:
     """Build the index and say what is in it."""
+    from quaere.api.index import index_settings
     from quaere.cli.interrupt import interruptible
     from quaere.search.index import build_index
 
+    # The options are called like the fields they set; the rest is the settings' own defaults.
+    given = {name: value for name, value in vars(args).items() if value is not None}
     started = time.monotonic()
     with interruptible("an index that was there stays as it was"), _show_progress() as progress:
-        index = build_index(args.sources, args.out, _settings(args), progress, force=args.force)
+        index = build_index(args.sources, args.out, index_settings(given), progress, force=args.force)
     if args.json:
         _print_json(index)
     else:
         _print_summary(index, time.monotonic() - started)
-
-
-def _settings(args: argparse.Namespace) -> IndexSettings:
-    """What was given on the command line; the rest is the settings' own defaults."""
-    from msgspec import convert
-
-    from quaere.search.bm25 import Bm25Settings
-    from quaere.search.chunks import ChunkSettings
-    from quaere.search.dense import DenseSettings
-    from quaere.search.index import IndexSettings
-
-    # The options are called like the fields they set; `convert` takes from `given` what a record has a field for.
-    given = {name: value for name, value in vars(args).items() if value is not None}
-    parts = {
-        "chunks": convert(given, ChunkSettings),
-        "bm25": convert(given, Bm25Settings),
-        "dense": convert(given, DenseSettings).with_known_prefixes(),
-    }
-    return convert({**given, **parts}, IndexSettings)
 
 
 # ---------------------------------------------------------------------------------------------------- what is printed

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
 
 from quaere import __version__
+from quaere.api.background import set_library_defaults
 from quaere.atomic import DISK_ERRORS
 from quaere.cli.old_names import show_old_names
 from quaere.cli.parser import Parser
@@ -76,13 +76,8 @@ def check_logins(args: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; exit code 2 with one clear line when the input is at fault."""
-    # OpenMP threads that spin while they wait collapse when something else uses the cores. It must be set before torch
-    # is loaded, so it is set here.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    """Run one command; exit code 2 with one clear line when the input is at fault, 3 when no answer was found."""
+    set_library_defaults()
     show_old_names()
     try:
         words = sys.argv[1:] if argv is None else argv
@@ -95,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(printable_line(f"quaere: {error}"), file=sys.stderr)
         if error.hint:
             print(printable_line(f"  try: {error.hint}"), file=sys.stderr)
-        return 2
+        return error.exit_code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

@@ -13,8 +13,7 @@ import json as jsonlib
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from statistics import mean, median
 from typing import Any, TextIO
 
@@ -25,8 +24,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from quaere.api.counts import format_duration
 from quaere.cli.episode_view import printable
-from quaere.training.progress import Reporter, StepProgress, StepReport
+from quaere.training.progress import Reporter, StepProgress, StepReport, describe_figures, shorten_number
 
 _BARS = "▁▂▃▄▅▆▇█"
 _NUM_REWARDS = 40
@@ -43,37 +43,6 @@ def open_reporter(json: bool = False, stream: TextIO | None = None) -> Reporter:
     if console.is_terminal and not console.is_dumb_terminal:
         return LiveReporter(console)
     return PlainReporter(stream)
-
-
-class Reporters:
-    """Tells several.
-
-    Reporters([LiveReporter(console), board])
-    """
-
-    def __init__(self, reporters: Iterable[Reporter]) -> None:
-        self._reporters = tuple(reporters)
-
-    def step(self, report: StepReport) -> None:
-        """A step was taken."""
-        for reporter in self._reporters:
-            reporter.step(report)
-
-    def progress(self, progress: StepProgress) -> None:
-        """A part of a step is further than before."""
-        for reporter in self._reporters:
-            reporter.progress(progress)
-
-    def note(self, line: str) -> None:
-        """Something worth a line happened."""
-        for reporter in self._reporters:
-            reporter.note(line)
-
-    def close(self) -> None:
-        """There will be nothing more to tell; all hear it, even if one fails."""
-        with ExitStack() as stack:
-            for reporter in reversed(self._reporters):
-                stack.callback(reporter.close)
 
 
 class JsonReporter:
@@ -129,8 +98,7 @@ class PlainReporter:
     def step(self, report: StepReport) -> None:
         """A step was taken."""
         left = describe_left(self._pace.add(report))
-        where = [f"{report.phase} {report.phase_step}/{report.num_phase_steps}", f"iteration {report.iteration + 1}"]
-        self._put(" · ".join([*where, *describe_figures(report), *left]))
+        self._put(" · ".join([str(report), *left]))
         for alarm in report.alarms:
             self._put(f"alarm: {alarm}")
 
@@ -299,27 +267,6 @@ class Pace:
 # --------------------------------------------------------------------------------------------------------------- words
 
 
-def describe_figures(report: StepReport) -> list[str]:
-    """The figures of a step that a person looks at first; those it does not have are left out.
-
-    describe_figures(report) -> ["reward 0.41", "passes 0.22", "valid 0.93", "entropy 0.81", "812 tok/s", "41 s/step"]
-    """
-    shown = (
-        ("reward/mean", "reward {:.2f}"),
-        ("passes/mean", "passes {:.2f}"),
-        ("validation/exact_match", "validation {:.2f}"),
-        ("proposer/valid", "valid {:.2f}"),
-        ("report/finished", "finished {:.2f}"),
-        ("consistency/mean", "agreement {:.2f}"),
-        ("check/grounded", "cited {:.2f}"),
-        ("policy/entropy", "entropy {:.2f}"),
-        (f"{report.phase}/tokens_per_s", "{} tok/s"),
-        ("step/seconds", "{} s/step"),
-    )
-    values = ((report.metrics.get(name, math.nan), form) for name, form in shown)
-    return [form.format(_shorten(value) if "{}" in form else value) for value, form in values if math.isfinite(value)]
-
-
 def describe_progress(progress: StepProgress) -> str:
     """What a step is doing, and how far that is.
 
@@ -329,7 +276,7 @@ def describe_progress(progress: StepProgress) -> str:
         return "saving the checkpoint"
     counted = "episodes" if progress.part == "playing" else "micro-batches"
     said = [f"{progress.part} {progress.role}: {progress.num_done}/{progress.num_all} {counted}"]
-    said += [f"{_shorten(progress.tokens_per_s)} tok/s"] if progress.tokens_per_s else []
+    said += [f"{shorten_number(progress.tokens_per_s)} tok/s"] if progress.tokens_per_s else []
     left = progress.seconds_left
     said += [f"{format_duration(left)} left"] if 0 < left < math.inf else []
     return " · ".join(said)
@@ -344,24 +291,6 @@ def describe_left(estimate: Estimate | None, waited_s: float = 0.0) -> list[str]
         return []
     about = "about " if estimate.rough else ""
     return [f"{about}{format_duration(estimate.seconds - waited_s)} left"]
-
-
-def format_duration(seconds: float) -> str:
-    """A time as a person says it: "4.2 s", "41 s", "35 min", "2 h 05 min", "3 d 04 h"."""
-    if round(seconds) < 120:
-        return f"{_shorten(seconds)} s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    if minutes < 24 * 60:
-        return f"{minutes // 60} h {minutes % 60:02d} min"
-    hours = round(seconds / 3600)
-    return f"{hours // 24} d {hours % 24:02d} h"
-
-
-def _shorten(value: float) -> str:
-    """4.2 or 41: as many digits as anyone reads."""
-    return f"{value:.1f}" if round(value, 1) < 10 else f"{value:.0f}"
 
 
 def draw_sparkline(values: Sequence[float]) -> str:

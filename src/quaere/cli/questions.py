@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quaere.atomic import write_file
+from quaere.api.checked_questions import write_lines
 from quaere.cli.bounds import check_positive
 from quaere.cli.interrupt import interruptible
 from quaere.errors import BadInput
@@ -117,7 +117,7 @@ def _ask_world(args: argparse.Namespace) -> list[Struct]:
 def _ask_index(args: argparse.Namespace) -> tuple[list[OpenQuestion], Counter[str]]:
     from rich.console import Console
 
-    from quaere.cli.counts import counting
+    from quaere.api.counts import counting
     from quaere.rollout.open_questions import draw_open_questions
     from quaere.search.index import open_index
 
@@ -131,7 +131,7 @@ def _ask_index(args: argparse.Namespace) -> tuple[list[OpenQuestion], Counter[st
 async def _rewrite(
     args: argparse.Namespace, index: Index, drawn: list[OpenQuestion], quiet: Any
 ) -> tuple[list[OpenQuestion], Counter[str]]:
-    from quaere.cli.counts import counting
+    from quaere.api.counts import counting
     from quaere.policies.catalogue import needs_guide
     from quaere.rollout.open_questions import rewrite_questions
     from quaere.rollout.policy import open_policy
@@ -152,13 +152,6 @@ async def _rewrite(
             )
     finally:
         await policy.stop()
-
-
-def write_lines(out: Path, lines: Sequence[Struct]) -> None:
-    """All of the file or nothing: written beside it, then renamed."""
-    import msgspec
-
-    write_file(out, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
 
 
 def _print_summary(

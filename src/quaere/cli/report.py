@@ -12,11 +12,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quaere.api.answers import refuse_all_failed
 from quaere.cli import answers
 from quaere.cli.interrupt import interruptible
 
 if TYPE_CHECKING:
-    from quaere.cli.report_files import ReportPlace
+    from quaere.api.report_files import ReportPlace
     from quaere.dialects.roles import Writer
     from quaere.records import Episode, Question, Report
     from quaere.rollout.episode import Limits
@@ -53,7 +54,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(args: argparse.Namespace) -> None:
     """Write one report in full view, or one for every question of a file with a table at the end."""
-    from quaere.cli.report_files import report_place
+    from quaere.api.report_files import report_place
     from quaere.search.searcher import open_searcher
 
     questions = answers.read_asked(args, "report")
@@ -65,25 +66,13 @@ def run(args: argparse.Namespace) -> None:
 
 def _arrange(args: argparse.Namespace) -> tuple[Writer, Limits]:
     """How to ask: as the command line says, else as the model was trained to write reports, which its notes say."""
-    from msgspec import structs
-
+    from quaere.api.report import choose_writer
     from quaere.dialects.notes import find_notes
-    from quaere.dialects.registry import find_dialect
     from quaere.policies.catalogue import needs_guide
-    from quaere.recipes.registry import writes_reports
-    from quaere.rollout.episode import Limits
 
-    notes = find_notes(args.model)
-    taught = any(writes_reports(name) for name in (notes.recipe, *notes.taught))
     guided = needs_guide(args.model) if args.guided is None else args.guided
-    limits = Limits(10, turn_tokens=2048, sequence_tokens=12288, tool_response_tokens=1024, answer_tokens=1024)
-    if guided:
-        limits = Limits(max_turns=2, turn_tokens=128, sequence_tokens=4096, tool_response_tokens=320)
-    if taught and notes.limits:
-        limits = notes.limits
     given = {key: getattr(args, key) for key in answers.LIMITS if getattr(args, key) is not None}
-    style = notes.style if taught and notes.style else "full"
-    return find_dialect("report", "writer").open(style=style, guided=guided), structs.replace(limits, **given)
+    return choose_writer(find_notes(args.model), guided=guided, limits=given)
 
 
 class _Writing:
@@ -103,8 +92,9 @@ class _Writing:
     async def write(self, questions: list[Question]) -> None:
         """Open everything, write every report, and let go of everything."""
         from quaere.runs import Run, runs_root
+        from quaere.search.searcher import check_reachable
 
-        await answers.check_reachable(self.searcher)
+        await check_reachable(self.searcher)
         writer, limits = _arrange(self.args)
         policy = answers.open_model(self.args, self.quiet)
         try:
@@ -116,7 +106,7 @@ class _Writing:
         finally:
             await self.searcher.close()
             await policy.stop()
-        answers.complain_if_all_failed(episodes)
+        refuse_all_failed(episodes)
 
     def _settings(self, writer: Writer, limits: Limits) -> dict[str, Any]:
         asked = answers.asked_settings(self.args, limits, hidden=("out",))
@@ -146,7 +136,7 @@ class _Writing:
         self, questions: list[Question], policy: Policy, writer: Writer, limits: Limits, stored: Run
     ) -> list[Episode]:
         """A report for every question of a file, and a table."""
-        from quaere.cli.counts import counting
+        from quaere.api.counts import counting
         from quaere.cli.episode_view import count
         from quaere.records import ReportTask
         from quaere.rollout.many import Job, run_many
@@ -165,7 +155,7 @@ class _Writing:
 
     def _keep(self, episode: Episode, stored: Run) -> tuple[Report | None, list[Path]]:
         """Store the episode, and write its report where the person wants it."""
-        from quaere.cli.report_files import write_report
+        from quaere.api.report_files import write_report
         from quaere.dialects.report.protocol import bind_report
 
         report = bind_report(episode)

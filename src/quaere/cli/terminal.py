@@ -1,44 +1,13 @@
-"""Text from elsewhere on a terminal: whatever could act on the terminal is made visible instead.
-
-Documents, models, servers and file names may hold escape sequences that recolour, overwrite or hide what is shown, and
-marks that reverse its direction.
-"""
+"""What commands say beside their output; text from elsewhere cannot act on the terminal (`chat/terminal_text.py`)."""
 
 from __future__ import annotations
 
-import re
 import sys
 
-# Control characters except newline and tab; the marks that reverse or hide the direction of text; lone surrogates.
-_UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
-)
-
-
-def printable(text: str) -> str:
-    r"""The text with everything that could act on a terminal made visible instead.
-
-    printable("\x1b[31mred\r\n") == "␛[31mred\n"
-    """
-    return _UNPRINTABLE.sub(lambda match: _picture(match.group()), text.replace("\r\n", "\n"))
-
-
-def printable_line(text: str) -> str:
-    r"""The same on one line, for messages that hold what somebody typed.
-
-    printable_line("no file a\nb") == "no file a␊b"
-    """
-    return printable(text).replace("\n", "␊").replace("\t", " ")
+from quaere.chat.terminal_text import printable as printable
+from quaere.chat.terminal_text import printable_line as printable_line
 
 
 def say_line(line: str) -> None:
     """Say something beside a command's output, as errors are said."""
     print(printable_line(f"quaere: {line}"), file=sys.stderr)
-
-
-def _picture(character: str) -> str:
-    """A visible stand-in: Unicode has pictures for the old control codes; the rest are written as their number."""
-    code = ord(character)
-    if code < 0x20:
-        return chr(0x2400 + code)
-    return "␡" if code == 0x7F else f"\\u{code:04x}"

@@ -12,9 +12,9 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+from quaere.api.counts import counting
 from quaere.atomic import write_file
 from quaere.cli.bounds import check_positive
-from quaere.cli.counts import counting
 from quaere.cli.interrupt import interruptible
 from quaere.cli.verify_view import print_items, result_json
 from quaere.errors import BadInput

@@ -44,7 +44,7 @@ class Display:
 
     def step(self, step: TeachingStep) -> None:
         """A step was taken."""
-        from quaere.cli.progress import format_duration
+        from quaere.api.counts import format_duration
 
         self._taken_s.append(step.num_tokens / step.tokens_per_s)
         left_s = sum(self._taken_s) / len(self._taken_s) * (step.num_steps - step.step)

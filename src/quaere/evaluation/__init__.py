@@ -1,1 +1,1 @@
-"""How good a policy is: greedy episodes over a question set, scores with intervals, paired comparisons."""
+"""Evaluation of policies: greedy episodes over a question set, scores with intervals, paired comparisons."""

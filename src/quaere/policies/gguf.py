@@ -1,12 +1,12 @@
-"""A quantised Llama in one GGUF file, turned into a directory that transformers loads.
+"""Converter from a quantised Llama in a GGUF file to a directory that transformers loads.
 
-llama.cpp packs weights, settings and tokenizer into a single file. Here the weights are dequantised to bf16, renamed,
-and put into a fresh `LlamaForCausalLM`; the tokenizer is rebuilt from the vocabulary and merges in the file.
+llama.cpp packs weights, settings and tokenizer into one file. Here the weights are dequantised to bf16 and renamed for
+`LlamaForCausalLM`; the tokenizer is rebuilt from the vocabulary and merges in the file.
 
     convert_gguf(Path("SmolLM2-135M-Instruct.Q4_1.gguf"), Path("smollm2-135m"))
     # smollm2-135m/: config.json, generation_config.json, model.safetensors, tokenizer.json, chat_template.jinja, ...
 
-Dequantising brings back nothing that the quantisation lost: a 4-bit file stays a 4-bit model in 16-bit numbers.
+Dequantising does not restore precision: the result has the quality of the 4-bit file.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def convert_gguf(source: Path, out: Path) -> None:
         raise ModelMissing(f"{source.name} is not a readable GGUF file: {error}") from error
     architecture = _field(reader, "general.architecture")
     if architecture != "llama":
-        raise ModelMissing(f"the GGUF file holds a {architecture!r} model; only 'llama' can be converted")
+        raise ModelMissing(f"the GGUF file contains a {architecture!r} model; only 'llama' can be converted")
     weights = read_weights(reader)
     config = read_config(reader, tied="lm_head.weight" not in weights)
     check_fit(weights, config)
@@ -65,11 +65,11 @@ def convert_gguf(source: Path, out: Path) -> None:
 
 
 def check_fit(weights: dict[str, torch.Tensor], config: LlamaConfig) -> None:
-    """Refuse weights that leave a layer of a fresh model empty, or that have another shape than it."""
+    """Raise `ModelMissing` unless names and shapes of the weights are those of a model with this config."""
     import torch
     from transformers import LlamaForCausalLM
 
-    with torch.device("meta"):  # shapes only: no memory, no random initialisation
+    with torch.device("meta"):  # shapes only, without memory or initialisation
         expected = {name: tensor.shape for name, tensor in LlamaForCausalLM(config).state_dict().items()}
     if config.tie_word_embeddings:  # the head is the embedding itself
         expected.pop("lm_head.weight", None)
@@ -80,7 +80,7 @@ def check_fit(weights: dict[str, torch.Tensor], config: LlamaConfig) -> None:
 
 
 def read_weights(reader: GGUFReader) -> dict[str, torch.Tensor]:
-    """Every tensor, dequantised to bf16, under the name transformers gives it."""
+    """All tensors, dequantised to bf16, by their names in transformers."""
     import numpy
     import torch
     from gguf import dequantize
@@ -99,7 +99,7 @@ def read_weights(reader: GGUFReader) -> dict[str, torch.Tensor]:
 
 
 def rename(name: str) -> str:
-    """llama.cpp's tensor name in transformers' words.
+    """transformers' name of a llama.cpp tensor.
 
     rename("blk.3.attn_q.weight") == "model.layers.3.self_attn.q_proj.weight"
     """
@@ -108,14 +108,14 @@ def rename(name: str) -> str:
     block, _, rest = name.partition(".")
     layer, _, part = rest.partition(".")
     if block != "blk" or not layer.isdigit() or part not in _LAYER_TENSORS:
-        raise ModelMissing(f"the GGUF file holds a tensor that no plain Llama has: {name}")
+        raise ModelMissing(f"the GGUF file contains a tensor that is not part of a Llama model: {name}")
     return f"model.layers.{layer}.{_LAYER_TENSORS[part]}"
 
 
 def interleave_halves(weight: NDArray[numpy.float32], num_heads: int) -> NDArray[numpy.float32]:
-    """Order the rows of each head as llama.cpp does: 0, h, 1, h+1, ... for a head of 2h rows.
+    """The weight with the rows of each head in llama.cpp's order: 0, h, 1, h+1, ... for a head of 2h rows.
 
-    Rotary embedding turns pairs of rows. transformers pairs row i with row h+i, llama.cpp pairs neighbours.
+    Rotary embedding rotates pairs of rows: transformers pairs row i with row h+i, llama.cpp pairs adjacent rows.
     """
     rows = weight.shape[0]
     per_head = weight.reshape(num_heads, 2, rows // num_heads // 2, *weight.shape[1:])
@@ -123,14 +123,14 @@ def interleave_halves(weight: NDArray[numpy.float32], num_heads: int) -> NDArray
 
 
 def split_halves(weight: NDArray[numpy.float32], num_heads: int) -> NDArray[numpy.float32]:
-    """Undo `interleave_halves`: rows 0, 2, 4, ... of each head come first, then 1, 3, 5, ..."""
+    """The inverse of `interleave_halves`: rows 0, 2, 4, ... of each head first, then 1, 3, 5, ..."""
     rows = weight.shape[0]
     per_head = weight.reshape(num_heads, rows // num_heads // 2, 2, *weight.shape[1:])
     return per_head.swapaxes(1, 2).reshape(weight.shape)
 
 
 def read_config(reader: GGUFReader, *, tied: bool) -> LlamaConfig:
-    """The architecture; `tied` says that the output head is the embedding itself."""
+    """The model's config; `tied` says that the output head shares the embedding's weights."""
     from transformers import LlamaConfig
 
     num_heads = int(_field(reader, "llama.attention.head_count"))
@@ -157,7 +157,7 @@ def read_config(reader: GGUFReader, *, tied: bool) -> LlamaConfig:
 
 
 def read_generation_config(reader: GGUFReader) -> GenerationConfig:
-    """Where generation ends: at the end of a turn, and at the end of a text, which the model may write instead."""
+    """The tokens that end generation: end of turn and end of text, because the model may sample either."""
     from transformers import GenerationConfig
 
     tokens, types = _field(reader, "tokenizer.ggml.tokens"), _field(reader, "tokenizer.ggml.token_type")
@@ -173,9 +173,8 @@ def read_generation_config(reader: GGUFReader) -> GenerationConfig:
 def read_tokenizer(reader: GGUFReader) -> PreTrainedTokenizerFast:
     """The byte-level BPE tokenizer, with its control tokens and its chat template.
 
-    transformers' own GGUF loader ignores `tokenizer.ggml.pre`, the rule by which text is cut before merging, so the
-    tokenizer is built here: SmolLM cuts out every digit first, which makes `"  7"` two tokens, `"ĠĠ"` and `"7"`, where
-    a plain GPT-2 cut gives three.
+    It is built here because transformers' GGUF loader ignores `tokenizer.ggml.pre`, the pre-tokenization rule: SmolLM
+    splits off every digit first, which makes `"  7"` two tokens, `"ĠĠ"` and `"7"`, where GPT-2's rule gives three.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -211,7 +210,7 @@ def _field(reader: GGUFReader, key: str, default: Any = _REQUIRED) -> Any:
     if field is not None:
         return field.contents()
     if default is _REQUIRED:
-        raise ModelMissing(f"the GGUF file does not say {key}")
+        raise ModelMissing(f"the GGUF file lacks the field {key}")
     return default
 
 

@@ -1,4 +1,4 @@
-"""Tokenizers out of model folders that somebody else wrote: no code of theirs runs, and what is wrong is one line.
+"""Loader of tokenizers from untrusted model folders: no code in them is run, and errors are one line.
 
 renderer = Renderer(load_tokenizer(resolve_model("./my-model").tokenizer))
 """
@@ -11,17 +11,17 @@ from quaere.errors import ModelMissing
 
 
 def load_tokenizer(path: str) -> Any:
-    """The tokenizer in this folder."""
+    """The tokenizer in a model folder."""
     from transformers import AutoTokenizer
 
     try:
-        # Said outright: without it transformers asks at a terminal whether to run the folder's code.
+        # False must be explicit: without it transformers asks at a terminal whether to run the folder's code.
         return AutoTokenizer.from_pretrained(path, trust_remote_code=False)
-    except Exception as error:  # files can be wrong in many ways, and each raises a type of its own
+    except Exception as error:  # invalid files raise many exception types
         raise ModelMissing(f"cannot load a tokenizer from {path}: {first_line(error)}") from error
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of a library says, cut to one line of bearable length; its type where it says nothing."""
+    """First line of an exception's message, cut to 300 characters; the type's name if there is no message."""
     lines = str(error).strip().splitlines()
     return lines[0][:300] if lines else type(error).__name__

@@ -1,11 +1,11 @@
-"""A policy behind any server that speaks `POST {base_url}/chat/completions`.
+"""Policy behind a server with an OpenAI-compatible `POST {base_url}/chat/completions`.
 
     endpoint = parse_endpoint("openai:qwen3-4b@http://localhost:8000/v1")
     async with OpenAISampler(endpoint) as sampler:
         reply = await sampler.reply([{"role": "user", "content": "Who built the Halm bridge?"}], SamplingParams())
 
-It gives text, not tokens, so it serves asking, judging and teaching, and is never trained on. The key is read from an
-environment variable at each request; it is neither stored nor shown.
+It returns text, not tokens, so it is used for asking, judging and teaching, and cannot be trained. The API key is read
+from an environment variable at each request; it is neither stored nor shown.
 """
 
 from __future__ import annotations
@@ -46,36 +46,38 @@ class Endpoint(Struct, frozen=True):
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """Read `openai:MODEL@BASE_URL`; the URL begins at the first `@http://` or `@https://`.
+    """The endpoint in `openai:MODEL@BASE_URL`; the URL begins at the first `@http://` or `@https://`.
 
     parse_endpoint("openai:qwen3-4b@http://localhost:8000/v1") == Endpoint("qwen3-4b", "http://localhost:8000/v1")
     """
     scheme, _, rest = text.partition(":")
     starts = [at for at in (rest.find("@http://"), rest.find("@https://")) if at >= 0]
     if scheme != "openai" or not starts:
-        raise BadInput(f"an endpoint is written {_SYNTAX}", hint=f"--model {_SYNTAX.rpartition(' ')[2]}")
+        raise BadInput(f"an endpoint must be written as {_SYNTAX}", hint=f"--model {_SYNTAX.rpartition(' ')[2]}")
     model, base_url = rest[: min(starts)].strip(), rest[min(starts) + 1 :].strip().rstrip("/")
     if not model:
-        raise BadInput(f"the endpoint names no model: it is written {_SYNTAX}")
+        raise BadInput("the endpoint names no model", hint=f"write it like {_SYNTAX}")
     try:
         parts = urlsplit(base_url)
-        _ = parts.port  # raises for a port that is no number
+        _ = parts.port  # raises if the port is not a number
     except ValueError as error:
-        raise BadInput("the endpoint's URL cannot be read", hint=f"write it like {_SYNTAX}") from error
+        raise BadInput("the endpoint's URL cannot be parsed", hint=f"write it like {_SYNTAX}") from error
     if not parts.hostname:
-        raise BadInput(f"the endpoint's URL has no host: it is written {_SYNTAX}")
-    if parts.username or parts.password:  # a run stores the URL, and must never store a secret
-        raise BadInput("the endpoint's URL holds a user or password", hint="export OPENAI_API_KEY=...")
+        raise BadInput("the endpoint's URL has no host", hint=f"write it like {_SYNTAX}")
+    if parts.username or parts.password:  # runs store the URL and must never store a secret
+        raise BadInput(
+            "the endpoint's URL holds a user or password, which would be stored", hint="export OPENAI_API_KEY=..."
+        )
     if parts.query or parts.fragment:
-        raise BadInput(f"the endpoint's URL holds a ? or #: it is written {_SYNTAX}")
+        raise BadInput("the endpoint's URL may not contain ? or #", hint=f"write it like {_SYNTAX}")
     return Endpoint(model=model, base_url=base_url)
 
 
 class OpenAISampler:
-    """A `ChatSampler` over HTTP. `timeout_s` bounds a whole request, from connecting to the last byte.
+    """A `ChatSampler` over HTTP. `timeout_s` limits a whole request, from connecting to the last byte.
 
-    A request that meets a busy server (429 or 503) is sent again at most `max_retries` times, and only where the
-    server says when to come back; `num_retries` counts them.
+    If the server is busy (429 or 503), a request is retried at most `max_retries` times, and only if the server says
+    when to retry; `num_retries` counts them.
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class OpenAISampler:
         self._client: httpx.AsyncClient | None = None
 
     async def reply(self, messages: Sequence[Mapping[str, str]], params: SamplingParams) -> ChatReply:
-        """Write the next assistant message; whatever goes wrong is a `SamplingFailed` of one line."""
+        """The next assistant message; every failure raises `SamplingFailed` with a one-line message."""
         body = _request_body(self.endpoint.model, messages, params)
         for attempt in range(self._max_retries + 1):
             status, headers, content = await self._post(body)
@@ -123,14 +125,14 @@ class OpenAISampler:
         await self.stop()
 
     async def _post(self, body: dict[str, Any]) -> tuple[int, httpx.Headers, bytes]:
-        """One request; the answer is read only up to a bound."""
+        """Send one request; the answer is read up to a size limit."""
         url = f"{self.endpoint.base_url}/chat/completions"
         if self._client is None:
             self._client = httpx.AsyncClient(timeout=None)
         content = bytearray()
         try:
             async with (
-                asyncio.timeout(self._timeout_s),  # httpx's own limits are per read: a slow drip would never end
+                asyncio.timeout(self._timeout_s),  # httpx's own timeouts are per read: slow bytes would never end
                 self._client.stream("POST", url, content=json.dumps(body), headers=self._headers()) as response,
             ):
                 async for chunk in response.aiter_bytes():
@@ -140,18 +142,20 @@ class OpenAISampler:
                 return response.status_code, response.headers, bytes(content)
         except TimeoutError as error:
             said = f"the endpoint {url} did not answer within {self._timeout_s:g} s"
-            raise SamplingFailed(said, hint="give it more time, or fewer tokens to write") from error
+            raise SamplingFailed(said, hint="allow more time, or fewer new tokens") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             reason = _one_line(str(error)) or type(error).__name__
             hint = f"is the server running? try: curl {self.endpoint.base_url}/models"
             raise SamplingFailed(f"the endpoint {url} cannot be reached: {reason}", hint=hint) from error
 
     def _headers(self) -> dict[str, str]:
-        # No compression, so that the bound on the answer's length is a bound on what was sent.
+        # No compression, so that the size limit applies to the bytes that were sent.
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if key := self._key():
             if not (key.isascii() and key.isprintable()):
-                raise SamplingFailed(f"the key in {self._key_env} holds characters that no key has")
+                raise SamplingFailed(
+                    f"the key in {self._key_env} must be printable ASCII", hint=f"export {self._key_env}=..."
+                )
             headers["Authorization"] = f"Bearer {key}"
         return headers
 
@@ -159,7 +163,7 @@ class OpenAISampler:
         return os.environ.get(self._key_env, "").strip()
 
     def _refused(self, status: int, content: bytes) -> SamplingFailed:
-        """What the server's status means for the person; its own words follow, without the key should it repeat it."""
+        """Error for a status other than 200: its meaning, then the server's message with the key removed."""
         base_url, model = self.endpoint.base_url, self.endpoint.model
         key = self._key()
         said = _error_message(content.replace(key.encode(), b"***") if key else content)
@@ -188,7 +192,7 @@ class _Message(Struct):
 class _Choice(Struct):
     message: _Message
     finish_reason: str | None = None
-    stop_reason: str | int | UnsetType | None = UNSET  # vLLM: the stop string or token that was met
+    stop_reason: str | int | UnsetType | None = UNSET  # vLLM: the stop string or token that ended the text
     matched_stop: str | int | UnsetType | None = UNSET  # SGLang's name for the same
 
 
@@ -210,7 +214,7 @@ def _request_body(model: str, messages: Sequence[Mapping[str, str]], params: Sam
         "top_p": params.top_p,
         "seed": params.seed,
     }
-    # Not every server knows these: they are sent only where they say something.
+    # Not every server supports these fields, so they are sent only if they differ from the default.
     optional = {"stop": list(params.stop), "top_k": params.top_k, "stop_token_ids": list(params.stop_token_ids)}
     return body | {name: value for name, value in optional.items() if value}
 
@@ -232,23 +236,23 @@ def _read_reply(content: bytes, stop: Sequence[str], base_url: str) -> ChatReply
             text, stop_reason = restore_stop(text, stop, reported)
             return ChatReply(text=text, stop_reason=stop_reason, num_tokens=num_tokens)
         case "content_filter":
-            raise SamplingFailed(f"the endpoint {base_url} withheld its reply (content filter)")
+            raise SamplingFailed(f"the endpoint {base_url} returned no reply: its content filter blocked it")
         case other:
-            raise SamplingFailed(f"the endpoint {base_url} ended its reply for a reason unknown here: {other}")
+            raise SamplingFailed(f"the endpoint {base_url} sent an unknown finish_reason: {other}")
 
 
 def restore_stop(
     text: str, stop: Sequence[str], reported: str | int | UnsetType | None = UNSET
 ) -> tuple[str, StopReason]:
-    """Put back the stop string that the server cut off, where it can be known which one it was.
+    """The text with the stop string that the server removed, if it can be inferred, and the stop reason.
 
-    Servers leave the stop string out of the text, but a protocol needs it: without `</tool_call>` a call is unclosed.
+    Servers remove the stop string from the text, but protocols need it: without `</tool_call>` a call is unclosed.
 
-    1. A server that reports what it stopped at is believed: a string of `stop` is put back; a token id or null means
-       that the model ended its turn.
-    2. Otherwise, a text that still ends with a stop string is left as it is.
-    3. Otherwise, a stop string that is a closing tag is put back where its opening tag stands unclosed; of several,
-       the one opened last.
+    1. If the server reports what it stopped at: a string of `stop` is appended; a token id or null means that the model
+       ended its turn.
+    2. Otherwise, a text that still ends with a stop string is unchanged.
+    3. Otherwise, a stop string that is a closing tag is appended if its opening tag is unclosed; of several, the one
+       opened last.
     4. Otherwise the model ended its turn.
 
         restore_stop("<tool_call>{}", ("</tool_call>", "</answer>")) == ("<tool_call>{}</tool_call>", "stop_string")
@@ -268,7 +272,7 @@ def restore_stop(
 
 
 def _unclosed_at(text: str, closing: str) -> int:
-    """Where the opening tag that `closing` would close begins, or -1."""
+    """Index of the unclosed opening tag that `closing` would close, or -1."""
     if not (closing.startswith("</") and closing.endswith(">")):
         return -1
     at = text.rfind(f"<{closing[2:]}")
@@ -276,7 +280,7 @@ def _unclosed_at(text: str, closing: str) -> int:
 
 
 def _retry_after(headers: httpx.Headers) -> float | None:
-    """How many seconds the server asks to wait: given as seconds or as a date; None where it says nothing readable."""
+    """Seconds to wait by the Retry-After header, given as seconds or as a date; None if missing or invalid."""
     value = headers.get("retry-after", "").strip()
     if value.isdecimal() and value.isascii():
         return float(value)
@@ -287,7 +291,7 @@ def _retry_after(headers: httpx.Headers) -> float | None:
 
 
 def _error_message(content: bytes) -> str:
-    """The server's own words: `{"error": {"message": ...}}`, `{"message": ...}`, or the body as it is."""
+    """The server's error message: `{"error": {"message": ...}}`, `{"message": ...}`, or the body as text."""
     try:
         value = decode_json(content, Any)
     except msgspec.DecodeError:
@@ -299,6 +303,6 @@ def _error_message(content: bytes) -> str:
 
 
 def _one_line(text: str, num_chars: int = 200) -> str:
-    """At most this much of a text, on one line, without characters that could act on a terminal."""
+    """At most `num_chars` of a text on one line, without control characters, which could act on a terminal."""
     line = "".join(character if character.isprintable() else " " for character in text[: 4 * num_chars])
     return " ".join(line.split())[:num_chars]

@@ -1,7 +1,7 @@
-"""The two ways to ask a policy for text. Everything above this floor knows only these.
+"""The two interfaces of policies: all packages above use only these.
 
-A `TokenSampler` takes token ids and gives token ids back; only such a sampler can be trained. A `ChatSampler` takes
-messages and gives text back; it serves asking, judging and teaching.
+A `TokenSampler` takes and returns token ids; only such a sampler can be trained. A `ChatSampler` takes messages and
+returns text; it is used for asking, judging and teaching.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from quaere.records import StopReason
 
 
 class SamplingParams(Struct, frozen=True):
-    """How to sample one turn. `temperature=0` is greedy; `top_k=0` and `top_p=1` switch the cut off.
+    """Sampling parameters of one turn. `temperature=0` is greedy; `top_k=0` and `top_p=1` disable these cuts.
 
     SamplingParams(max_tokens=256, temperature=1.0, stop=("</answer>",), seed=7)
     """
@@ -30,7 +30,7 @@ class SamplingParams(Struct, frozen=True):
 
 
 class Sampled(Struct, frozen=True):
-    """What was sampled: ids, and per id its log-prob under the model itself (temperature 1, nothing cut off).
+    """Sampled ids, and the log-prob of each under the model itself (temperature 1, without top-k and top-p).
 
     Sampled(token_ids=(1780, 2), logprobs=(-0.1, -0.02), stop_reason="end_of_turn")
     """
@@ -41,18 +41,18 @@ class Sampled(Struct, frozen=True):
 
 
 class TokenSampler(Protocol):
-    """Token in, token out.
+    """A policy that takes and returns token ids.
 
-    A session is one episode's conversation. `open` announces it, so that an engine may wait for it or keep its cache;
-    `close` ends it and frees what it held. `sample` takes the *whole* context of the session each time. In `lockstep`
-    a batch starts only when every open session has asked for its turn, so sessions must be opened together.
+    A session is the conversation of one episode. `open` registers it, so that an engine can wait for it or keep its KV
+    cache; `close` ends it and frees its resources. `sample` takes the *whole* context of the session each time. In
+    `lockstep` a batch starts only when every open session has requested its turn, so sessions must be opened together.
     """
 
     name: str
     lockstep: bool
 
     def open(self, session: str) -> None:
-        """Announce a session before its first turn."""
+        """Register a session before its first turn."""
         ...
 
     def close(self, session: str) -> None:
@@ -64,20 +64,20 @@ class TokenSampler(Protocol):
         ...
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Log-prob of every token given those before it; the first one's is 0."""
+        """Log-prob of every token given those before it; 0 for the first token."""
         ...
 
     async def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
-        """As `score`, for many sequences at once; with `starts`, only the tokens from there on, and 0 before."""
+        """As `score`, for many sequences at once; with `starts`, only the tokens from that position on; 0 before."""
         ...
 
     async def stop(self) -> None:
-        """Let go of threads, memory and connections."""
+        """Release threads, memory and connections."""
         ...
 
 
 class ChatReply(Struct, frozen=True):
-    """What an endpoint wrote.
+    """A reply of an endpoint.
 
     ChatReply(text="<answer>Orsolya Venn</answer>", stop_reason="end_of_turn", num_tokens=9)
     """
@@ -88,7 +88,7 @@ class ChatReply(Struct, frozen=True):
 
 
 class ChatSampler(Protocol):
-    """Messages in, text out: `[{"role": "user", "content": "..."}]`."""
+    """A policy that takes messages, `[{"role": "user", "content": "..."}]`, and returns text."""
 
     name: str
 
@@ -97,5 +97,5 @@ class ChatSampler(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Let go of threads, memory and connections."""
+        """Release threads, memory and connections."""
         ...

@@ -1,4 +1,4 @@
-"""A sampler that says what it is told to, for tests: real tokens, no model.
+"""Sampler that follows a script, for tests: real tokens, no model.
 
 sampler = ScriptedSampler(tokenizer, {"e1": ["<answer>Venn</answer>"]})
 """
@@ -16,9 +16,9 @@ Script = Sequence[str | Sequence[int] | Exception]
 
 
 class ScriptedSampler:
-    """Writes each session's turns from a script: a text, or ids as they are. An exception in the script is raised.
+    """Samples each session's turns from a script: a text, or ids as given. An exception in the script is raised.
 
-    `seen` keeps, per session and turn, the context it was given and the ids it gave back.
+    `seen` has, per session and turn, the context that was given and the ids that were returned.
     """
 
     def __init__(
@@ -38,20 +38,20 @@ class ScriptedSampler:
         self._pause = pause or (lambda: asyncio.sleep(0))
 
     def open(self, session: str) -> None:
-        """Note the session."""
+        """Register the session."""
         self.sessions.add(session)
 
     def close(self, session: str) -> None:
-        """Forget the session."""
+        """Remove the session."""
         self.sessions.discard(session)
 
     async def sample(self, session: str, token_ids: Sequence[int], params: SamplingParams) -> Sampled:
-        """The script's next turn, cut at `max_tokens`."""
+        """The next turn of the script, cut at `max_tokens`."""
         await self._pause()
         turns = self.seen.setdefault(session, [])
         script = self._scripts[session]
         if len(turns) >= len(script):
-            raise SamplingFailed(f"the script of {session} has no turn {len(turns)}")
+            raise SamplingFailed(f"the script of session {session} has no turn {len(turns)}")
         line = script[len(turns)]
         if isinstance(line, Exception):
             raise line
@@ -61,15 +61,15 @@ class ScriptedSampler:
         return Sampled(cut, (-1.0,) * len(cut), self._stop_reason(cut, len(ids), params))
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Every token is as likely as any other."""
+        """A log-prob of -1 for every token but the first."""
         return [0.0] + [-1.0] * (len(token_ids) - 1)
 
     async def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
-        """As `score`, one after another."""
+        """As `score`, one sequence after another."""
         return [await self.score(token_ids) for token_ids in sequences]
 
     async def stop(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     def _stop_reason(self, ids: Sequence[int], length: int, params: SamplingParams) -> Any:
         if ids and ids[-1] in params.stop_token_ids:

@@ -1,4 +1,4 @@
-"""What the data looks like. Imports nothing of Quaere; every other room speaks in these records.
+"""Data types of the program. This package imports nothing else of Quaere, and every other package uses these records.
 
 All records are frozen `msgspec` structs: cheap to make, comparable, and written to or read from JSON without code of
 their own. Each docstring shows a tiny literal instance.

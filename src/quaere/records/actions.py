@@ -1,4 +1,4 @@
-"""What a policy is asked to do, and what it does."""
+"""Tasks given to a policy, and the actions read from its turns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quaere.records.research import Assessment, AssessTask, ReportTask, Rubric, 
 
 
 class SolveTask(Struct, frozen=True, tag="solve"):
-    """Answer this question.
+    """Task: answer a question.
 
     SolveTask(question=Question(id="q1", text="Who built the Halm bridge?"))
     """
@@ -25,9 +25,9 @@ class SolveTask(Struct, frozen=True, tag="solve"):
 
 
 class ProposeTask(Struct, frozen=True, tag="propose"):
-    """Write a question of `hops` hops that starts from this document; without one, from whatever a search finds.
+    """Task: write a question of `hops` hops starting from `document`; with `document=None`, from any search result.
 
-    `question_type` asks for one of a kind ("causal", ...); "" leaves the kind open.
+    `question_type` asks for a type of question ("causal", ...); "" leaves the type open.
 
         ProposeTask(id="p1", document=Passage(...), hops=2)
     """
@@ -44,9 +44,10 @@ Task = SolveTask | ProposeTask | ReportTask | RubricTask | AssessTask
 
 
 class Search(Struct, frozen=True, tag="search"):
-    """The policy asks the search engine. `note` is what it first wrote down about the passages before, if it did.
+    """Action: send queries to the search engine.
 
-    An evaluator's search is `about` one of the reports it was shown; 0 is about all of them.
+    `note` is the text about the passages found before, where the dialect asks for one. `about` is the number of the
+    report that an evaluator's search is about; 0 means all of them.
 
         Search(queries=("builder of the Halm bridge",), note="The year is still missing.")
     """
@@ -57,7 +58,7 @@ class Search(Struct, frozen=True, tag="search"):
 
 
 class Evaluate(Struct, frozen=True, tag="evaluate"):
-    """The policy says what its last search was worth, in words and as a score from 0 to 10.
+    """Action: score the last search from 0 to 10, with a reason in words (EvalAct).
 
     Evaluate(text="Passage 2 names the builder.", score=9.0)
     """
@@ -67,10 +68,12 @@ class Evaluate(Struct, frozen=True, tag="evaluate"):
 
 
 class Answer(Struct, frozen=True, tag="answer"):
-    """The policy ends the episode with an answer. `span` is the evidence as it wrote it, where it gave any; `note` is
-    what it first wrote down about the passages before.
+    """Action: end the episode with an answer.
 
-    Answer(text="Orsolya Venn", span="Orsolya Venn built the Halm bridge in 1702.")
+    `span` is the quoted evidence as the policy wrote it, "" if there is none; `note` is its text about the passages
+    found before, where the dialect asks for one.
+
+        Answer(text="Orsolya Venn", span="Orsolya Venn built the Halm bridge in 1702.")
     """
 
     text: str
@@ -79,7 +82,7 @@ class Answer(Struct, frozen=True, tag="answer"):
 
 
 class Proposal(Struct, frozen=True, tag="proposal"):
-    """The proposer ends the episode with a question and its answer. `span` is the evidence as it wrote it, if any.
+    """Action: end the proposer's episode with a question and its answer. `span` is the quoted evidence, "" if none.
 
     Proposal(question="Who built the bridge at Halmgate?", answer="Orsolya Venn")
     """
@@ -90,7 +93,7 @@ class Proposal(Struct, frozen=True, tag="proposal"):
 
 
 class Malformed(Struct, frozen=True, tag="malformed"):
-    """The turn held no action the protocol can read; `reason` says why, in a few fixed words.
+    """A turn without a valid action; `reason` says why, in a few fixed words.
 
     Malformed(reason="tool call is not JSON")
     """
@@ -100,6 +103,6 @@ class Malformed(Struct, frozen=True, tag="malformed"):
 
 
 Final = Answer | Proposal | Rubric | Assessment
-"""What ends an episode."""
+"""Actions that end an episode."""
 
 Action = Search | Evaluate | Answer | Proposal | Rubric | Assessment | Malformed

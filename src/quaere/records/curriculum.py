@@ -1,4 +1,4 @@
-"""Questions a proposer wrote, and what has become of them."""
+"""Questions that a proposer wrote, with the reason each was kept or dropped."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ DropReason = Literal[
 
 
 class Support(Struct, frozen=True):
-    """What evidence does for a question: how often its answer is given with the span and without it.
+    """The verifier's result for a question: probability of its answer with the evidence span shown and without it.
 
-    Of `num_samples` samples each; 0 where the chances were computed rather than sampled.
+    `num_samples` is the number of samples for each of the two; 0 means that the probabilities were computed from the
+    model's log-probs.
 
         Support(chance_with=0.8, chance_without=0.2, num_samples=5).value == 0.6
     """
@@ -27,22 +28,23 @@ class Support(Struct, frozen=True):
 
     @property
     def value(self) -> float:
-        """What the span is worth, from -1 to 1."""
+        """Value of the evidence: gain in probability of the answer, from -1 to 1."""
         return self.chance_with - self.chance_without
 
 
 class Candidate(Struct, frozen=True):
-    """A question a proposer wrote for the solver to learn from, and why it was kept (`reason=""`) or dropped.
+    """A question that a proposer wrote for the solver; `reason` is "" if it was kept, else why it was dropped.
 
-    `hops` are those that were asked for, in Dr. Zero's count; of a question that was added or given, the facts.
+    `hops` is the number of hops asked for, in Dr. Zero's count; for an added or given question, the number of facts.
+    Added by a person: `episode_id` is "". Given to the run at its start: `episode_id` is "" and `scores` has "given".
+    `aliases` are accepted answers beside `answer`. `num_attempts` is 0 if the solver did not attempt the question.
 
-    One that a person added was written in no episode (`episode_id=""`) and is kept; nor was one that the run was given
-    to begin with, which has the score "given". `aliases` are accepted beside the answer. `num_attempts` is 0 where the
-    solver was not asked to try it. An episode that a failed search kept from its end is "unfinished": nothing can be
-    said of its question. A question is "spoiled" if it was good in form and failed searches spoiled every attempt at
-    it. Where a proposer gives evidence, `span` is what it wrote, `evidence` where that stands in a
-    text it was shown (None if nowhere), `support` what the verifier found, and `refusals` are the guards it did not
-    pass. `cluster` and `question_type` say what a corpus selector has chosen.
+    Reason "unfinished": a failed search ended the proposer's episode, so its question cannot be rated. Reason
+    "spoiled": the question is well-formed, but every attempt at it had a failed search.
+
+    Where a proposer gives evidence, `span` is the span as it wrote it, `evidence` the span's place in a text it was
+    shown (None if not found), `support` the verifier's result, and `refusals` are the guards that refused it. `cluster`
+    and `question_type` are the choices of a corpus selector.
 
         Candidate(id="i0-g0001", step=51, iteration=0, episode_id="i0-g0001", document_id="w7-000012", hops=2,
                   question="Who built the bridge at Halmgate?", answer="Orsolya Venn", num_right=2, num_attempts=5,
@@ -71,34 +73,34 @@ class Candidate(Struct, frozen=True):
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """Every accepted answer; none where none was written."""
+        """All accepted answers; empty if the candidate has no answer."""
         return (self.answer, *self.aliases) if self.answer else ()
 
     @property
     def gold_span(self) -> str:
-        """The span a solver's is compared with: the document's own text where there is one, else what was written."""
+        """Reference evidence span: the document's own text if the span was found there, else the span as written."""
         return self.evidence.text if self.evidence else self.span
 
     @property
     def facts(self) -> int:
-        """How many facts the question combines; 0 if unknown. It needs as many searches."""
+        """Number of facts the question combines, which is also the number of searches it needs; 0 if unknown."""
         return searches_needed(self.hops) if self.episode_id else self.hops
 
     def to_question(self) -> Question:
-        """As it is put to a solver."""
+        """The candidate as a question for a solver."""
         return Question(self.id, self.question, self.answers, self.hops, facts=self.facts, searches=self.facts)
 
     @property
     def kept(self) -> bool:
-        """Is it part of the curriculum?"""
+        """True if the candidate is part of the curriculum."""
         return not self.reason
 
     @property
     def added(self) -> bool:
-        """Did a person add it, rather than a proposer write it?"""
+        """True if a person added the question."""
         return not self.episode_id and not self.given
 
     @property
     def given(self) -> bool:
-        """Was the run given it to begin with, rather than write it?"""
+        """True if the run was given the question at its start."""
         return bool(self.scores.get("given"))

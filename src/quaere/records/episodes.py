@@ -1,4 +1,4 @@
-"""A whole episode: its tokens, its turns, what went wrong in it."""
+"""Episodes: their tokens, turns and failures."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ LIMIT_ENDS: tuple[EndReason, ...] = ("turn_limit", "sequence_limit")
 
 
 class Segment(Struct, frozen=True):
-    """A run of tokens with one origin. The concatenated ids of an episode's segments are what the sampler saw.
+    """A run of tokens with one origin. The segments' ids, concatenated, are the episode's token sequence.
 
-    Only tokens the model sampled carry loss; they alone have log-probs.
+    Only tokens sampled by the model carry loss and have log-probs.
 
         Segment(origin="model", token_ids=(1780, 29, 2), logprobs=(-0.1, -1.3, -0.02), loss_mask=(True, True, True))
     """
@@ -31,7 +31,7 @@ class Segment(Struct, frozen=True):
 
 
 class Failure(Struct, frozen=True):
-    """Something that went wrong, kept as data with the boundary it came from.
+    """A failure recorded as data: its boundary is the part of the system that it came from.
 
     Failure(boundary="search", kind="timeout", message="the retriever did not answer within 10 s")
     """
@@ -42,12 +42,11 @@ class Failure(Struct, frozen=True):
 
 
 class Turn(Struct, frozen=True):
-    """One turn: what the policy wrote, how it was read, and what the environment answered.
+    """One turn: the policy's text, the action read from it, and the environment's reply.
 
-    `results` and `reply` are what was shown: where the reply was cut, they end there. `failure` says what went wrong in
-    it, if anything did: the policy failed, its turn could not be read, the search could not be carried out, a limit was
-    met. What was written are the tokens `[start, start + num_tokens)` of the episode; those from `acts_at` on are its
-    action, where the protocol marks it.
+    `results` and `reply` hold only what the policy was shown: where the reply was cut, both end there. `failure` is set
+    if the policy failed, the turn could not be read, the search failed or a limit was reached. The policy's tokens are
+    `[start, start + num_tokens)` of the episode's tokens; the action begins at `acts_at` where the protocol marks it.
 
     Turn(index=0, text="<tool_call>...</tool_call>", action=Search(queries=("Halm bridge",)), stop_reason="stop_string",
          results=(SearchResult(...),), reply="[1] The Halm bridge ...", num_tokens=23, start=212, acts_at=220)
@@ -68,12 +67,12 @@ class Turn(Struct, frozen=True):
 
     @property
     def search_failed(self) -> bool:
-        """Was it a search that could not be carried out?"""
+        """True if the turn's search failed."""
         return self.failure is not None and self.failure.boundary == "search"
 
 
 class Episode(Struct, frozen=True):
-    """A whole episode: a policy wrote turns and the environment answered, until an answer or a limit.
+    """An episode: a policy's turns and the environment's replies, until an answer or a limit.
 
     Episode(id="ask-0", task=SolveTask(...), protocol="drzero-solver", model="smollm2-135m", seed=7,
             segments=(Segment(origin="prompt", ...), Segment(origin="model", ...)), turns=(Turn(...),),
@@ -92,20 +91,20 @@ class Episode(Struct, frozen=True):
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """Every token in order: what the sampler saw and sampled."""
+        """All token ids in order: prompts, sampled turns and replies."""
         return tuple(token for segment in self.segments for token in segment.token_ids)
 
     @property
     def loss_mask(self) -> tuple[bool, ...]:
-        """Per token of `token_ids`: did the model sample it?"""
+        """Per token of `token_ids`: True if the model sampled it."""
         return tuple(flag for segment in self.segments for flag in segment.loss_mask)
 
     @property
     def search_failed(self) -> bool:
-        """Did a search fail in it? Then nothing it did or did not find can be held against anybody."""
+        """True if any search of the episode failed; then its result says nothing about the policy or the question."""
         return any(turn.search_failed for turn in self.turns)
 
     @property
     def num_searches(self) -> int:
-        """How many queries were sent to the search engine and answered."""
+        """Number of queries that the search engine answered."""
         return sum(len(turn.results) for turn in self.turns)

@@ -1,4 +1,4 @@
-"""What is known and what is asked: passages, what a search brings back, evidence, questions."""
+"""Passages, search results, evidence and questions."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from msgspec import Struct
 
 
 class Passage(Struct, frozen=True, omit_defaults=True):
-    """A stretch of a source document, the unit that is indexed and returned by a search.
+    """A span of a source document: the unit that is indexed and retrieved.
 
-    `text` is exactly `document[start:end]`, so evidence found in a passage can be traced to its source. `place` names
-    where it stands in the file, as a person would look it up ("page 3", "lines 10-24"); "" where that is not known.
+    `text` is exactly `document[start:end]`, so evidence found in a passage can be traced to its source. `place` is
+    its place in the file as a person would look it up ("page 3", "lines 10-24"); "" if unknown.
 
         Passage(id="rivers.md#0", doc_id="rivers.md", title="The Oss", text="The Oss rises in ...", start=0, end=412)
     """
@@ -24,12 +24,12 @@ class Passage(Struct, frozen=True, omit_defaults=True):
 
     @property
     def titled_text(self) -> str:
-        """The title on a line of its own, if there is one, then the text: how a passage is shown and embedded."""
+        """The title on its own line, if there is one, then the text: the form that is shown and embedded."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
 
 class Hit(Struct, frozen=True):
-    """One search result.
+    """A retrieved passage with its score.
 
     Hit(passage=Passage(...), score=7.25)
     """
@@ -39,7 +39,7 @@ class Hit(Struct, frozen=True):
 
 
 class SearchResult(Struct, frozen=True):
-    """What one query brought back, in rank order.
+    """The hits of one query, in rank order.
 
     SearchResult(query="builder of the Halm bridge", hits=(Hit(...), Hit(...)))
     """
@@ -61,10 +61,11 @@ class Evidence(Struct, frozen=True):
 
 
 def searches_needed(hops: int) -> int:
-    """Searches a solver needs for a question of so many hops in Dr. Zero's count, and the facts the question combines.
+    """Number of searches a question of `hops` hops (Dr. Zero's count) needs; also the number of facts it combines.
 
-    Dr. Zero counts the links of the proposer's chain, and the first link is the starting point that the question names.
-    So h hops are h - 1 facts, each found by a search; a question of one hop still asks for one fact. 0 is unknown.
+    Dr. Zero counts the links of the proposer's chain, and the first link is the starting point, which the question
+    names. So a question of h hops combines h - 1 facts, each found by one search; a question of one hop still asks for
+    one fact. 0 means unknown.
 
         [searches_needed(hops) for hops in range(5)] == [0, 1, 1, 2, 3]
     """
@@ -72,11 +73,12 @@ def searches_needed(hops: int) -> int:
 
 
 class Question(Struct, frozen=True):
-    """A question with every accepted answer; `evidence` holds one span per fact where it is known.
+    """A question with all its accepted answers; `evidence` has one span per fact where known.
 
-    `facts` is how many facts it combines and `searches` how many searches it needs; 0 is unknown. `hops` is the count
-    of its source: Dr. Zero's for a proposer's question (see `searches_needed`), the facts for any other. `set` is the
-    benchmark it belongs to and `gold_ids` the documents that prove its answer, where its file says so.
+    `facts` is the number of facts the question combines and `searches` the number of searches it needs; 0 means
+    unknown. `hops` is the count of the question's source: Dr. Zero's count for a proposer's question (see
+    `searches_needed`), the number of facts for any other. `set` is the benchmark the question belongs to and `gold_ids`
+    are the documents that prove its answer, where the question file has them.
 
         Question(id="w7-q3", text="In which valley ...?", answers=("Korrin", "Korrin Vale"), facts=2, searches=2)
     """

@@ -1,4 +1,4 @@
-"""JSON that somebody else wrote: a question file, a request, a server's answer.
+"""Decoder for JSON from outside: question files, requests, servers' answers.
 
 decode_json(b'{"id": "q1", "text": "Who?"}', Question) == Question(id="q1", text="Who?")
 """
@@ -13,14 +13,15 @@ T = TypeVar("T")
 
 
 def decode_json(content: bytes | str, type: type[T]) -> T:
-    """The value, or `msgspec.DecodeError` with one line that says what is wrong, whatever the content is.
+    """Decode JSON to `type`; any fault of the content raises `msgspec.DecodeError` with a one-line message.
 
-    msgspec lets two other errors through: text that is not Unicode, and lists in lists deeper than Python's stack,
-    which are a few kilobytes. `msgspec.ValidationError` (JSON, but not of this type) is a `DecodeError` too.
+    msgspec itself lets two other exceptions through: `UnicodeError` for bytes that are not UTF-8, and `RecursionError`
+    for lists nested deeper than Python's stack, for which a few kilobytes are enough. `msgspec.ValidationError` (valid
+    JSON of another type) is a subclass of `DecodeError`.
     """
     try:
         return msgspec.json.decode(content, type=type)
     except UnicodeError as error:
         raise msgspec.DecodeError(str(error)) from error
     except RecursionError as error:
-        raise msgspec.DecodeError("it is nested too deeply") from error
+        raise msgspec.DecodeError("the JSON is nested too deeply") from error

@@ -1,4 +1,4 @@
-"""Research reports and how they are judged: who cites what, by which rubric, within which rules."""
+"""Research reports, the rubrics they are scored by, and the assessments of evaluators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quaere.records.facts import Passage, Question
 
 
 class Source(Struct, frozen=True):
-    """A passage that a writer was shown, under the number it can be cited by. A number means one passage for good.
+    """A passage that a report's writer was shown, with its citation number. A number never changes its passage.
 
     Source(number=2, passage=Passage(id="rivers.md#0", doc_id="rivers.md", ...))
     """
@@ -25,7 +25,7 @@ _MARK = re.compile(r"\[[0-9, \t]*+\]")
 
 
 class Statement(Struct, frozen=True):
-    """A sentence of a report, `report.text[start:end]`, and the numbers it cites, as they are written.
+    """A sentence of a report, `report.text[start:end]`, with the citation numbers as written.
 
     Statement(text="The Oss rises at Korrin [2].", start=118, end=146, citations=(2,))
     """
@@ -37,15 +37,15 @@ class Statement(Struct, frozen=True):
 
     @property
     def states(self) -> bool:
-        """True if there is a letter or a digit beside the citations: "[1]." alone states nothing."""
+        """True if the sentence has a letter or a digit outside its citations: "[1]." alone states nothing."""
         return any(char.isalnum() for char in _MARK.sub("", self.text))
 
 
 class Report(Struct, frozen=True):
-    """A report as it was written, and what it rests on.
+    """A research report with its statements and cited sources.
 
-    `sources` are those it cites and was really shown. A number it cites that no source bears is *unresolved*: it stays
-    in the text and counts against it.
+    `sources` are the passages that the report cites and that its writer was shown. A citation number without a source
+    is *unresolved*: it stays in the text and lowers `resolved_share`.
 
         Report(question=Question(id="q1", text="What is known of the Oss?"), text="The Oss rises at Korrin [2]. ...",
                statements=(Statement(...),), sources=(Source(2, Passage(...)),), conclusion="The Oss is short.")
@@ -59,31 +59,31 @@ class Report(Struct, frozen=True):
 
     @property
     def citations(self) -> tuple[int, ...]:
-        """Every number it cites, in order, as often as it does."""
+        """All citation numbers in order of appearance, with repetitions."""
         return tuple(number for statement in self.statements for number in statement.citations)
 
     @property
     def unresolved(self) -> tuple[int, ...]:
-        """Those of its citations that lead nowhere."""
+        """Citation numbers without a source."""
         known = {source.number for source in self.sources}
         return tuple(number for number in self.citations if number not in known)
 
     @property
     def resolved_share(self) -> float:
-        """Of its citations, the share that leads to a passage; 0 if there are none."""
+        """Share of citations that have a source; 0 if there are no citations."""
         return 1 - len(self.unresolved) / len(self.citations) if self.citations else 0.0
 
     @property
     def repeated_share(self) -> float:
-        """Of its statements, the share that it has made before, word for word; 0 if there are none."""
+        """Share of statements that repeat an earlier statement word for word; 0 if there are no statements."""
         said = {statement.text for statement in self.statements}
         return 1 - len(said) / len(self.statements) if self.statements else 0.0
 
 
 class ReportTask(Struct, frozen=True, tag="report"):
-    """Write a report on this question; with a rubric, the writer is told by what it will be judged.
+    """Task: write a report on a question; with a rubric, the writer is told the dimensions it will be scored on.
 
-    `number` tells the reports on one question from one another.
+    `number` distinguishes several reports on one question.
 
         ReportTask(question=Question(id="q1", text="What is known of the Oss?"), rubric=Rubric(...))
     """
@@ -102,7 +102,7 @@ class ReportTask(Struct, frozen=True, tag="report"):
 
 
 class Dimension(Struct, frozen=True):
-    """Something a report can be good at; `text` says what a high score means.
+    """A quality that reports are scored on; `text` says what a high score means.
 
     Dimension("coverage", "Every side of the question that the documents know of is treated.")
     """
@@ -112,7 +112,7 @@ class Dimension(Struct, frozen=True):
 
 
 class Weight(Struct, frozen=True):
-    """How much a dimension counts.
+    """Weight of a dimension in the total score.
 
     Weight("coverage", 0.4)
     """
@@ -122,7 +122,7 @@ class Weight(Struct, frozen=True):
 
 
 class Rubric(Struct, frozen=True, tag="rubric"):
-    """What reports are judged by: the primary dimension, which is scored and bears no weight, and others that do.
+    """Dimensions that reports are scored on: a primary one without a weight, and others with weights.
 
     Rubric(primary="factuality", weights=(Weight("coverage", 0.4), Weight("insight", 0.2)))
     """
@@ -132,17 +132,17 @@ class Rubric(Struct, frozen=True, tag="rubric"):
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        """All of their names, the primary one first."""
+        """Names of all dimensions, the primary one first."""
         return (self.primary, *(item.dimension for item in self.weights))
 
     @property
     def text(self) -> str:
-        """In a few words: "factuality, coverage 0.4"."""
+        """The rubric on one line: "factuality, coverage 0.4"."""
         return ", ".join([self.primary, *(f"{item.dimension} {item.weight:g}" for item in self.weights)])
 
 
 class DimensionRules(Struct, frozen=True):
-    """Which rubrics are allowed.
+    """Constraints on rubrics: `k` dimensions, one of them `must_include`, with bounds on the weights of the others.
 
         DimensionRules(k=4, must_include="factuality", weight_min=0.1, weight_max=0.5)
 
@@ -160,7 +160,7 @@ class DimensionRules(Struct, frozen=True):
 
 
 class ProcessRules(Struct, frozen=True):
-    """How thoroughly reports must be looked into before they are scored.
+    """What an evaluator must do before it scores reports.
 
         ProcessRules(require_search=True, min_tool_calls=1)
 
@@ -180,7 +180,7 @@ class ProcessRules(Struct, frozen=True):
 
 
 class Harness(Struct, frozen=True):
-    """The rules within which an evaluator works, and the pool of dimensions it chooses from. It is never trained.
+    """An evaluator's rules and the pool of dimensions it chooses from. A harness is not trained.
 
     Harness(version=0, pool=(Dimension("factuality", "..."), ...), dimensions=DimensionRules(k=4))
     """
@@ -192,12 +192,12 @@ class Harness(Struct, frozen=True):
     notes: str = ""
 
     def find(self, name: str) -> Dimension | None:
-        """The dimension of this name, if the pool has it."""
+        """The pool's dimension with this name, or None."""
         return next((item for item in self.pool if item.name == name), None)
 
 
 class Hints(Struct, frozen=True):
-    """What a scheduler advises, from what was chosen so far: dimensions to take, to leave, and to try.
+    """A scheduler's advice on dimensions, from the rubrics chosen so far: which to use, to avoid and to explore.
 
     Hints(required=("coverage",), avoided=("style",), explore=("insight",))
     """
@@ -208,7 +208,7 @@ class Hints(Struct, frozen=True):
 
 
 class RubricTask(Struct, frozen=True, tag="choose_rubric"):
-    """Choose a rubric for reports on these questions, within the harness; `passages` are a first look at the documents.
+    """Task: choose a rubric for reports on these questions; `passages` are a sample of the documents.
 
     RubricTask(id="i0-s3-rubric", questions=("What is known of the Oss?",), harness=Harness(...))
     """
@@ -224,7 +224,7 @@ class RubricTask(Struct, frozen=True, tag="choose_rubric"):
 
 
 class AssessTask(Struct, frozen=True, tag="assess"):
-    """Verify and score these reports on one question. They are shown in this order, numbered from 1.
+    """Task: verify and score reports on one question. They are shown in this order, numbered from 1.
 
     AssessTask(id="i0-s3-q1-a0", question=Question(...), rubric=Rubric(...), harness=Harness(...), reports=(...,))
     """
@@ -237,10 +237,10 @@ class AssessTask(Struct, frozen=True, tag="assess"):
 
 
 class Scores(Struct, frozen=True):
-    """What an evaluator says of one report: `number` is its place among those shown, from 1.
+    """An evaluator's scores for one report; `number` is the report's position among those shown, from 1.
 
-    `scores` are on the scale of the assessment, one for each dimension of the rubric; `validity` is given where it is
-    asked for separately.
+    `scores` has one score per dimension of the rubric, on the scale of the assessment; `validity` is set where the
+    evaluator is asked for it separately.
 
         Scores(number=1, scores={"factuality": 7.0, "coverage": 4.0}, verification="[1] says so.", gaps="No dates.")
     """
@@ -253,7 +253,7 @@ class Scores(Struct, frozen=True):
 
 
 class Assessment(Struct, frozen=True, tag="assessment"):
-    """An evaluator's verdict on the reports it was shown; those it said nothing valid about are missing.
+    """An evaluator's scores for the reports it was shown; reports without a valid entry are missing.
 
     Assessment(reports=(Scores(number=1, scores={"factuality": 7.0}),))
     """
@@ -261,11 +261,11 @@ class Assessment(Struct, frozen=True, tag="assessment"):
     reports: tuple[Scores, ...]
 
     def find(self, number: int) -> Scores | None:
-        """What it says of the report in this place."""
+        """The scores of the report with this number, or None."""
         return next((item for item in self.reports if item.number == number), None)
 
     @property
     def text(self) -> str:
-        """In a few words: "1: factuality 7, coverage 4; 2: ..."."""
+        """The assessment on one line: "1: factuality 7, coverage 4; 2: ..."."""
         said = (", ".join(f"{name} {score:g}" for name, score in item.scores.items()) for item in self.reports)
         return "; ".join(f"{item.number}: {words}" for item, words in zip(self.reports, said, strict=True))

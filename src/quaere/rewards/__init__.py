@@ -1,1 +1,1 @@
-"""Values in, numbers out: pure functions that score what a policy did."""
+"""Reward functions: pure functions from texts and counts to numbers."""

@@ -1,4 +1,4 @@
-"""Comparing answers: the one normaliser, exact match and token F1. Training and evaluation both use these."""
+"""Answer comparison for training and evaluation: normalisation, exact match and token F1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalise_answer(text: str) -> str:
-    """Lower-case, without punctuation, articles and spare white space.
+    """The text in lower case without punctuation, articles and extra white space.
 
     normalise_answer("The  Halm Bridge!") -> "halm bridge"
     """
@@ -21,20 +21,20 @@ def normalise_answer(text: str) -> str:
 
 
 def exact_match_score(answer: str, accepted: Iterable[str]) -> float:
-    """1 if the normalised answer equals any accepted one, else 0. What normalises to nothing matches nothing.
+    """1.0 if the normalised answer equals an accepted one, else 0.0. An answer that normalises to "" never matches.
 
     exact_match_score("the Halm bridge", ["Halm Bridge"]) -> 1.0
     exact_match_score("", ["The The"]) -> 0.0
     """
     normalised = normalise_answer(answer)
-    # No answer is scored as "": it must not match an accepted answer of which normalising leaves nothing either.
+    # A missing answer arrives as "" and must not match an accepted answer that normalises to "" too, such as "The The".
     return float(bool(normalised) and any(normalised == normalise_answer(other) for other in accepted))
 
 
 def f1_score(answer: str, accepted: Iterable[str]) -> float:
-    """Best token F1 of the normalised answer against any accepted one. What normalises to nothing scores 0.
+    """Highest token F1 between the normalised answer and any accepted one; 0 if either normalises to "".
 
-    Against "yes", "no" and "noanswer", and for them, there is no partial credit (HotpotQA's rule).
+    "yes", "no" and "noanswer", on either side, give no partial credit (HotpotQA's rule).
 
         f1_score("Halm bridge", ["old Halm bridge"]) -> 0.8
         f1_score("yes no", ["yes"]) -> 0.0
@@ -44,7 +44,7 @@ def f1_score(answer: str, accepted: Iterable[str]) -> float:
 
 def _token_f1(answer: str, other: str) -> float:
     ours, theirs = normalise_answer(answer), normalise_answer(other)
-    # Whoever says both "yes" and "no" has said neither.
+    # Without this rule, an answer of "yes no" would get partial credit for either.
     if ours != theirs and (ours in _CLOSED or theirs in _CLOSED):
         return 0.0
     return _overlap(ours.split(), theirs.split())

@@ -1,4 +1,4 @@
-"""Do scores mean what they say? How well they tell good from bad, and how far they are from the chances they claim.
+"""Calibration metrics of scores against binary labels: AUROC and expected calibration error (ECE).
 
 auroc([2.0, 9.0, 9.0], [False, True, False]) -> 0.75
 """
@@ -11,7 +11,7 @@ from itertools import groupby
 
 
 def auroc(scores: Sequence[float], labels: Sequence[bool]) -> float | None:
-    """The chance that a good one was scored above a bad one, equal scores counting half; None without one of each.
+    """Area under the ROC curve, with ties counted as one half; None unless both labels occur.
 
     auroc([1.0, 2.0, 3.0], [False, True, True]) -> 1.0
     auroc([5.0, 5.0], [False, True]) -> 0.5
@@ -33,29 +33,30 @@ def auroc(scores: Sequence[float], labels: Sequence[bool]) -> float | None:
 
 
 def expected_calibration_error(chances: Sequence[float], labels: Sequence[bool], num_bins: int = 10) -> float | None:
-    """How far the mean claim lies from the share that was good, in bins of equal width and by their size; None of none.
+    """Expected calibration error (ECE) with bins of equal width; None if there are no values.
 
-    A claim on the edge of two bins belongs to the upper one, and 1 to the last.
+    The mean over bins, weighted by size, of |mean predicted probability - share of positive labels|. A value on the
+    edge of two bins belongs to the upper bin, and 1 to the last.
 
         expected_calibration_error([0.8, 0.8, 0.2], [True, False, False]) -> 0.267
     """
     _check(chances, labels)
     if num_bins < 1:
-        raise ValueError(f"there is at least 1 bin, not {num_bins}")
+        raise ValueError(f"num_bins must be at least 1, not {num_bins}")
     if any(not 0 <= chance <= 1 for chance in chances):
-        raise ValueError("a chance lies in [0, 1]")
+        raise ValueError("every probability must be in [0, 1]")
     if not chances:
         return None
     bins: dict[int, list[tuple[float, bool]]] = {}
     for chance, label in zip(chances, labels, strict=True):
         bins.setdefault(min(int(chance * num_bins), num_bins - 1), []).append((chance, bool(label)))
-    # |mean claim - share good| times the size of the bin is the difference of the sums.
+    # Bin size times |mean probability - share of positives| equals |sum of probabilities - number of positives|.
     gaps = [abs(math.fsum(chance - label for chance, label in members)) for members in bins.values()]
     return math.fsum(gaps) / len(chances)
 
 
 def _check(values: Sequence[float], labels: Sequence[bool]) -> None:
     if len(values) != len(labels):
-        raise ValueError(f"one label per score: got {len(values)} and {len(labels)}")
+        raise ValueError(f"scores and labels must have the same length: got {len(values)} and {len(labels)}")
     if not all(map(math.isfinite, values)):
         raise ValueError("every score must be a finite number")

@@ -1,4 +1,4 @@
-"""Dates as answers: a question for a year may be answered by the year of a date.
+"""Dates as answers: the year of a date is an accepted answer to a question for a year.
 
 year_of("4 May 1702") == 1702
 year_aliases("In which year was Venn born?", "4 May 1702") == ("1702",)
@@ -17,7 +17,7 @@ _WORD = re.compile(r"\w+")
 
 
 def year_of(text: str) -> int | None:
-    """The year of a text that is a date and nothing else.
+    """The year of a text that is a date and nothing else; None otherwise.
 
     year_of("May 1702") == 1702; year_of("1702 horses") is None
     """
@@ -26,7 +26,7 @@ def year_of(text: str) -> int | None:
 
 
 def year_aliases(question: str, answer: str) -> tuple[str, ...]:
-    """The year of an answer that is a longer date, if the question asks for a year; else nothing.
+    """The year as a further accepted answer, if the answer is a longer date and the question asks for a year; else ().
 
     year_aliases("When was Venn born?", "4 May 1702") == ()
     """

@@ -1,7 +1,7 @@
-"""What a proposer is paid for a question that is hard and can be solved.
+"""Difficulty reward of a proposer: highest for questions that are hard but solvable.
 
-A question is tried n times; k of the attempts are right. Dr. Zero pays most for exactly one right attempt and nothing
-when all or none are (Eq. 4); a parabola that peaks at one half is the alternative it was compared with.
+A question is attempted n times; k of the attempts are right. Dr. Zero pays most for exactly one right attempt and
+nothing if all or none are right (Eq. 4); its ablation compares with a parabola that peaks at one half.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def difficulty_reward(num_right: int, num_attempts: int) -> float:
 
 
 def parabola_reward(num_right: int, num_attempts: int) -> float:
-    """4 p (1 - p) with p = k / n: highest when half the attempts are right, 0 when all or none are.
+    """4 p (1 - p) with p = k / n: highest if half of the attempts are right, 0 if all or none are.
 
-    Dr. Zero's ablation names the peak and not the formula; this is the parabola with values in [0, 1].
+    Dr. Zero's ablation states the peak but no formula; this is the parabola with values in [0, 1].
 
         parabola_reward(2, 4) -> 1.0
         parabola_reward(1, 4) -> 0.75
@@ -44,7 +44,7 @@ def parabola_reward(num_right: int, num_attempts: int) -> float:
 
 
 def expected_difficulty(pass_rate: float, num_attempts: int) -> float:
-    """The mean of `difficulty_reward` when each attempt is right with chance p (EVE, Eq. 4 and Lemma B.1).
+    """Expectation of `difficulty_reward` if each attempt is right with probability p (EVE, Eq. 4 and Lemma B.1).
 
     phi_n(p) = n / (n - 1) * (1 - p) * (1 - (1 - p)^(n - 1))
 
@@ -52,15 +52,15 @@ def expected_difficulty(pass_rate: float, num_attempts: int) -> float:
     """
     _check(0, num_attempts)
     if not 0 <= pass_rate <= 1:
-        raise ValueError(f"a pass rate lies in [0, 1], not {pass_rate}")
+        raise ValueError(f"pass_rate must be in [0, 1], not {pass_rate}")
     failing = 1 - pass_rate
     return num_attempts / (num_attempts - 1) * failing * (1 - failing ** (num_attempts - 1))
 
 
 def best_pass_rate(num_attempts: int) -> float:
-    """The pass rate a proposer is paid most for on average: 1 - n^(-1 / (n - 1)) (EVE, Lemma B.1).
+    """The pass rate with the highest expected difficulty reward: p* = 1 - n^(-1 / (n - 1)) (EVE, Lemma B.1).
 
-    There the expected reward is what is left to 1. It falls with n: 0.5 for 2 attempts, about 0.331 for 5.
+    The expected reward at p* is 1 - p*. p* falls with n: 0.5 for 2 attempts, about 0.331 for 5.
 
         best_pass_rate(2) -> 0.5
     """
@@ -69,7 +69,7 @@ def best_pass_rate(num_attempts: int) -> float:
 
 
 class ProposerReward(Struct, frozen=True):
-    """What a proposer earned and for what; the parts add up to `total`.
+    """A proposer's reward and its parts, which add up to `total`.
 
     ProposerReward(format=0.4375, difficulty=0.75, total=1.1875)
     """
@@ -87,7 +87,7 @@ def proposer_reward(
     shape: DifficultyShape = "single",
     format_weight: float = FORMAT_WEIGHT,
 ) -> ProposerReward:
-    """Difficulty plus half the format score (Dr. Zero, Eq. 4). An invalid proposal earns its format part alone.
+    """Difficulty reward plus half the format score (Dr. Zero, Eq. 4). An invalid proposal gets its format part only.
 
     `shape="parabola"` and `format_weight=0` are two of Dr. Zero's ablations.
 
@@ -95,7 +95,7 @@ def proposer_reward(
         -> ProposerReward(format=0.4375, difficulty=0.75, total=1.1875)
     """
     if shape not in ("single", "parabola"):
-        raise ValueError(f"shape is 'single' or 'parabola', not {shape!r}")
+        raise ValueError(f"shape must be 'single' or 'parabola', not {shape!r}")
     pay = difficulty_reward if shape == "single" else parabola_reward
     earned = pay(num_right, num_attempts)
     difficulty = earned if score.valid else 0.0
@@ -105,6 +105,6 @@ def proposer_reward(
 
 def _check(num_right: int, num_attempts: int) -> None:
     if num_attempts < 2:
-        raise ValueError(f"difficulty needs at least 2 attempts, not {num_attempts}")
+        raise ValueError(f"the difficulty reward needs at least 2 attempts (num_attempts), not {num_attempts}")
     if not 0 <= num_right <= num_attempts:
-        raise ValueError(f"of {num_attempts} attempts, {num_right} cannot be right")
+        raise ValueError(f"num_right must be from 0 to num_attempts ({num_attempts}), not {num_right}")

@@ -1,9 +1,9 @@
-"""What those are paid who judge what they found: EvalAct's gated F1, and the notes of Eval-RAR and AutoRefine.
+"""Rewards of solvers that assess their searches: EvalAct's gated F1, and the note bonus of Eval-RAR and AutoRefine.
 
-    R = R_answer if R_answer > 0, else 0.1 if a right answer stands in the notes, else 0
+    R = R_answer if R_answer > 0, else 0.1 if the notes contain an accepted answer, else 0
 
-Eval-RAR's R_answer is exact match (Eq. 2-5), AutoRefine's is F1. Notes are what the policy itself wrote about the
-passages a search brought back; the caller has read them.
+Eval-RAR's R_answer is exact match (Eq. 2-5), AutoRefine's is F1. Notes are the policy's own text about the passages it
+found; the caller has extracted them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BONUS = 0.1
 
 
 class NotedReward(Struct, frozen=True):
-    """The parts of the reward: for the answer, for the notes (whether or not it is paid), and what is paid.
+    """The reward's parts: for the answer, for the notes (whether or not it is paid), and the total that is paid.
 
     NotedReward(answer=0.0, note=0.1, total=0.1)
     """
@@ -40,11 +40,11 @@ def noted_reward(
     bonus: float = BONUS,
     contain: NoteMatch = "normalised",
 ) -> NotedReward:
-    """The score of the answer if it has any, else a bonus for notes that hold an accepted answer.
+    """The answer's score if it is above 0, else a bonus if the notes contain an accepted answer.
 
-    All notes count as one text. `normalised` looks for the answer by whole words, without case and punctuation; `raw`
-    looks for its very characters. An answer that is only white space stands nowhere. Without an answer the score is 0,
-    and the bonus can still be earned.
+    All notes are joined to one text. `contain="normalised"` looks for the answer as whole words, ignoring case and
+    punctuation; `contain="raw"` looks for its exact characters. An answer of white space only is never found. A missing
+    answer has the score 0, and its notes can still earn the bonus.
 
         noted_reward(0.0, ["Passage 2: orsolya venn."], ["Orsolya Venn"]) -> NotedReward(0.0, 0.1, 0.1)
         noted_reward(0.0, ["Passage 2: orsolya venn."], ["Orsolya Venn"], contain="raw") -> NotedReward(0.0, 0.0, 0.0)
@@ -52,7 +52,7 @@ def noted_reward(
     """
     for name, value in (("an answer's score", answer_score), ("a bonus", bonus)):
         if not 0 <= value <= 1:
-            raise ValueError(f"{name} is from 0 to 1, not {value}")
+            raise ValueError(f"{name} must be from 0 to 1, not {value}")
     text = notes if isinstance(notes, str) else "\n".join(notes)
     note = bonus if any(_stands_in(text, answer, contain) for answer in accepted) else 0.0
     return NotedReward(answer=answer_score, note=note, total=answer_score if answer_score > 0 else note)
@@ -63,11 +63,11 @@ def _stands_in(text: str, answer: str, contain: NoteMatch) -> bool:
         return contains(text, answer)
     if contain == "raw":
         return bool(answer.strip()) and answer in text
-    raise ValueError(f"contain is 'normalised' or 'raw', not {contain!r}")
+    raise ValueError(f"contain must be 'normalised' or 'raw', not {contain!r}")
 
 
 def gated_f1_reward(answer: str, accepted: Iterable[str], fault: str) -> float:
-    """F1 of the answer where the format was kept (`fault` is ""), else 0. No answer, "", earns nothing.
+    """F1 of the answer if the format was kept (`fault` is ""), else 0 (EvalAct). An empty answer earns 0.
 
     gated_f1_reward("Halm bridge", ["old Halm bridge"], "") -> 0.8
     gated_f1_reward("Halm bridge", ["old Halm bridge"], "a search was not evaluated") -> 0.0

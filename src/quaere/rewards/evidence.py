@@ -1,10 +1,10 @@
-"""What evidence is worth: EVE's verifier value, its brevity bonus, and the rewards of both roles built on them.
+"""EVE's rewards: verifier value and brevity of an evidence span, and the rewards of both roles that use them.
 
     proposer  R = F / 2 + R_DZ(k) + 0.5 V + 0.1 B     (Eq. 16-18)
     solver    R = EM + 0.3 F1(its span, gold span)    (Eq. 19-21)
 
-The caller has asked the solver and counted tokens; what arrives here are counts, texts and flags. The format score F of
-EVE is `quaere.rewards.format.format_score`; the span plays no part in it.
+The functions take counts, texts and flags; sampling and tokenising are done by the caller. EVE's format score F is
+`quaere.rewards.format.format_score`; the span is no part of it.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ SPAN_WEIGHT = 0.3
 
 
 def verifier_value(num_right_with: int, num_right_without: int, num_samples: int) -> float:
-    """How much more often the solver is right with the span than without it, of m samples each (Eq. 14).
+    """Verifier value of a span: the solver's accuracy with it minus without it, over m samples each (Eq. 14).
 
     verifier_value(4, 1, 5) -> 0.6
     """
     if num_samples < 1:
-        raise ValueError(f"the verifier needs at least 1 sample, not {num_samples}")
+        raise ValueError(f"num_samples must be at least 1, not {num_samples}")
     for num_right in (num_right_with, num_right_without):
         if not 0 <= num_right <= num_samples:
-            raise ValueError(f"of {num_samples} samples, {num_right} cannot be right")
+            raise ValueError(f"the number of right samples must be from 0 to {num_samples}, not {num_right}")
     return (num_right_with - num_right_without) / num_samples
 
 
 def expected_value(chance_with: float, chance_without: float) -> float:
-    """The verifier's value for known chances of being right, V = p+ - p- (Eq. 11): what `verifier_value` estimates.
+    """Expected verifier value for known accuracies, V = p+ - p- (Eq. 11); `verifier_value` is its estimate.
 
-    The chances may be the teacher-forced ones of the answer instead of sampled frequencies. Where the solver ignores
-    the span they are the same, and the span is worth nothing.
+    The accuracies may also be teacher-forced probabilities of the answer. If the solver ignores the span, both are
+    equal and the value is 0.
 
         expected_value(0.9, 0.25) -> 0.65
     """
     for chance in (chance_with, chance_without):
         if not 0 <= chance <= 1:
-            raise ValueError(f"a chance lies in [0, 1], not {chance}")
+            raise ValueError(f"a probability must be in [0, 1], not {chance}")
     return chance_with - chance_without
 
 
 def value_variance(chance_with: float, chance_without: float, num_samples: int) -> float:
-    """The variance of `verifier_value` over its samples, at most 1 / (2m) (Proposition B.2).
+    """Variance of `verifier_value` over its samples, at most 1 / (2m) (Proposition B.2).
 
     [p+ (1 - p+) + p- (1 - p-)] / m
 
@@ -66,19 +66,19 @@ def value_variance(chance_with: float, chance_without: float, num_samples: int) 
 
 
 def brevity_score(num_tokens: int, limit: int = BREVITY_TOKENS) -> float:
-    """max(0, 1 - |e| / 256), the length in tokens of the proposer (Eq. 15). A span of nothing scores 1.
+    """max(0, 1 - |e| / 256), with |e| the span's length in the proposer's tokens (Eq. 15). An empty span scores 1.
 
     brevity_score(64) -> 0.75
     """
     if num_tokens < 0:
-        raise ValueError(f"a span has no {num_tokens} tokens")
+        raise ValueError(f"num_tokens must be 0 or more, not {num_tokens}")
     if limit < 1:
-        raise ValueError(f"the limit is at least 1 token, not {limit}")
+        raise ValueError(f"limit must be at least 1 token, not {limit}")
     return max(0.0, 1 - num_tokens / limit)
 
 
 class TripleReward(Struct, frozen=True):
-    """What a proposer earned for question, answer and span, and for what; the weighted parts add up to `total`.
+    """A proposer's reward for question, answer and span, with its weighted parts, which add up to `total`.
 
     TripleReward(format=0.5, difficulty=0.75, value=0.25, brevity=0.075, total=1.575)
     """
@@ -105,20 +105,20 @@ def triple_reward(
     shape: DifficultyShape = "single",
     format_weight: float = FORMAT_WEIGHT,
 ) -> TripleReward:
-    """Dr. Zero's reward and, for a valid proposal, the value and brevity of its span (Eq. 16).
+    """Dr. Zero's reward plus, for a valid proposal, the value and brevity of its span (Eq. 16).
 
-    `is_verbatim` says whether the span, not an empty one, stands in a text the proposer was shown. One that does not
-    is paid all the same (`evidence_check="none"`), earns neither value nor brevity, be they for or against it
-    ("zero_value"), or makes the proposal invalid, so that the format part alone is left ("invalid"). With both weights
-    0 the total is Dr. Zero's to the last bit, unless "invalid" took the difficulty away.
+    `is_verbatim` says that the span is not empty and stands in a text the proposer was shown. `evidence_check` decides
+    about a span that is not verbatim: "none" pays it like any other; "zero_value" sets its value and brevity to 0, also
+    where they are negative; "invalid" makes the proposal invalid, so that only the format part is paid. With both
+    weights 0 the total equals Dr. Zero's to the bit, unless "invalid" removed the difficulty reward.
 
         triple_reward(FormatScore(1.0, 1.0, 1.0, True, 1.0), 2, 5, value=0.5, num_span_tokens=64, is_verbatim=True)
         -> TripleReward(format=0.5, difficulty=0.75, value=0.25, brevity=0.075, total=1.575)
     """
     if evidence_check not in ("none", "zero_value", "invalid"):
-        raise ValueError(f"evidence_check is 'none', 'zero_value' or 'invalid', not {evidence_check!r}")
+        raise ValueError(f"evidence_check must be 'none', 'zero_value' or 'invalid', not {evidence_check!r}")
     if not -1 <= value <= 1:
-        raise ValueError(f"the value of a span lies in [-1, 1], not {value}")
+        raise ValueError(f"the value of a span must be in [-1, 1], not {value}")
     brevity = brevity_score(num_span_tokens, brevity_tokens)
     if evidence_check == "invalid" and not is_verbatim:
         score = structs.replace(score, valid=False)
@@ -131,7 +131,7 @@ def triple_reward(
 
 
 class SolverReward(Struct, frozen=True):
-    """What a solver earned for its answer and for its span; the weighted parts add up to `total`.
+    """A solver's reward for its answer and its span; the weighted parts add up to `total`.
 
     SolverReward(answer=1.0, span=0.15, total=1.15)
     """
@@ -149,10 +149,10 @@ def cited_answer_reward(
     *,
     span_weight: float = SPAN_WEIGHT,
 ) -> SolverReward:
-    """Exact match, and 0.3 of the token F1 between the solver's span and the proposer's (Eq. 19-21).
+    """Exact match plus 0.3 times the token F1 between the solver's span and the proposer's (Eq. 19-21).
 
-    A span that normalises to nothing earns nothing, even where the gold one does too: otherwise a proposer without
-    evidence would teach the solver to hand in none.
+    A span that normalises to "" earns 0, even if the gold span does too: otherwise a proposer without evidence would
+    teach the solver to give none.
 
         cited_answer_reward("Venn", ["Venn"], "Venn built it.", "It was Venn.") -> SolverReward(1.0, 0.2, 1.2)
     """

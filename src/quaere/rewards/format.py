@@ -1,12 +1,12 @@
-"""Did a proposer keep to the protocol? The format reward of EVE (Eq. 9 and its appendix D), and Dr. Zero's.
+"""Format reward of a proposer, by EVE (Eq. 9 and its appendix D) or by Dr. Zero's released code.
 
-    F = (1 + think + tool + answer) / 4, and 0 when question or answer is missing
+    F = (1 + think + tool + answer) / 4, and 0 if question or answer is missing
 
-Dr. Zero's paper names the parts and no formula. Its released code has the one above with two differences, which are
-`format_rule="released"`: a question that holds its own answer scores 0, where EVE pays it in full, and more than one
-hop without a single search scores 0 in the tool part, where EVE pays 1 / hops.
+Dr. Zero's paper names the parts but gives no formula. Its released code uses the formula above with two differences
+(`format_rule="released"`): a question that contains its own answer scores 0, where EVE pays it in full; and a question
+of several hops written without any search scores 0 in the tool part, where EVE pays 1 / hops.
 
-The caller has read the episode; what arrives here are counts and texts.
+The functions take counts and texts; the caller has read the episode.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ Containment = Literal["words", "characters"]
 SHORT_WORDS = 5
 LONG_WORDS = 10
 
-# A comparison names its two alternatives: after one of these and before the verb ("Did A or B ..."), or at the end.
+# Words that begin a yes/no question. The two alternatives of a comparison stand right after one of them ("Did A or B
+# ..."), or at the end of the question.
 _ASKING = frozenset("did do does is are was were has have had will would can could".split())
 _ARTICLES = frozenset(("a", "an", "the"))
-# Before an alternative of lower-case words that no comma sets apart.
+# Words that come right before an alternative in lower case that no comma sets apart.
 _BEFORE = _ARTICLES | frozenset("by in at on of to from with for than as into after before between".split())
-# No thing of the answer's kind: with one of these beside it, the answer is given away and not compared.
+# Words that are no real alternative: "Was it built by Venn or not?" gives its answer away.
 _EVASIVE = frozenset(
     """not no yes none neither nothing nobody never else other others another any anyone anybody anything some someone
     somebody something somewhere elsewhere more less fewer later earlier so both either maybe unknown""".split()
@@ -39,10 +40,10 @@ _MAX_ALTERNATIVE_WORDS = 8
 
 
 class FormatScore(Struct, frozen=True):
-    """The parts of the format reward, each in [0, 1], and their combination.
+    """The parts of the format reward, each in [0, 1], and their total.
 
-    `valid` says whether the proposal is worth trying to answer: one that is not earns its format reward and nothing
-    else. `leaked` says that it is not because the question holds its answer.
+    `valid` says whether the solver attempts the question: an invalid proposal earns its format reward only. `leaked`
+    says that it is invalid because the question contains its answer.
 
         FormatScore(think=1.0, tool=1.0, answer=0.5, valid=True, total=0.875)
     """
@@ -69,12 +70,12 @@ def format_score(
     invalid_rule: InvalidRule = "text",
     containment: Containment = "words",
 ) -> FormatScore:
-    """Score how a proposer went about its task. A missing question or answer is the empty string.
+    """The format score of a proposal. A missing question or answer is given as "".
 
-    `sources` are the document it was given and every response it got. An answer that normalises to nothing counts as
-    missing, because no attempt could be compared with it. `invalid_rule` decides about a question that holds its own
-    answer: it is invalid in EVE's text ("text") and not in its algorithm ("algorithm").
-    `format_rule` is whose formula it is (see above).
+    `sources` are the document the proposer was given and all responses it got. An answer that normalises to "" counts
+    as missing, because no attempt can match it. `invalid_rule` decides about a question that contains its own answer:
+    "text" makes it invalid (EVE's text), "algorithm" does not (EVE's algorithm). `format_rule` selects the formula (see
+    the module's docstring).
 
         format_score(question="Who built it?", answer="Orsolya Venn", hops=2, num_turns=2, num_planned_turns=1,
                      num_valid_calls=1, num_responses=1, sources=["Orsolya Venn built it."])
@@ -87,7 +88,7 @@ def format_score(
         return FormatScore(think=think, tool=tool, answer=0.0, valid=False, total=0.0)
     support = answer_score(answer, sources, containment=containment)
     if invalid_rule not in ("text", "algorithm"):
-        raise ValueError(f"invalid_rule is 'text' or 'algorithm', not {invalid_rule!r}")
+        raise ValueError(f"invalid_rule must be 'text' or 'algorithm', not {invalid_rule!r}")
     leaks = gives_away(question, answer, containment=containment)
     leaked = leaks and invalid_rule == "text"
     total = 0.0 if leaks and format_rule == "released" else (1 + think + tool + support) / 4
@@ -95,29 +96,30 @@ def format_score(
 
 
 def think_score(num_turns: int, num_planned_turns: int) -> float:
-    """The share of the policy's turns that open with a plan.
+    """Share of the policy's turns that open with a plan.
 
     think_score(num_turns=4, num_planned_turns=3) -> 0.75
     """
     if not 0 <= num_planned_turns <= num_turns:
-        raise ValueError(f"of {num_turns} turns, {num_planned_turns} cannot be planned")
+        raise ValueError(f"num_planned_turns must be from 0 to num_turns ({num_turns}), not {num_planned_turns}")
     return num_planned_turns / max(1, num_turns)
 
 
 def tool_score(hops: int, num_valid_calls: int, num_responses: int, *, format_rule: FormatRule = "eve") -> float:
-    """Did it search as often as its hops need? One hop needs no search; a call without its response earns nothing.
+    """min((1 + calls) / hops, 1): whether the proposer searched as often as its hops need.
 
-    More hops without any search earn 1 / hops by EVE's rule and nothing by the released one.
+    One hop needs no search and scores 1. If calls and responses differ in number, the score is 0. Several hops without
+    any search score 1 / hops by EVE's rule and 0 by the released one.
 
         tool_score(hops=3, num_valid_calls=1, num_responses=1) -> 0.667
         tool_score(hops=3, num_valid_calls=0, num_responses=0) -> 0.333; 0.0 with format_rule="released"
     """
     if format_rule not in ("released", "eve"):
-        raise ValueError(f"format_rule is 'released' or 'eve', not {format_rule!r}")
+        raise ValueError(f"format_rule must be 'released' or 'eve', not {format_rule!r}")
     if hops < 1:
-        raise ValueError(f"a question has at least 1 hop, not {hops}")
+        raise ValueError(f"hops must be at least 1, not {hops}")
     if num_valid_calls < 0 or num_responses < 0:
-        raise ValueError(f"counts are not negative: {num_valid_calls} calls, {num_responses} responses")
+        raise ValueError(f"counts must be 0 or more: got {num_valid_calls} calls and {num_responses} responses")
     if hops == 1:
         return 1.0
     if num_valid_calls != num_responses or (format_rule == "released" and not num_valid_calls):
@@ -126,9 +128,9 @@ def tool_score(hops: int, num_valid_calls: int, num_responses: int, *, format_ru
 
 
 def answer_score(answer: str, sources: Sequence[str], *, containment: Containment = "words") -> float:
-    """1 for yes, no, or up to 5 words found in a source; a half for 6 to 10 words found in a source; else 0.
+    """1 for yes, no, or up to 5 words found in a source; 0.5 for 6 to 10 words found in a source; else 0.
 
-    Each source is looked at by itself, so that no answer is found astride two of them.
+    Each source is searched separately, so that no answer matches across the border of two.
 
         answer_score("Orsolya Venn", ["The bridge was built by Orsolya Venn."]) -> 1.0
     """
@@ -143,10 +145,11 @@ def answer_score(answer: str, sources: Sequence[str], *, containment: Containmen
 
 
 def contains(text: str, answer: str, *, containment: Containment = "words") -> bool:
-    """Does the answer stand in the text, both normalised?
+    """True if the normalised text contains the normalised answer.
 
-    By whole words unless told otherwise: by characters an answer of "5" would stand in every question about 1950. By
-    characters is the choice for scripts that put no space between words. What normalises to nothing stands nowhere.
+    By default whole words are compared: by characters, an answer of "5" is contained in every question about 1950.
+    Comparing characters is for scripts without spaces between words. An answer that normalises to "" is never
+    contained.
 
         contains("Built in 1950.", "5") -> False
         contains("Built in 1950.", "5", containment="characters") -> True
@@ -158,11 +161,11 @@ def contains(text: str, answer: str, *, containment: Containment = "words") -> b
         return f" {needle} " in f" {haystack} "
     if containment == "characters":
         return needle in haystack
-    raise ValueError(f"containment is 'words' or 'characters', not {containment!r}")
+    raise ValueError(f"containment must be 'words' or 'characters', not {containment!r}")
 
 
 def gives_away(question: str, answer: str, *, containment: Containment = "words") -> bool:
-    """Does the question hold its own answer, other than as one of two alternatives it asks to choose from?
+    """True if the question contains its own answer, except as one of two alternatives to choose from.
 
     gives_away("Did Venn build Halm?", "Venn") -> True
     gives_away("Who built Halm, Venn or Brod?", "Venn") -> False
@@ -171,10 +174,11 @@ def gives_away(question: str, answer: str, *, containment: Containment = "words"
 
 
 def names_alternatives(question: str, answer: str) -> bool:
-    """Does the question ask which of two things it names, and is the answer one of them and stands nowhere else?
+    """True if the question asks to choose between two things, one of which is the answer and occurs nowhere else.
 
-    The two are joined by its only "or" and are of one kind: two names, two numbers or two plain words. They end the
-    question, set apart by a comma or colon unless it is one of yes and no, or they are the subject of one such.
+    The alternatives are joined by the question's only "or" and are of one kind: two names, two numbers or two plain
+    words. They stand at the end of the question, after a comma or colon unless it is a yes/no question, or are the
+    subject of a yes/no question.
 
         names_alternatives("Which is older, the Halm bridge or the Oss mill?", "Oss mill") -> True
         names_alternatives("Did Venn or Brod build it?", "Venn") -> True
@@ -193,7 +197,7 @@ def names_alternatives(question: str, answer: str) -> bool:
 
 
 def _start_of_left(words: Sequence[str], middle: int) -> int:
-    """Where the alternative before "or" begins, if the other one ends the question; `middle` if it cannot be told."""
+    """Index of the first word of the alternative before "or", if the other ends the question; `middle` if unclear."""
     for place in range(middle - 1, 0, -1):
         if words[place - 1].endswith((",", ":")):
             return place
@@ -212,11 +216,11 @@ def _start_of_left(words: Sequence[str], middle: int) -> int:
 
 
 def _is_choice(words: Sequence[str], start: int, middle: int, end: int, answer: str) -> bool:
-    """Is the answer one of words[start:middle] and words[middle + 1:end], two alternatives, and not given away?"""
+    """True if words[start:middle] and words[middle + 1:end] are two alternatives and the answer is one of them only."""
     left, right = words[start:middle], words[middle + 1 : end]
     if not left or not right or max(len(left), len(right)) > _MAX_ALTERNATIVE_WORDS or _kind(left) != _kind(right):
         return False
-    if end < len(words) and words[end][:1].isupper():  # a name that goes on is another name
+    if end < len(words) and words[end][:1].isupper():  # the name continues: "Brod" in "Brod Vale" is another name
         return False
     wanted, found = normalise_answer(answer), [normalise_answer(" ".join(side)) for side in (left, right)]
     if not wanted or wanted not in found:
@@ -228,6 +232,6 @@ def _is_choice(words: Sequence[str], start: int, middle: int, end: int, answer: 
 
 
 def _kind(words: Sequence[str]) -> str:
-    """Number, name or plain word, by how a phrase begins."""
+    """ "number", "name" or "word", by the first word of a phrase."""
     first = next((word.lstrip("\"'(") for word in words if word.lower() not in _ARTICLES), "")
     return "number" if first[:1].isdigit() else "name" if first[:1].isupper() else "word"

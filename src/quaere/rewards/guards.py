@@ -1,14 +1,14 @@
-"""Rules a triple must keep to be worth trying: each closes one way of being paid without having shown anything.
+"""Guards against reward hacking: rules on the texts of a triple (question, answer, evidence span).
 
-The published reward looks at a span only through what the solver makes of it, and at a question only through how often
-it is answered. A guard is one rule about the texts themselves. A triple that breaks one is treated like any invalid
-proposal: it earns its format part and nothing else, and is not learned from.
+The published reward sees a span only through the solver's accuracy with it, and a question only through its pass rate.
+Each guard closes one way of earning reward without evidence. A triple that a guard refuses is treated like any invalid
+proposal: it earns its format part only and is not used for training.
 
     refusals(Triple(question="Who built the Halm bridge?", answer="Orsolya Venn", span="Orsolya Venn", ...))
     -> ("says_more",)
 
-The paper has none of them (`PAPER`); ours are all on (`OURS`). They know tricks, not truth: a span can pass them all
-and still prove nothing, which is why the verifier is asked as well.
+The paper has no guards (`PAPER`); by default all of them are on (`OURS`). Guards detect known tricks, not truth: a span
+can pass all of them and still prove nothing, so the verifier is needed as well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from quaere.rewards.answers import normalise_answer
 from quaere.rewards.format import FormatScore, names_alternatives
 
 MAX_SPAN_TOKENS = 128
-# A sentence or two is never too much of a text, however short the text is.
+# Spans up to this length may be any share of their text: in a short text, one sentence can be more than half.
 MAX_SENTENCE_WORDS = 40
 MAX_SHARE = 0.5
 MIN_EXTRA_WORDS = 3
@@ -35,11 +35,12 @@ CONTENT_LETTERS = 4
 
 
 class Triple(Struct, frozen=True):
-    """A question, its answer and its span, with what is needed to judge how they came about.
+    """A question, its answer and its evidence span, with the facts about the episode that guards need.
 
-    `span` is the document's own text where it was located there, else what was written. `returned` are the texts its
-    searches brought back, `thoughts` what stands inside each turn's thought, and `num_earlier` says how many questions
-    before it in the batch are the same. Before the verifier has been asked, both chances are 0.
+    `span` is the document's own text if it was located there, else as it was written. `returned` are the texts of the
+    search results, `thoughts` the content of each turn's thought, and `num_earlier` is the number of equal questions
+    before this one in the batch. `chance_with` and `chance_without` are the verifier's results; both are 0 before it
+    has run.
 
         Triple(question="Who built the Halm bridge?", answer="Orsolya Venn",
                span="Orsolya Venn built the Halm bridge in 1702.", num_span_tokens=11,
@@ -62,7 +63,7 @@ class Triple(Struct, frozen=True):
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """Every text the proposer was shown."""
+        """All texts the proposer was shown."""
         return (self.document, *self.returned)
 
 
@@ -70,7 +71,7 @@ class Triple(Struct, frozen=True):
 
 
 def verbatim(triple: Triple) -> bool:
-    """The span stands in a text that was shown."""
+    """The span is not empty and stands verbatim in a text the proposer was shown."""
     return bool(triple.span.strip()) and any(triple.span in text for text in triple.shown)
 
 
@@ -80,7 +81,7 @@ def focused(triple: Triple) -> bool:
 
 
 def partial(triple: Triple) -> bool:
-    """A span of more than 40 words is at most half of every text that holds it."""
+    """A span of more than 40 words is at most half of every text that contains it."""
     num_words = len(_words(triple.span))
     if num_words <= MAX_SENTENCE_WORDS:
         return True
@@ -89,17 +90,17 @@ def partial(triple: Triple) -> bool:
 
 
 def holds_answer(triple: Triple) -> bool:
-    """The span holds the answer, unless that is yes or no."""
+    """The span contains the answer, unless the answer is yes or no."""
     return _is_yes_no(triple.answer) or _is_within(_words(triple.answer), _words(triple.span))
 
 
 def says_more(triple: Triple) -> bool:
-    """The span has at least 3 words besides the answer's."""
+    """The span has at least 3 words beyond those of the answer."""
     return len(_outside_answer(triple.span, triple.answer)) >= MIN_EXTRA_WORDS
 
 
 def needed(triple: Triple) -> bool:
-    """If the solver is ever right without the span, it is right more often with it."""
+    """The solver is more often right with the span than without it, or never right without it."""
     return triple.chance_without == 0 or triple.chance_with > triple.chance_without
 
 
@@ -112,25 +113,26 @@ def specific(triple: Triple) -> bool:
 
 
 def grounded(triple: Triple) -> bool:
-    """The question shares a word of 4 letters or more with a text that was shown."""
+    """The question shares a word of 4 or more letters with a text the proposer was shown."""
     known = {word for text in triple.shown for word in _words(text)}
     return any(word in known for word in _words(triple.question) if _is_content(word))
 
 
 def own_words(triple: Triple) -> bool:
-    """The question is not copied from a text that was shown."""
+    """The question is not copied from a text the proposer was shown."""
     asked = _words(triple.question)
     return not any(_is_within(asked, _words(text)) for text in triple.shown)
 
 
 def stands_alone(triple: Triple) -> bool:
-    """The question does not point at a passage its reader cannot see."""
+    """The question does not refer to a passage that its reader cannot see ("in the text")."""
     return not _POINTER.search(" ".join(_words(triple.question)))
 
 
 def unspoken(triple: Triple) -> bool:
-    """The words of the answer do not stand side by side in the question, in any order, with 's or hidden characters,
-    unless the question asks to choose from two alternatives.
+    """The question does not contain the answer's words side by side in any order, except as one of two alternatives.
+
+    Words are compared without possessive 's and hidden characters.
     """
     if names_alternatives(triple.question, triple.answer):
         return True
@@ -141,39 +143,39 @@ def unspoken(triple: Triple) -> bool:
 
 
 def telling(triple: Triple) -> bool:
-    """The answer is more than small words such as "of" or "it"."""
+    """The answer has a word other than function words such as "of" or "it"."""
     return not all(word in _SMALL_WORDS for word in _words(triple.answer))
 
 
 def untagged(triple: Triple) -> bool:
-    """Question, answer and span hold no tag of the protocol and no control token."""
+    """Question, answer and span contain no tag of the protocol and no control token."""
     return not any(_TAG.search(text) for text in (triple.question, triple.answer, triple.span))
 
 
 def new(triple: Triple) -> bool:
-    """No earlier question of the batch is the same."""
+    """No earlier question of the batch has the same words."""
     return triple.num_earlier == 0
 
 
-# ---------------------------------------------------------------------------------------------------------- the way
+# ------------------------------------------------------------------------------------------------------ the episode
 
 
 def thoughtful(triple: Triple) -> bool:
-    """Every thought that was opened has at least 3 different words."""
+    """Every thought has at least 3 different words."""
     return all(len(set(_words(thought))) >= MIN_THOUGHT_WORDS for thought in triple.thoughts)
 
 
 def searched(triple: Triple) -> bool:
-    """There are at least as many different queries as hops after the first."""
+    """The number of different queries is at least the number of hops minus one."""
     return len({" ".join(_words(query)) for query in triple.queries} - {""}) >= triple.hops - 1
 
 
 def travelled(triple: Triple) -> bool:
-    """Beyond one hop, the span stands in a passage that a search brought back."""
+    """The question has one hop, or the span stands in a passage that a search returned."""
     return triple.hops == 1 or any(triple.span in text for text in triple.returned)
 
 
-# ---------------------------------------------------------------------------------------------------------- all of them
+# ----------------------------------------------------------------------------------------------------------- all guards
 
 GUARDS: dict[str, Callable[[Triple], bool]] = {
     rule.__name__: rule
@@ -202,18 +204,18 @@ OURS: tuple[str, ...] = tuple(GUARDS)
 
 
 def refusals(triple: Triple, guards: Sequence[str] = OURS) -> tuple[str, ...]:
-    """The names of the guards this triple does not pass; none is good.
+    """Names of the guards that the triple does not pass; empty if it passes all.
 
     refusals(Triple(..., span=""), ["verbatim", "new"]) -> ("verbatim",)
     """
     for name in guards:
         if name not in GUARDS:
-            raise BadInput(f"there is no guard {name!r}; there are {', '.join(GUARDS)}")
+            raise BadInput(f"there is no guard {name!r}; choose from {', '.join(GUARDS)}")
     return tuple(name for name in guards if not GUARDS[name](triple))
 
 
 def guarded(score: FormatScore, refused: Sequence[str]) -> FormatScore:
-    """The format score of a triple, no longer valid if a guard has refused it.
+    """The format score, marked invalid if any guard refused the triple.
 
     guarded(FormatScore(1.0, 1.0, 1.0, True, total=1.0), ("verbatim",)).valid -> False
     """
@@ -221,7 +223,7 @@ def guarded(score: FormatScore, refused: Sequence[str]) -> FormatScore:
 
 
 def count_earlier(questions: Sequence[str]) -> list[int]:
-    """For each question of a batch, how many before it are the same words.
+    """For each question of a batch, the number of earlier questions with the same words.
 
     count_earlier(["Who built it?", "When?", "who built  it"]) -> [0, 0, 1]
     """
@@ -236,7 +238,7 @@ def count_earlier(questions: Sequence[str]) -> list[int]:
 
 # -------------------------------------------------------------------------------------------------------------- words
 
-# Ideographs, kana and Thai letters count one by one, for these scripts put no space between words.
+# Ideographs, kana and Thai letters count as one word each: these scripts put no spaces between words.
 _UNSPACED = r"\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 _MOST_MARKS = 30  # as in Unicode's Stream-Safe Text Format
@@ -252,7 +254,7 @@ _TAG = re.compile(r"</?(?:think|tool_call|tool_response|question|answer|evidence
 
 
 def _words(text: str) -> list[str]:
-    """Words with case, width and hidden characters folded; punctuation parts words and never joins them.
+    """The words of a text with case, width and hidden characters folded; punctuation separates words.
 
     _words("Venn’s pre-1702 bridge") -> ["venn", "s", "pre", "1702", "bridge"]
     """
@@ -261,7 +263,7 @@ def _words(text: str) -> list[str]:
 
 
 def _with_few_marks(text: str) -> str:
-    """The text with at most 30 marks on a letter: normalisation compares all marks of a letter with one another."""
+    """The text with at most 30 combining marks per letter: normalisation is quadratic in the marks of a letter."""
     if text.isascii():
         return text
     kept, num_marks = [], 0
@@ -273,12 +275,12 @@ def _with_few_marks(text: str) -> str:
 
 
 def _outside_answer(span: str, answer: str) -> list[str]:
-    """The words of the span without those of the answer, each as often as the answer has it."""
+    """The span's words minus the answer's, as a multiset."""
     return list((Counter(_words(span)) - Counter(_words(answer))).elements())
 
 
 def _is_within(words: Sequence[str], others: Sequence[str]) -> bool:
-    """Do these words stand in the others, in a row?"""
+    """True if `words` occur consecutively in `others`."""
     return bool(words) and f" {' '.join(words)} " in f" {' '.join(others)} "
 
 

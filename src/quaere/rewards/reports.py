@@ -1,16 +1,16 @@
-"""What a research report earns, and how alike the conclusions of several are (SCORE, Sec. 3.5).
+"""Rewards of research reports, and the consistency of several conclusions (SCORE, Sec. 3.5).
 
-    report     R = a * (1 + sum of w_j * s_j)          0 if it was looked into with fewer than tau searches
+    report     R = a * (1 + sum of w_j * s_j)          0 if the evaluator made fewer than tau searches about it
     rubric     C = mean TF-IDF cosine over all pairs of conclusions
 
-The evaluator's scores arrive here as they were read, on a scale from 0 to `scale`; what is worked out is on 0 to 1.
+The evaluator's scores are on a scale from 0 to `scale`; rewards use them divided by `scale`.
 
-*Validity*, a, is how far a report can be believed at all. The paper leaves open where it comes from. Here it is the
-score of the rubric's primary dimension (factuality, unless a harness says otherwise), which bears no weight of its own;
-or, with `separate`, a score of its own that the evaluator is asked for beside the rubric. Either way a report that is
-not valid earns nothing, however well it does otherwise.
+*Validity*, a, is how far a report can be believed at all. The paper leaves its source open. Here it is the score of the
+rubric's primary dimension (factuality, unless a harness says otherwise), which has no weight of its own; or, with
+`separate`, an additional score that the evaluator gives. Either way a report of validity 0 earns 0, whatever its other
+scores are.
 
-`check_report` looks at a report without any model: a judge that cannot be talked round, and cannot read.
+`check_report` scores a report by rules, without a model: such checks cannot be persuaded, but they do not understand.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from quaere.records import Report, Rubric, Scores
 
 SCALE = 10.0
 
-# A statement, a question or a passage is known by its longer words and its numbers.
+# Terms for comparing statements, questions and passages: longer words and numbers.
 _TERM = re.compile(r"\w{4,}|\d+")
 _CITATION = re.compile(r"\[[\d\s,;]+\]")
-# Words in a report that is neither a stub nor a dump: full marks between these, and none at twice the most.
+# `length_score` is 1 between these numbers of words and 0 from twice the second on.
 _FEWEST_WORDS, _MOST_WORDS = 60, 800
 
 
@@ -37,7 +37,7 @@ _FEWEST_WORDS, _MOST_WORDS = 60, 800
 
 
 class ReportPay(Struct, frozen=True):
-    """What a report earned and for what. `quality` is the weighted sum of scores beside the primary one's.
+    """A report's reward and its parts. `quality` is the weighted sum of the scores other than the primary one.
 
     ReportPay(validity=0.7, quality=0.2, verified=True, total=0.84)
     """
@@ -49,7 +49,7 @@ class ReportPay(Struct, frozen=True):
 
     @property
     def parts(self) -> dict[str, float]:
-        """By name, as a run stores it.
+        """The parts by metric name, as a run stores them.
 
         {"reward/total": 0.84, "reward/validity": 0.7, "reward/quality": 0.2, "reward/verified": 1.0}
         """
@@ -70,10 +70,10 @@ def report_reward(
     num_searches: int = 0,
     tau: int = 0,
 ) -> ReportPay:
-    """a * (1 + sum of w_j * s_j), or 0 where fewer than `tau` searches looked into the report.
+    """a * (1 + sum of w_j * s_j), or 0 if the evaluator made fewer than `tau` searches about the report.
 
-    Without scores there was nothing to score: a report that was never finished earns 0. One that the evaluator failed
-    to judge is another matter, and is not paid at all: leave it out.
+    `scores=None` is for a report that was never finished: it earns 0. A report that the evaluator failed to score is a
+    different case: the caller excludes it instead of calling this.
 
         scores 7 and 5 of 10, rubric "factuality, coverage 0.4", tau 1, one search -> 0.7 * (1 + 0.4 * 0.5) = 0.84
     """
@@ -86,7 +86,7 @@ def report_reward(
 
 
 def validity_score(scores: Scores, rubric: Rubric, *, scale: float = SCALE, separate: bool = False) -> float:
-    """How far the report can be believed, from 0 to 1: the primary dimension's score, or one of its own.
+    """The report's validity from 0 to 1: the primary dimension's score, or with `separate` a score of its own.
 
     validity_score(Scores(1, {"factuality": 7.0}), Rubric("factuality")) -> 0.7
     validity_score(Scores(1, {"factuality": 7.0}, validity=2.0), Rubric("factuality"), separate=True) -> 0.2
@@ -94,12 +94,12 @@ def validity_score(scores: Scores, rubric: Rubric, *, scale: float = SCALE, sepa
     if not separate:
         return _normalised(scores, rubric.primary, scale)
     if scores.validity is None:
-        raise ValueError(f"report {scores.number} was given no validity of its own")
+        raise ValueError(f"report {scores.number} has no validity score, which separate=True needs")
     return _on_scale(scores.validity, scale)
 
 
 def most_reward(rubric: Rubric) -> float:
-    """What a report earns at best by this rubric.
+    """Highest reward that a report can get with this rubric.
 
     most_reward(Rubric("factuality", (Weight("coverage", 0.4),))) -> 1.4
     """
@@ -107,7 +107,7 @@ def most_reward(rubric: Rubric) -> float:
 
 
 def mean_scores(several: Sequence[Scores], number: int) -> Scores | None:
-    """What several assessments say of one report, on average; None if none of them says anything.
+    """Mean of several assessments' scores of one report, numbered `number`; None if there are none.
 
     mean_scores([Scores(2, {"factuality": 6.0}), Scores(1, {"factuality": 8.0})], 4) -> Scores(4, {"factuality": 7.0})
     """
@@ -128,18 +128,18 @@ def _normalised(scores: Scores, dimension: str, scale: float) -> float:
 
 def _on_scale(score: float, scale: float) -> float:
     if not 0 <= score <= scale:
-        raise ValueError(f"a score lies between 0 and {scale:g}, not at {score:g}")
+        raise ValueError(f"a score must be from 0 to {scale:g}, not {score:g}")
     return score / scale
 
 
-# ------------------------------------------------------------------------------------------------------------- several
+# ----------------------------------------------------------------------------------------------------- several reports
 
 
 def consistency_score(conclusions: Sequence[str]) -> float | None:
-    """How alike the conclusions of reports on one question are: the mean TF-IDF cosine over all pairs (Algorithm 2).
+    """Mean TF-IDF cosine over all pairs of conclusions on one question (Algorithm 2); None for fewer than two.
 
-    Words are weighed among these conclusions alone. A conclusion without a word agrees with nothing, not even with
-    another such: to write nothing is not a way to agree. None for fewer than two.
+    IDF is computed over these conclusions alone. A conclusion without a word has similarity 0 to every other, including
+    another such: otherwise empty conclusions would count as agreement.
 
         consistency_score(["the oss is short", "the oss is short"]) -> 1.0
         consistency_score(["short", "long"]) -> 0.0; consistency_score(["", ""]) -> 0.0
@@ -153,16 +153,16 @@ def consistency_score(conclusions: Sequence[str]) -> float | None:
     try:
         from sklearn.feature_extraction.text import TfidfVectorizer
     except ImportError:
-        raise ExtraMissing("to compare conclusions takes scikit-learn", extra="select") from None
+        raise ExtraMissing("comparing conclusions needs scikit-learn", extra="select") from None
     vectors = TfidfVectorizer(token_pattern=r"(?u)\w+").fit_transform(told)
-    # Rows have length 1, so the squared length of their sum holds every pair twice and every row once.
+    # Rows have norm 1, so the squared norm of their sum counts every pair's cosine twice and every row once.
     summed = np.asarray(vectors.sum(axis=0)).ravel()
     num_pairs = len(conclusions) * (len(conclusions) - 1) / 2
     return min(1.0, max(0.0, (float(summed @ summed) - len(told)) / 2 / num_pairs))
 
 
 def diversity_score(texts: Sequence[str]) -> float | None:
-    """How different whole texts are: 1 less their consistency. None for fewer than two.
+    """1 minus `consistency_score` of the texts; None for fewer than two.
 
     diversity_score(["short", "long"]) -> 1.0
     """
@@ -170,20 +170,20 @@ def diversity_score(texts: Sequence[str]) -> float | None:
     return None if consistency is None else 1 - consistency
 
 
-# ------------------------------------------------------------------------------------------------- checks, not a judge
+# --------------------------------------------------------------------------------------------------- rule-based checks
 
 
 class ReportChecks(Struct, frozen=True):
-    """What can be said of a report without understanding it, each from 0 to 1.
+    """Rule-based scores of a report, each from 0 to 1; no model is used.
 
-    - `resolved`: of its citations, the share that leads to a passage the writer was shown; 0 without any
-    - `cited`: of its statements, the share that cites something
-    - `overlap`: of a statement's longer words and numbers, the share that stands in the passages it cites, on average
-      over the statements that cite; 0 if none does. A citation that leads nowhere brings no words.
-    - `coverage`: of the question's longer words and numbers, the share that occurs in the report
-    - `length`: 1 from 60 to 800 words, less below and above, 0 for nothing and from 1,600 on
-    - `grounded`: of its statements, the share with a citation that leads to a passage; `total` leaves it out, as it
-      follows from `resolved` and `cited`
+    - `resolved`: share of citations that have a source; 0 if there are none
+    - `cited`: share of statements with a citation
+    - `overlap`: share of a statement's longer words and numbers that occur in the passages it cites, averaged over the
+      statements with a citation; 0 if there are none. An unresolved citation adds no words.
+    - `coverage`: share of the question's longer words and numbers that occur in the report
+    - `length`: 1 from 60 to 800 words, less below and above, 0 for an empty report and from 1,600 words on
+    - `grounded`: share of statements with a resolved citation; not part of `total`, because it follows from `resolved`
+      and `cited`
 
     ReportChecks(resolved=1.0, cited=0.5, overlap=0.8, coverage=1.0, length=1.0, grounded=0.5)
     """
@@ -197,17 +197,17 @@ class ReportChecks(Struct, frozen=True):
 
     @property
     def total(self) -> float:
-        """The mean of the first five."""
+        """Mean of all checks except `grounded`."""
         return (self.resolved + self.cited + self.overlap + self.coverage + self.length) / 5
 
     @property
     def parts(self) -> dict[str, float]:
-        """By name, as a run stores it: {"check/resolved": 1.0, ...}."""
+        """The checks by metric name, as a run stores them: {"check/resolved": 1.0, ...}."""
         return {f"check/{name}": value for name, value in structs.asdict(self).items()}
 
 
 def check_report(report: Report) -> ReportChecks:
-    """Look at a report by rule: citations, statements, words and length."""
+    """Rule-based scores of a report: citations, statements, words and length."""
     said = {source.number: find_terms(source.passage.titled_text) for source in report.sources}
     stating = [statement for statement in report.statements if statement.states]
     citing = [statement for statement in stating if statement.citations]
@@ -229,7 +229,7 @@ def check_report(report: Report) -> ReportChecks:
 
 
 def find_terms(text: str) -> set[str]:
-    """The words of four letters or more, and the numbers, in small letters.
+    """The words of four or more letters and the numbers, in lower case.
 
     find_terms("The Oss rises at Korrin, 1702") -> {"rises", "korrin", "1702"}
     """
@@ -237,7 +237,7 @@ def find_terms(text: str) -> set[str]:
 
 
 def length_score(num_words: int) -> float:
-    """1 for a length that a report may well have, less for a stub and for a dump.
+    """Score of a report's length in words: 1 from 60 to 800, less for shorter and longer ones.
 
     length_score(30) -> 0.5; length_score(200) -> 1.0; length_score(1200) -> 0.5
     """

@@ -1,1 +1,1 @@
-"""Episodes: a policy writes turns, the environment answers, until an answer or a limit."""
+"""Rollouts: a policy writes turns and the environment replies, until the policy answers or a limit is reached."""

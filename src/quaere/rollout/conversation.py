@@ -1,7 +1,8 @@
-"""How an episode's conversation grows, for policies that deal in tokens and for those that deal in text.
+"""The growing context of one episode, for token samplers and for text endpoints.
 
-An episode only ever says `write` (let the policy write a turn) and `answer` (put the environment's message). A
-`TokenConversation` keeps every token with its origin; a `ChatConversation` keeps messages and has nothing to train on.
+An episode calls only `write` (the policy writes a turn) and `answer` (the environment's message is appended). A
+`TokenConversation` keeps every token with its origin. A `ChatConversation` keeps messages only, so its episodes cannot
+be trained on.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from quaere.records import Origin, Segment, StopReason
 
 
 class Written(Struct, frozen=True):
-    """A turn as it is read: text (with the words that opened it), why it ended, how long it was.
+    """A turn of the policy: text (including the prefix that opened it), stop reason and length in tokens.
 
     Written(text="<answer>Venn</answer>", stop_reason="stop_string", num_tokens=7)
     """
@@ -30,44 +31,44 @@ class Written(Struct, frozen=True):
 
 
 class Conversation(Interface):
-    """One episode's conversation in progress."""
+    """The conversation of one episode in progress."""
 
     @property
     def num_tokens(self) -> int:
-        """How long the context is, as far as it is known."""
+        """Length of the context in tokens; 0 if the tokenizer is unknown."""
         ...
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """Every token so far with its origin."""
+        """All tokens so far, grouped by origin."""
         ...
 
     def open_turn(self, prefix: str) -> None:
-        """Begin the policy's next turn with these words of ours ("" for none)."""
+        """Start the policy's next turn with `prefix`, which the environment provides ("" for none)."""
         ...
 
     async def write(self, params: SamplingParams) -> Written:
-        """Let the policy write its turn."""
+        """Sample the policy's turn and append it to the context."""
         ...
 
     def locate(self, offset: int) -> int:
-        """The place, among all tokens, of the one that holds this character of the turn just written."""
+        """Index in the episode's tokens of the token that contains character `offset` of the last written turn."""
         ...
 
     def count(self, message: Message, max_tokens: int) -> int:
-        """How many tokens the environment's message would take if it were put now, cut to `max_tokens`."""
+        """Number of tokens that `message`, cut to `max_tokens`, would add to the context now."""
         ...
 
     def answer(self, message: Message, max_tokens: int, room: int) -> Message | None:
-        """Put the environment's message, cut to `max_tokens`, and return it as it was shown.
+        """Append the environment's message, cut to `max_tokens`, and return it as it was shown.
 
-        None, and nothing changed, if it does not fit into `room` tokens.
+        Returns None and leaves the context unchanged if the message does not fit into `room` tokens.
         """
         ...
 
 
 class TokenConversation:
-    """Grows by ids alone: sampled ids are kept as they are, and no sampled text is ever encoded."""
+    """A conversation as token ids: sampled ids are appended unchanged, and sampled text is never re-encoded."""
 
     def __init__(self, session: str, sampler: TokenSampler, renderer: Renderer, prompt: Sequence[int]) -> None:
         self._session = session
@@ -80,22 +81,22 @@ class TokenConversation:
 
     @property
     def num_tokens(self) -> int:
-        """How long the context is."""
+        """Length of the context in tokens."""
         return len(self._context)
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """Every token so far with its origin."""
+        """All tokens so far, grouped by origin."""
         return tuple(self._segments)
 
     def open_turn(self, prefix: str) -> None:
-        """The prefix is the environment's: the policy sees it and is not trained on it."""
+        """Append `prefix` with the origin "environment": the policy sees it and is not trained on it."""
         self._prefix = prefix
         if prefix:
             self._append("environment", self._renderer.encode_parts((prefix,)))
 
     async def write(self, params: SamplingParams) -> Written:
-        """Sample a turn; its ids go into the context as they are."""
+        """Sample a turn and append its ids to the context unchanged."""
         params = structs.replace(params, stop_token_ids=self._renderer.stop_token_ids)
         sampled = await self._sampler.sample(self._session, tuple(self._context), params)
         self._append("model", sampled.token_ids, sampled.logprobs)
@@ -103,23 +104,27 @@ class TokenConversation:
         return Written(text, sampled.stop_reason, len(sampled.token_ids))
 
     def locate(self, offset: int) -> int:
-        """By how long the text is of the first one, two, ... tokens; what we opened the turn with is not sampled."""
+        """Index of the token that contains character `offset`, by binary search over decoded prefixes of the turn.
+
+        `offset` counts the prefix the turn was opened with, which was not sampled.
+        """
         written = self._segments[-1].token_ids
         counts, wanted = range(len(written)), offset - len(self._prefix)
 
         def length(count: int) -> int:
-            # A character cut in two shows as up to three marks of its own, so a longer piece could be the shorter text.
+            # An incomplete UTF-8 sequence decodes to up to three replacement characters. Without the strip, the
+            # decoded length would not grow monotonically and the binary search could miss.
             return len(self._renderer.decode(written[:count]).rstrip("\ufffd"))
 
         before = bisect_right(counts, wanted, key=length) - 1
         return len(self._context) - len(written) + max(0, before)
 
     def count(self, message: Message, max_tokens: int) -> int:
-        """The message and the joint around it."""
+        """Number of tokens of the message together with the template's tokens between turns."""
         return len(self._renderer.reply(message, self._context[-1], max_tokens))
 
     def answer(self, message: Message, max_tokens: int, room: int) -> Message | None:
-        """Append the joint and the message, cut to `max_tokens`."""
+        """Append the template's tokens between turns and the message, cut to `max_tokens`; None if it does not fit."""
         ids = self._renderer.reply(message, self._context[-1], max_tokens)
         if len(ids) > room:
             return None
@@ -133,33 +138,33 @@ class TokenConversation:
 
 
 class ChatConversation:
-    """Grows by messages. Its text has no token ids, so it has no segments."""
+    """A conversation as chat messages. It has no token ids and therefore no segments."""
 
     segments: tuple[Segment, ...] = ()
-    num_tokens = 0  # unknown: the endpoint's tokenizer is its own
+    num_tokens = 0  # unknown: only the endpoint has the tokenizer
 
     def __init__(self, sampler: ChatSampler, messages: list[dict[str, str]]) -> None:
         self._sampler = sampler
         self._messages = messages
 
     def open_turn(self, prefix: str) -> None:
-        """Endpoints cannot continue a turn that was begun for them, so the prefix is left out."""
+        """Do nothing: endpoints cannot continue a turn that was started for them, so the prefix is left out."""
 
     def locate(self, offset: int) -> int:
-        """It has no tokens."""
+        """Return 0: the conversation has no tokens."""
         return 0
 
     async def write(self, params: SamplingParams) -> Written:
-        """Ask the endpoint."""
+        """Request a reply from the endpoint and append it."""
         reply = await self._sampler.reply(self._messages, params)
         self._messages.append({"role": "assistant", "content": reply.text})
         return Written(reply.text, reply.stop_reason, reply.num_tokens)
 
     def count(self, message: Message, max_tokens: int) -> int:
-        """Unknown, as `num_tokens` is."""
+        """Return 0: the number of tokens is unknown, as for `num_tokens`."""
         return 0
 
     def answer(self, message: Message, max_tokens: int, room: int) -> Message | None:
-        """Append the message; the endpoint minds its own lengths."""
+        """Append the message uncut; the endpoint enforces its own context length."""
         self._messages.append(as_chat(message))
         return message

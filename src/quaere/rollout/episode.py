@@ -1,4 +1,4 @@
-"""The one idea: an episode is a coroutine over tokens.
+"""The episode loop: one coroutine that alternates between policy turns and replies of the environment.
 
 episode = await run_episode(policy, ToolCallSolver(), searcher, SolveTask(question), Limits(), seed=7)
 """
@@ -37,7 +37,7 @@ from quaere.setting_types import NonNegativeInt, PositiveInt
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
-    """How far an episode may go.
+    """Episode limits: turns, searches, tokens per turn, per reply and per sequence.
 
         Limits(max_turns=5, turn_tokens=512, sequence_tokens=3072, tool_response_tokens=512, max_searches=8, topk=3)
 
@@ -76,10 +76,11 @@ async def run_episode(
     params: SamplingParams | None = None,
     on_turn: Callable[[Turn], None] | None = None,
 ) -> Episode:
-    """Let the policy work on the task until it answers or meets a limit.
+    """Run one episode: the policy works on the task until it answers or reaches a limit.
 
-    What goes wrong on the way (a policy that fails, a search that fails, a turn that cannot be read) is recorded on its
-    turn, not raised. `params` gives temperature and the like; lengths and stops come from the limits and the protocol.
+    Failures of the policy or of a search, and turns that cannot be parsed, are recorded on their turn and not raised.
+    `params` sets the temperature and other sampling parameters; lengths and stop strings come from the limits and the
+    protocol.
     """
     session = episode_id or task.id
     policy.open(session)
@@ -103,7 +104,7 @@ async def run_episode(
 
 
 class _Play:
-    """An episode while it is being played."""
+    """State of an episode in progress."""
 
     def __init__(
         self,
@@ -124,11 +125,11 @@ class _Play:
         self.on_turn = on_turn or (lambda turn: None)
         self.turns: list[Turn] = []
         self.outcome: Final | None = None
-        self.round_tokens = 0  # the longest turn so far, with its reply
+        self.round_tokens = 0  # tokens of the longest turn so far, including its reply
         self.must_answer = False  # the policy has been told that no further search is possible
 
     async def run(self) -> EndReason:
-        """Play turns until the end; says why it ended."""
+        """Play turns until the episode ends, and return the reason it ended."""
         for index in range(self.limits.max_turns):
             is_last = index == self.limits.max_turns - 1
             self.conversation.open_turn(self.protocol.prefix(index, is_last or self.must_answer))
@@ -152,7 +153,7 @@ class _Play:
         return self.limits.sequence_tokens - self.conversation.num_tokens
 
     async def _write(self, index: int) -> Turn:
-        """Let the policy write a turn, and read it."""
+        """Sample a turn and parse its action."""
         params = structs.replace(
             self.params,
             max_tokens=min(self.limits.turn_tokens, self._room),
@@ -189,7 +190,10 @@ class _Play:
         return action
 
     def _find_action(self, text: str, start: int) -> int:
-        """At which token the block begins that the protocol marks; the turn's own start where there is none."""
+        """Index of the token where the block marked by the protocol begins.
+
+        The turn's start if it has no such block.
+        """
         marks = self.protocol.marks
         blocks = find_blocks(text, ("think", *marks)) if marks else []
         offset = next((block.start for block in blocks if block.name != "think"), None)
@@ -204,7 +208,7 @@ class _Play:
         return "turn_limit" if is_last else None
 
     async def _answer(self, turn: Turn) -> tuple[Turn, bool]:
-        """Carry the action out and put the environment's reply; False if the reply no longer fits."""
+        """Execute the action and append the environment's reply; the flag is False if the reply does not fit."""
         results: tuple[SearchResult, ...] = ()
         if isinstance(turn.action, Search):
             started = time.perf_counter()
@@ -216,7 +220,7 @@ class _Play:
                 turn = _failed(turn, "limit", "searches", str(refusal))
             turn = structs.replace(turn, search_s=time.perf_counter() - started)
         message = self._reply(turn, results)
-        # One token of room must stay, or the policy could not write.
+        # Keep one token free: without it the policy could not write its next turn.
         shown = self.conversation.answer(message, self._reply_tokens(message, results), self._room - 1)
         if shown is not None:
             return structs.replace(turn, results=shown_results(results, shown), reply=shown.text), True
@@ -224,7 +228,7 @@ class _Play:
         return _failed(turn, "limit", "sequence_tokens", "the reply does not fit into the sequence"), False
 
     def _reply(self, turn: Turn, results: Sequence[SearchResult]) -> Message:
-        """What the environment says; once no further search is possible, it says that too."""
+        """The environment's reply; once no further search is possible, the reply also says so."""
         usual = self.protocol.reply(turn.action, results, turn.failure, self.turns)
         if not self.limits.answer_turn:
             return usual
@@ -236,17 +240,17 @@ class _Play:
         """True if turns, searches and tokens are left for another search and the answer after the usual reply."""
         limits, per_search = self.limits, self.protocol.turns_per_search
         turns_left = limits.max_turns - 1 - turn.index
-        if results:  # the search just made takes up turns of its own, such as its evaluation
+        if results:  # the search just made needs further turns, such as EvalAct's evaluation of its results
             turns_left -= per_search - 1
         if turns_left <= per_search or self._num_searches + len(results) >= limits.max_searches:
             return False
         now, then = (self.conversation.count(message, limits.tool_response_tokens) for message in (usual, final))
-        # How long another search and its reply will be is not known: the longest round so far is the estimate.
+        # The length of another search and its reply is unknown; the longest round so far is the estimate.
         self.round_tokens = max(self.round_tokens, turn.num_tokens + then)
         return self._room - now >= self.round_tokens + self._kept_tokens(num_searches=1 + bool(results))
 
     def _reply_tokens(self, message: Message, results: Sequence[SearchResult]) -> int:
-        """The limit on a reply's own tokens; passages are cut further where the answer would no longer fit."""
+        """Token limit of a reply; passages are cut further if the answer would no longer fit after them."""
         limit = self.limits.tool_response_tokens
         if not (self.limits.answer_turn and results):
             return limit
@@ -254,7 +258,7 @@ class _Play:
         return max(0, min(limit, room))
 
     def _kept_tokens(self, num_searches: int) -> int:
-        """Tokens kept for the answer and, where searches are evaluated, for so many evaluations and their cues."""
+        """Tokens reserved for the answer and, where searches are evaluated, for evaluating `num_searches` of them."""
         num_evaluations = num_searches * (self.protocol.turns_per_search - 1)
         return min(self.limits.answer_tokens, self.limits.turn_tokens) * (1 + 2 * num_evaluations)
 
@@ -272,7 +276,7 @@ class _Play:
 
 
 class _NoSearchesLeft(Exception):
-    """The action asks for more searches than the episode has left."""
+    """The action requests more searches than the episode has left."""
 
 
 def _failed(turn: Turn, boundary: Boundary, kind: str, message: str) -> Turn:

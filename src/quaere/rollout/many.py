@@ -21,7 +21,7 @@ from quaere.search.searcher import Searcher
 
 
 class Job(Struct, frozen=True):
-    """An episode to be run, within limits of its own and with a seed of its own if it has any.
+    """An episode to run; `limits` and `seed` override those of `run_many`.
 
     Job(protocol=ToolCallSolver(), task=SolveTask(...), episode_id="q1-0")
     """
@@ -45,17 +45,17 @@ async def run_many(
     on_episode: Callable[[Episode], None] = lambda episode: None,
     on_turn: Callable[[Turn], None] | None = None,
 ) -> AsyncIterator[Episode]:
-    """Run every job, at most `concurrency` at a time; episodes come out in the order of the jobs.
+    """Run every job, at most `concurrency` at a time, and yield the episodes in the order of the jobs.
 
-    `on_episode` is told of each as soon as it is done, in whatever order that is, and `on_turn` of each turn.
+    `on_episode` is called with each episode as soon as it ends, in order of completion; `on_turn` with each turn.
 
-    An episode's seed derives from its number, unless its job has one, so results do not depend on who finishes first. A
-    policy in lockstep gets its episodes in cohorts that begin together: which episodes share a batch is then a matter
-    of their numbers.
+    An episode's seed derives from its number unless its job has a seed, so results do not depend on which episode
+    finishes first. A policy with `lockstep` gets its episodes in cohorts that start together; which episodes share a
+    batch is then determined by their numbers.
     """
     names = [job.episode_id or job.task.id for job in jobs]
     if len(set(names)) != len(names):
-        raise ValueError("episodes that run together need different ids")
+        raise ValueError("episodes of one run_many call must have different ids")
     gate = asyncio.Semaphore(concurrency)
 
     async def run(number: int) -> Episode:
@@ -79,6 +79,8 @@ async def run_many(
     for first in range(0, len(jobs), cohort):
         numbers = range(first, min(first + cohort, len(jobs)))
         if policy.lockstep:
+            # All sessions of a cohort are opened before any of them samples: a lockstep sampler starts a batch only
+            # once every open session has asked, and a session opened late would change the batches.
             for number in numbers:
                 policy.open(names[number])
         tasks = [asyncio.create_task(run(number)) for number in numbers]
@@ -86,6 +88,7 @@ async def run_many(
             for task in tasks:
                 yield await task
         finally:
+            # The consumer may stop early; without this, its episodes would keep the sampler busy.
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

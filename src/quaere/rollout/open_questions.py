@@ -1,10 +1,10 @@
-"""Open-ended questions about the documents of an index, with nobody to write them: from forms, or by a model.
+"""Open-ended questions about the documents of an index, generated from templates or rewritten by a model.
 
     drawn = draw_open_questions(index, num=40, seed=7)
     drawn[0]    # OpenQuestion(id="5f2c1a-00000", question="What is known of River Oss?", kind="overview", ...)
     rewritten, faults = await rewrite_questions(policy, index, drawn)
 
-Every question is about documents that a search for the topic's own name finds, and no two are the same.
+Every question is about documents that a search for the topic's name returns, and no two questions are equal.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LIMITS = Limits(max_turns=1, turn_tokens=192, sequence_tokens=2048)
 
 
 class OpenQuestion(Struct, frozen=True):
-    """A line of a question file: what is asked, of which topics, which documents are about them, who worded it.
+    """A line of a question file: question, kind, topics, the documents about the topics, and who wrote the question.
 
     {"id": "5f2c1a-00003", "question": "What connects River Oss with Halm?", "kind": "connection",
      "topics": ["River Oss", "Halm"], "doc_ids": ["rivers.md", "halm.md"], "writer": "template"}
@@ -54,13 +54,14 @@ def draw_open_questions(
     topk: int = 5,
     report: Callable[[int], None] = lambda num_drawn: None,
 ) -> list[OpenQuestion]:
-    """`num` different questions; documents come again only when all have been asked about, and then in other ways.
+    """`num` different questions from templates.
 
-    A topic counts only if a search for its name returns its document among the first `topk`. Raises BadInput where
-    there are too few.
+    A document is reused only after every document has a question, and then with another kind or template. A topic is
+    used only if a search for its name returns its document among the first `topk` results. Raises BadInput if the index
+    has too few topics.
     """
     if num < 1:
-        raise BadInput(f"there must be at least 1 question, not {num}")
+        raise BadInput(f"the number of questions must be at least 1, not {num}", hint="--num 1 or more")
     topics, dice = Topics(index, seed, topk), Dice(seed, "open questions")
     drawn: list[OpenQuestion] = []
     asked: set[str] = set()
@@ -75,11 +76,11 @@ def draw_open_questions(
         if len(drawn) == num:
             return drawn
     hint = f"--num {len(drawn)}, or index more documents" if drawn else "index documents that have titles"
-    raise BadInput(f"these documents have room for {len(drawn)} different open questions, not {num}", hint=hint)
+    raise BadInput(f"the documents allow only {len(drawn)} different open questions, not {num}", hint=hint)
 
 
 def _rounds(num_topics: int, dice: Dice) -> Iterator[tuple[OpenKind, int]]:
-    """Every topic once with some kind, then every topic once with the next kind, until all have met all forms."""
+    """Pairs (kind, topic number): each round pairs every topic with one kind, shifted by one in the next round."""
     kinds = list(KINDS)
     dice.shuffle(kinds)
     num_forms = max(map(len, FORMS.values()))
@@ -89,7 +90,7 @@ def _rounds(num_topics: int, dice: Dice) -> Iterator[tuple[OpenKind, int]]:
 
 
 def _word(topics: Topics, topic: Topic, kind: OpenKind, dice: Dice, asked: set[str]) -> OpenQuestion | None:
-    """A question of this kind that was not asked yet; None where the topic has none."""
+    """A question of this kind that is not in `asked`; None if the topic has none left."""
     others = _others(topics, topic, kind)
     if kind in PAIRED and not others:
         return None
@@ -106,7 +107,7 @@ def _word(topics: Topics, topic: Topic, kind: OpenKind, dice: Dice, asked: set[s
 
 
 def _others(topics: Topics, topic: Topic, kind: OpenKind) -> Sequence[Topic | str]:
-    """What a question of two topics may set beside this one: a topic, or a term of its own document."""
+    """Candidates for the second topic of a paired question: topics, or terms of the first topic's document."""
     if kind == "comparison":
         return topics.similar(topic)
     if kind == "connection":
@@ -117,7 +118,7 @@ def _others(topics: Topics, topic: Topic, kind: OpenKind) -> Sequence[Topic | st
 
 
 def _key(question: str) -> str:
-    """What makes two questions the same: their words, in any order ("How do A and B compare" and "... B and A ...")."""
+    """Key that is equal for questions with the same words in any order ("How do A and B compare", "... B and A")."""
     return " ".join(sorted(terms(question)))
 
 
@@ -135,9 +136,10 @@ async def rewrite_questions(
     concurrency: int = 32,
     report: Callable[[int], None] = lambda num_done: None,
 ) -> tuple[list[OpenQuestion], Counter[str]]:
-    """Each question as the model words it when it is shown the topic's document, or as it was where that will not do.
+    """Questions as the model words them after reading the topic's document.
 
-    The counter says why the model's were not taken, and how often. A question of the model's is about one topic.
+    Where a rewrite is unusable, the template's question stays. The counter holds the reasons why rewrites were refused.
+    A rewritten question is about one topic.
     """
     passages = {question.id: _show(index, question) for question in drawn}
     protocol = QuestionWriter({question.id: question.topics[0] for question in drawn}, guided=guided)
@@ -166,7 +168,8 @@ async def rewrite_questions(
         number += 1
         report(number)
     if failures and len(failures) == len(drawn):
-        raise SamplingFailed(failures[0].message)  # nothing was asked of the model: its words are not at fault
+        # No request succeeded: this is an outage, and must not be reported as faults of the model's questions.
+        raise SamplingFailed(failures[0].message)
     return written, faults
 
 

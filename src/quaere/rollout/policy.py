@@ -1,4 +1,4 @@
-"""Who takes part in an episode, and how to get one from what a person types after `--model`."""
+"""Policies that can play episodes, and `open_policy`, which opens one from the value of `--model`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from quaere.rollout.conversation import ChatConversation, Conversation, TokenCon
 
 
 class Policy(Interface):
-    """Somebody who can take part in an episode."""
+    """A model that can play episodes."""
 
     name: str
     lockstep: bool
 
     def open(self, session: str) -> None:
-        """Announce an episode that is about to begin; announcing it twice is once."""
+        """Announce an episode that is about to start; a second call for the same session has no effect."""
         ...
 
     def close(self, session: str) -> None:
-        """The episode is over."""
+        """End the session of an episode."""
         ...
 
     def begin(self, session: str, protocol: Protocol, task: Task) -> Conversation:
@@ -34,12 +34,12 @@ class Policy(Interface):
         ...
 
     async def stop(self) -> None:
-        """Let go of threads, memory and connections."""
+        """Release threads, memory and connections."""
         ...
 
 
 class TokenPolicy:
-    """A token sampler with its tokenizer's renderer. Only such a policy can be trained."""
+    """A token sampler and the renderer of its tokenizer. Only a policy of this type can be trained."""
 
     def __init__(self, sampler: TokenSampler, renderer: Renderer) -> None:
         self.name = sampler.name
@@ -56,7 +56,7 @@ class TokenPolicy:
         self.sampler.close(session)
 
     def begin(self, session: str, protocol: Protocol, task: Task) -> TokenConversation:
-        """Render the opening."""
+        """Render the opening messages to token ids and start a conversation with them."""
         prompt = self.renderer.opening(protocol.opening(task), protocol.tools)
         return TokenConversation(session, self.sampler, self.renderer, prompt)
 
@@ -66,7 +66,7 @@ class TokenPolicy:
 
 
 class ChatPolicy:
-    """A text endpoint: for asking, judging and teaching, never trained as if its text were the policy's own tokens."""
+    """A text endpoint, for answering, judging and teaching; it cannot be trained because it returns no token ids."""
 
     def __init__(self, sampler: ChatSampler) -> None:
         self.name = sampler.name
@@ -74,13 +74,13 @@ class ChatPolicy:
         self.sampler = sampler
 
     def open(self, session: str) -> None:
-        """Endpoints keep no sessions."""
+        """Do nothing: endpoints keep no sessions."""
 
     def close(self, session: str) -> None:
-        """Endpoints keep no sessions."""
+        """Do nothing: endpoints keep no sessions."""
 
     def begin(self, session: str, protocol: Protocol, task: Task) -> ChatConversation:
-        """Put the opening as chat messages, with the tools described in the system prompt."""
+        """Start a conversation with the opening as chat messages; tools are described in the system prompt."""
         messages = [as_chat(message) for message in protocol.opening(task)]
         if protocol.tools and messages and messages[0]["role"] == "system":
             messages[0]["content"] += describe_tools(protocol.tools)
@@ -100,7 +100,7 @@ def open_policy(
     max_rows: int = 32,
     report: Callable[[str], None] = lambda line: None,
 ) -> TokenPolicy | ChatPolicy:
-    """The policy a model name stands for; `report` is told what is being downloaded, if anything is.
+    """Open the policy for a model name; `report` receives progress lines, such as downloads.
 
     open_policy("smollm2-135m")                         # the native engine
     open_policy("openai:gpt-x@http://localhost:8001/v1")  # a text endpoint

@@ -1,9 +1,9 @@
-"""Reading question files: one JSON object a line; only `question` must be there.
+"""Reader of question files: one JSON object per line, of which only `question` is required.
 
 {"id": "q1", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "facts": 1, "set": "bridges"}
 
-`facts` is how many facts a question combines, `searches` how many searches it needs: one a fact unless it is said.
-Where there is no `facts`, `hops` is read for it.
+`facts` is the number of facts a question combines, `searches` the number of searches it needs (default: `facts`). If
+`facts` is missing, `hops` is used instead.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from quaere.search.rows import read_lines
 
 
 class _Row(msgspec.Struct):
-    """A line of a question file; fields we do not know are left alone."""
+    """A line of a question file; unknown fields are ignored."""
 
     question: str
     id: str = ""
     answers: tuple[str, ...] = ()
     hops: int = 0
     evidence: tuple[Evidence, ...] = ()
-    # Read leniently: files by other people name their sets and documents by numbers, or by null, and `facts` may be
-    # the facts themselves, as in files of open-ended questions.
+    # Loose types on purpose: third-party files have numbers or null as names of sets and documents, and in files of
+    # open-ended questions `facts` is a list of the facts themselves.
     facts: Any = None
     searches: Any = None
     set: str | int | None = None
@@ -60,9 +60,9 @@ def _count(value: object, otherwise: int) -> int:
 
 
 def read_questions(path: Path, limit: int | None = None, facts: Collection[int] = ()) -> list[Question]:
-    """The questions of a JSONL file (plain or compressed); a broken line is named by its number.
+    """Questions of a JSONL file (plain or compressed); an error names the number of the invalid line.
 
-    With `facts`, only those that combine so many; `limit` counts what is left.
+    `facts` selects the questions that combine one of these numbers of facts; `limit` applies after that selection.
     """
     questions: list[Question] = []
     seen: set[str] = set()
@@ -79,13 +79,13 @@ def read_questions(path: Path, limit: int | None = None, facts: Collection[int] 
         if not row.question.strip():
             raise BadInput(f"{path}, line {number}: the question is empty")
         if name in seen:
-            raise BadInput(f"{path}, line {number}: the id {name} occurs twice")
+            raise BadInput(f"{path}, line {number}: the id {name} occurs twice; ids must be unique")
         seen.add(name)
         if facts and row.num_facts not in facts:
             continue
         questions.append(row.to_question(name))
     if not questions and seen:
-        raise BadInput(f"{path} holds no question of {' or '.join(map(str, facts))} facts")
+        raise BadInput(f"{path} contains no question of {' or '.join(map(str, facts))} facts")
     if not questions:
-        raise BadInput(f"{path} holds no question", hint='each line needs {"question": "...", "answers": ["..."]}')
+        raise BadInput(f"{path} contains no question", hint='each line needs {"question": "...", "answers": ["..."]}')
     return questions

@@ -1,4 +1,4 @@
-"""From episodes to what a learner takes: tokens, which of them carry loss, and what they are worth."""
+"""Training samples: the tokens of an episode with loss mask, sampler log-probs and advantages."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from quaere.records import Episode
 
 
 class Sample(Struct, frozen=True):
-    """One sequence to learn from; all fields have one entry per token.
+    """One training sequence; every field has one entry per token.
 
-    `logprobs` are the sampler's; they and `advantages` mean something only where `loss_mask` is true.
+    `logprobs` are those of the sampler. `logprobs` and `advantages` are meaningful only where `loss_mask` is true.
 
         Sample(token_ids=(5, 7, 9), loss_mask=(False, True, True), logprobs=(0.0, -0.7, -0.1),
                advantages=(0.0, 1.2, 1.2))
@@ -25,12 +25,12 @@ class Sample(Struct, frozen=True):
 
 
 def make_sample(episode: Episode, advantage: float, factors: Sequence[float] | None = None) -> Sample:
-    """The episode as a sample, every model token worth the same advantage, or that times a factor of its own.
+    """The episode as a training sample: each model token gets `advantage`, times its entry of `factors` if given.
 
-    Raises ValueError for an episode without tokens, which a text endpoint played.
+    Raises ValueError for an episode of a text endpoint, which has no tokens.
     """
     if not episode.segments:
-        raise ValueError(f"episode {episode.id} has no tokens: a text endpoint played it")
+        raise ValueError(f"episode {episode.id} has no tokens: episodes of a text endpoint cannot be trained on")
     logprobs: list[float] = []
     for segment in episode.segments:
         logprobs += segment.logprobs or (0.0,) * len(segment.token_ids)

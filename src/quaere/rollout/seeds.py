@@ -1,4 +1,4 @@
-"""Seeds for everything that is drawn, from the run's one seed and the place where it is used."""
+"""Seeds derived from the run's seed and the place where they are used."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hashlib import blake2b
 
 
 def derive_seed(seed: int, *place: int | str) -> int:
-    """A 63-bit seed for a place such as (step, episode, turn): the same for the same place, unrelated for any other.
+    """A 63-bit seed for a place such as (step, episode, turn): equal for equal places, otherwise independent.
 
     derive_seed(7, 3, "solver", 0) == derive_seed(7, 3, "solver", 0) != derive_seed(7, 3, "solver", 1)
     """

@@ -1,9 +1,9 @@
-"""What the documents of an index are about: names a search can find them by, and which documents belong together.
+"""Topics of an index: names that a search finds documents by, and related topics.
 
 topics = Topics(open_index(Path("docs-index")), seed=7)
 topic = topics.find(0)                  # Topic(name="River Oss", doc_ids=("rivers.md",), passage=Passage(...))
-topics.linked(topic)                    # those its document mentions by title
-topics.similar(topic)                   # those that come up beside it
+topics.linked(topic)                    # topics whose titles occur in its document
+topics.similar(topic)                   # topics whose documents a search for its first sentence returns
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from quaere.search.index import Index
 from quaere.search.words import terms
 from quaere.worlds.dice import Dice
 
-_MAX_READ = 100_000  # passages looked at for titles; of a larger index a sample, drawn evenly
-_MAX_CHARS = 20_000  # of a document, looked through for what it mentions
+_MAX_READ = 100_000  # passages read for titles; of a larger index, evenly spaced passages
+_MAX_CHARS = 20_000  # characters of a document that are scanned for names
 _MAX_TITLE_WORDS, _MAX_TITLE_CHARS = 12, 100
 _NUM_TERMS = 4
-_MAX_TOLD = 30  # words of a sentence by which documents like it are looked for
-_MIN_LETTERS = 4  # of a term that is a single word
+_MAX_TOLD = 30  # words of the first sentence used as the query for similar documents
+_MIN_LETTERS = 4  # minimum length of a term
 _WORD = re.compile(r"\w[\w'’-]*")
 _CAPITAL = r"[A-Z\u00C0-\u00DE\u0391-\u03A9\u0410-\u042F][\w'’-]*"
 # "River Oss", "Order of the Grey Heron"
 _PHRASE = re.compile(rf"{_CAPITAL}(?: (?:(?:of the|of|de la|de|von|van der|van|du|del|di) )?{_CAPITAL})*")
-# Words that have a capital only because a sentence begins with them.
+# Words that are capitalised only at the start of a sentence.
 _SMALL = frozenset(
     "a an and as at but by for from he her his if in is it its no of on or she so the they to we".split()
 )
@@ -38,7 +38,7 @@ _FILE_NAME = re.compile(r"\.\w{1,5}$|_|^\W*$|^[\d\W]+$")
 
 
 class Topic(Struct, frozen=True):
-    """Something to ask about, and the documents that are about it. `passage` is of the first of them.
+    """A subject to ask about, and the documents about it. `passage` belongs to the first of `doc_ids`.
 
     Topic(name="River Oss", doc_ids=("rivers.md",), passage=Passage(id="rivers.md#0", ...))
     """
@@ -49,13 +49,13 @@ class Topic(Struct, frozen=True):
 
 
 class Topics:
-    """The topics of an index, in an order drawn by the seed."""
+    """The topics of an index, shuffled by the seed."""
 
     def __init__(self, index: Index, seed: int, topk: int = 5) -> None:
         self.index = index
         self.topk = topk
-        self._openings: list[Passage] = []  # of one document for each title
-        self._doc_ids: dict[str, list[str]] = {}  # by title
+        self._openings: list[Passage] = []  # first passage of one document per title
+        self._doc_ids: dict[str, list[str]] = {}  # document ids by title
         self._by_words: dict[tuple[str, ...], Passage] = {}
         seen: set[str] = set()
         for passage in self._read():
@@ -72,11 +72,11 @@ class Topics:
         self._found: dict[int, Topic | None] = {}
 
     def __len__(self) -> int:
-        """How many there may be; not all of them can be searched for."""
+        """Number of candidate topics; `find` returns None for those that no search finds."""
         return len(self._openings)
 
     def find(self, number: int) -> Topic | None:
-        """The topic of this number: a title, or a term where there is no title; None where no search finds it."""
+        """Topic `number`: the document's title, or a term of a document without title; None if no search finds it."""
         if number not in self._found:
             opening = self._openings[number]
             titled = self._titled(opening)
@@ -85,7 +85,7 @@ class Topics:
         return self._found[number]
 
     def _grounded(self, topics: Iterable[Topic]) -> Iterator[Topic]:
-        """Those whose own name, searched for, returns one of their documents; that one then comes first."""
+        """Topics whose name, used as a query, returns one of their documents; that document is moved to the front."""
         for topic in topics:
             hits = self.index.search([topic.name], self.topk)[0]
             found = next((hit.passage for hit in hits if hit.passage.doc_id in topic.doc_ids), None)
@@ -94,7 +94,7 @@ class Topics:
                 yield Topic(topic.name, (found.doc_id, *others), found)
 
     def linked(self, topic: Topic) -> list[Topic]:
-        """Topics whose titles stand in this one's document, as they are written, and that can be searched for."""
+        """Topics whose titles occur verbatim in this topic's document and that a search finds."""
         words = tuple(_WORD.findall(self._text(topic)))
         longest = max(map(len, self._by_words), default=0)
         found: dict[str, Topic] = {}
@@ -108,7 +108,7 @@ class Topics:
         return list(self._grounded(found.values()))
 
     def similar(self, topic: Topic) -> list[Topic]:
-        """Topics with titles of their own whose documents read like the first sentence of this one's."""
+        """Titled topics whose documents are similar to the first sentence of this topic's passage."""
         sentence = _SENTENCE.search(topic.passage.text)
         told = [word for word in terms(sentence[0] if sentence else "") if word not in terms(topic.name)]
         hits = self.index.search([" ".join(told[:_MAX_TOLD]) or topic.name], 2 * self.topk)[0]
@@ -117,7 +117,7 @@ class Topics:
         return list(self._grounded(other for other in others if other and other.name != topic.name))
 
     def terms(self, opening: Passage) -> list[str]:
-        """What a document names most, other than by its title: phrases with capitals, else its most frequent words.
+        """The most frequent names in a document outside its title: capitalised phrases, else its most frequent words.
 
         ["Korrin Vale", "Grey Water"]
         """
@@ -132,7 +132,7 @@ class Topics:
     # -------------------------------------------------------------------------------------------------- reading
 
     def _read(self) -> Iterator[Passage]:
-        """Every passage, or evenly drawn ones of a large index."""
+        """All passages, or evenly spaced passages of a large index."""
         if len(self.index) <= _MAX_READ:
             return self.index.passages()
         return map(self.index.passage, range(0, len(self.index), -(-len(self.index) // _MAX_READ)))
@@ -151,7 +151,7 @@ class Topics:
 
 
 def is_title(title: str) -> bool:
-    """Can a person be asked about a thing of this name? A file's name, a number or a whole sentence will not do.
+    """True if the title is a name that can be asked about, not a file name, a number or a whole sentence.
 
     is_title("River Oss"), not is_title("notes_2.md"), not is_title("")
     """
@@ -164,20 +164,20 @@ def _words(title: str) -> tuple[str, ...]:
 
 
 def _bare(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Without a "The" before it, which text writes small or leaves out; a word that begins small is no name."""
+    """The words without a leading "The", which running text lowercases or omits; () if the first word is lowercase."""
     if len(words) > 1 and words[0] in ("The", "the"):
         words = words[1:]
     return words if words and not words[0][0].islower() else ()
 
 
 def _is_name(text: str, match: re.Match[str]) -> bool:
-    """False for a single word that may have its capital from its sentence."""
+    """False for a single word that may be capitalised only because it starts a sentence."""
     before = text[max(0, match.start() - 4) : match.start()].rstrip(" \t\"'“(")
     return " " in match[0] or (bool(before) and before[-1] not in ".!?\n:#>*-")
 
 
 def find_phrases(text: str) -> list[tuple[int, int]]:
-    """The places of names in a text: runs of capitalised words, without a small word that begins the sentence.
+    """(start, end) of each name in a text: adjacent capitalised words, without a small word that starts a sentence.
 
     find_phrases("On Mondays the Korrin Vale is dry.") -> [(3, 10), (15, 26)]
     """
@@ -185,7 +185,7 @@ def find_phrases(text: str) -> list[tuple[int, int]]:
 
 
 def _drop_small(match: re.Match[str]) -> tuple[int, int]:
-    """Without a small word before it: "On Mondays" is "Mondays"."""
+    """Span of the match without a leading small word: "On Mondays" becomes "Mondays"."""
     first, _, rest = match[0].partition(" ")
     start = match.start() + len(first) + 1 if rest and first.lower() in _SMALL else match.start()
     return start, match.end()

@@ -1,4 +1,4 @@
-"""The run directory and its store: what was run, every episode of it, and what was measured.
+"""The run directory and its store: settings, episodes and metrics of a run.
 
 with Run.start(runs_root(), "ask", {"model": "smollm2-135m"}) as run:
     run.add_episode(episode, metrics={"seconds": 2.5})

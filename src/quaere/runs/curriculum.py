@@ -1,11 +1,11 @@
-"""The curriculum of a run as a person audits it: every candidate, what was measured on it, and what was said of it.
+"""The curriculum of a run for auditing: every candidate with its scores and a person's verdict.
 
     items = read_items(run)
     hard = ItemFilter(kept=True, hops=2, most={"votes": 1})
     [check_item(item, index.document) for item in items if hard.admits(item)]
 
-Evidence is checked against the document whenever an item is read for somebody (`check_item`). What does not stand there
-is told as such; nothing is left out and nothing is repaired.
+`check_item` compares an item's evidence with its document. Evidence that is not in the document is marked as a
+mismatch; it is neither removed nor corrected.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from quaere.runs.nearest import nearest_hint
 from quaere.runs.run import Run
 from quaere.runs.verdicts import Verdict, VerdictKind, is_learned
 
-# "" where there is no evidence; "unchecked" where the document was not at hand.
+# "" without evidence; "unchecked" if the document was not available.
 EvidenceState = Literal["", "unchecked", "verbatim", "mismatch"]
 
 
 class Item(Struct, frozen=True):
-    """A candidate, a person's verdict on it, and whether its evidence stands where it says.
+    """A candidate, the verdict on it, and whether its evidence is in the document.
 
-    `outdated` is a verdict that was given on other words under the same id: shown, and not honoured. `problem` says
-    what is wrong with the evidence, if something is. A question that was added has an `origin` and an `added_time`.
+    `outdated` is a verdict that was given on a different text under the same id: it is shown and has no effect.
+    `problem` describes what is wrong with the evidence. Only added questions have `origin` and `added_time`.
 
         Item(candidate=Candidate(...), verdict=Verdict(kind="rejected", ...), evidence_state="verbatim")
     """
@@ -47,17 +47,17 @@ class Item(Struct, frozen=True):
 
     @property
     def learned(self) -> bool:
-        """Would a solver phase that begins now learn from it?"""
+        """True if a solver phase that starts now would train on the candidate."""
         return is_learned(self.candidate, self.verdict)
 
     @property
     def state(self) -> str:
-        """What the run itself decided, "kept" or why it was dropped; or "added"."""
+        """ "kept" or the drop reason, as the run decided; "added" for an added question."""
         return "added" if self.candidate.added else self.candidate.reason or "kept"
 
 
 def read_items(run: Run) -> list[Item]:
-    """Every candidate of a run in the order they were written, then what people added; each with its verdict."""
+    """All candidates of a run in the order they were stored, then the added questions, each with its verdict."""
     verdicts = run.verdicts()
     items = []
     added = {item.candidate.id: item for item in run.added()}
@@ -78,7 +78,7 @@ def read_items(run: Run) -> list[Item]:
 
 
 def find_item(items: Sequence[Item], id: str, run_id: str) -> Item:
-    """The item of this id, or a `BadInput` with the nearest id there is."""
+    """The item with this id; raises BadInput with the nearest existing id as a hint."""
     for item in items:
         if item.candidate.id == id:
             return item
@@ -87,7 +87,7 @@ def find_item(items: Sequence[Item], id: str, run_id: str) -> Item:
 
 
 def check_item(item: Item, read_document: Callable[[str], str] | None) -> Item:
-    """The item with its evidence compared, letter for letter, with the document it names."""
+    """The item with `evidence_state` set by comparing its evidence, character by character, with the document."""
     evidence = item.candidate.evidence
     if evidence is None or read_document is None:
         return item
@@ -99,7 +99,7 @@ def check_item(item: Item, read_document: Callable[[str], str] | None) -> Item:
 
 
 def measures(candidate: Candidate) -> dict[str, float]:
-    """The numbers a candidate can be filtered by; what was not measured is not there.
+    """The numbers a candidate can be filtered by; those that were not measured are absent.
 
     measures(candidate) == {"format": 1.0, "votes": 2.0, "rate": 0.4, "p+": 0.8, "p-": 0.2, "value": 0.6}
     """
@@ -113,13 +113,14 @@ def measures(candidate: Candidate) -> dict[str, float]:
 
 
 class ItemFilter(Struct, frozen=True):
-    """Which items to show; each thing said narrows the list.
+    """A filter for items: an item must satisfy every condition that is set.
 
-    `hops` are those that were asked for, `searches` those the question needs. `least` and `most` are bounds on
-    `measures`, both ends included: an item that lacks the measure is not shown.
-    `kept` is what the run decided: neither value of it admits what was added. What was added for every iteration is
-    admitted by any. `verdict="none"` means those nobody has judged. `text` is looked for in question, answer and span,
-    in any case.
+    `hops` is the number that was requested, `searches` the number the question needs. `least` and `most` are inclusive
+    bounds on `measures`; an item without the measure does not pass.
+
+    `kept` is the decision of the run; added questions pass for neither True nor False. Questions added to every
+    iteration pass for any `iteration`. `verdict="none"` selects items without a verdict. `text` is searched for in
+    question, answer and span, ignoring case.
 
         ItemFilter(kept=True, hops=2, least={"value": 0.5}, text="bridge")
     """
@@ -137,7 +138,7 @@ class ItemFilter(Struct, frozen=True):
     most: dict[str, float] = {}
 
     def admits(self, item: Item) -> bool:
-        """Does the item pass?"""
+        """True if the item satisfies all conditions."""
         candidate = item.candidate
         is_always = candidate.iteration == EVERY_ITERATION
         wanted = (
@@ -157,11 +158,11 @@ class ItemFilter(Struct, frozen=True):
         )
 
     def check_measures(self, items: Sequence[Item], run_id: str) -> None:
-        """Refuse a bound on something that no item of the run has: a typing error would show an empty list."""
+        """Raise BadInput for a bound on a measure that no item has: a typo would otherwise give an empty list."""
         known = sorted({name for item in items for name in measures(item.candidate)})
         for name in (*self.least, *self.most):
             if items and name not in known:
-                hint = nearest_hint(name, known, f"one of {', '.join(known)}" if known else "leave the bound out")
+                hint = nearest_hint(name, known, f"one of {', '.join(known)}" if known else "remove the bound")
                 raise BadInput(f"no candidate of run {run_id} has a measure {name}", hint=hint)
 
     def _holds_text(self, candidate: Candidate) -> bool:
@@ -171,7 +172,7 @@ class ItemFilter(Struct, frozen=True):
 
     def _within_bounds(self, candidate: Candidate) -> bool:
         found = measures(candidate)
-        # A number that is not one lies within no bound: `nan >= 0` is false.
+        # NaN is within no bound: `nan >= 0` is false.
         return all(name in found and found[name] >= least for name, least in self.least.items()) and all(
             name in found and found[name] <= most for name, most in self.most.items()
         )

@@ -1,4 +1,4 @@
-"""`run.db`: the SQLite file of a run, in WAL mode so that people read while one process writes.
+"""`run.db`: the SQLite file of a run, in WAL mode so that other processes can read while one writes.
 
 create_database(Path("runs/ask-1/run.db"))
 database = connect(Path("runs/ask-1/run.db"), write=False)
@@ -15,17 +15,17 @@ from typing import Any
 from quaere.errors import UPDATE_HINT, BadInput
 
 SCHEMA_VERSION = 6
-OLDEST_VERSION = 2  # read as it is; brought up to date as soon as somebody writes
-_BUSY_S = 30.0  # how long a writer waits for another: a run in training, or a person judging or adding beside it
+OLDEST_VERSION = 2  # readers leave it unchanged; it is migrated when opened for writing
+_BUSY_S = 30.0  # how long a writer waits for another: a run in training, or a person adding verdicts or questions
 
-# What a person said of candidates. Without a step, and apart from them: cutting a run back must not lose it.
+# People's verdicts on candidates. A table of its own without a step column, so that `drop_after` cannot delete them.
 _VERDICTS = """
 CREATE TABLE verdicts (
     candidate_id TEXT PRIMARY KEY, kind TEXT NOT NULL, question TEXT NOT NULL, answer TEXT NOT NULL,
     span TEXT NOT NULL, note TEXT NOT NULL, time TEXT NOT NULL
 ) STRICT
 """
-# Questions a person gave to the solver, likewise. An iteration of -1 means every one.
+# Questions a person added, kept apart for the same reason. Iteration -1 means all iterations.
 _ADDED = """
 CREATE TABLE added (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, iteration INTEGER NOT NULL, document_id TEXT NOT NULL,
@@ -67,7 +67,7 @@ CREATE TABLE events (
     number INTEGER PRIMARY KEY, step INTEGER NOT NULL, kind TEXT NOT NULL, message TEXT NOT NULL
 ) STRICT;
 """
-# By version: what makes it the next one. New columns have defaults, so that a row of before is a row of today.
+# Statements that migrate each version to the next. New columns have defaults, so that old rows stay valid.
 _MIGRATIONS = {
     2: (
         "ALTER TABLE candidates ADD COLUMN span TEXT NOT NULL DEFAULT ''",
@@ -85,7 +85,7 @@ _MIGRATIONS = {
 
 
 def create_database(path: Path) -> None:
-    """Make an empty database with the tables of today's schema."""
+    """Create an empty database with the tables of the current schema."""
     database = sqlite3.connect(path)
     try:
         database.execute("PRAGMA journal_mode = WAL")
@@ -95,15 +95,15 @@ def create_database(path: Path) -> None:
 
 
 def connect(path: Path, *, write: bool) -> sqlite3.Connection:
-    """Open the database of a run; anything that is not one, or a newer one, is a `BadInput`.
+    """Open the database of a run; raises BadInput if it is not one or its schema is newer than this version reads.
 
-    To write to one of an earlier schema brings it up to date; to read it leaves it as it is.
+    Opening an older schema for writing migrates it; opening it for reading leaves it unchanged.
     """
     if not path.is_file():
         raise BadInput(f"{path.parent} is not a run directory: it has no {path.name}", hint="quaere runs list")
     mode = "mode=rw" if write else "mode=ro"
     if not write and not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists():
-        mode = "immutable=1"  # SQLite wants to write beside a WAL database even to read it, unless nobody can change it
+        mode = "immutable=1"  # without this, SQLite creates files beside a WAL database even to read it, and fails here
     try:
         database = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_BUSY_S)
         database.row_factory = sqlite3.Row
@@ -126,10 +126,11 @@ def _read_version(database: sqlite3.Connection) -> int:
 
 
 def _migrate(database: sqlite3.Connection, version: int) -> int:
-    """Bring an earlier schema up to date, all of it or nothing; another process may be about to do the same."""
+    """Migrate an older schema to the current one in one transaction."""
     if not OLDEST_VERSION <= version < SCHEMA_VERSION:
         return version
     with database:
+        # The write lock comes first, then the version is read again: another process may have migrated in between.
         database.execute("BEGIN IMMEDIATE")
         for number in range(_read_version(database), SCHEMA_VERSION):
             for statement in _MIGRATIONS[number]:
@@ -141,7 +142,7 @@ def _migrate(database: sqlite3.Connection, version: int) -> int:
 def insert(
     database: sqlite3.Connection, table: str, rows: Sequence[Mapping[str, Any]], *, replace: bool = False
 ) -> None:
-    """Add rows to a table, all of them or none.
+    """Insert rows into a table in one transaction: all or none.
 
     insert(database, "events", [{"step": 3, "kind": "alarm", "message": "the entropy is low"}])
     """
@@ -154,7 +155,7 @@ def insert(
 
 
 def drop_after(database: sqlite3.Connection, step: int) -> None:
-    """Delete every row of a later step, all of them or none. What a person gave stays: verdicts, and what was added."""
+    """Delete all rows of later steps in one transaction; verdicts and added questions stay."""
     with database:
         for table in ("episodes", "metrics", "candidates", "events"):
             database.execute(f"DELETE FROM {table} WHERE step > ?", (step,))

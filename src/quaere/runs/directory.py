@@ -1,4 +1,4 @@
-"""The files of a run directory: how they come to be, and who may write to them.
+"""The files of a run directory: creation, the writer's lock, and checks before writing.
 
 make_directory(Path("runs/ask-1"), RunInfo(id="ask-1", kind="ask", ...))
 lock = take_lock(Path("runs/ask-1"), database)
@@ -29,7 +29,7 @@ _LOOK_S = 0.2
 def make_directory(
     path: Path, info: RunInfo, config: str | None = None, files: Mapping[str, bytes] | None = None
 ) -> None:
-    """Make a run directory that appears complete, in one rename; `files` are kept in it by their names."""
+    """Create a complete run directory with one atomic rename; `files` are stored in it by name."""
     with new_folder(path, replace=False) as partial:
         (partial / EPISODES).mkdir()
         _write_info(partial / DATABASE, info)
@@ -40,26 +40,26 @@ def make_directory(
 
 
 def write_config(directory: Path, text: str) -> None:
-    """Write `config.yaml`, or put another in its place; killed at any moment, one of the two is there whole."""
+    """Write or replace `config.yaml` atomically: after a kill either the old or the new file is there, complete."""
     write_file(directory / CONFIG, text)
 
 
 def refuse_links(path: Path) -> None:
-    """Refuse to write to a run whose files are links: one that somebody else sent could lead to any file of ours."""
+    """Raise BadInput if a file of the run is a symbolic link: in a run from someone else it could point to any file."""
     files = (*path.iterdir(), *path.glob(f"{EPISODES}/*")) if path.is_dir() else ()
     for file in files:
         if file.is_symlink():
             raise BadInput(
-                f"{file} is a link; a run is written to only where its files are its own",
-                hint="put the file in the link's place",
+                f"{file} is a symbolic link; a run can only be written to if its files are regular files",
+                hint="replace the link by a copy of the file",
             )
 
 
 def take_lock(path: Path, database: sqlite3.Connection) -> FileLock:
-    """Become the writer. The system lets go of the lock when its holder dies, however it dies."""
+    """Acquire the writer's lock. The operating system releases it when the process ends, even if it is killed."""
     lock = FileLock(path / LOCK)
     try:
-        lock.acquire(timeout=_LOOK_S)  # `is_locked` may hold it for an instant
+        lock.acquire(timeout=_LOOK_S)  # wait briefly: `is_locked` takes a shared lock for an instant
         with database:
             database.execute("UPDATE runs SET writer_pid = ?", (os.getpid(),))
         return lock
@@ -92,7 +92,7 @@ def hold_idle(path: Path) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """True while a process may write to the run."""
+    """True while a process has the run open for writing."""
     try:
         handle = os.open(path / LOCK, os.O_RDONLY)
     except OSError:
@@ -102,7 +102,7 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return True
     finally:
-        os.close(handle)  # and with it the lock
+        os.close(handle)  # this also releases the shared lock
     return False
 
 
@@ -112,5 +112,5 @@ def _write_info(path: Path, info: RunInfo) -> None:
         with closing(connect(path, write=True)) as database:
             settings = msgspec.json.encode(info.settings).decode()
             insert(database, "runs", [{**msgspec.structs.asdict(info), "settings": settings, "ended": BEGUN}])
-    except sqlite3.Error as error:  # a disk that is full is one
+    except sqlite3.Error as error:  # also raised for a full disk
         raise BadInput(f"cannot write the database of run {info.id}: {error}") from error

@@ -1,11 +1,11 @@
-"""Curricula as files: Parquet or JSON Lines with one row a candidate, and the Parquet that verl trains from.
+"""Curricula as files: Parquet or JSON Lines with one row per candidate, and Parquet for training with verl.
 
     write_items(Path("questions.parquet"), items, "evolve-1")
     read_verdict_rows(Path("questions.parquet"))[0] == VerdictRow(id="i0g-0001", verdict="rejected", note="", ...)
     read_question_rows(Path("mine.jsonl"))[0] == QuestionRow(question="Who built the Halm bridge?", answer="Venn")
 
-The columns are told in docs/curriculum.md. A file appears whole or not at all. JSON Lines need nothing beyond Quaere;
-Parquet needs the extra `parquet`.
+docs/curriculum.md describes the columns. Files are written atomically. JSON Lines needs no further package; Parquet
+needs the extra `parquet`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from quaere.records import Candidate, Evidence, SolveTask, searches_needed
 from quaere.records.foreign_json import decode_json
 from quaere.runs.curriculum import Item
 
-SCORE = "score/"  # before the name of every score a recipe gave
-# Name of a column and its type in Parquet; where a value may be missing, it is null.
+SCORE = "score/"  # prefix of the columns that hold a recipe's scores
+# Column names and their Parquet types; a missing value is null.
 COLUMNS = {
     "id": "string",
     "run": "string",
@@ -65,7 +65,7 @@ COLUMNS = {
 
 
 class VerdictRow(Struct, frozen=True):
-    """What a file says of a candidate; question and answer are compared with the run's own where the file has them.
+    """A verdict as a row of a file; question and answer, where given, are compared with those of the run.
 
     VerdictRow(id="i0g-0001", verdict="rejected", note="which bridge?", question="Who built it?", answer="Venn")
     """
@@ -77,13 +77,13 @@ class VerdictRow(Struct, frozen=True):
     answer: str | None = None
 
 
-_Count = Annotated[float, Meta(ge=0, lt=1000, multiple_of=1)]  # data frames have 2.0 for 2
+_Count = Annotated[float, Meta(ge=0, lt=1000, multiple_of=1)]  # float, because data frames write 2 as 2.0
 
 
 class QuestionRow(Struct, frozen=True):
-    """A question in a file: one somebody wrote, a line of a question file, or a row of an export.
+    """A question as a row of a file: written by a person, from a question file, or from an export.
 
-    Only an export says whether a solver `learned` from it; where the others have nothing to say, it is None.
+    Only exports have `learned` (whether the solver trained on the question); in other files it is None.
 
         QuestionRow(question="Who built the Halm bridge?", answers=["Orsolya Venn", "Venn"], facts=1)
     """
@@ -102,7 +102,10 @@ class QuestionRow(Struct, frozen=True):
 
     @property
     def num_facts(self) -> int:
-        """How many facts the question combines; 0 if the row does not say. An export's `hops` are Dr. Zero's."""
+        """Number of facts the question combines.
+
+        0 if unknown. In exports, `hops` is Dr. Zero's count and is converted.
+        """
         if self.facts is not None:
             return int(self.facts)
         hops = int(self.hops or 0)
@@ -116,14 +119,14 @@ _Row = TypeVar("_Row", VerdictRow, QuestionRow)
 
 
 def write_items(path: Path, items: Sequence[Item], run_id: str) -> None:
-    """Write the items to `path`, in the form its name says; what is there already is replaced."""
+    """Write the items to `path`, as Parquet or JSON Lines by its suffix; an existing file is replaced."""
     write = choose_form(path, parquet=_write_parquet, jsonl=_write_jsonl)
     with new_file(path) as partial:
         write(partial, item_rows(items, run_id), {**COLUMNS, **dict.fromkeys(_score_columns(items), "double")})
 
 
 def item_rows(items: Sequence[Item], run_id: str) -> list[dict[str, Any]]:
-    """The items as rows with the same columns, in a file and in the JSON of the command line alike.
+    """The items as rows with the same columns for files and for the JSON output of the command line.
 
     item_rows(items, "evolve-1")[0] -> {"id": "i0g-000001", "run": "evolve-1", ..., "score/format": 1.0}
     """
@@ -137,19 +140,19 @@ def _score_columns(items: Sequence[Item]) -> list[str]:
 
 
 def write_verl(path: Path, candidates: Sequence[Candidate], protocol: Protocol, run_id: str) -> None:
-    """Write what verl's dataset reads: prompts as the solver's protocol opens an episode, answers as ground truth."""
+    """Write a Parquet dataset for verl: prompts as the solver's protocol opens an episode, answers as ground truth."""
     if path.suffix != ".parquet":
-        raise BadInput(f"verl trains from Parquet, and {path} is not named so", hint="export FILE.parquet --verl")
+        raise BadInput(f"verl reads Parquet; {path} does not end in .parquet", hint="export FILE.parquet --verl")
     rows = [_verl_row(candidate, protocol, run_id, number) for number, candidate in enumerate(candidates)]
     with new_file(path) as partial:
         _write_parquet(partial, rows, _VERL_COLUMNS)
 
 
 def choose_form(path: Path, **forms: Callable[..., Any]) -> Callable[..., Any]:
-    """The function for a file of this name: `choose_form(Path("a.jsonl"), jsonl=f, parquet=g) -> f`."""
+    """The function for the suffix of `path`: `choose_form(Path("a.jsonl"), jsonl=f, parquet=g) -> f`."""
     form = forms.get(path.suffix.removeprefix("."))
     if form is None:
-        raise BadInput(f"{path} is neither .jsonl nor .parquet", hint="name it FILE.parquet or FILE.jsonl")
+        raise BadInput(f"{path} ends in neither .jsonl nor .parquet", hint="name it FILE.parquet or FILE.jsonl")
     return form
 
 
@@ -211,7 +214,7 @@ def _verl_row(candidate: Candidate, protocol: Protocol, run_id: str, number: int
 
 
 def _write_jsonl(path: Path, rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> None:
-    """Every line has every column; a number that is not one becomes null, which JSON can say."""
+    """Write every column on every line; NaN and infinity become null, since JSON has no such numbers."""
     with path.open("wb") as stream:
         stream.writelines(msgspec.json.encode({name: row[name] for name in columns}) + b"\n" for row in rows)
 
@@ -245,20 +248,18 @@ def _arrow_types(arrow: Any) -> dict[str, Any]:
 
 
 def read_verdict_rows(path: Path) -> list[VerdictRow]:
-    """The verdicts in a file: columns `id` and `verdict`, with `note`, `question` and `answer` where it has them."""
-    rows = _read_rows(
-        path, VerdictRow, 'each row needs an "id" and a "verdict": accepted, rejected, flagged or nothing'
-    )
+    """Verdicts of a file: columns `id` and `verdict`, optionally `note`, `question` and `answer`."""
+    rows = _read_rows(path, VerdictRow, 'each row needs an "id" and a "verdict": accepted, rejected, flagged or null')
     seen: set[str] = set()
     for number, row in enumerate(rows, start=1):
         if row.id in seen:
-            raise BadInput(f"{path}, row {number}: the id {row.id} occurs twice")
+            raise BadInput(f"{path}, row {number}: the id {row.id} occurs twice; ids must be unique")
         seen.add(row.id)
     return rows
 
 
 def read_question_rows(path: Path) -> list[QuestionRow]:
-    """The questions in a file: columns `question` and `answer` or `answers`, and what else of `QuestionRow` it has."""
+    """Questions of a file: columns `question` and `answer` or `answers`, and optional fields of `QuestionRow`."""
     return _read_rows(path, QuestionRow, QUESTION_SHAPE)
 
 
@@ -291,7 +292,7 @@ def _read_parquet(path: Path, kind: type[_Row], shape: str) -> list[_Row]:
             known = [name for name in kind.__struct_fields__ if name in file.schema_arrow.names]
             rows = file.read(columns=known).to_pylist()
     except arrow.ArrowException as error:
-        raise BadInput(f"{path} is not Parquet: {str(error).splitlines()[0]}") from error
+        raise BadInput(f"{path} is not a valid Parquet file: {str(error).splitlines()[0]}") from error
     found = []
     for number, row in enumerate(rows, start=1):
         try:
@@ -306,6 +307,6 @@ def _load_pyarrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        said = "Parquet needs pyarrow; JSON Lines (FILE.jsonl) do not"
+        said = "Parquet needs pyarrow; JSON Lines (FILE.jsonl) does not"
         raise ExtraMissing(said, extra="parquet") from error
     return pyarrow, pyarrow.parquet

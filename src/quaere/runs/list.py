@@ -1,4 +1,4 @@
-"""The folder of runs: which there are, and which one a person means.
+"""The folder of runs: a summary of each run, and finding a run by name or path.
 
 list_runs(runs_root()) == [RunSummary(id="ask-20250301-101500", kind="ask", num_episodes=1, num_answered=1, ...)]
 """
@@ -19,7 +19,7 @@ from quaere.runs.run import Run
 
 
 class RunSummary(Struct, frozen=True):
-    """A run in one line; `problem` says why it cannot be read, where it cannot. `next` is the command to go on with.
+    """Summary of a run for a list; `problem` is the error message if the run cannot be read, `next` what to type next.
 
     RunSummary(id="ask-20250301-101500", path="runs/ask-20250301-101500", kind="ask",
                created="2025-03-01T10:15:00+00:00", num_episodes=3, num_answered=2, num_bytes=18_432,
@@ -40,18 +40,18 @@ class RunSummary(Struct, frozen=True):
 
 
 def runs_root(given: str | Path | None = None) -> Path:
-    """Where runs are kept: the folder given, else `$QUAERE_RUNS`, else `./runs`."""
+    """The folder of runs: the one given, else `$QUAERE_RUNS`, else `./runs`."""
     return Path(given or os.environ.get("QUAERE_RUNS") or "runs")
 
 
 def list_runs(root: Path) -> list[RunSummary]:
-    """Every run under `root`, the oldest first. A folder that is not there yet has no runs."""
+    """All runs under `root`, oldest first; [] if the folder does not exist."""
     summaries = [_summarise(path) for path in _run_paths(root)]
     return sorted(summaries, key=lambda summary: (summary.created, summary.id))
 
 
 def find_run(root: Path, name: str) -> Path:
-    """The directory of the run a person named: by its name under `root`, or by its path."""
+    """Directory of a run given by its name under `root` or by its path."""
     for path in (root / name, Path(name)):
         if name and (path / "run.db").is_file():
             return path

@@ -1,4 +1,4 @@
-"""A training run at a glance: its phases one after another, and what became of the questions it wrote.
+"""Summary of a training run: metrics per phase, and counts of kept and dropped questions.
 
 summarise_phases(run)[0].metrics["reward/mean"] == Change(first=0.1, last=0.4)
 count_candidates(run) == [CandidateCount(iteration=0, num_kept=10, dropped={"never solved": 6})]
@@ -14,12 +14,12 @@ from msgspec import Struct
 from quaere.runs.rows import Metric
 from quaere.runs.run import Run
 
-PHASES = ("proposer", "generation", "solver", "reports")  # what the metric "run/phase" counts
+PHASES = ("proposer", "generation", "solver", "reports")  # the metric "run/phase" is an index into this
 _ITERATION, _PHASE = "run/iteration", "run/phase"
 
 
 class Change(Struct, frozen=True):
-    """A metric at the first and at the last step of a phase at which it was measured.
+    """The first and the last value of a metric within a phase.
 
     Change(first=0.1, last=0.4)
     """
@@ -29,7 +29,7 @@ class Change(Struct, frozen=True):
 
 
 class PhaseSummary(Struct, frozen=True):
-    """The steps from one change of phase to the next. Without a record of phases, they are all one nameless phase.
+    """Consecutive steps of one phase. A run that recorded no phases is one phase without a name.
 
     PhaseSummary(iteration=0, phase="proposer", first_step=1, last_step=50, metrics={"reward/mean": Change(0.1, 0.4)})
     """
@@ -42,7 +42,7 @@ class PhaseSummary(Struct, frozen=True):
 
 
 class CandidateCount(Struct, frozen=True):
-    """How many questions of an iteration were kept, and how many dropped for which reason.
+    """Number of questions of an iteration that were kept, and that were dropped by reason.
 
     CandidateCount(iteration=0, num_kept=10, dropped={"never solved": 6, "always solved": 4})
     """
@@ -53,7 +53,7 @@ class CandidateCount(Struct, frozen=True):
 
 
 def summarise_phases(run: Run) -> list[PhaseSummary]:
-    """The phases of a run in order; a run that measured nothing has none."""
+    """The phases of a run in order; [] if the run has no metrics."""
     values = {name: run.metrics(name) for name in run.metric_names()}
     places = {name: {metric.step: metric.value for metric in values.pop(name, [])} for name in (_ITERATION, _PHASE)}
     steps = {metric.step for metrics in values.values() for metric in metrics}.union(*places.values())
@@ -76,7 +76,7 @@ def summarise_phases(run: Run) -> list[PhaseSummary]:
 
 
 def count_candidates(run: Run) -> list[CandidateCount]:
-    """The candidates by iteration; the commonest reason to drop one comes first."""
+    """Counts of candidates per iteration; the most frequent drop reason comes first."""
     reasons: dict[int, Counter[str]] = {}
     for candidate in run.candidates():
         reasons.setdefault(candidate.iteration, Counter())[candidate.reason] += 1

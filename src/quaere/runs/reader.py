@@ -1,8 +1,9 @@
-"""What can be read of a run, by anybody and at any moment: no more than its index knows, and so never half an episode.
+"""Read access to a run at any time, also while it is being written.
 
 RunReader(path, connect(path / "run.db", write=False)).episode("ask-0")
 
-`Run` is one of these that may also write: see `run.py`, which says how the two can go on beside each other.
+A reader sees only what the index in `run.db` has, so never half an episode. `Run` is the subclass that also writes;
+`run.py` describes how readers and the writer work side by side.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from quaere.runs.verdicts import Verdict, is_learned, read_verdicts
 
 
 class RunReader:
-    """A run directory and its open database, to read from."""
+    """A run directory with its open database, for reading."""
 
     def __init__(self, path: Path, database: sqlite3.Connection) -> None:
         self.path = path
@@ -37,9 +38,9 @@ class RunReader:
         self.info = self._read_info()
 
     def config_text(self) -> str:
-        """What `config.yaml` says; a `BadInput` where there is none."""
+        """Content of `config.yaml`; raises BadInput if the run has none."""
         try:
-            return (self.path / CONFIG).read_bytes().decode()  # as it is: no line ending is changed
+            return (self.path / CONFIG).read_bytes().decode()  # bytes, so that line endings are not converted
         except FileNotFoundError as error:
             said = f"run {self.info.id} has no {CONFIG}: it is of kind {self.info.kind}"
             raise BadInput(said, hint=f"quaere runs show {self.info.id}") from error
@@ -55,7 +56,10 @@ class RunReader:
         step: int | None = None,
         phase: str | None = None,
     ) -> list[EpisodeRow]:
-        """The episodes in the order they were added, without reading them; each filter narrows the list."""
+        """Index rows of the episodes in the order they were added, without reading the episodes.
+
+        Filters are combined.
+        """
         rows = self._select("episodes", end=end, answered=answered, protocol=protocol, step=step, phase=phase)
         return [read_index_row(row) for row in rows]
 
@@ -68,7 +72,7 @@ class RunReader:
         step: int | None = None,
         phase: str | None = None,
     ) -> Iterator[Episode]:
-        """The episodes themselves, in the order they were added; one frame is in memory at a time."""
+        """The episodes in the order they were added, read lazily: one frame is in memory at a time."""
         rows = self._select("episodes", end=end, answered=answered, protocol=protocol, step=step, phase=phase)
         for frame, members in groupby(rows, key=read_place):
             lines = read_frame(self.path / EPISODES, frame)
@@ -76,7 +80,7 @@ class RunReader:
                 yield self._decode(lines, row)
 
     def episode(self, id: str) -> Episode:
-        """One episode by its id, read without looking at the others."""
+        """The episode with this id; only its own frame is read."""
         rows = self._query("SELECT * FROM episodes WHERE id = ?", (id,))
         if not rows:
             known = [known for (known,) in self._query("SELECT id FROM episodes")]
@@ -85,7 +89,7 @@ class RunReader:
         return self._decode(read_frame(self.path / EPISODES, read_place(rows[0])), rows[0])
 
     def episode_metrics(self, id: str) -> dict[str, float]:
-        """What was measured of one episode, the parts of its reward among it; nothing where nothing was.
+        """Metrics of one episode, including the components of its reward; {} if there are none.
 
         run.episode_metrics("i0-s3-q1-r0") == {"reward/mean": 0.8, "advantage": 0.4}
         """
@@ -96,12 +100,12 @@ class RunReader:
         }
 
     def metrics(self, name: str) -> list[Metric]:
-        """Every value of one metric, by step."""
+        """All values of one metric, ordered by step."""
         rows = self._query("SELECT step, value FROM metrics WHERE name = ? ORDER BY step", (name,))
         return [Metric(step=step, value=math.nan if value is None else value) for step, value in rows]
 
     def metrics_at(self, step: int) -> dict[str, float]:
-        """Everything measured at one step, by name.
+        """All metrics of one step, by name.
 
         run.metrics_at(3) == {"loss/policy": 0.01, "reward/mean": 0.25}
         """
@@ -109,45 +113,45 @@ class RunReader:
         return {name: math.nan if value is None else value for name, value in rows}
 
     def last_step(self) -> int:
-        """The last step that was measured; 0 before there is any."""
+        """The last step that has metrics; 0 if there is none."""
         ((last,),) = self._query("SELECT MAX(step) FROM metrics")
         return int(last or 0)
 
     def metric_names(self) -> list[str]:
-        """Which metrics were logged, in alphabetical order."""
+        """Names of all logged metrics in alphabetical order."""
         return [name for (name,) in self._query("SELECT DISTINCT name FROM metrics ORDER BY name")]
 
     def candidates(
         self, *, iteration: int | None = None, kept: bool | None = None, reason: DropReason | None = None
     ) -> list[Candidate]:
-        """The candidates in the order they were added; each filter narrows the list."""
+        """The candidates in the order they were added; filters are combined."""
         rows = self._select("candidates", iteration=iteration, reason=reason)
         found = [read_candidate(row) for row in rows]
         return [candidate for candidate in found if kept is None or candidate.kept == kept]
 
     def verdicts(self) -> dict[str, Verdict]:
-        """What people have said of candidates, by the candidate's id; some may be about one that is no longer there."""
+        """People's verdicts by candidate id; a verdict's candidate may no longer exist."""
         with self._reading():
             return read_verdicts(self._database)
 
     def added(self, iteration: int | None = None) -> list[Added]:
-        """The questions people gave; of an iteration: those for it, and those for every one."""
+        """Added questions; with `iteration`, those for that iteration and those for every iteration."""
         with self._reading():
             found = read_added(self._database)
         return [item for item in found if iteration is None or item.candidate.iteration in (iteration, EVERY_ITERATION)]
 
     def curriculum(self, iteration: int | None = None) -> list[Candidate]:
-        """What a solver learns from: what was kept or added and not rejected, and what was dropped and accepted."""
+        """The candidates the solver trains on: kept or added and not rejected, or dropped and then accepted."""
         verdicts = self.verdicts()
         found = [*self.candidates(iteration=iteration), *(item.candidate for item in self.added(iteration))]
         return [candidate for candidate in found if is_learned(candidate, verdicts.get(candidate.id))]
 
     def events(self) -> list[Event]:
-        """What happened, in the order it did."""
+        """Events in the order they happened."""
         return [Event(*row) for row in self._query("SELECT step, kind, message FROM events ORDER BY number")]
 
     def count_episodes(self) -> tuple[int, int]:
-        """How many episodes there are, and how many of them ended with an answer."""
+        """Number of episodes, and number of episodes that ended with an answer."""
         ((num_episodes, num_answered),) = self._query("SELECT COUNT(*), COALESCE(SUM(answered), 0) FROM episodes")
         return num_episodes, num_answered
 
@@ -165,7 +169,7 @@ class RunReader:
             raise BadInput(f"{self.path / DATABASE} cannot be read: {error}", hint="quaere runs list") from error
 
     def state(self) -> RunState:
-        """How the run stands at this moment. One that left no word of its end was killed, so it is `stopped`."""
+        """Current state of the run; a run that recorded no end was killed and counts as `stopped`."""
         if is_locked(self.path):
             return RunState("running")
         name, _, why = self._ended().partition(": ")
@@ -186,8 +190,8 @@ class RunReader:
             ((id, kind, created, version, settings),) = rows
             kept = decode_json(settings, dict[str, Any])
         except (ValueError, TypeError) as error:  # msgspec's own error is a `ValueError`
-            said = f"{self.path / DATABASE} is damaged: it does not say what the run is"
-            raise BadInput(said, hint="restore the file from a copy") from error
+            said = f"{self.path / DATABASE} is damaged: its table `runs` has no valid row"
+            raise BadInput(said, hint="restore the file from a backup") from error
         return RunInfo(id=id, kind=kind, created=created, version=version, settings=kept)
 
     def _select(self, table: str, **filters: str | int | None) -> list[sqlite3.Row]:

@@ -1,4 +1,4 @@
-"""What a run gives back, and how it lies in the tables of `run.db`.
+"""Records that a run returns, and their conversion from and to rows of `run.db`.
 
 index_row(episode)["question"] == "Who built the Halm bridge?"
 read_candidate(candidate_row(candidate)) == candidate
@@ -32,7 +32,7 @@ from quaere.runs.shards import Frame
 
 
 class RunInfo(Struct, frozen=True):
-    """What was run.
+    """Description of a run: id, kind, time of creation, version and settings.
 
     RunInfo(id="ask-20250301-101500", kind="ask", created="2025-03-01T10:15:00+00:00", version="0.1.0",
             settings={"model": "smollm2-135m"})
@@ -46,7 +46,7 @@ class RunInfo(Struct, frozen=True):
 
 
 class RunState(Struct, frozen=True):
-    """How a run stands: `failed` says why; `stopped` is also one whose process was killed.
+    """State of a run; `why` is the reason of a failure. A run whose process was killed is `stopped`.
 
     `unknown` is one of an earlier version, which only noted how trainings ended.
 
@@ -58,9 +58,9 @@ class RunState(Struct, frozen=True):
 
 
 class EpisodeRow(Struct, frozen=True):
-    """What the index knows of an episode without reading it; `answer` is None where it ended without one.
+    """Index entry of an episode; `answer` is None if the episode ended without one.
 
-    `step` and `phase` say where in a training run it was played; elsewhere they are 0 and empty.
+    `step` and `phase` are the episode's place in a training run, and 0 and "" in other runs.
 
         EpisodeRow(number=1, id="ask-0", task_id="q1", question="Who built the Halm bridge?", answer="Orsolya Venn",
                    protocol="drzero-solver", model="smollm2-135m", end="answered", num_turns=2, num_searches=1,
@@ -84,7 +84,7 @@ class EpisodeRow(Struct, frozen=True):
 
 
 class Metric(Struct, frozen=True):
-    """One measured value.
+    """One value of a metric.
 
     Metric(step=3, value=0.25)
     """
@@ -94,7 +94,7 @@ class Metric(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True):
-    """Something that happened at a step and is worth telling.
+    """An event at a step, such as an alarm.
 
     Event(step=12, kind="alarm", message="the entropy is below 0.02 for 3 steps")
     """
@@ -105,7 +105,7 @@ class Event(Struct, frozen=True):
 
 
 def index_row(episode: Episode) -> dict[str, str | int | None]:
-    """What the index keeps of an episode."""
+    """The columns of `episodes` that describe an episode."""
     task = episode.task
     return {
         "id": episode.id,
@@ -123,12 +123,12 @@ def index_row(episode: Episode) -> dict[str, str | int | None]:
 
 
 def read_index_row(row: sqlite3.Row) -> EpisodeRow:
-    """A row of `episodes` without the place where the episode lies."""
+    """The `EpisodeRow` of a row of `episodes`."""
     return msgspec.convert({**dict(row), "metrics": json.loads(row["metrics"])}, EpisodeRow)
 
 
 def read_place(row: sqlite3.Row) -> Frame:
-    """The frame in which the episode of a row of `episodes` lies."""
+    """The frame that contains the episode of a row of `episodes`."""
     return Frame(shard=row["shard"], offset=row["offset"], length=row["length"])
 
 
@@ -145,7 +145,7 @@ def candidate_row(candidate: Candidate) -> dict[str, str | int | None]:
 
 
 def read_candidate(row: sqlite3.Row | Mapping[str, Any]) -> Candidate:
-    """The candidate of a row of `candidates`; what an earlier schema does not know is as `Candidate` says."""
+    """The candidate of a row of `candidates`; columns missing in an older schema get the defaults of `Candidate`."""
     values = dict(row)
     for name in ("scores", "evidence", "support", "refusals", "aliases"):
         if values.get(name) is not None:
@@ -154,7 +154,10 @@ def read_candidate(row: sqlite3.Row | Mapping[str, Any]) -> Candidate:
 
 
 def check_candidate(candidate: Candidate, read_document: Callable[[str], str] | None) -> None:
-    """Refuse evidence that is not in its document or, where that is not at hand, that cannot be what it says."""
+    """Raise BadInput if the evidence is not in its document.
+
+    Without the document, if its offsets do not fit its length.
+    """
     evidence = candidate.evidence
     if evidence is None:
         return
@@ -162,13 +165,13 @@ def check_candidate(candidate: Candidate, read_document: Callable[[str], str] | 
         if read_document is not None:
             check_evidence(evidence, read_document(evidence.doc_id))
         elif evidence.start < 0 or evidence.end - evidence.start != len(evidence.text):
-            raise BadInput(f"{len(evidence.text)} characters cannot be those from {evidence.start} to {evidence.end}")
+            raise BadInput(f"evidence of {len(evidence.text)} characters does not fit {evidence.start}:{evidence.end}")
     except BadInput as error:
         raise BadInput(f"candidate {candidate.id} cannot be stored: {error}") from error
 
 
 def encode_values(values: Mapping[str, float]) -> str:
-    """Named numbers as JSON. Written by `json`, which knows NaN and infinity, so that they come back as they were.
+    """Named numbers as JSON, written by `json` because it keeps NaN and infinity.
 
     encode_values({"seconds": 2.5, "odd": math.nan}) == '{"seconds": 2.5, "odd": NaN}'
     """
@@ -176,13 +179,13 @@ def encode_values(values: Mapping[str, float]) -> str:
 
 
 def encode_episode(episode: Episode) -> bytes:
-    """One line of JSON that is known to decode to the same episode; raises ValueError where there is none, as for NaN.
+    """The episode as one line of JSON that decodes to an equal episode; raises ValueError otherwise, as for NaN.
 
     encode_episode(episode) == b'{"id":"ask-0","task":{"type":"solve",...},...}'
     """
     line = msgspec.json.encode(episode)
     if msgspec.json.decode(line, type=Episode) != episode:
-        raise ValueError("it would not be read back the same")
+        raise ValueError("its JSON does not decode to the same episode (NaN is not allowed)")
     return line
 
 
@@ -191,7 +194,7 @@ def _encode_record(record: Evidence | Support | None) -> str | None:
 
 
 def _subject(task: Task) -> str:
-    """What an episode is about, in a few words: its question, or the title of its document."""
+    """Short description of an episode's task: its question, or the title of its document."""
     if isinstance(task, ProposeTask):
         return task.document.title if task.document else ""
     if isinstance(task, RubricTask):

@@ -1,22 +1,21 @@
-"""One run: its directory is the truth about it.
+"""A run directory, open for writing: episodes, metrics, candidates and events.
 
     runs/ask-20250301-101500/
-        run.db                       what it was run with, metrics, candidates, events, where each episode lies, and
-                                     what people said of the candidates and added to them
+        run.db                       settings, metrics, candidates, events, the index of the episodes, and people's
+                                     verdicts and added questions
         episodes/00000.jsonl.zst     the episodes
         config.yaml                  of a training run: all its settings
-        questions.jsonl              of one that was given its questions: a copy of them
+        questions.jsonl              of a run with given questions: a copy of them
         run.lock                     held by the one process that writes
 
 An episode is written in two steps: its frame is appended to a shard and synced, then its row is committed to the
-index. A process killed between the two leaves bytes that no row points at; the next writer cuts them off. So whatever
-the index knows can be read, at any moment, and by any number of readers beside the writer.
+index. A process killed between the two leaves bytes that no row points at; the next writer truncates them. Everything
+in the index can therefore be read at any time, by any number of readers beside the writer.
 
-A training run that goes on from a checkpoint first drops what lies beyond it (`truncate_after`). Rows go first here,
-then bytes, so that a process killed between the two leaves the same as above.
+A training run that resumes from a checkpoint first deletes everything after it (`truncate_after`): rows first, then
+bytes, so that a process killed in between leaves the same state as above.
 
-Only verdicts and added questions are written beside the writer, by anybody and at any time: see `verdicts.py` and
-`added.py`.
+Only verdicts and added questions may be written by other processes, at any time: see `verdicts.py` and `added.py`.
 """
 
 from __future__ import annotations
@@ -64,9 +63,9 @@ class Run(RunReader):
         config: str | None = None,
         files: Mapping[str, bytes] | None = None,
     ) -> Self:
-        """Make a run directory at `path` and open it for writing; it appears complete, in one rename.
+        """Create a run directory at `path` with one atomic rename, and open it for writing.
 
-        `files` are what the run depends on and keeps a copy of, by name.
+        `files` are copies of the input files the run depends on, by name.
 
         Run.create("runs/first", "evolve", {"model": "smollm2-135m"}, config="model: smollm2-135m\\n...")
         """
@@ -86,20 +85,20 @@ class Run(RunReader):
         config: str | None = None,
         files: Mapping[str, bytes] | None = None,
     ) -> Self:
-        """Create a run under `root`, named after its kind and the time: `ask-20250301-101500`, then `...-2`."""
+        """Create a run under `root`, named by kind and time: `ask-20250301-101500`, then `...-2` if that exists."""
         stem = f"{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
         for number in count(1):
             path = Path(root) / (stem if number == 1 else f"{stem}-{number}")
             try:
                 return cls.create(path, kind, settings, config=config, files=files)
             except BadInput:
-                if not path.exists():  # not a name taken by somebody else
+                if not path.exists():  # the failure has another cause than a name that is taken
                     raise
         raise AssertionError("count() never ends")
 
     @classmethod
     def open(cls, path: str | Path, *, write: bool = False) -> Self:
-        """Open a run: read-only beside a writer, or as its only writer."""
+        """Open a run for reading beside a writer, or as its only writer."""
         path = Path(path)
         if write:
             refuse_links(path)
@@ -116,7 +115,7 @@ class Run(RunReader):
             raise
 
     def close(self) -> None:
-        """Let go of the files, and of the right to write."""
+        """Close the files and release the writer's lock."""
         if self._shards and self._lock:
             self._shards.close()
             with suppress(sqlite3.Error), self._database:
@@ -139,7 +138,7 @@ class Run(RunReader):
     def add_episode(
         self, episode: Episode, metrics: Mapping[str, float] | None = None, *, step: int = 0, phase: str = ""
     ) -> None:
-        """Append one episode with what was measured on it; when this returns, it is on disk."""
+        """Append one episode with its metrics; it is on disk when this returns."""
         self.add_episodes([episode], [metrics or {}], step=step, phase=phase)
 
     def add_episodes(
@@ -150,9 +149,9 @@ class Run(RunReader):
         step: int = 0,
         phase: str = "",
     ) -> None:
-        """Append several episodes of one step at once: all of them are stored, or none.
+        """Append several episodes of one step: all of them are stored, or none.
 
-        Steps never go back, so that cutting the shards somewhere always means cutting the run at a step.
+        Steps must not decrease, so that truncating the shards at a byte is the same as truncating the run at a step.
         """
         if not episodes:
             return
@@ -171,14 +170,16 @@ class Run(RunReader):
             try:
                 insert(self._database, "episodes", [{**row, **msgspec.structs.asdict(frame)} for row in rows])
             except Exception:
+                # Otherwise the shard would keep an episode that the index does not know.
                 shards.discard(frame)
                 raise
 
     def log_metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Record values measured at a step; a name logged again at the same step replaces the earlier value.
+        """Record metrics of a step; logging a name again at the same step replaces its value.
 
         run.log_metrics(3, {"reward/mean": 0.25, "loss/policy": 0.01})
         """
+        # SQLite stores NaN as NULL anyway; readers turn NULL back into NaN.
         measured = {name: None if math.isnan(value) else float(value) for name, value in values.items()}
         rows = [{"name": name, "step": step, "value": value} for name, value in measured.items()]
         with self._writing():
@@ -187,10 +188,10 @@ class Run(RunReader):
     def add_candidates(
         self, candidates: Sequence[Candidate], *, read_document: Callable[[str], str] | None = None
     ) -> None:
-        """Keep what a proposer wrote, and why it was kept or dropped: all of them are stored, or none.
+        """Store the proposer's candidates, kept and dropped, with the reasons: all of them are stored, or none.
 
-        With `read_document`, which gives a document's text by its id, evidence that is not `document[start:end]` is
-        refused. Without it, evidence is still refused if its text is not as long as its offsets say.
+        `read_document` returns a document's text by its id; with it, evidence that is not `document[start:end]` is
+        refused. Without it, evidence is refused if its length does not match its offsets.
 
             run.add_candidates([candidate], read_document=index.document)
         """
@@ -200,7 +201,7 @@ class Run(RunReader):
             insert(self._database, "candidates", [candidate_row(candidate) for candidate in candidates])
 
     def add_event(self, step: int, kind: str, message: str) -> None:
-        """Record that something happened.
+        """Record an event.
 
         run.add_event(12, "alarm", "the entropy is below 0.02 for 3 steps")
         """
@@ -208,7 +209,7 @@ class Run(RunReader):
             insert(self._database, "events", [{"step": step, "kind": kind, "message": message}])
 
     def replace_config(self, text: str) -> None:
-        """Write another `config.yaml`: the settings were changed before the run went on."""
+        """Replace `config.yaml`, after settings were changed on resuming."""
         with self._writing():
             write_config(self.path, text)
 
@@ -223,17 +224,17 @@ class Run(RunReader):
         self.info = msgspec.structs.replace(self.info, settings=settings)
 
     def note_end(self, ended: RunState | None) -> None:
-        """Remember how the run ended; None as it goes on. Leaving `with run:` notes it where nobody has."""
+        """Record how the run ended; None when it resumes. Leaving `with run:` records it if nothing has."""
         said = f"{ended.name}: {ended.why}" if ended else BEGUN
         with self._writing(), self._database:
             self._database.execute("UPDATE runs SET ended = ?", (said,))
 
     def truncate_after(self, step: int) -> None:
-        """Forget every episode, metric, candidate and event of a later step, as if the run had never gone there."""
+        """Delete every episode, metric, candidate and event after `step`."""
         shards = self._writer()
         kept = self._query("SELECT shard, offset FROM episodes WHERE step <= ? ORDER BY number DESC LIMIT 1", (step,))
         dropped = self._query("SELECT shard, offset FROM episodes WHERE step > ? ORDER BY number LIMIT 1", (step,))
-        # One frame is one step and steps never go back, so nothing that stays can lie behind something that goes.
+        # A frame holds one step and steps do not decrease, so no kept episode can lie after a dropped one.
         assert not kept or not dropped or tuple(kept[0]) < tuple(dropped[0]), "a frame spans steps"
         with self._writing():
             drop_after(self._database, step)
@@ -247,12 +248,14 @@ class Run(RunReader):
 
     def _writer(self) -> ShardWriter:
         if self._shards is None:
-            raise BadInput(f"run {self.info.id} is open for reading only", hint="Run.open(path, write=True)")
+            raise BadInput(
+                f"run {self.info.id} is open for reading only", hint="open it with Run.open(path, write=True)"
+            )
         return self._shards
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Around everything that writes: only the writer may, and what goes wrong is said in one line."""
+        """Context of every write: raises BadInput if the run is read-only or the write fails."""
         self._writer()
         try:
             yield
@@ -263,14 +266,16 @@ class Run(RunReader):
     def _refuse_earlier(self, step: int) -> None:
         ((last,),) = self._query("SELECT MAX(step) FROM episodes")
         if last is not None and step < last:
-            raise BadInput(f"run {self.info.id} holds episodes of step {last}: none can be added to step {step}")
+            raise BadInput(
+                f"run {self.info.id} has episodes of step {last}: step {step} is earlier and cannot be added"
+            )
 
     def _refuse_duplicates(self, episodes: Sequence[Episode]) -> None:
         seen: set[str] = set()
         for episode in episodes:
             known = self._query("SELECT 1 FROM episodes WHERE id = ?", (episode.id,))
             if known or episode.id in seen:
-                raise BadInput(f"run {self.info.id} already holds an episode {episode.id}")
+                raise BadInput(f"run {self.info.id} already has an episode with the id {episode.id}")
             seen.add(episode.id)
 
 

@@ -1,8 +1,8 @@
-"""Episodes on disk: `episodes/00000.jsonl.zst`, `00001.jsonl.zst`, ..., each a row of complete zstd frames.
+"""Episodes on disk: `episodes/00000.jsonl.zst`, `00001.jsonl.zst`, ..., each a sequence of complete zstd frames.
 
-A frame holds the lines of one append and can be decompressed without its neighbours, and a shard as a whole is an
-ordinary `.jsonl.zst` file (`zstd -dc` reads it). Where a frame lies is known only to the index in `run.db`: bytes
-that no index row points at are what a killed process left, and the next writer cuts them off.
+A frame holds the lines of one append and can be decompressed alone; a shard as a whole is an ordinary `.jsonl.zst` file
+(`zstd -dc` reads it). Only the index in `run.db` knows where a frame starts: bytes that no index row points at were
+left by a killed process, and the next writer truncates them.
 
     writer = ShardWriter(Path("runs/ask-1/episodes"), ends={0: 5120})
     writer.append([b'{"id":"ask-3",...}', b'{"id":"ask-4",...}']) == Frame(shard=0, offset=5120, length=874)
@@ -25,11 +25,11 @@ from quaere.errors import BadInput
 
 _SHARD = re.compile(r"(\d+)\.jsonl\.zst")
 _LEVEL = 3
-_SHARD_BYTES = 64 << 20  # a new shard begins once the current one is this long
+_SHARD_BYTES = 64 << 20  # a new shard starts once the current one has this size
 
 
 class Frame(Struct, frozen=True):
-    """Where the lines of one append lie.
+    """Location of the lines of one append.
 
     Frame(shard=0, offset=5120, length=874)
     """
@@ -40,7 +40,7 @@ class Frame(Struct, frozen=True):
 
 
 def shard_path(directory: Path, shard: int) -> Path:
-    """The file of a shard.
+    """Path of a shard file.
 
     shard_path(Path("episodes"), 3) == Path("episodes/00003.jsonl.zst")
     """
@@ -48,7 +48,7 @@ def shard_path(directory: Path, shard: int) -> Path:
 
 
 def read_frame(directory: Path, frame: Frame) -> list[bytes]:
-    """The lines of one frame; a `BadInput` where the file no longer holds what the index says."""
+    """The lines of one frame; raises BadInput if the file does not contain what the index says."""
     path = shard_path(directory, frame.shard)
     try:
         with path.open("rb") as stream:
@@ -57,11 +57,13 @@ def read_frame(directory: Path, frame: Frame) -> list[bytes]:
         return zstandard.ZstdDecompressor().decompress(compressed).splitlines()
     except (OSError, zstandard.ZstdError) as error:
         where = f"{path} at byte {frame.offset}"
-        raise BadInput(f"the episodes in {where} are damaged: {error}", hint="restore the file from a copy") from error
+        raise BadInput(
+            f"the episodes in {where} are damaged: {error}", hint="restore the file from a backup"
+        ) from error
 
 
 class ShardWriter:
-    """Appends frames. `ends` says where the indexed part of each shard ends; what lies beyond is cut off first."""
+    """Appends frames to shards. `ends` is the indexed length of each shard; bytes beyond it are truncated first."""
 
     def __init__(self, directory: Path, ends: Mapping[int, int], *, shard_bytes: int = _SHARD_BYTES) -> None:
         self._directory = directory
@@ -71,7 +73,7 @@ class ShardWriter:
         self._shard, self._end, self._file = self._open_at(ends)
 
     def append(self, lines: Sequence[bytes]) -> Frame:
-        """Write the lines as one frame and wait until they are on disk. Nothing is kept of a write that fails."""
+        """Write the lines as one frame and sync it to disk; a failed write is undone."""
         if self._end >= self._shard_bytes:
             self._file.close()
             self._shard, self._end = self._shard + 1, 0
@@ -82,7 +84,7 @@ class ShardWriter:
             self._file.flush()
             os.fsync(self._file.fileno())
             if self._end == 0:
-                sync(self._directory)  # the new file's name becomes as durable as its bytes
+                sync(self._directory)  # without this, a power cut could lose the new file's directory entry
         except OSError:
             self.discard()
             raise
@@ -91,34 +93,34 @@ class ShardWriter:
         return frame
 
     def discard(self, frame: Frame | None = None) -> None:
-        """Take back the frame just appended (or the torn rest of one), because it could not be indexed."""
+        """Remove the frame just appended, or the rest of a failed write, because it is not indexed."""
         if frame is not None:
             self._end = frame.offset
         path = shard_path(self._directory, self._shard)
-        with suppress(OSError):  # closing may try to flush what did not fit, and fail again
+        with suppress(OSError):  # close() may flush the bytes that did not fit and fail again
             self._file.close()
         os.truncate(path, self._end)
         self._file = path.open("ab")
 
     def cut(self, ends: Mapping[int, int]) -> None:
-        """Go back to where the index now ends: the files are as if nothing had been appended after it."""
+        """Truncate the shards to where the index now ends."""
         self._file.close()
         self._shard, self._end, self._file = self._open_at(ends)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the current shard file."""
         self._file.close()
 
     def _open_at(self, ends: Mapping[int, int]) -> tuple[int, int, BinaryIO]:
-        """Cut off what no row points at, and open the shard that is appended to."""
+        """Truncate what no row points at, and open the shard to append to: (number, size, file)."""
         last = max(ends, default=0)
-        # Before anything is cut: a store that has lost something is left as it is.
+        # Check all shards before truncating any: a store that has lost data stays unchanged for recovery.
         for shard, end in ends.items():
             path = shard_path(self._directory, shard)
             size = path.stat().st_size if path.is_file() else 0
             if size < end:
-                said = f"{path} holds {size} bytes where the index knows of {end}"
-                raise BadInput(f"{said}: episodes are lost", hint="restore the file from a copy")
+                said = f"{path} has {size} bytes, but the index expects {end}"
+                raise BadInput(f"{said}: episodes are lost", hint="restore the file from a backup")
         for path in self._directory.iterdir():
             found = _SHARD.fullmatch(path.name)
             if found and int(found[1]) > last:

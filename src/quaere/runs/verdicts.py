@@ -1,12 +1,11 @@
-"""What a person says of a candidate. It lies apart from what the run itself decided, and changes none of it.
+"""People's verdicts on candidates. They are stored apart from the run's own decisions and do not change them.
 
     give_verdicts(run.path, [judge(candidate, "rejected", note="two bridges fit")])
     is_learned(candidate, run.verdicts().get(candidate.id)) == False
 
-Anybody may give a verdict at any time, also while the run is being trained: the lock of the run is not needed, and the
-database lets one write while another waits. A run that is cut back to a checkpoint keeps its verdicts. What it then
-writes anew under an old id may be another question, so a verdict holds the words it was given on and counts only for
-those.
+Verdicts can be given at any time, also during training: they do not need the run's lock, and SQLite serialises the
+writes. Truncating a run to a checkpoint keeps its verdicts. After that the run may write a different question under an
+old id, so a verdict contains the text it was given on and applies only to that text.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ VerdictKind = Literal["accepted", "rejected", "flagged"]
 
 
 class Verdict(Struct, frozen=True):
-    """What a person said of a candidate, when, and the words it was said of.
+    """A person's verdict on a candidate, with its time and the text it was given on.
 
     Verdict(candidate_id="i0g-0001", kind="rejected", question="Who built it?", answer="Orsolya Venn", span="",
             note="which bridge?", time="2025-03-01T10:15:00+00:00")
@@ -45,36 +44,36 @@ class Verdict(Struct, frozen=True):
     time: str = ""
 
     def is_about(self, candidate: Candidate) -> bool:
-        """Was it given on these very words?"""
+        """True if the candidate has exactly the id and text the verdict was given on."""
         judged = (self.candidate_id, self.question, self.answer, self.span)
         return judged == (candidate.id, candidate.question, candidate.answer, candidate.gold_span)
 
 
 def judge(candidate: Candidate, kind: VerdictKind, note: str = "") -> Verdict:
-    """A verdict on a candidate, given now; what has no question or no answer cannot be accepted."""
+    """A verdict on a candidate, given now; raises BadInput on accepting a candidate without question or answer."""
     if kind == "accepted" and not can_be_learned(candidate):
         lacking = "question" if not candidate.question.strip() else "answer"
-        raise BadInput(f"{candidate.id} cannot be accepted: it has no {lacking}")
+        raise BadInput(f"candidate {candidate.id} cannot be accepted: it has no {lacking}")
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return Verdict(candidate.id, kind, candidate.question, candidate.answer, candidate.gold_span, note, now)
 
 
 def can_be_learned(candidate: Candidate) -> bool:
-    """Is there a question to put and an answer to compare with?"""
+    """True if the candidate has a question and an answer."""
     return bool(candidate.question.strip() and candidate.answer.strip())
 
 
 def is_learned(candidate: Candidate, verdict: Verdict | None) -> bool:
-    """Does a solver learn from it? As the run decided, unless a person accepted or rejected these very words."""
+    """True if the solver trains on the candidate: the run's decision, unless a verdict on this text overrides it."""
     if verdict is None or verdict.kind == "flagged" or not verdict.is_about(candidate):
         return candidate.kept
     return verdict.kind == "accepted" and can_be_learned(candidate)
 
 
 def give_verdicts(directory: Path, verdicts: Sequence[Verdict], *, clear: Collection[str] = ()) -> None:
-    """Store verdicts, each in place of an earlier one on the same candidate, and forget those on the ids in `clear`.
+    """Store verdicts, replacing earlier ones on the same candidates, and delete those on the ids in `clear`.
 
-    All of it is done, or nothing. When this returns, it is on disk.
+    One transaction: all or nothing. The verdicts are on disk when this returns.
     """
     try:
         with closing(connect(directory / DATABASE, write=True)) as database, database:
@@ -85,7 +84,7 @@ def give_verdicts(directory: Path, verdicts: Sequence[Verdict], *, clear: Collec
 
 
 def read_verdicts(database: sqlite3.Connection) -> dict[str, Verdict]:
-    """Every verdict by the id of its candidate; none where the schema is from before there were any."""
+    """All verdicts by candidate id; {} for a database older than this table."""
     if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'verdicts'").fetchone():
         return {}
     rows = database.execute("SELECT * FROM verdicts ORDER BY time, candidate_id")

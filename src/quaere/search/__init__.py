@@ -1,1 +1,1 @@
-"""Where facts come from: reading documents, cutting them into passages, finding the passages that answer a query."""
+"""Retrieval: readers of documents, chunking into passages, search engines, indexes, and the search server's client."""

@@ -1,7 +1,7 @@
-"""Word search: BM25 as bm25s computes it, over the terms of `words.py`.
+"""BM25 retrieval with bm25s, over the terms of `words.py`.
 
-The scores are bm25s's own, bit for bit; only the choice of the best is done here, so that equal scores come in the
-order of the passages and a passage that shares no term with the query is never a result.
+The scores are bm25s's, bit for bit. Only the selection of the best is done here, so that equal scores are in the order
+of the passages and a passage without a query term is never returned.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from quaere.search.words import terms
 
 
 class Bm25Settings(Struct, frozen=True):
-    """The textbook constants, and how often the title counts beside the text.
+    """BM25's constants, and how many times the title's terms are counted beside the text's.
 
     Bm25Settings(k1=1.2, b=0.75, title_weight=2)
     """
@@ -35,20 +35,20 @@ class Bm25Settings(Struct, frozen=True):
     title_weight: int = 2
 
     def check(self) -> None:
-        """Refuse constants outside their range."""
+        """Raise `BadInput` if a constant is out of range."""
         if self.k1 < 0 or not 0 <= self.b <= 1:
-            raise BadInput(f"BM25 needs k1 >= 0 and b in 0..1, not k1={self.k1} b={self.b}")
+            raise BadInput(f"BM25 needs k1 >= 0 and b from 0 to 1, not k1={self.k1} and b={self.b}")
         if self.title_weight < 0:
             raise BadInput(f"the title weight must be 0 or more, not {self.title_weight}")
 
 
 def passage_terms(passage: Passage, settings: Bm25Settings) -> list[str]:
-    """The terms a passage is found by: those of its title, `title_weight` times over, then those of its text."""
+    """The terms of a passage: those of its title, repeated `title_weight` times, then those of its text."""
     return terms(passage.title) * settings.title_weight + terms(passage.text)
 
 
 class Bm25Engine:
-    """Scores every passage for every query; the arrays are memory-mapped."""
+    """BM25 engine that scores all passages for each query; its arrays are memory-mapped."""
 
     def __init__(self, scorer: Any) -> None:
         self._scorer = scorer
@@ -69,7 +69,7 @@ class Bm25Engine:
             ends.append(len(flat))
             progress("reading words", done, num_passages)
         if not numbers:
-            raise BadInput("the documents hold no word that could be searched for")
+            raise BadInput("the documents contain no word that can be searched for", hint="index documents with text")
         progress("scoring words", 0, None)
         scorer = bm25s.BM25(k1=settings.k1, b=settings.b, method="lucene")
         tokenized = bm25s.tokenization.Tokenized(ids=_TermLists(flat, ends), vocab=dict(numbers))
@@ -78,15 +78,15 @@ class Bm25Engine:
 
     @staticmethod
     def open(folder: Path) -> Bm25Engine:
-        """Open what `build` wrote."""
+        """Open an engine that `build` wrote."""
         bm25s = _import_bm25s()
         scorer = bm25s.BM25.load(folder, mmap=True, show_progress=False)
-        # A plain view of the same mapped memory: slicing numpy's memmap class costs more than the slice is worth.
+        # Plain array views of the mapped memory: slicing numpy's memmap class costs more than using the slice.
         scorer.scores |= {name: np.asarray(scorer.scores[name]) for name in ("data", "indices", "indptr")}
         return Bm25Engine(scorer)
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Match]]:
-        """The best passages for each query."""
+        """The best passages for each query, at most `topk`."""
         return [self._search_one(query, topk) for query in queries]
 
     def _search_one(self, query: str, topk: int) -> list[Match]:
@@ -97,11 +97,11 @@ class Bm25Engine:
 
 
 def _import_bm25s() -> Any:
-    """bm25s without JAX: where JAX is installed, importing bm25s would try it out, and so claim most of a GPU's memory.
+    """The module bm25s, imported without JAX: importing both would make JAX reserve most of a GPU's memory.
 
-    Its selection of the best, the one thing JAX is for, is not used here.
+    bm25s uses JAX only to select the best scores, which `_best` does here.
     """
-    if "jax" in sys.modules:  # somebody uses it anyway
+    if "jax" in sys.modules:  # the program uses JAX already
         return import_module("bm25s")
     sys.modules["jax"] = None  # type: ignore[assignment]
     try:
@@ -111,7 +111,7 @@ def _import_bm25s() -> Any:
 
 
 def _best(scores: NDArray[np.float32], topk: int) -> list[Match]:
-    """The `topk` highest scores above zero; whoever ties with the last one is considered before the cut is made."""
+    """The `topk` highest scores above zero; passages that tie with the last one are ordered before the cut."""
     least = np.partition(scores, -topk)[-topk] if topk < len(scores) else np.float32(0)
     candidates = np.flatnonzero(scores >= least if least > 0 else scores > 0)
     order = np.lexsort((candidates, -scores[candidates]))[:topk]
@@ -119,7 +119,7 @@ def _best(scores: NDArray[np.float32], topk: int) -> list[Match]:
 
 
 class _TermLists:
-    """A list of lists of term numbers in 4 bytes a term, since Python's own lists would need ten times as much."""
+    """A list of lists of term numbers with 4 bytes per term; Python lists need ten times as much."""
 
     def __init__(self, flat: array[int], ends: array[int]) -> None:
         self._flat = flat

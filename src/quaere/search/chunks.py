@@ -1,6 +1,6 @@
-"""Cutting documents into passages at natural boundaries, with offsets back into the document.
+"""Chunking of documents into passages at natural boundaries, with offsets into the document.
 
-A passage is `document[start:end]`, never rewritten. Paragraphs that fit are kept whole and packed together; a longer
+A passage is `document[start:end]`, unchanged. Paragraphs that fit are kept whole and packed together; a longer
 paragraph is cut between sentences, a longer sentence between words.
 
     >>> for passage in cut(document, ChunkSettings(max_words=40)):
@@ -22,9 +22,9 @@ from quaere.search.words import count_words, word_spans
 
 
 class ChunkSettings(Struct, frozen=True):
-    """How long passages are, in words; two characters of Chinese, Japanese, Korean or Thai count as one.
+    """Length of passages in words; two characters of Chinese, Japanese, Korean or Thai count as one word.
 
-    Rows of JSON Lines up to `row_words` stay whole: such corpora usually come cut into passages already.
+    Rows of JSON Lines files with up to `row_words` stay whole: such corpora are usually split into passages already.
 
         ChunkSettings(max_words=120, overlap_words=0, row_words=300)
     """
@@ -34,17 +34,17 @@ class ChunkSettings(Struct, frozen=True):
     row_words: int = 300
 
     def check(self) -> None:
-        """Refuse sizes that cannot be cut to."""
+        """Raise `BadInput` if a size is out of range."""
         if self.max_words < 1:
-            raise BadInput(f"a passage needs at least 1 word, not {self.max_words}")
+            raise BadInput(f"passages must have at least 1 word, not {self.max_words}")
         if not 0 <= self.overlap_words < self.max_words:
             raise BadInput(f"the overlap must be 0 to {self.max_words - 1} words, not {self.overlap_words}")
         if self.row_words < 0:
-            raise BadInput(f"rows cannot stay whole up to {self.row_words} words; 0 cuts them like files")
+            raise BadInput(f"row_words must be 0 or more, not {self.row_words}; 0 splits rows like files")
 
 
 class _Piece(Struct):
-    """A stretch of the document that is not cut further: document[start:end], counted in words."""
+    """A span of the document that is not split further: document[start:end] and its number of words."""
 
     start: int
     end: int
@@ -90,13 +90,13 @@ def _cut_stretch(text: str, start: int, end: int, whole_words: int, settings: Ch
 # ------------------------------------------------------------------------------------------------------------ pieces
 
 _PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n\s*|\u2029\s*")
-# A sentence ends with its marks and closing quotes before a space; the full stops of unspaced scripts need none.
-# Danda (Hindi), Arabic and Armenian marks count too; so does a line break.
+# A sentence ends at its marks and closing quotes before white space; in scripts without spaces no space is needed.
+# Danda (Hindi), Arabic and Armenian marks and line breaks end sentences too.
 _SENTENCE_END = re.compile(r"[.!?…؟۔।॥։።][\"'”’»)\]]*\s+|[。！？｡]+[\"'”’»」』）)\]]*\s*|\n\s*")
 
 
 def _pieces(text: str, start: int, end: int, max_words: int) -> Iterator[_Piece]:
-    """Cover the stretch with pieces of at most `max_words`: paragraphs, or their sentences, or runs of words."""
+    """The span as consecutive pieces of at most `max_words`: paragraphs, else sentences, else runs of words."""
     for paragraph in _split(text, start, end, _PARAGRAPH_END):
         if paragraph.num_words <= max_words:
             yield paragraph
@@ -126,7 +126,7 @@ def _runs_of_words(text: str, sentence: _Piece, max_words: int) -> Iterator[_Pie
 
 
 def _pack(pieces: list[_Piece], settings: ChunkSettings) -> list[list[_Piece]]:
-    """Fill passages one after another; a short rest joins the last passage rather than standing alone."""
+    """Groups of consecutive pieces, one per passage; a short rest is added to the last passage."""
     groups: list[list[_Piece]] = []
     group: list[_Piece] = []
     for piece in pieces:
@@ -143,14 +143,14 @@ def _pack(pieces: list[_Piece], settings: ChunkSettings) -> list[list[_Piece]]:
 
 
 def _overlap(group: list[_Piece], max_words: int) -> list[_Piece]:
-    """The last pieces of a passage that together hold at most `max_words`: the next passage repeats them."""
+    """The last pieces of a passage, of at most `max_words` in total, which the next passage repeats."""
     kept = 0
     for piece in reversed(group):
         max_words -= piece.num_words
         if max_words < 0:
             break
         kept += 1
-    # Never the whole passage again: the next one would then contain this one.
+    # Never all pieces: the next passage would then contain this one.
     return group[len(group) - min(kept, len(group) - 1) :] if len(group) > 1 else []
 
 
@@ -159,6 +159,6 @@ def _num_words(group: list[_Piece]) -> int:
 
 
 def _trim(text: str, start: int, end: int) -> tuple[int, int]:
-    """Move the ends inwards past white space."""
+    """Start and end without surrounding white space."""
     stretch = text[start:end]
     return start + len(stretch) - len(stretch.lstrip()), start + len(stretch.rstrip())

@@ -1,11 +1,11 @@
-"""The client of a search server: Quaere's own, or any that speaks the same `POST /retrieve`.
+"""Client of a search server: Quaere's own, or any other with the same `POST /retrieve`.
 
 async with SearchClient("http://127.0.0.1:8000") as client:
     hits = (await client.search(["who built the Halm bridge?"], topk=3))[0]
 
-A server that asks for a key gets the one in `$QUAERE_SEARCH_KEY`, one that asks for a user and password gets
-`$QUAERE_SEARCH_LOGIN` ("USER:PASSWORD"). Either may be in a file, which `$QUAERE_SEARCH_KEY_FILE` or
-`$QUAERE_SEARCH_LOGIN_FILE` names. A URL may hold neither: URLs are stored with runs and shown in messages.
+The API key is read from `$QUAERE_SEARCH_KEY`, or a user and password from `$QUAERE_SEARCH_LOGIN` ("USER:PASSWORD").
+Either may be in a file named by `$QUAERE_SEARCH_KEY_FILE` or `$QUAERE_SEARCH_LOGIN_FILE`. A URL may contain neither:
+URLs are stored with runs and shown in messages.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ KEY, LOGIN = "QUAERE_SEARCH_KEY", "QUAERE_SEARCH_LOGIN"
 
 
 class SearchClient:
-    """Asks a server. Nothing is tried twice: what to do about a failure is for the caller to decide.
+    """Asynchronous client of a search server. It never retries: the caller decides what to do about a failure.
 
-    `timeout_s` bounds one request from its first byte to its last, `max_connections` how many run at once (others
-    wait), `max_response_bytes` how much is read of an answer.
+    `timeout_s` limits a request from first to last byte, `max_connections` the requests at once (others wait), and
+    `max_response_bytes` the size of an answer.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class SearchClient:
         self._max_response_bytes = max_response_bytes
         self._turns = asyncio.Semaphore(max_connections)
         limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
-        # A server on this machine is never behind the proxy that the environment may name.
+        # A proxy named by the environment must not be used for a server on this machine.
         trust_env = not _is_loopback(httpx.URL(self.url).host)
         self._http = httpx.AsyncClient(limits=limits, timeout=None, trust_env=trust_env)
         self._authorization = _authorization()
@@ -69,22 +69,24 @@ class SearchClient:
         try:
             reply = decode_json(answer, Reply)
         except msgspec.DecodeError as error:
-            raise self._failure("broken", f"answered something else than search results ({error})") from error
+            raise self._failure("broken", f"answered with something other than search results ({error})") from error
         if len(reply.result) != len(request.queries):
             raise self._failure("broken", f"answered {len(reply.result)} of {len(request.queries)} queries")
         found = [[Hit(_passage(item.document), item.score) for item in items[:topk]] for items in reply.result]
         for passage in (hit.passage for hits in found for hit in hits):
             if passage.end < passage.start:
-                raise self._failure("broken", f"sent a passage that goes from {passage.start} to {passage.end}")
+                raise self._failure(
+                    "broken", f"sent a passage whose start ({passage.start}) is after its end ({passage.end})"
+                )
         return found
 
     async def health(self) -> Health:
-        """What the server says about itself and its index."""
+        """The server's description of itself and its index."""
         answer = await self._ask("GET", "/health", b"")
         try:
             return decode_json(answer, Health)
         except msgspec.DecodeError as error:
-            raise self._failure("broken", f"answered something else than its health ({error})") from error
+            raise self._failure("broken", f"answered with something other than its health ({error})") from error
 
     async def close(self) -> None:
         """Close the connections."""
@@ -93,6 +95,7 @@ class SearchClient:
     async def _ask(self, method: str, path: str, body: bytes) -> bytes:
         try:
             async with self._turns, asyncio.timeout(self._timeout_s):
+                # No compression, so that the size limit applies to the bytes that were sent.
                 headers = {"content-type": "application/json", "accept-encoding": "identity"}
                 if self._authorization:
                     headers["authorization"] = self._authorization
@@ -105,7 +108,7 @@ class SearchClient:
             hint = f"quaere serve-search --index DIR --port {httpx.URL(self.url).port or 80}"
             raise self._failure("unreachable", f"cannot be reached ({reason})", hint) from error
         except httpx.RequestError as error:
-            raise self._failure("broken", f"answered what cannot be read ({error})") from error
+            raise self._failure("broken", f"sent an answer that cannot be read ({error})") from error
         self._check_status(response.status_code, answer)
         return answer
 
@@ -114,7 +117,7 @@ class SearchClient:
         async for chunk in response.aiter_bytes():
             answer += chunk
             if len(answer) > self._max_response_bytes:
-                raise self._failure("broken", f"answered more than {self._max_response_bytes} bytes")
+                raise self._failure("broken", f"answered with more than {self._max_response_bytes} bytes")
         return bytes(answer)
 
     def _check_status(self, status: int, answer: bytes) -> None:
@@ -132,24 +135,24 @@ class SearchClient:
         return SearchFailed(f"the search server {self.url} {self._hide(what)}", kind=kind, hint=hint)
 
     def _hide(self, said: str) -> str:
-        """What a server said, which may repeat what it was sent; failures are stored and shown."""
+        """The text with all secrets replaced by `***`: a server may repeat what it was sent, and errors are stored."""
         for secret in _secrets(self._authorization):
             said = said.replace(secret, "***")
         return said
 
 
 def _authorization() -> str:
-    """The Authorization header, by the environment; "" for none."""
+    """The Authorization header from the environment; "" for none."""
     key, login = read_secret(KEY), read_secret(LOGIN)
     if key and login:
-        raise BadInput(f"both {KEY} and {LOGIN} are set: a server is shown one of them", hint=f"unset {LOGIN}")
+        raise BadInput(f"both {KEY} and {LOGIN} are set, but only one can be sent", hint=f"unset {LOGIN}")
     if login and ":" not in login:
-        raise BadInput(f"{LOGIN} must be USER:PASSWORD")
+        raise BadInput(f"{LOGIN} must be USER:PASSWORD", hint=f"export {LOGIN}=USER:PASSWORD")
     return f"Basic {base64.b64encode(login.encode()).decode()}" if login else f"Bearer {key}" if key else ""
 
 
 def _secrets(authorization: str) -> list[str]:
-    """What must not be shown of an Authorization header, the longest first."""
+    """The secret parts of an Authorization header, longest first."""
     scheme, _, sent = authorization.partition(" ")
     if scheme != "Basic":
         return [sent] if sent else []
@@ -158,7 +161,7 @@ def _secrets(authorization: str) -> list[str]:
 
 
 def _passage(document: WireDocument) -> Passage:
-    """A passage out of what the wire carries; servers that send no offsets have one passage per document."""
+    """The passage in a server's document; without offsets, the document is one passage."""
     title, text = split_contents(document.contents)
     passage_id = str(document.id)
     end = document.start + len(text) if document.end is None else document.end
@@ -167,9 +170,9 @@ def _passage(document: WireDocument) -> Passage:
 
 
 def server_url(url: str) -> str:
-    """The address without a trailing `/` or `/retrieve`, both of which people paste. It holds no secret."""
+    """The server's address without a trailing `/` or `/retrieve`; `BadInput` if it is no URL or holds a secret."""
     if set("@?#") & set(url):
-        said = "the URL of a search server may hold no user or password, and no @, ? or #"
+        said = "the URL of a search server may not contain a user or password, nor @, ? or #"
         raise BadInput(said, hint=f"export {LOGIN}=USER:PASSWORD (or {KEY}=...) and leave it out of the URL")
     try:
         parsed = httpx.URL(url)

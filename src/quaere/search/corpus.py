@@ -1,4 +1,4 @@
-"""A corpus: folders of documents, single documents, or JSON Lines, read as a stream of documents in a stable order.
+"""Corpus reader: folders of documents, single documents or JSON Lines as a stream of documents in a stable order.
 
 reader = CorpusReader(Path("docs"))
 for document in reader:
@@ -22,12 +22,12 @@ from quaere.search.files import MAX_FILE_MIB, read_file
 from quaere.search.rows import is_rows_file, read_rows
 from quaere.search.walk import SUPPORTED, SourceFile, Walk
 
-_MAX_NAMED = 10_000  # how many files a report names; the others are counted
+_MAX_NAMED = 10_000  # skipped files named in the report; the others are only counted
 _MAX_SUFFIXES = 20
 
 
 class Document(Struct, frozen=True):
-    """A source document. `kind` says whether it was a file of its own or a row of a JSON Lines file.
+    """A source document. `kind` says whether it is a whole file or a row of a JSON Lines file.
 
     `parts` say where its pages, rows or cells begin; a file without them is its own text, line for line.
 
@@ -42,7 +42,7 @@ class Document(Struct, frozen=True):
 
 
 class CorpusReport(Struct):
-    """What was met while reading, beside the documents themselves.
+    """Counts of documents read and skipped, with the names and reasons of skipped files.
 
     `unreadable` names files that were left out, `problems` what was lost of files that were not, and `missing` counts
     files by the library they need and how to get it.
@@ -66,13 +66,13 @@ class CorpusReport(Struct):
 
 
 class CorpusReader:
-    """Iterate it once for the documents; `report` then says what was left out and why.
+    """Iterable over the documents of a corpus, to be used once; `report` then says what was skipped and why.
 
-    Meanwhile `num_read` says how many of the `num_bytes` bytes of all files have been read.
+    While it runs, `num_read` of the `num_bytes` bytes of all files have been read.
 
-    Left out are exact duplicates (same title and text), empty documents, files that are not wanted (see `Walk`), files
-    that hold no text or cannot be read, links out of the folder, documents larger than `max_file_mib`, and the folder
-    `leave_out`. Two documents with one id are refused.
+    Skipped are exact duplicates (same title and text), empty documents, files that are not wanted (see `Walk`), files
+    without text or that cannot be read, links out of the folder, documents larger than `max_file_mib`, and the folder
+    `leave_out`. Two different documents with the same id raise `BadInput`.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class CorpusReader:
 
     def __iter__(self) -> Iterator[Document]:
         """Documents in the order of their paths, and within a file in the order of its lines."""
-        # Digests rather than texts: the memory needed is some hundred bytes a document, whatever its length.
+        # Digests rather than texts: memory is a few hundred bytes per document, whatever its length.
         seen_ids: set[bytes] = set()
         seen_contents: set[bytes] = set()
         for document, where in self._documents():
@@ -112,7 +112,10 @@ class CorpusReader:
                 self.report.num_duplicates += 1
                 continue
             if identity in seen_ids:
-                raise BadInput(f"{where}: the id {document.id!r} was used before with another text")
+                raise BadInput(
+                    f"{where}: the id {document.id!r} is used by an earlier document with another text",
+                    hint="give every document an id of its own",
+                )
             seen_contents.add(content)
             seen_ids.add(identity)
             self.report.num_documents += 1
@@ -121,11 +124,13 @@ class CorpusReader:
             raise self._nothing_read()
 
     def _nothing_read(self) -> BadInput:
-        """What to say of a corpus without a document: the first reason, if there is one."""
+        """Error for a corpus without a document, with the first reason if there is one."""
         sources = ", ".join(str(source) for source in self.sources)
         missing, _, install = next(iter(self.report.missing), "").partition(": ")
         reason = missing or next(iter(self.report.unreadable), "")
-        return BadInput(f"no document with text in {sources}{reason and f' ({reason})'}", hint=install or SUPPORTED)
+        return BadInput(
+            f"found no document with text in {sources}{reason and f' ({reason})'}", hint=install or SUPPORTED
+        )
 
     def _documents(self) -> Iterator[tuple[Document, str]]:
         files = self._find_files()
@@ -197,7 +202,7 @@ def _name(named: list[str], name: str, reason: str) -> None:
 
 
 def _digest(*parts: str) -> bytes:
-    """16 bytes that stand for these strings; lengths go in, so that ("ab", "c") and ("a", "bc") differ."""
+    """A 16-byte digest of the strings; lengths are included, so that ("ab", "c") and ("a", "bc") differ."""
     state = blake2b(digest_size=16)
     for part in parts:
         encoded = part.encode()

@@ -1,6 +1,6 @@
-"""Search by meaning: sentence-transformers embeds passages and queries, FAISS finds the nearest.
+"""Dense retrieval: sentence-transformers embeds passages and queries, FAISS finds the nearest passages.
 
-Vectors have length one, so a score is the cosine of query and passage, from -1 to 1.
+Vectors have norm 1, so a score is the cosine similarity of query and passage, from -1 to 1.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ Vectors = NDArray[np.float32]
 
 DEFAULT_EMBEDDER = "intfloat/e5-base-v2"
 _E5 = re.compile(r"(^|/)(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)*$")
-# Fetched beyond `topk`, so that equal scores at the cut are put in order before the cut is made.
+# Passages fetched beyond `topk`, so that ties at the cut are ordered by passage number before the cut.
 _SPARE = 16
 _READ_AT_ONCE = 65_536
 _HUB_TIMEOUT_S = 10.0
 
 
 class DenseSettings(msgspec.Struct, frozen=True):
-    """Which embedder, what it wants before its texts, and how neighbours are found.
+    """The embedder, the prefixes of its inputs, and the FAISS index.
 
-    A prefix of None leaves it to the prompts the model itself carries. `num_lists=0` chooses by the number of
-    passages. More `num_probes` (ivf) or `search_width` (hnsw) find more and take longer; flat compares with all.
+    A prefix of None uses the prompts stored with the model. `num_lists=0` derives the number of lists from the number
+    of passages. Larger `num_probes` (ivf) or `search_width` (hnsw) raise recall and take longer; "flat" compares with
+    all passages.
 
         DenseSettings(embedder="intfloat/e5-base-v2", query_prefix="query: ", passage_prefix="passage: ", ann="flat")
     """
@@ -54,20 +55,22 @@ class DenseSettings(msgspec.Struct, frozen=True):
     batch_size: int = 64
 
     def check(self) -> None:
-        """Refuse sizes FAISS cannot build with."""
+        """Raise `BadInput` if a size is out of range."""
         sizes = (self.num_probes, self.num_links, self.build_width, self.search_width, self.batch_size)
         if self.num_lists < 0 or min(sizes) < 1 or self.num_links < 2:
-            raise BadInput("the sizes of a dense index must be positive (num_lists may be 0, num_links at least 2)")
+            raise BadInput(
+                "the sizes of a dense index must be at least 1 (num_links: at least 2; num_lists: 0 chooses the number)"
+            )
 
     def with_known_prefixes(self) -> DenseSettings:
-        """E5 models were trained with "query: " and "passage: " but do not say so in their files."""
+        """The settings with the prefixes of E5 models, which need them but do not store them as prompts."""
         if self.query_prefix is None and self.passage_prefix is None and _E5.search(self.embedder):
             return msgspec.structs.replace(self, query_prefix="query: ", passage_prefix="passage: ")
         return self
 
 
 class Embedder:
-    """Texts to vectors of length one. One call at a time: the tokenizer inside cannot be shared by threads."""
+    """Encoder of texts to vectors of norm 1. Calls are serialised: the tokenizer inside is not thread-safe."""
 
     def __init__(self, settings: DenseSettings) -> None:
         self._settings = settings
@@ -75,11 +78,11 @@ class Embedder:
         self._lock = threading.Lock()
 
     def embed_queries(self, queries: Sequence[str]) -> Vectors:
-        """One row per query."""
+        """Vectors of the queries, one row each."""
         return self._embed(self._model.encode_query, queries, self._settings.query_prefix)
 
     def embed_passages(self, passages: Sequence[Passage]) -> Vectors:
-        """One row per passage, made of its title and text."""
+        """Vectors of the passages, one row each, from title and text."""
         texts = [passage.titled_text for passage in passages]
         return self._embed(self._model.encode_document, texts, self._settings.passage_prefix)
 
@@ -97,7 +100,7 @@ class Embedder:
 
 
 class DenseEngine:
-    """Embeds the queries and asks FAISS for their nearest passages."""
+    """Dense engine: embeds the queries and finds their nearest passages with FAISS."""
 
     def __init__(self, embedder: Embedder, neighbours: Any) -> None:
         self._embedder = embedder
@@ -111,7 +114,7 @@ class DenseEngine:
         faiss = _import_faiss()
         folder.mkdir(parents=True, exist_ok=True)
         embedder = Embedder(settings)
-        scratch = folder / "vectors.tmp"  # on disk, since a large corpus's vectors do not fit into memory twice
+        scratch = folder / "vectors.tmp"  # on disk: the vectors of a large corpus do not fit into memory twice
         try:
             vectors = _embed_all(embedder, passages, num_passages, settings.batch_size, scratch, progress)
             progress("linking neighbours", 0, None)
@@ -122,7 +125,7 @@ class DenseEngine:
 
     @staticmethod
     def open(folder: Path, settings: DenseSettings) -> DenseEngine:
-        """Open what `build` wrote, and load the embedder."""
+        """Open an engine that `build` wrote, and load the embedder."""
         neighbours = _read_neighbours(folder)
         if settings.ann == "ivf":
             neighbours.nprobe = min(settings.num_probes, neighbours.nlist)
@@ -132,15 +135,18 @@ class DenseEngine:
         return DenseEngine(embedder, neighbours)
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Match]]:
-        """The best passages for each query."""
+        """The best passages for each query, at most `topk`."""
         if not queries:
             return []
         vectors = self._embedder.embed_queries(queries)
         if vectors.shape[1] != self._neighbours.d:
-            raise BadInput(f"the embedder makes vectors of {vectors.shape[1]}, the index holds {self._neighbours.d}")
+            raise BadInput(
+                f"the embedder's vectors have {vectors.shape[1]} dimensions, those of the index {self._neighbours.d}",
+                hint="search with the embedder that the index was built with",
+            )
         depth = min(topk + _SPARE, self._neighbours.ntotal)
         scores, numbers = self._neighbours.search(vectors, depth)
-        # FAISS fills up with -1 where it found fewer.
+        # FAISS pads with -1 if it finds fewer.
         return [
             rank([Match(int(n), float(s)) for n, s in zip(*row, strict=True) if n >= 0], topk)
             for row in zip(numbers, scores, strict=True)
@@ -177,10 +183,13 @@ def _build_neighbours(faiss: Any, vectors: Vectors, settings: DenseSettings) -> 
             index = faiss.IndexHNSWFlat(width, settings.num_links, faiss.METRIC_INNER_PRODUCT)
             index.hnsw.efConstruction = settings.build_width
         case "ivf":
-            # About 4 sqrt(n) lists, but at least 40 passages a list, or the clusters would be noise.
+            # About 4 sqrt(n) lists, but at least 40 passages per list: with fewer, the clusters are noise.
             num_lists = settings.num_lists or max(1, min(round(4 * sqrt(num_vectors)), num_vectors // 40))
             if num_lists > num_vectors:
-                raise BadInput(f"{num_lists} lists for {num_vectors} passages: use fewer, or --ann flat")
+                raise BadInput(
+                    f"an ivf index of {num_vectors} passages cannot have {num_lists} lists",
+                    hint="use fewer lists, or --ann flat",
+                )
             index = faiss.IndexIVFFlat(faiss.IndexFlatIP(width), width, num_lists, faiss.METRIC_INNER_PRODUCT)
             index.train(_sample(vectors, 256 * num_lists))
     for start in range(0, num_vectors, 65536):
@@ -189,7 +198,7 @@ def _build_neighbours(faiss: Any, vectors: Vectors, settings: DenseSettings) -> 
 
 
 def _sample(vectors: Vectors, num_wanted: int) -> Vectors:
-    """As many rows as k-means makes use of, the same ones every time."""
+    """Up to `num_wanted` rows for k-means, drawn with a fixed seed."""
     if num_wanted >= len(vectors):
         return np.ascontiguousarray(vectors)
     chosen = np.random.default_rng(0).choice(len(vectors), num_wanted, replace=False)
@@ -203,7 +212,7 @@ def _batches(passages: Iterable[Passage], size: int) -> Iterator[list[Passage]]:
 
 
 def read_vectors(folder: Path) -> Vectors:
-    """The vectors `build` has stored, row n for passage n; FAISS keeps them whole in all its layouts."""
+    """The vectors stored by `build`, row n for passage n; every FAISS layout used here keeps them exact."""
     neighbours = _read_neighbours(folder)
     vectors = np.empty((neighbours.ntotal, neighbours.d), np.float32)
     for start in range(0, neighbours.ntotal, _READ_AT_ONCE):
@@ -217,7 +226,10 @@ def _read_neighbours(folder: Path) -> Any:
     try:
         return faiss.read_index(str(folder / "neighbours.faiss"))
     except RuntimeError as error:
-        raise BadInput(f"{folder / 'neighbours.faiss'} is damaged") from error
+        raise BadInput(
+            f"{folder / 'neighbours.faiss'} is damaged or missing",
+            hint=f"quaere index FOLDER --out {folder.parent} --force",
+        ) from error
 
 
 def _import_faiss() -> Any:
@@ -236,7 +248,7 @@ def _load_model(embedder: str) -> Any:
     try:
         with _quiet_loading():
             return _find_model(SentenceTransformer, embedder)
-    except Exception as error:  # a hub that cannot be reached, a folder that is no model: many kinds, one meaning
+    except Exception as error:  # an unreachable hub, a folder without a model: many exception types, one meaning
         reason = " ".join(str(error).split())[:200]
         raise ModelMissing(
             f"the embedder {embedder!r} cannot be loaded: {reason}",
@@ -245,28 +257,28 @@ def _load_model(embedder: str) -> Any:
 
 
 def _find_model(open_model: Any, embedder: str) -> Any:
-    """The embedder from its folder or the hub's cache; only one that is in neither is asked of the hub."""
+    """The embedder from its folder or the hub's cache; the hub is asked only if it is in neither."""
     if Path(embedder).exists():
         return open_model(embedder)
     try:
         return open_model(embedder, local_files_only=True)
-    except Exception:  # many kinds for "not here"
+    except Exception:  # many exception types mean "not cached"
         _ask_hub(embedder)
     return open_model(embedder)
 
 
 def _ask_hub(embedder: str) -> None:
-    """Fail at once where the hub cannot be reached: each file of a download would be retried for minutes."""
+    """Raise at once if the hub is unreachable: otherwise each file of a download is retried for minutes."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
 
-    with suppress(RepositoryNotFoundError):  # short names stand for others, which sentence-transformers knows
+    with suppress(RepositoryNotFoundError):  # a short name ("all-MiniLM-L6-v2"), which sentence-transformers expands
         HfApi().model_info(embedder, timeout=_HUB_TIMEOUT_S)
 
 
 @contextmanager
 def _quiet_loading() -> Iterator[None]:
-    """Keep transformers from drawing a bar of its own into whatever the program prints."""
+    """Context manager that disables transformers' progress bar, which would mix with the program's output."""
     from transformers.utils import logging
 
     was_on = logging.is_progress_bar_enabled()

@@ -65,7 +65,7 @@ def read_file(path: Path, limit: int = MAX_FILE_MIB << 20) -> FileText:
 
 
 def _name_as_title(path: Path) -> str:
-    """`old_stone-bridge.txt` is called "old stone bridge"."""
+    """The file name as a title: "old stone bridge" for `old_stone-bridge.txt`."""
     return _one_line(re.sub(r"[_-]+", " ", path.stem)) or path.name
 
 

@@ -1,4 +1,4 @@
-"""An index: a directory that holds a corpus's passages, its documents and what the engine needs to search them.
+"""Index: a directory with a corpus's passages, its documents and the files of its search engines.
 
 index = build_index(Path("docs"), Path("docs-index"), IndexSettings())
 index = open_index(Path("docs-index"))
@@ -35,7 +35,7 @@ from quaere.search.store import Store, StoreWriter
 from quaere.search.walk import common_folder
 
 FORMAT = 1
-READING = "reading documents"  # the part of the work whose progress is in bytes
+READING = "reading documents"  # the stage whose progress is in bytes
 _KIND = "quaere-index"
 _MANIFEST = "manifest.json"
 _LIBRARIES = ("bm25s", "numpy", "faiss-cpu", "sentence-transformers")
@@ -45,7 +45,7 @@ EngineName = Literal["bm25", "dense", "hybrid"]
 
 
 class IndexSettings(msgspec.Struct, frozen=True):
-    """Everything that decides what an index of a given corpus holds.
+    """All settings that determine an index of a given corpus.
 
     IndexSettings(engine="bm25", chunks=ChunkSettings(max_words=120), bm25=Bm25Settings(k1=1.2))
     """
@@ -61,20 +61,20 @@ class IndexSettings(msgspec.Struct, frozen=True):
 
     @property
     def engine_names(self) -> tuple[str, ...]:
-        """The engines that are built: hybrid is both."""
+        """The engines to build: both for "hybrid"."""
         return ("bm25", "dense") if self.engine == "hybrid" else (self.engine,)
 
     def check(self) -> None:
-        """Refuse what cannot be built."""
+        """Raise `BadInput` if a setting is out of range."""
         self.chunks.check()
         self.bm25.check()
         self.dense.check()
         if self.max_file_mib < 1:
-            raise BadInput(f"files must be allowed at least 1 MiB, not {self.max_file_mib}")
+            raise BadInput(f"max_file_mib must be at least 1, not {self.max_file_mib}")
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What `manifest.json` says about an index. It is written last: without it there is no index.
+    """Content of `manifest.json`. The file is written last: a directory without it is not an index.
 
     Manifest(kind="quaere-index", format=1, fingerprint="5f2c...", num_documents=12, num_passages=31, ...)
     """
@@ -88,12 +88,12 @@ class Manifest(msgspec.Struct, frozen=True):
     corpus: CorpusReport
     versions: dict[str, str]
     file_sizes: dict[str, int]
-    source: str = ""  # the folder or file that document ids are relative to; "" in indexes built before this was kept
-    sources: tuple[str, ...] = ()  # what was named on the command line; () in indexes built before this was kept
+    source: str = ""  # folder or file that document ids are relative to; "" in indexes built before this field existed
+    sources: tuple[str, ...] = ()  # sources as given on the command line; () in indexes built before this field existed
 
 
 class Index:
-    """An open index. Safe to share between threads; the engine is loaded at the first search."""
+    """An open index. It can be shared between threads; the engine is loaded at the first search."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
@@ -103,46 +103,46 @@ class Index:
         self._engine_lock = threading.Lock()
 
     def __len__(self) -> int:
-        """How many passages there are."""
+        """Number of passages."""
         return len(self._store)
 
     @property
     def fingerprint(self) -> str:
-        """Equal for equal corpora and settings, different otherwise."""
+        """Digest of the corpus and the settings in use."""
         return self.manifest.fingerprint
 
     def passage(self, number: int) -> Passage:
-        """The passage of this number, from 0 to `len(index) - 1`."""
+        """The passage with this number, from 0 to `len(index) - 1`."""
         return self._store.passage(number)
 
     def passages(self) -> Iterator[Passage]:
-        """Every passage in order."""
+        """All passages in order."""
         return self._store.passages()
 
     def document(self, doc_id: str) -> str:
-        """The whole text of a document, which its passages' offsets point into."""
+        """The whole text of a document, which the offsets of its passages refer to."""
         return self._store.document(doc_id)
 
     def document_file(self, doc_id: str) -> Path | None:
-        """The file a document was read from, if it was one of its own and is still where it was."""
+        """The file a document was read from, if it was a file of its own and still exists; else None."""
         source = Path(self.manifest.source)
         if not self.manifest.source or is_rows_file(source) or not source.exists():
             return None
         folder = source if source.is_dir() else source.parent
         file = Path(os.path.normpath(folder / doc_id))
-        # An id may be any string: only a file inside the corpus can be the document.
+        # An id may be any string, such as "../../etc/passwd": only a file inside the corpus is returned.
         corpus = [Path(named) for named in self.manifest.sources] if len(self.manifest.sources) > 1 else [folder]
         try:
             return file if any(map(file.is_relative_to, corpus)) and file.is_file() else None
-        except (OSError, ValueError):  # too long for a name, or not one
+        except (OSError, ValueError):  # the id is too long for a file name, or contains NUL
             return None
 
     def document_ids(self) -> Iterator[str]:
-        """The id of every document in order."""
+        """Ids of all documents in order."""
         return self._store.document_ids()
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
-        """For each query at most `topk` passages, best first."""
+        """At most `topk` passages per query, best first."""
         if topk < 1:
             raise BadInput(f"topk must be at least 1, not {topk}")
         found = self.engine.search(queries, topk)
@@ -150,7 +150,7 @@ class Index:
 
     @property
     def engine(self) -> Engine:
-        """The engine itself; loading an embedder takes seconds, so a server asks for it before it listens."""
+        """The search engine. Loading an embedder takes seconds, so a server accesses this before it listens."""
         with self._engine_lock:
             if self._engine is None:
                 self._engine = _open_engine(self.path, self.manifest.settings)
@@ -167,10 +167,9 @@ def build_index(
     progress: Progress | None = None,
     force: bool = False,
 ) -> Index:
-    """Read the corpus at `source`, or at several, and write an index to `out`: all of it, or nothing.
+    """Build an index of the corpus at one or several sources in the directory `out`, atomically.
 
-    The work is done under a temporary name beside `out` and renamed at the end. With `force`, an index that is there
-    already is replaced; a directory that is not an index is never touched.
+    With `force`, an existing index is replaced; a directory that is not an index is never changed.
     """
     settings = settings or IndexSettings()
     settings.check()
@@ -216,11 +215,11 @@ def _write_index(sources: list[Path], out: Path, folder: Path, settings: IndexSe
 
 
 def _stored_path(path: Path) -> str:
-    return str(path).encode(errors="replace").decode()  # a name that is not Unicode is not kept
+    return str(path).encode(errors="replace").decode()  # JSON cannot hold names that are not Unicode
 
 
 def _fingerprint(content_digest: str, settings: IndexSettings) -> str:
-    """One digest of the corpus and of the settings that matter: those of engines not built do not."""
+    """Digest of the corpus and of the settings in use; settings of engines that are not built do not count."""
     used: dict[str, object] = {"format": FORMAT, "engine": settings.engine, "chunks": settings.chunks}
     used |= {name: getattr(settings, name) for name in settings.engine_names}
     return sha256(content_digest.encode() + msgspec.json.encode(used, order="deterministic")).hexdigest()
@@ -245,9 +244,9 @@ def _check_target(sources: list[Path], out: Path, force: bool) -> None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not _is_index(out):
-        raise BadInput(f"{out} exists and is not an index; it is left alone", hint="choose another --out")
+        raise BadInput(f"{out} exists and is not an index, so it is not replaced", hint="choose another --out")
     if not force:
-        raise BadInput(f"there is an index at {out} already", hint="--force replaces it")
+        raise BadInput(f"{out} is an index already", hint="--force replaces it")
     for source in sources:
         if source.resolve().is_relative_to(out.resolve()):
             said = f"the corpus {source} lies inside the index {out} it would replace"
@@ -262,21 +261,21 @@ def _is_index(path: Path) -> bool:
 
 
 def _say_nothing(doing: str, done: int, total: int | None) -> None:
-    """The progress nobody looks at."""
+    """Progress callback that does nothing."""
 
 
 # ----------------------------------------------------------------------------------------------------------- opening
 
 
 class _Label(msgspec.Struct):
-    """The two fields every format of the manifest has."""
+    """The two fields that the manifest has in every format version."""
 
     kind: str
     format: int
 
 
 def open_index(path: Path) -> Index:
-    """Open an index, or say what is wrong with it and what to type."""
+    """Open an index; errors say what is wrong with it and what to type."""
     rebuild = f"quaere index FOLDER --out {path}"
     try:
         written = (path / _MANIFEST).read_bytes()
@@ -292,11 +291,13 @@ def open_index(path: Path) -> Index:
     except msgspec.DecodeError as error:
         raise BadInput(f"{path}/{_MANIFEST} is damaged: {error}", hint=f"delete {path}, then {rebuild}") from error
     if manifest.kind != _KIND:
-        raise IndexMissing(f"{path} is not an index (its manifest is of another program)", hint=rebuild)
+        raise IndexMissing(f"{path} is not an index (its manifest.json is of another program)", hint=rebuild)
     for name, size in manifest.file_sizes.items():
         file = path / name
         if not file.is_file() or file.stat().st_size != size:
-            raise BadInput(f"the index {path} is damaged: {name} is missing or cut", hint=f"{rebuild} --force")
+            raise BadInput(
+                f"the index {path} is damaged: {name} is missing or has the wrong size", hint=f"{rebuild} --force"
+            )
     try:
         return Index(path, manifest)
     except (OSError, ValueError) as error:

@@ -1,9 +1,9 @@
-r"""The title and the paragraphs of an HTML page, as its reader sees them.
+r"""Reader of HTML pages: title and visible paragraphs.
 
     read_page("<title>The Oss</title><p>It rises<p>at Korrin.") == ("The Oss", "It rises\n\nat Korrin.")
 
-Any text is read in one pass. The standard library's parser is not: it looks for the end of every tag that has none down
-to the end of the page (32 KiB of "<a " take it 17 s), and raises on some declarations.
+Every page is read in linear time. The standard library's parser is quadratic: for each tag without an end it searches
+to the end of the page (32 KiB of "<a " take it 17 s), and it raises on some declarations.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _BLOCKS = re.compile(
     "nav|[ou]l|p|pre|section|summary|table|t[dhr]"
 )
 _NAME = re.compile(r"<(/?)\s*+([a-zA-Z][^\s/>]*+)")
-# A ">" between the quotes of a value ends no tag. Repetitions give nothing back, so that a tag is looked at once.
+# A ">" inside a quoted value does not end the tag. Quantifiers are possessive, so that a tag is scanned once.
 _TAG_END = re.compile(r"""(?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+>""")
 _COMMENT_END = re.compile("--!?>")
-_ENDLESS_REFERENCE = re.compile("&#[0-9]{16,}+;?")  # no character; int() refuses thousands of digits
+_ENDLESS_REFERENCE = re.compile("&#[0-9]{16,}+;?")  # not a character, and int() refuses thousands of digits
 
 
 def read_page(markup: str) -> tuple[str, str]:
-    """The title and the text of a page: a block becomes a paragraph, runs of spaces become one."""
+    """Title and text of a page: each block becomes a paragraph, runs of white space become one space."""
     page = _Page()
     _Scanner(markup, page).scan()
     page.end_paragraph()
@@ -33,7 +33,7 @@ def read_page(markup: str) -> tuple[str, str]:
 
 
 class _Page:
-    """Collects what is to be seen of a page."""
+    """Collector of a page's visible text."""
 
     def __init__(self) -> None:
         self.paragraphs: list[str] = []
@@ -69,16 +69,16 @@ class _Page:
 
 
 class _Scanner:
-    """Tells a page's tags from its text. Each method takes the place of a `<` and returns where it goes on."""
+    """Scanner of tags and text. `_tag` and `_declaration` take the index of a `<` and return where to go on."""
 
     def __init__(self, markup: str, page: _Page) -> None:
         self._markup = markup
         self._page = page
-        self._last_end = markup.rfind(">")  # what opens behind it closes nowhere, and is text
+        self._last_end = markup.rfind(">")  # a "<" after it opens no tag and is text
         self._quotes_close = True
 
     def scan(self) -> None:
-        at = told = 0  # what lies between `told` and `at` is text that was not handed on yet
+        at = told = 0  # the text between `told` and `at` was not passed to the page yet
         while 0 <= (at := self._markup.find("<", at)) < self._last_end:
             behind = self._markup[at + 1 : at + 2]
             if not (behind in "!?/" or (behind.isascii() and behind.isalpha())):
@@ -93,7 +93,7 @@ class _Scanner:
             self._page.data(unescape(_ENDLESS_REFERENCE.sub("\ufffd", self._markup[start:end])))
 
     def _declaration(self, at: int) -> int:
-        """Comments hide what follows them if they do not end, as in browsers."""
+        """End of a declaration or comment. A comment without an end hides the rest of the page, as in browsers."""
         if not self._markup.startswith("<!--", at):
             return self._markup.index(">", at) + 1
         end = _COMMENT_END.search(self._markup, at + 2)
@@ -101,7 +101,7 @@ class _Scanner:
 
     def _tag(self, at: int) -> int:
         name = _NAME.match(self._markup, at)
-        if name is None:  # "</3>" is a comment to browsers
+        if name is None:  # browsers read "</3>" as a comment
             return self._markup.index(">", at) + 1
         end, tag = self._tag_end(name), name.group(2).lower()
         if name.group(1):
@@ -119,7 +119,7 @@ class _Scanner:
         if self._quotes_close and not name.group(1):
             if end := _TAG_END.match(self._markup, name.end()):
                 return end.end()
-            # The page ends inside a tag: a quote is missing somewhere, so that no other can be relied on either.
+            # The page ends inside a quoted value: a quote is missing somewhere, so from here on quotes are ignored.
             self._quotes_close = False
         return self._markup.index(">", name.end()) + 1
 

@@ -1,4 +1,4 @@
-"""JSON Lines as a corpus: one JSON object a line, plain or compressed.
+"""Reader of JSON Lines corpora: one JSON object per line, plain or compressed.
 
 {"id": "7", "contents": "\"The Oss\"\nThe Oss rises near Halmgate."}
 {"id": "7", "title": "The Oss", "text": "The Oss rises near Halmgate."}
@@ -25,7 +25,7 @@ ROW_SUFFIXES = tuple(kind + packed for kind in (".jsonl", ".ndjson") for packed 
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A document as one line of JSON Lines gives it.
+    """A document from one line of a JSON Lines file.
 
     Row(id="7", title="The Oss", text="The Oss rises near Halmgate.", line=12)
     """
@@ -37,7 +37,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class _Line(msgspec.Struct):
-    """The fields a line may have; anything else on it is ignored."""
+    """Fields of a line; others are ignored."""
 
     id: str | int
     title: str | None = None
@@ -46,39 +46,41 @@ class _Line(msgspec.Struct):
 
 
 def is_rows_file(path: Path) -> bool:
-    """Does the name say JSON Lines? `is_rows_file(Path("wiki.jsonl.gz"))` is true."""
+    """True if the file name is that of a JSON Lines file: `is_rows_file(Path("wiki.jsonl.gz"))`."""
     return path.name.lower().endswith(ROW_SUFFIXES)
 
 
 def read_rows(path: Path, at: Callable[[int], None] = lambda num_bytes: None) -> Iterator[Row]:
-    """Stream the rows of a file; a line that is not a row is refused by its number.
+    """The rows of a file as a stream; an invalid line raises `BadInput` with its number.
 
-    `at` is told how many bytes of the file have been read, compressed as it is.
+    `at` is called with the number of bytes read so far, of the compressed file.
     """
     for number, line in read_lines(path, at):
         yield _read_row(line, path, number)
 
 
 def read_lines(path: Path, at: Callable[[int], None] = lambda num_bytes: None) -> Iterator[tuple[int, bytes]]:
-    """The lines of a plain or compressed file that are not blank, with their numbers; streamed."""
+    """The lines of a plain or compressed file as a stream, with their numbers; blank lines are skipped."""
     try:
         with path.open("rb") as file, _unpack(path, file) as lines:
             for number, line in enumerate(lines, start=1):
                 at(file.tell())
-                if number == 1:
+                if number == 1:  # a byte-order mark is not JSON
                     line = line.removeprefix(b"\xef\xbb\xbf")
                 if line.strip():
                     yield number, line
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, _zstd_error()) as error:
-        raise BadInput(f"{path} is damaged: its compressed data ends early or is not what the name says") from error
+        raise BadInput(
+            f"{path} is damaged: its compressed data is cut short, or the suffix names another compression"
+        ) from error
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def split_contents(contents: str) -> tuple[str, str]:
-    """Title and text of `contents`: the first line is the title, perhaps in double quotes.
+    """Title and text of `contents`: the first line is the title, with or without double quotes.
 
-    Contents of a single line have no title.
+    A single line is text without a title.
 
         >>> split_contents('"The Oss"\nThe Oss rises near Halmgate.')
         ('The Oss', 'The Oss rises near Halmgate.')
@@ -113,7 +115,7 @@ def _read_row(line: bytes, path: Path, number: int) -> Row:
         raise BadInput(f'{where}: no "text" and no "contents"', hint=_SHAPES)
     if fields.id == "":
         raise BadInput(f"{where}: the id is empty", hint=_SHAPES)
-    # Titles are one line everywhere, since the wire format puts the title on the first line.
+    # Titles are a single line everywhere, because the wire format puts the title on the first line.
     return Row(id=str(fields.id), title=" ".join(title.split()), text=text, line=number)
 
 
@@ -121,7 +123,7 @@ _SHAPES = 'each line should be {"id": ..., "title": ..., "text": ...} or {"id": 
 
 
 def _unpack(path: Path, file: BufferedReader) -> BufferedIOBase:
-    """What is in an open file of this name."""
+    """The decompressed content of an open file, by the suffix of its name."""
     match path.suffix.lower():
         case ".gz":
             return gzip.open(file, "rb")
@@ -136,14 +138,14 @@ def _unpack(path: Path, file: BufferedReader) -> BufferedIOBase:
 
 
 class _ZstdFile(RawIOBase):
-    """Unpacks zstandard frames one after another. The library's own reader takes a file cut short for a whole one."""
+    """Decompressor of consecutive zstandard frames. The library's own reader accepts a truncated file as complete."""
 
     def __init__(self, file: BufferedReader) -> None:
         import zstandard
 
         self._file = file
         self._library = zstandard.ZstdDecompressor()
-        self._frame: Any = None  # the frame under way; None between frames
+        self._frame: Any = None  # the current frame; None between frames
         self._packed = b""
         self._unpacked = memoryview(b"")
 
@@ -163,7 +165,7 @@ class _ZstdFile(RawIOBase):
         super().close()
 
     def _unpack_more(self) -> bool:
-        """Unpack the next stretch; false at the end of the file."""
+        """Decompress the next chunk; False at the end of the file."""
         self._packed = self._packed or self._file.read(1 << 16)
         if not self._packed:
             if self._frame is not None:

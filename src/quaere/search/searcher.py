@@ -1,4 +1,4 @@
-"""Who answers queries, as the rest of the program sees it: an index in this process, or a server.
+"""Searchers: the asynchronous interface to an index in this process or to a search server.
 
 searcher = open_searcher("docs-index")            # or "http://127.0.0.1:8000"
 hits = (await searcher.search(["who built the Halm bridge?"], topk=3))[0]
@@ -18,18 +18,18 @@ from quaere.errors import QuaereError, SearchFailed
 from quaere.records import Hit
 from quaere.search.index import Index, open_index
 
-_MAX_JOINED = 64  # queries put together in one call of the engine
+_MAX_JOINED = 64  # queries batched into one call of the engine
 
 
 class Searcher(Protocol):
-    """For each query a list of hits, best first; a search that cannot be carried out raises `SearchFailed`."""
+    """Asynchronous search. Returns a list of hits per query, best first; raises `SearchFailed` if the search fails."""
 
     async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """One list of hits per query, in the order of the queries."""
         ...
 
     async def close(self) -> None:
-        """Let go of threads and connections."""
+        """Release threads and connections."""
         ...
 
 
@@ -42,19 +42,28 @@ def open_searcher(where: str) -> Searcher:
     return LocalSearcher(open_index(Path(where)))
 
 
+async def check_reachable(searcher: Searcher) -> None:
+    """Refuse a search server that cannot be reached, before a model is loaded for it."""
+    if not isinstance(searcher, LocalSearcher | NoSearcher):
+        from quaere.search.client import SearchClient
+
+        if isinstance(searcher, SearchClient):
+            await searcher.health()
+
+
 class NoSearcher:
-    """Stands where a searcher is expected and none is used."""
+    """Searcher for episodes without search (closed book); every search fails."""
 
     async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
-        """Refuse: with the book closed there is nothing to search."""
-        raise SearchFailed("there is nothing to search with the book closed", kind="rejected")
+        """Raise `SearchFailed`."""
+        raise SearchFailed("searching is not possible in closed-book mode", kind="rejected")
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
 class _Request:
-    """A search that waits for its turn."""
+    """A queued search."""
 
     def __init__(self, queries: Sequence[str], topk: int) -> None:
         self.queries = list(queries)
@@ -63,11 +72,11 @@ class _Request:
 
 
 class LocalSearcher:
-    """Searches an index in threads, so that the event loop stays free.
+    """Searches an index in threads, so that the event loop is not blocked.
 
-    At most `max_concurrent` calls of the engine run at once and at most `max_waiting` requests wait (None: any number);
-    beyond that a search fails as overloaded. With `join`, requests that wait are put together into one call, which
-    embedders gain from; without it what a call computes never depends on what else is being asked.
+    At most `max_concurrent` engine calls run at once and at most `max_waiting` requests wait (None: no limit); beyond
+    that a search fails as overloaded. With `join`, waiting requests are batched into one call, which is faster for
+    embedders; without it, the result of a call never depends on other requests.
     """
 
     def __init__(
@@ -84,17 +93,17 @@ class LocalSearcher:
     async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """One list of hits per query, in the order of the queries."""
         if self._max_waiting is not None and len(self._waiting) >= self._max_waiting and not self._num_idle:
-            raise SearchFailed(f"{len(self._waiting)} searches are waiting already", kind="overloaded")
+            raise SearchFailed(f"the queue is full: {len(self._waiting)} searches are waiting", kind="overloaded")
         request = _Request(queries, topk)
         self._waiting.append(request)
         self._start_calls()
         return await request.hits
 
     async def close(self) -> None:
-        """Wait for the calls under way, then let go of the threads."""
+        """Wait for running calls, then release the threads."""
         while self._calls:
             call = next(iter(self._calls))
-            await call  # a finished task does not yield here, so it is taken out at once, not by its callback
+            await call  # awaiting a finished task does not yield, so its callback has not run: discard it here
             self._calls.discard(call)
         self._threads.shutdown()
 
@@ -114,7 +123,7 @@ class LocalSearcher:
         return taken
 
     async def _call_engine(self, requests: list[_Request]) -> None:
-        wanted = [request for request in requests if not request.hits.done()]  # nobody waits for a cancelled one
+        wanted = [request for request in requests if not request.hits.done()]  # cancelled requests are dropped
         queries = [query for request in wanted for query in request.queries]
         topk = max((request.topk for request in wanted), default=1)
         try:
@@ -132,7 +141,7 @@ class LocalSearcher:
 
 
 def _fail(requests: list[_Request], error: Exception) -> None:
-    """Hand the error to everyone who waits; what is not an error of ours is the engine's."""
+    """Set the error on all waiting requests; exceptions of other types become `SearchFailed`."""
     if not isinstance(error, QuaereError):
         error = SearchFailed(f"the search engine failed: {type(error).__name__}: {error}", kind="broken")
     for request in requests:

@@ -1,10 +1,10 @@
-"""Where an index keeps its documents and passages: one file of text, and arrays that say where everything lies.
+"""Storage of an index's documents and passages: one file of text, and arrays of positions.
 
-Everything is memory-mapped, so opening is instant and reading one passage touches one page, however large the corpus.
+All files are memory-mapped, so opening is instant and reading a passage touches one page, however large the corpus is.
 
-    documents.bin     id, title and text of every document, one after another, in UTF-8
-    documents.npy     per document: where it begins, and how many bytes its id, title and text take
-    passages.npy      per passage: its document, its number there, and where it lies in characters and in bytes
+    documents.bin     id, title and text of every document, concatenated, in UTF-8
+    documents.npy     per document: its offset, and the bytes of its id, title and text
+    passages.npy      per passage: its document, its number in it, and its place in characters and in bytes
     identities.npy    per document: a digest of its id, sorted, and the document's number
     places.bin        where each passage stands in its file ("page 3"), one after another; only if any place is known
     places.npy        0, then per passage where the name of its place ends
@@ -31,7 +31,7 @@ _PASSAGE_FIELDS = 6  # document, number_there, start, end, start_byte, end_byte
 
 
 class StoreWriter:
-    """Appends documents with their passages; `finish` writes the arrays.
+    """Writer of documents with their passages; leaving the context writes the arrays.
 
     with StoreWriter(folder) as writer:
         writer.add(document, cut(document, settings))
@@ -58,17 +58,17 @@ class StoreWriter:
 
     @property
     def content_digest(self) -> str:
-        """A digest of every document so far, in order: equal contents, equal digest."""
+        """Digest of all documents so far, in order."""
         return self._content.hexdigest()
 
     @property
     def num_documents(self) -> int:
-        """How many documents were added."""
+        """Number of documents added."""
         return len(self._digests)
 
     @property
     def num_passages(self) -> int:
-        """How many passages were added."""
+        """Number of passages added."""
         return len(self._passages) // _PASSAGE_FIELDS
 
     def add(self, document: Document, passages: Sequence[Passage]) -> None:
@@ -103,7 +103,7 @@ class StoreWriter:
 
 
 class Store:
-    """Reads what a `StoreWriter` wrote; safe to share between threads."""
+    """Reader of a `StoreWriter`'s files; it can be shared between threads."""
 
     def __init__(self, folder: Path) -> None:
         self._bytes = _map_bytes(folder / "documents.bin")
@@ -117,13 +117,13 @@ class Store:
             self._place_ends = _map_array(folder / "places.npy")
 
     def __len__(self) -> int:
-        """How many passages there are."""
+        """Number of passages."""
         return len(self._passages)
 
     def passage(self, number: int) -> Passage:
-        """The passage of this number, from 0 to `len(store) - 1`."""
+        """The passage with this number, from 0 to `len(store) - 1`."""
         if not 0 <= number < len(self):
-            raise IndexError(f"there is no passage {number}: the index holds {len(self)}")
+            raise IndexError(f"there is no passage {number}: the index has {len(self)} passages, numbered from 0")
         document, there, start, end, start_byte, end_byte = self._passages[number].tolist()
         doc_id, title, text_at, _ = self._read_document(document)
         text = self._bytes[text_at + start_byte : text_at + end_byte].decode()
@@ -137,18 +137,18 @@ class Store:
         return self._places[start:end].decode()
 
     def passages(self) -> Iterator[Passage]:
-        """Every passage in order."""
+        """All passages in order."""
         return (self.passage(number) for number in range(len(self)))
 
     def document_ids(self) -> Iterator[str]:
-        """The id of every document in order."""
+        """Ids of all documents in order."""
         return (self._read_document(number)[0] for number in range(len(self._documents)))
 
     def document(self, doc_id: str) -> str:
         """The whole text of a document."""
         digest = np.uint64(_id_digest(doc_id))
         place = int(np.searchsorted(self._digests, digest))
-        # Ids that share a digest lie side by side; there is practically never a second one.
+        # Ids with equal digests are adjacent; in practice there is never a second one.
         while place < len(self._digests) and self._digests[place] == digest:
             found_id, _, text_at, end = self._read_document(int(self._numbers[place]))
             if found_id == doc_id:
@@ -157,7 +157,7 @@ class Store:
         raise BadInput(f"there is no document {doc_id!r} in the index")
 
     def _read_document(self, number: int) -> tuple[str, str, int, int]:
-        """Id, title, and where the text begins and ends."""
+        """Id, title, and start and end of the text in the file."""
         at, id_bytes, title_bytes, text_bytes = self._documents[number].tolist()
         title_at = at + id_bytes
         text_at = title_at + title_bytes
@@ -170,12 +170,12 @@ def _map_bytes(path: Path) -> mmap.mmap:
 
 
 def _map_array(path: Path) -> NDArray[np.uint64]:
-    """A plain array over the mapped file: numpy's memmap class makes every small slice costly."""
+    """A plain array view of the mapped file: numpy's memmap class makes small slices slow."""
     return np.asarray(np.load(path, mmap_mode="r"))
 
 
 def _byte_positions(text: str, passages: Sequence[Passage]) -> dict[int, int]:
-    """Where the characters at which passages start and end lie in the UTF-8 bytes: `{0: 0, 4: 5}` for "café"."""
+    """UTF-8 byte offsets of the characters at which passages start and end: `{0: 0, 4: 5}` for "café"."""
     characters = sorted({position for passage in passages for position in (passage.start, passage.end)})
     if text.isascii():
         return {position: position for position in characters}

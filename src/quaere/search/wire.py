@@ -1,10 +1,10 @@
-"""What goes over the wire between a search server and its clients, the same as Search-R1's retriever and verl's tool.
+"""Wire format between search server and clients: that of Search-R1's retriever and verl's search tool.
 
     POST /retrieve   {"queries": ["who built the Halm bridge?"], "topk": 3, "return_scores": true}
     ->  {"result": [[{"document": {"id": "b.md#0", "contents": "\"Halm bridge\"\nThe ..."}, "score": 7.25}]]}
 
-With `return_scores` false the documents stand in the lists themselves. `doc_id`, `start`, `end` and `place` are ours:
-they say where the passage lies, and others ignore them.
+With `return_scores` false the lists contain the documents themselves. `doc_id`, `start`, `end` and `place` are
+additions of Quaere: they give the passage's place in its document, and other clients ignore them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 DEFAULT_TOPK = 3
-Offset = Annotated[int, Meta(ge=0, le=2**53)]  # a place in a document; every JSON reader has integers up to here
+Offset = Annotated[int, Meta(ge=0, le=2**53)]  # a character offset; every JSON reader supports integers up to 2**53
 
 
 class Request(Struct):
-    """What is asked.
+    """Body of a search request.
 
     Request(queries=["who built the Halm bridge?"], topk=3, return_scores=True)
     """
@@ -29,7 +29,7 @@ class Request(Struct):
 
 
 class WireDocument(Struct):
-    """A passage: the title in double quotes on the first line, the text below.
+    """A passage; `contents` has the title in double quotes on the first line and the text below it.
 
     WireDocument(id="b.md#0", contents='"Halm bridge"\nThe ...', doc_id="b.md", start=0, end=211,
                  place="lines 1-6")
@@ -44,7 +44,7 @@ class WireDocument(Struct):
 
 
 class ScoredDocument(Struct):
-    """A passage and its score.
+    """A passage with its score.
 
     ScoredDocument(document=WireDocument(...), score=7.25)
     """
@@ -54,7 +54,7 @@ class ScoredDocument(Struct):
 
 
 class Reply(Struct):
-    """What is answered: per query its documents, best first.
+    """Answer with scores: for each query its documents, best first.
 
     Reply(result=[[ScoredDocument(...), ScoredDocument(...)]])
     """
@@ -63,7 +63,7 @@ class Reply(Struct):
 
 
 class PlainReply(Struct):
-    """What is answered without scores.
+    """Answer without scores: for each query its documents, best first.
 
     PlainReply(result=[[WireDocument(...)]])
     """
@@ -72,7 +72,7 @@ class PlainReply(Struct):
 
 
 class Health(Struct):
-    """What `GET /health` answers.
+    """Answer to `GET /health`.
 
     Health(status="ok", version="0.1.0", engine="bm25", fingerprint="5f2c...", num_documents=12, num_passages=31)
     """

@@ -1,7 +1,7 @@
-"""What counts as a word, in any script. Chunking counts words; BM25 matches terms.
+"""Words in any script: chunking counts words, BM25 matches terms.
 
-Most scripts put spaces between words. Chinese, Japanese, Thai, Lao, Khmer and Burmese do not, and Korean glues
-particles to its words; those are taken by character.
+Most scripts put spaces between words. Chinese, Japanese, Thai, Lao, Khmer and Burmese do not, and Korean attaches
+particles to words; these scripts are treated character by character.
 
     >>> count_words("The Oss rises near Halmgate.")
     5
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 
 def _character_class(categories: str, *blocks: range) -> str:
-    """The characters of these blocks whose Unicode category begins so, as ranges for the inside of `[...]`."""
+    """Regex ranges, for use inside `[...]`, of the characters in these blocks with these Unicode categories."""
     ranges: list[list[int]] = []
     for code in (code for code in chain(*blocks) if unicodedata.category(chr(code))[0] in categories):
         if ranges and ranges[-1][1] == code - 1:
@@ -57,8 +57,8 @@ def _patterns() -> _Patterns:
         r"\uAC00-\uD7AF"  # Hangul
         r"\uFF66-\uFFDC\U0001B000-\U0001B16F"  # Katakana and Hangul of half width, historic kana
     )
-    # Marks belong to the letter before them. The standard library's \w leaves them out, which would break the words of
-    # Hindi or Thai apart at every vowel sign. The blocks in between are Chinese characters and Hangul, which have none.
+    # Marks belong to the letter before them. Python's \w does not match them, so it would split words of Hindi or Thai
+    # at every vowel sign. The blocks left out are Chinese characters and Hangul, which have no marks.
     marks = _character_class(
         "M", range(0x0300, 0x3100), range(0xA600, 0xAC00), range(0xFB00, 0xFF00), range(0x10000, 0x1F000)
     )
@@ -75,31 +75,31 @@ def _patterns() -> _Patterns:
     )
 
 
-# Text that is ASCII only is most of many corpora and needs none of the above.
+# Fast path: many corpora are mostly ASCII, which needs none of the above.
 _ASCII_COUNTED = re.compile(r"\S{1,20}")
 _ASCII_MATCHED = re.compile(r"[a-z0-9]+")
 
-# Accents of Latin, Greek and Cyrillic letters once they are written apart from the letter, the vowel points that
-# Hebrew and Arabic may leave out, and selectors of a variant of the same Chinese character.
+# Characters that folding removes: combining accents of Latin, Greek and Cyrillic letters, optional vowel points of
+# Hebrew and Arabic, and variation selectors of Chinese characters.
 _ACCENTS = re.compile(
     "[\ufe00-\ufe0f\U000e0100-\U000e01ef\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u065f\u0670]+"
 )
 
 
 def count_words(text: str) -> int:
-    """How many words a budget sees: `count_words("two words") == 2`, `count_words("東京都庁") == 2`."""
+    """Number of words for length limits: `count_words("two words") == 2`, `count_words("東京都庁") == 2`."""
     return len((_ASCII_COUNTED if text.isascii() else _patterns().counted).findall(text))
 
 
 def word_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Where each counted word of `text[start:end]` lies: `word_spans("ab cd", 0, 5)` gives (0, 2), (3, 5)."""
+    """Spans of the counted words in `text[start:end]`: `word_spans("ab cd", 0, 5)` gives (0, 2), (3, 5)."""
     return (match.span() for match in _patterns().counted.finditer(text, start, end))
 
 
 def fold(text: str) -> str:
-    """Forget case, accents and compatibility forms: `fold("ÉCOLE Ⅷ ﬁn") == "ecole viii fin"`.
+    """The text without case, accents and compatibility forms: `fold("ÉCOLE Ⅷ ﬁn") == "ecole viii fin"`.
 
-    Only what is matched is folded, never what is stored.
+    It is applied for matching only; stored text is never folded.
     """
     if text.isascii():
         return text.lower()
@@ -108,9 +108,9 @@ def fold(text: str) -> str:
 
 
 def terms(text: str) -> list[str]:
-    """The terms BM25 matches, in order: folded words; for unspaced scripts every character and every pair.
+    """Terms for BM25, in order: folded words; for unspaced scripts every character and every pair of characters.
 
-    There are no stop words and there is no stemming: both are of one language, and neither helped (docs/search.md).
+    There are no stop words and no stemming: both depend on the language, and neither helped (docs/search.md).
     """
     folded = fold(text)
     if folded.isascii():

@@ -1,9 +1,9 @@
-"""Connections with deadlines, of which there are never more than the process has descriptors for.
+"""HTTP connections with deadlines and a maximum number of open connections.
 
-uvicorn waits forever for the head and the body of a request, and for a client that does not read its answer. Here
-every connection notes until when its client must act (`due`), and the server's tick drops, once a second, whoever is
-late. A new connection beyond the limit takes the place of one that waits for its client, those that never completed
-a request first; so half-open connections cannot keep others out.
+uvicorn waits forever for the head and the body of a request, and for a client that does not read its response. Here
+every connection has a deadline (`due`) by which its client must act, and once a second the server drops those past it.
+A connection beyond the limit replaces one that waits for its client, first those that never completed a request.
+Half-open connections therefore cannot lock out other clients.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from quaere.errors import BadInput
 
 MAX_HEAD_BYTES = 64 * 1024
 ACCEPTED_AT_ONCE = 16
-# Descriptors kept free: connections pass three turns of the loop between being accepted and being counted or closed,
-# and the application opens a file now and then.
+# File descriptors kept free: three iterations of the event loop pass between accepting a connection and counting or
+# closing it, and the application sometimes opens a file.
 SPARE_DESCRIPTORS = 4 * ACCEPTED_AT_ONCE
 MIN_CONNECTIONS = 8
 
@@ -35,12 +35,11 @@ log = logging.getLogger("quaere.serving")
 
 
 class Patience(Struct, frozen=True):
-    """How long and how much a connection may take.
+    """Time and size limits of a connection.
 
     Patience(max_connections=1024, head_s=10.0, transfer_s=30.0, max_message_bytes=33554432)
 
-    `head_s` is for a whole request head and for an idle connection, `transfer_s` for a whole body, and for an answer
-    that is not being read.
+    `head_s` limits a request head and an idle connection, `transfer_s` a request body and a response that is not read.
     """
 
     max_connections: int
@@ -50,22 +49,22 @@ class Patience(Struct, frozen=True):
 
 
 class Connection(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn's types are not followed
-    """A client's connection. `due` is when it is dropped; infinite while the client has nothing to do."""
+    """A client's connection. `due` is the time at which it is dropped; infinite while it waits for the server."""
 
     def __init__(self, *args: Any, patience: Patience, **options: Any) -> None:
         super().__init__(*args, **options)
         self.patience = patience
         self.due = math.inf
-        self.since = 0.0  # when it began to wait for its client
-        self.num_requests = 0  # whose head was complete
+        self.since = 0.0  # when it started to wait for its client
+        self.num_requests = 0  # requests whose head was complete
         self._reading_head = False
         self._reading_body = False
-        self._num_bytes = 0  # of the request being read
+        self._num_bytes = 0  # bytes of the request being read
 
     # ------------------------------------------------------------------------------------------- what uvicorn calls
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Count the connection; beyond the limit, one that waits for its client goes, or else this one."""
+        """Count the connection; beyond the limit, drop one that waits for its client, or this one if there is none."""
         super().connection_made(transport)
         self._expect(self.patience.head_s)
         if len(self.connections) > self.patience.max_connections:
@@ -76,12 +75,12 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn's types ar
             oldest.drop("all connections are taken")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is waited for any more."""
+        """Clear the deadline."""
         self.due = math.inf
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has come, unless it is more than any request may be."""
+        """Parse the data; drop the connection if the request exceeds the size limit."""
         super().data_received(data)
         self._num_bytes += len(data)
         limit = MAX_HEAD_BYTES if self._reading_head else self.patience.max_message_bytes
@@ -89,43 +88,43 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn's types ar
             self.drop(f"a request of more than {limit} bytes")
 
     def send_400_response(self, msg: str) -> None:
-        """Say in one line that this was not HTTP."""
+        """Log one line and answer 400: the data was not HTTP."""
         log.info("%s - 400 not HTTP", self._address())
         super().send_400_response(msg)
 
     def on_message_begin(self) -> None:
-        """A request begins: its head is waited for."""
+        """Start of a request: set the deadline of its head."""
         super().on_message_begin()
         self._reading_head, self._num_bytes = True, 0
         self._expect(self.patience.head_s)
 
     def on_headers_complete(self) -> None:
-        """The head is there: the body is waited for."""
+        """End of the request head: set the deadline of the body."""
         self._reading_head, self._reading_body = False, True
         self.num_requests += 1
         self._expect(self.patience.transfer_s)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """The request is there: now it is the application's turn, unless that has answered already."""
+        """End of the request: no deadline while the application works, unless it has responded already."""
         self._reading_body = False
         super().on_message_complete()
         self._expect(self.patience.head_s if self.cycle.response_complete else math.inf)
 
     def on_response_complete(self) -> None:
-        """The answer is written: it is still to be read, and another request may come."""
+        """End of the response: set the deadline for reading it and for the next request."""
         super().on_response_complete()
         if self.cycle.response_complete and not self._reading_body:
             unread = self.transport.get_write_buffer_size() > 0
             self._expect(self.patience.transfer_s if unread else self.patience.head_s)
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as it is written to."""
+        """The client reads too slowly: set a deadline for reading."""
         super().pause_writing()
         self._expect(self.patience.transfer_s)
 
     def resume_writing(self) -> None:
-        """The client has read on."""
+        """The client has read on: clear or reset the deadline."""
         super().resume_writing()
         is_busy = self.cycle is not None and not self.cycle.response_complete
         self._expect(math.inf if is_busy else self.patience.head_s)
@@ -133,7 +132,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn's types ar
     # -------------------------------------------------------------------------------------------------- what we call
 
     def drop(self, why: str) -> None:
-        """Close at once; what was not sent yet is lost."""
+        """Close the connection at once; unsent data is lost."""
         log.info("%s dropped: %s", self._address(), why)
         self.due = math.inf
         self.transport.abort()
@@ -147,7 +146,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn's types ar
 
 
 def drop_late(connections: Iterable[Connection], now: float) -> None:
-    """Drop every connection whose client should have acted by now."""
+    """Drop every connection whose deadline has passed."""
     for connection in [connection for connection in connections if connection.due < now]:
         connection.drop(f"too slow, {now - connection.since:.0f} s")
 
@@ -156,16 +155,19 @@ def drop_late(connections: Iterable[Connection], now: float) -> None:
 
 
 class Listener(socket.socket):
-    """A listening socket that accepts a few connections in a turn of the event loop.
+    """A listening socket that accepts a limited number of connections per iteration of the event loop.
 
-    asyncio accepts as many as the queue holds before any of them can be counted: a burst would take all descriptors.
-    The rest of a burst waits in the queue for the next turn.
+    asyncio accepts the whole queue before any connection is counted, so a burst would use up all file descriptors. Here
+    the rest of a burst waits in the queue for the next iteration.
     """
 
     num_accepted = 0
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection; BlockingIOError, as if there were none, when this turn has had its share."""
+        """The next connection.
+
+        Raises BlockingIOError, as if the queue were empty, once this iteration's share is used.
+        """
         if self.num_accepted >= ACCEPTED_AT_ONCE:
             raise BlockingIOError
         if not self.num_accepted:
@@ -174,7 +176,7 @@ class Listener(socket.socket):
         try:
             return super().accept()
         except OSError:
-            self.num_accepted = ACCEPTED_AT_ONCE  # out of descriptors, say: asyncio would ask again at once
+            self.num_accepted = ACCEPTED_AT_ONCE  # e.g. out of descriptors: asyncio would retry at once in a busy loop
             raise
 
     def _begin_turn(self) -> None:
@@ -182,7 +184,7 @@ class Listener(socket.socket):
 
 
 def connection_limit(wanted: int) -> int:
-    """How many connections the process has descriptors for, at most `wanted`.
+    """Number of connections the process has file descriptors for, at most `wanted`.
 
     With `ulimit -n 128` and 10 files open, connection_limit(1024) == 54.
     """
@@ -191,6 +193,6 @@ def connection_limit(wanted: int) -> int:
         return wanted
     room = soft - len(os.listdir("/dev/fd")) - SPARE_DESCRIPTORS
     if room < MIN_CONNECTIONS:
-        said = f"a process may open only {soft} files here, too few for a server"
+        said = f"the limit of open files is {soft}, too low for a server"
         raise BadInput(said, hint="ulimit -n 1024")
     return min(wanted, room)

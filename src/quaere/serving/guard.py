@@ -1,9 +1,9 @@
-"""What stands before every application: a request is checked, counted and logged here, whatever it asks for.
+"""Checks of every request before the application sees it, and the request log.
 
-In this order: the Host header names this server, and the Origin header, where there is one, too (a web page that
-somebody has open must not read the documents or use the model, not even by pointing a name of its own at this
-address); the key is right; a body is JSON and not too large. Whatever goes wrong in the application is one line in the
-log and an answer in the application's own form.
+In this order: the Host header names this server; the Origin header, if present, is allowed; the key is right; the body
+is JSON and not too large. The first two prevent a web page in somebody's browser from reading the documents or using
+the model, also by DNS rebinding. An error in the application becomes one line in the log and a response in the
+application's own error format.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-OPEN_PATHS = frozenset({"/health"})  # need no key: something that watches over servers asks there
-BUFFERED_BODIES = 32  # as many bodies of the largest size may be in memory at once
+OPEN_PATHS = frozenset({"/health"})  # need no key, so that monitoring can use them
+BUFFERED_BODIES = 32  # maximum number of bodies of the largest size in memory at once
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]{1,5})?")
 
-# From a status and a line to the body of an answer, in the form the application's clients know.
+# Makes the body of an error response from a status and a message, in the format of the application's API.
 ErrorForm = Callable[[int, str], Any]
 
 
 class Rules(Struct, frozen=True):
-    """Whom a server lets in. An origin is written as browsers send it, "https://app.example".
+    """Accepted hosts and origins, and the size limit. An origin is written as browsers send it: "https://app.example".
 
     Rules(hosts=frozenset({"localhost", "127.0.0.1", "::1"}), origins=frozenset(), max_body_bytes=8388608)
     """
@@ -47,7 +47,7 @@ class Rules(Struct, frozen=True):
 
 
 class _Refused(Exception):
-    """A request that does not reach the application, with its status and the line that says why."""
+    """A request that is refused before the application sees it, with status and message."""
 
     def __init__(self, status: int, line: str) -> None:
         super().__init__(line)
@@ -55,21 +55,21 @@ class _Refused(Exception):
 
 
 class _Gone(Exception):
-    """The client hung up while its request was read."""
+    """The client disconnected while its request was read."""
 
 
 class Guard:
-    """An ASGI application around another. An empty key means that none is asked for."""
+    """ASGI middleware that checks and logs requests. An empty key means that no key is required."""
 
     def __init__(self, app: ASGIApp, rules: Rules, key: str, as_error: ErrorForm) -> None:
         self._app = app
         self._rules = rules
         self._key = key.encode()
         self._as_error = as_error
-        self._num_buffered = 0  # bytes of bodies in memory
+        self._num_buffered = 0  # bytes of request bodies in memory
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, and write one line about it."""
+        """Handle one request and log one line."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -82,7 +82,7 @@ class Guard:
                 await self._pass_on(request, receive)
         except _Refused as refused:
             await self._say(request, refused.status, str(refused))
-        except (_Gone, asyncio.CancelledError):  # the latter when the server ends; uvicorn would print a traceback
+        except (_Gone, asyncio.CancelledError):  # cancelled at shutdown; uvicorn would print a traceback
             pass
         except Exception as error:
             log.error("%s failed: %s", request.line, failure_line(error))
@@ -108,29 +108,29 @@ class Guard:
         own = request.scope.get("server") or ("", None)
         host = name_of(request.header("host"))
         if host not in self._rules.hosts and host != own[0]:
-            raise _Refused(403, "the Host header names another server; --allow-host NAME lets it in")
+            raise _Refused(403, "the Host header names another server; start this server with --allow-host NAME")
         if request.origin and not request.is_same_origin and request.origin not in self._rules.origins:
-            raise _Refused(403, "web pages of another origin are not answered; --allow-origin URL lets one in")
+            raise _Refused(403, "this origin is not allowed; start the server with --allow-origin URL")
         if request.is_preflight:
             return
         if self._key and request.scope["path"] not in OPEN_PATHS and not self._has_key(request):
-            raise _Refused(401, "the key is missing or wrong")
+            raise _Refused(401, "the API key is missing or wrong; send the header Authorization: Bearer KEY")
         media = request.header("content-type").partition(";")[0].strip().lower()
         if request.scope["method"] in ("POST", "PUT", "PATCH") and media != "application/json":
-            raise _Refused(415, "a body must be JSON, with the header Content-Type: application/json")
+            raise _Refused(415, "the body must be JSON, with the header Content-Type: application/json")
         length = request.header("content-length")
         if length.isdecimal() and int(length[:20]) > self._rules.max_body_bytes:
             raise self._too_large()
 
     def _has_key(self, request: _Request) -> bool:
-        """Was the key sent? A client that can send no header may send it as `?api_key=`."""
+        """True if the right key was sent, as a header or, for clients that cannot set headers, as `?api_key=`."""
         given = request.header("authorization").removeprefix("Bearer ").strip()
         if not given:
             given = parse_qs(request.scope["query_string"].decode("latin-1")).get("api_key", [""])[0]
-        return hmac.compare_digest(given.encode(), self._key)
+        return hmac.compare_digest(given.encode(), self._key)  # constant time, against guessing by timing
 
     async def _read_body(self, receive: Receive, body: bytearray) -> None:
-        """Read the whole body, before the application takes the request on."""
+        """Read the whole body before the application starts on the request."""
         more = True
         while more:
             message = await receive()
@@ -142,14 +142,14 @@ class Guard:
             if len(body) > self._rules.max_body_bytes:
                 raise self._too_large()
             if self._num_buffered > BUFFERED_BODIES * self._rules.max_body_bytes:
-                raise _Refused(429, "too many large requests at once")
+                raise _Refused(429, "too many large requests at once; try again later")
 
     def _too_large(self) -> _Refused:
         return _Refused(413, f"the request is larger than {self._rules.max_body_bytes} bytes")
 
 
 class _Request:
-    """A request on its way, and what became of it: `status` is 0 until an answer begins."""
+    """A request in progress; `status` is 0 until the response starts."""
 
     def __init__(self, scope: Scope, send: Send, origins: frozenset[str]) -> None:
         self.scope = scope
@@ -161,25 +161,25 @@ class _Request:
         self.is_preflight = scope["method"] == "OPTIONS" and self.origin in origins
 
     def header(self, name: str) -> str:
-        """The header's value; "" if there is none, or more than one, which is nothing to rely on."""
+        """Value of the header; "" if it is missing, or occurs more than once and is therefore ambiguous."""
         wanted = name.encode()
         values = [value for key, value in self.scope["headers"] if key == wanted]
         return values[0].decode("latin-1") if len(values) == 1 else ""
 
     @property
     def is_same_origin(self) -> bool:
-        """Does the page that asks come from this server?"""
+        """True if the page that sends the request was served by this server."""
         return self.origin.partition("://")[2] == self.header("host").lower()
 
     @property
     def line(self) -> str:
-        """Who asked for what. The query is left out: it may hold a key, and what people search for is theirs."""
+        """Client, method and path for the log. The query is left out: it may contain a key and private searches."""
         client = self.scope.get("client") or ("-", 0)
         path = self.scope.get("raw_path", b"")[:200].decode("ascii", "replace")
         return f"{client[0]} {self.scope['method']} {path if path.isprintable() else '?'}"
 
     async def send(self, message: Message) -> None:
-        """Pass the application's answer on, and let a page of an allowed origin read it."""
+        """Forward the application's response, with CORS headers for an allowed origin."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             if self.origin in self._origins:
@@ -187,7 +187,7 @@ class _Request:
         await self._send(message)
 
     async def answer(self, status: int, content: Any) -> None:
-        """Answer in the application's place."""
+        """Respond instead of the application."""
         body = b"" if content is None else json.dumps(content).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         headers += [(b"retry-after", b"1")] if status == 429 else []
@@ -196,7 +196,7 @@ class _Request:
 
 
 def name_of(host: str) -> str:
-    """The name or address in a Host header, without the port; "" where it is none.
+    """Name or address in a Host header, without the port; "" if the header is invalid.
 
     name_of("LocalHost:8000") == "localhost"; name_of("[::1]:8000") == "::1"; name_of("a@b") == ""
     """
@@ -210,7 +210,7 @@ def name_of(host: str) -> str:
 
 
 def _cors(origin: str) -> list[tuple[bytes, bytes]]:
-    """What a browser needs to hear before it lets a page of this origin ask and read."""
+    """CORS headers that let a page of this origin send requests and read responses."""
     return [
         (b"access-control-allow-origin", origin.encode("latin-1")),
         (b"access-control-allow-methods", b"GET, POST"),
@@ -220,7 +220,7 @@ def _cors(origin: str) -> list[tuple[bytes, bytes]]:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives the body that was read, and then what comes after it: the end of the connection."""
+    """A `receive` that returns the body already read, then what follows it (the disconnect)."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:

@@ -1,6 +1,6 @@
-"""The search server's application: an index behind `POST /retrieve`, as Search-R1 and verl's search tool expect it.
+"""The search server's application: an index behind `POST /retrieve`, in the format of Search-R1 and verl.
 
-Beyond a bounded queue it answers 429. `serving/` makes a server of it.
+Requests beyond a bounded queue are answered with 429. `serving/server.py` makes a server of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ServerLimits(msgspec.Struct, frozen=True):
-    """How much a server takes on. Beyond `max_waiting` waiting requests it answers 429.
+    """Load limits of a search server. Beyond `max_waiting` waiting requests it answers 429.
 
     ServerLimits(max_concurrent=2, max_waiting=256, max_topk=100)
     """
@@ -40,13 +40,13 @@ class ServerLimits(msgspec.Struct, frozen=True):
     max_body_bytes: int = 4 * 1024 * 1024
 
     def check(self) -> None:
-        """Refuse limits under which nothing could be answered."""
+        """Raise BadInput for limits under which no request could be answered."""
         if self.max_waiting < 0 or min(msgspec.structs.astuple(self)[2:]) < 1 or self.max_concurrent < 1:
             raise BadInput("the limits of a server must be at least 1 (max_waiting may be 0)")
 
 
 class _Refused(Exception):
-    """A request that is not answered, with the status and the one line that says why."""
+    """A request that is refused, with status and message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class _Refused(Exception):
 
 
 def make_app(index: Index, limits: ServerLimits | None = None) -> Starlette:
-    """The server as an ASGI application."""
+    """The search server as an ASGI application."""
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.routing import Route
@@ -102,11 +102,11 @@ def _read_request(body: bytes, limits: ServerLimits) -> Request:
     try:
         request = decode_json(body, Request)
     except msgspec.ValidationError as error:
-        raise _Refused(422, f"{error}; it should look like {_EXAMPLE}") from error
+        raise _Refused(422, f"{error}; the body must have the form {_EXAMPLE}") from error
     except msgspec.DecodeError as error:
-        raise _Refused(400, f"not JSON ({error}); it should look like {_EXAMPLE}") from error
+        raise _Refused(400, f"not JSON ({error}); the body must have the form {_EXAMPLE}") from error
     if len(request.queries) > limits.max_queries:
-        raise _Refused(422, f"{len(request.queries)} queries; at most {limits.max_queries} are taken at once")
+        raise _Refused(422, f"{len(request.queries)} queries; at most {limits.max_queries} are allowed per request")
     if any(len(query) > limits.max_query_chars for query in request.queries):
         raise _Refused(422, f"a query is longer than {limits.max_query_chars} characters")
     if request.topk is not None and not 1 <= request.topk <= limits.max_topk:
@@ -148,7 +148,7 @@ def _json(content: msgspec.Struct) -> Response:
 
 
 def error_form(status: int, message: str) -> dict[str, str]:
-    """The body of an answer that refuses or fails."""
+    """The body of an error response."""
     return {"error": message}
 
 

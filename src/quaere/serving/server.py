@@ -3,7 +3,7 @@
     server = make_server(app, ServerSettings(port=0), as_error=lambda status, line: {"error": line})
     run_server(server, on_ready=print)                                    # http://127.0.0.1:41873
 
-A server listens on this machine alone unless it is told otherwise, and then it must have a key.
+A server listens on the loopback address by default; any other address requires a key.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KEY_HINT = "export QUAERE_API_KEY=..., or --api-key-file FILE, or --host 127.0.0
 
 
 class ServerSettings(Struct, frozen=True):
-    """Where a server listens, whom it answers, and how much it puts up with.
+    """Address, accepted hosts and origins, and limits of a server.
 
     ServerSettings(host="127.0.0.1", port=8000, allow_hosts=("search.lan",), allow_origins=("https://app.example",))
     """
@@ -42,13 +42,13 @@ class ServerSettings(Struct, frozen=True):
     allow_hosts: tuple[str, ...] = ()
     allow_origins: tuple[str, ...] = ()
     max_body_bytes: int = 8 << 20
-    max_connections: int = 1024  # fewer where the process may not open as many files
+    max_connections: int = 1024  # fewer if the limit of open files is lower
     head_timeout_s: float = 10.0
     transfer_timeout_s: float = 30.0
 
 
 class Server(uvicorn.Server):  # type: ignore[misc]  # uvicorn's types are not followed
-    """A server over a socket that is bound already."""
+    """A uvicorn server on a socket that is already bound."""
 
     def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
         super().__init__(config)
@@ -56,7 +56,7 @@ class Server(uvicorn.Server):  # type: ignore[misc]  # uvicorn's types are not f
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """The server's URL."""
         host, port = self.listener.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -65,12 +65,12 @@ class Server(uvicorn.Server):  # type: ignore[misc]  # uvicorn's types are not f
         super().run(sockets=[self.listener])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to answer; what goes wrong outside of a request is one line as well."""
+        """Start serving; errors outside of requests are logged in one line as well."""
         asyncio.get_running_loop().set_exception_handler(_log_in_one_line)
         await super().startup(sockets)
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second; once a second, slow clients are dropped."""
+        """Called ten times a second; drops slow clients once a second."""
         if counter % 10 == 0:
             drop_late(self.server_state.connections, asyncio.get_running_loop().time())
         return bool(await super().on_tick(counter))
@@ -84,9 +84,10 @@ def make_server(
     key: str = "",
     listener: Listener | None = None,
 ) -> Server:
-    """A server of the application. It listens from here on; requests are answered once it runs.
+    """A server of the application. It listens at once and answers requests when it runs.
 
-    A command that loads for minutes binds the `listener` before that (`bind`), to say at once what is wrong with it.
+    A command that takes minutes to load binds the `listener` first (`bind`), so that errors about the address show at
+    once.
     """
     listener = listener or bind(settings, key)
     listener.listen(2048)
@@ -97,16 +98,16 @@ def make_server(
         max_connections=connection_limit(settings.max_connections),
         head_s=settings.head_timeout_s,
         transfer_s=settings.transfer_timeout_s,
-        # A body in tiny chunks is several times as long on the wire.
+        # A body sent in tiny chunks takes several times its size on the wire.
         max_message_bytes=4 * settings.max_body_bytes,
     )
     config = uvicorn.Config(
         Guard(app, rules, key, as_error),
         http=partial(Connection, patience=patience),
-        loop="asyncio",  # another loop would accept without asking the Listener
+        loop="asyncio",  # other event loops bypass `Listener.accept`
         ws="none",
         log_level="error",
-        access_log=False,  # uvicorn's lines hold the query, and with it a key
+        access_log=False,  # uvicorn's lines contain the query and with it the key
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=10,
@@ -115,11 +116,13 @@ def make_server(
 
 
 def bind(settings: ServerSettings, key: str) -> Listener:
-    """The socket a server will listen on. Refused: an address or port that cannot be had, and one that other
-    machines reach where there is no key."""
+    """The bound socket of a server.
+
+    Raises BadInput if the address or port is unavailable, or if other machines can reach it and there is no key.
+    """
     host, port = settings.host, settings.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named, or asyncio would not switch delayed sending off and every answer would wait for 40 ms.
+    # The protocol is explicit: asyncio sets TCP_NODELAY only then, and without it every response waits for 40 ms.
     listener = Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -127,15 +130,15 @@ def bind(settings: ServerSettings, key: str) -> Listener:
     except (OSError, OverflowError) as error:
         listener.close()
         reason = getattr(error, "strerror", None) or error
-        raise BadInput(f"cannot listen on {host} port {port}: {reason}", hint="--port 0 takes a free one") from error
+        raise BadInput(f"cannot listen on {host} port {port}: {reason}", hint="--port 0 takes a free port") from error
     if not key and not ip_address(listener.getsockname()[0]).is_loopback:
         listener.close()
-        raise BadInput(f"other machines can reach {host or 'this address'}, and there is no key", hint=KEY_HINT)
+        raise BadInput(f"other machines can reach {host or 'this address'}: an API key is required", hint=KEY_HINT)
     return listener
 
 
 def run_server(server: Server, on_ready: Callable[[str], None] | None = None) -> None:
-    """Serve until Ctrl-C, with a line on stderr for every request. `on_ready` is told the URL first."""
+    """Serve until Ctrl-C, logging one line per request to stderr. `on_ready` is called with the URL first."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     log.addHandler(handler)
@@ -144,7 +147,7 @@ def run_server(server: Server, on_ready: Callable[[str], None] | None = None) ->
         with server.listener:
             if on_ready:
                 on_ready(server.url)
-            with contextlib.suppress(KeyboardInterrupt):  # uvicorn has shut down in order by then
+            with contextlib.suppress(KeyboardInterrupt):  # raised after uvicorn has shut down in order
                 server.run()
     finally:
         log.removeHandler(handler)

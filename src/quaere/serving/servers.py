@@ -1,6 +1,6 @@
-"""The servers there are: an index behind `POST /retrieve`, a model behind the chat interface.
+"""The two servers: an index behind `POST /retrieve`, and a model behind the chat API.
 
-What an application needs is imported when it is served: a search server loads no torch.
+Each application's dependencies are imported when it is served: a search server does not load torch.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 def make_search_server(
     index: Index, settings: ServerSettings, *, key: str = "", limits: ServerLimits | None = None
 ) -> Server:
-    """A server of an index, which is loaded before the first request rather than during it."""
+    """A server of an index."""
     from quaere.serving.search_app import ServerLimits, error_form, make_app
 
     limits = limits or ServerLimits()
     app = make_app(index, limits)
-    index.engine  # noqa: B018
+    index.engine  # noqa: B018  (loads the index now, so that the first request does not wait for it)
     settings = structs.replace(settings, max_body_bytes=limits.max_body_bytes)
     return make_server(app, settings, as_error=error_form, key=key)
 
@@ -34,7 +34,7 @@ def make_search_server(
 def make_model_server(
     service: Service, settings: ServerSettings, *, key: str = "", listener: Listener | None = None
 ) -> Server:
-    """A server of a model; with a `listener` that was bound while the model was still to be loaded."""
+    """A server of a model; `listener` may have been bound before the model was loaded."""
     from quaere.serving.model.app import make_app
     from quaere.serving.model.wire import error_form
 

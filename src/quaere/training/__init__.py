@@ -1,1 +1,1 @@
-"""Learning: one gradient step, weights on their way to the sampler, checkpoints."""
+"""Training: learner, roles over one sampling copy, checkpoints, and the loop around every step."""

@@ -1,11 +1,11 @@
-"""Several roles over one sampling copy: whoever writes next has its weights put there first.
+"""Several roles over one sampling copy of the model; a role's weights are copied into it before it samples.
 
     actors = open_actors("smollm2-135m", ("proposer", "solver"), adapter=AdapterSettings(rank=16))
     played = await actors.play("proposer", jobs, searcher, Limits(), seed=7)
     learner = actors.learner("proposer", LearnerSettings(), num_steps=50)
 
-With adapters, the roles share one frozen base and differ by an adapter each; without, each role has weights of its own.
-The sampling copy exists once in either case, so a second role costs no second engine.
+With adapters, the roles share one frozen base and have one adapter each; without, each role has its own weights. The
+sampling copy exists once in either case, so a second role needs no second engine.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from quaere.training.settings import AdapterSettings, EngineSettings, SamplingSe
 
 
 class Played(Struct, frozen=True):
-    """Episodes in the order of their jobs, and earlier tries at some of them that a failed search has spoiled.
+    """Episodes in the order of their jobs, and the attempts in which a search failed (`spoiled`).
 
-    An episode that is still spoiled after the last try stands in both.
+    An episode whose last replay failed as well is in both lists.
 
         Played(episodes=[Episode(...)], spoiled=[])
     """
@@ -46,7 +46,7 @@ class Played(Struct, frozen=True):
 
 
 class Playing(Struct, frozen=True):
-    """How many of a role's episodes are done, and how many tokens were sampled in all of them.
+    """Progress of a role's episodes: how many have ended, and the tokens sampled in all of them.
 
     Playing(role="solver", num_done=120, num_all=1280, num_tokens=24_360, seconds=30.0)
     """
@@ -59,7 +59,7 @@ class Playing(Struct, frozen=True):
 
 
 class Actors:
-    """The roles' models, and the one sampler they write with."""
+    """The models of all roles, and the one sampler they share."""
 
     def __init__(
         self,
@@ -78,21 +78,21 @@ class Actors:
         self.search = search or SearchSettings()
         self.concurrency = concurrency
         self._shared = shared  # one model with an adapter per role
-        self._load_reference = load_reference  # the model all roles began with
+        self._load_reference = load_reference  # loads the model all roles started from
         self.on_progress: Callable[[Playing], None] = lambda playing: None
         self._speaking = ""
-        self._saved: Path | None = None  # a checkpoint that holds the weights of all roles but those that changed since
+        self._saved: Path | None = None  # checkpoint with the current weights of all roles not in `_changed`
         self._changed = set(models)
 
     def adapter_of(self, role: str) -> str:
-        """The name of the role's adapter; "" where it has a model of its own."""
+        """Name of the role's adapter; "" if the role has its own model."""
         return role if self._shared else ""
 
     def learner(self, role: str, settings: LearnerSettings, num_steps: int) -> Learner:
-        """A fresh learner for the role's weights: no momentum, at the beginning of its schedule.
+        """A new learner of the role's weights, without optimizer moments and at the start of its schedule.
 
-        A KL term holds on to the model the run began with, as it does to the base under adapters: a learner of a
-        resumed run has the reference of one that was never stopped.
+        The reference model of a KL term is the model the run started from (the base, with adapters), so a resumed run
+        has the same reference as an uninterrupted one.
         """
         load = self._load_reference if settings.needs_reference and not self._shared else None
         return Learner(
@@ -104,12 +104,12 @@ class Actors:
         )
 
     def weights_changed(self, role: str) -> None:
-        """The role has learned: whoever writes next gets its weights anew, and the next checkpoint too."""
+        """Mark the role's weights as changed, so that the sampler and the next checkpoint get the new ones."""
         self._speaking = ""
         self._changed.add(role)
 
     def become(self, role: str) -> None:
-        """Let the sampler write as this role from now on. Nobody may be in the middle of an episode."""
+        """Copy the role's weights into the sampler, if they are not there. No episode may be in progress."""
         if self._speaking != role:
             sampler: Any = self.policy.sampler
             copy_weights(self.models[role], sampler.engine.model, self.adapter_of(role))
@@ -126,9 +126,9 @@ class Actors:
         seed: int,
         params: SamplingParams | None = None,
     ) -> Played:
-        """Play the jobs as this role. Those whose search failed are played again, after waiting a while.
+        """Play the jobs as this role. Episodes in which a search failed are replayed after a pause.
 
-        Without `params` they are sampled as the settings say.
+        Without `params`, the sampling settings of the run are used.
         """
         self.become(role)
         drawn = self.sampling
@@ -145,9 +145,10 @@ class Actors:
             replayed = await self._run(role, again, searcher, limits, seed, params)
             for number, episode in zip(broken, replayed, strict=True):
                 episodes[number] = episode
+        # An engine that fails on every episode would otherwise look like a batch without reward.
         if episodes and all(episode.end == "failed" for episode in episodes):
             failure = episodes[0].turns[-1].failure
-            raise TrainingStopped(f"no episode could be played: {failure.message if failure else 'unknown cause'}")
+            raise TrainingStopped(f"every episode failed: {failure.message if failure else 'unknown cause'}")
         return Played(episodes, spoiled)
 
     async def _run(
@@ -177,9 +178,9 @@ class Actors:
     # ------------------------------------------------------------------------------------------------- save and load
 
     def save(self, folder: Path) -> None:
-        """Write every role's weights to a folder named after it, as Hugging Face lays them out.
+        """Write every role's weights to a folder named after the role, in Hugging Face layout.
 
-        What has not changed since the last checkpoint is linked from there rather than written again.
+        Weights that did not change since the last checkpoint are hard-linked from it instead of written again.
         """
         for role, model in self.models.items():
             if self._saved is not None and role not in self._changed:
@@ -190,19 +191,19 @@ class Actors:
                 self.policy.renderer.tokenizer.save_pretrained(folder / role)
 
     def saved_at(self, folder: Path) -> None:
-        """The weights as they are now lie in this folder, which stays until the next one is written."""
+        """Record that this folder, which exists until the next checkpoint, has the current weights of all roles."""
         self._saved = folder
         self._changed.clear()
 
     def load(self, folder: Path) -> None:
-        """Put back what `save` wrote."""
+        """Load what `save` wrote."""
         for role, model in self.models.items():
             load_weights(model, folder / role, self.adapter_of(role))
         self._speaking = ""
         self.saved_at(folder)
 
     def load_role(self, folder: Path, role: str) -> None:
-        """Put back the weights of one role alone."""
+        """Load the weights of one role only."""
         load_weights(self.models[role], folder / role, self.adapter_of(role))
         self.weights_changed(role)
 
@@ -212,13 +213,15 @@ def _link_files(source: Path, target: Path) -> None:
     for file in source.iterdir():
         try:
             os.link(file, target / file.name)
-        except OSError:  # a file system without links
+        except OSError:  # the file system has no hard links
             shutil.copyfile(file, target / file.name)
 
 
 def _again(job: Job, replay: int, seed: int) -> Job:
-    """The job of a replay. It has a seed of its own: by its place among those that are replayed, attempt 3 alone would
-    repeat attempt 0.
+    """The job of a replay, with its own episode id and seed.
+
+    The seed derives from the job's number. If it derived from the place among the replayed jobs, replaying attempt 3
+    alone would repeat attempt 0.
     """
     return structs.replace(job, episode_id=f"{job.episode_id or job.task.id}~{replay}", seed=seed)
 
@@ -259,7 +262,7 @@ def open_actors(
     )
     if adapter.rank:
         base = load_model(found, device, choose_dtype(engine.base_dtype, device), packed=False, as_base=True)
-        torch.manual_seed(seed)  # adapters begin with random numbers
+        torch.manual_seed(seed)  # adapters are initialised at random
         shared = add_adapters(base, roles, adapter)
         models = dict.fromkeys(roles, shared)
     else:
@@ -270,6 +273,6 @@ def open_actors(
         shared=bool(adapter.rank),
         sampling=sampling,
         search=search,
-        concurrency=engine.max_rows,  # as many as have a slot of their own: none computes its context twice
+        concurrency=engine.max_rows,  # one slot per episode: with more, contexts would be evicted and recomputed
         load_reference=lambda: load_model(found, device, "float32", packed=False),
     )

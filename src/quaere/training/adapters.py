@@ -1,4 +1,4 @@
-"""LoRA adapters through peft, and weights on their way to the sampler."""
+"""LoRA adapters by peft, saving and loading of weights, and copying them into the sampler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from quaere.training.settings import AdapterSettings
 
 
 def add_adapters(model: Any, names: Sequence[str], settings: AdapterSettings) -> Any:
-    """Freeze the model and put a LoRA adapter for each name on all its linear layers but the output.
+    """Freeze the model and add a LoRA adapter per name to all its linear layers except the output head.
 
     add_adapters(model, ("proposer", "solver"), AdapterSettings(rank=16))   # one base, two policies
     """
@@ -35,18 +35,18 @@ def add_adapters(model: Any, names: Sequence[str], settings: AdapterSettings) ->
 
 
 def plain_model(model: Any) -> Any:
-    """The transformers model inside, with or without an adapter on it."""
+    """The transformers model without peft's wrapper; adapter layers stay in it."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def without_adapter(model: Any) -> contextlib.AbstractContextManager[Any]:
-    """Within it the model is its base, as if no adapter were there."""
+    """Context in which the model computes as its base, with adapters disabled."""
     disable = getattr(model, "disable_adapter", None)
     return disable() if disable else contextlib.nullcontext()
 
 
 def trainable_weights(model: Any, adapter: str) -> list[torch.Tensor]:
-    """The weights a learner may change: all of a plain model, those of one adapter otherwise. The rest is frozen."""
+    """The weights a learner trains: all of a plain model, or those of one adapter; the rest is frozen."""
     if not adapter:
         return list(model.requires_grad_(True).parameters())
     model.set_adapter(adapter)
@@ -54,36 +54,39 @@ def trainable_weights(model: Any, adapter: str) -> list[torch.Tensor]:
 
 
 def save_weights(model: Any, folder: Path, adapter: str = "", dtype: str = "float32") -> None:
-    """Write a model, or one adapter of it (its tensors in `dtype`), as Hugging Face lays it out."""
+    """Write a model, or one adapter of it with tensors in `dtype`, in Hugging Face layout."""
     if not adapter:
         save_model(model, folder)
         return
     from peft import get_peft_model_state_dict
 
     folder.mkdir(parents=True, exist_ok=True)
-    # Embeddings are never adapted; to find that out by itself peft would look for the base, on the hub if need be.
+    # Embeddings are never adapted. Without the explicit False, peft looks for the base model, even on the hub.
     tensors = get_peft_model_state_dict(model, adapter_name=adapter, save_embedding_layers=False)
     save_tensors(tensors, folder / WEIGHTS, dtype)
     model.peft_config[adapter].save_pretrained(folder)
 
 
 def save_model(model: Any, folder: Path) -> None:
-    """Write a whole model as Hugging Face lays it out, if all its weights are finite."""
+    """Write a whole model in Hugging Face layout; raises TrainingStopped if a weight is not finite."""
     refuse_non_finite(model.named_parameters())
     model.save_pretrained(folder)
 
 
 def save_tensors(tensors: dict[str, torch.Tensor], path: Path, dtype: str) -> None:
-    """Write the tensors of an adapter in a dtype, to the nearest: they are no sums in which the small part is lost."""
+    """Write the tensors of an adapter in `dtype`, rounded to nearest.
+
+    Rounding to nearest is safe here: an adapter's tensors are not sums in which a small update could be lost.
+    """
     from safetensors.torch import save_file
 
     cast = {name: tensor.to(getattr(torch, dtype)).contiguous() for name, tensor in tensors.items()}
-    refuse_non_finite(cast.items())  # after the cast: float16 has no room for what float32 can hold
+    refuse_non_finite(cast.items())  # after the cast: a float32 value may overflow in float16
     save_file(cast, path)
 
 
 def load_weights(model: Any, folder: Path, adapter: str = "") -> None:
-    """Put weights that `save_weights` wrote back into the model they came from."""
+    """Load weights written by `save_weights` into the model they came from."""
     from safetensors.torch import load_file
 
     if adapter:
@@ -92,22 +95,22 @@ def load_weights(model: Any, folder: Path, adapter: str = "") -> None:
         set_peft_model_state_dict(model, load_file(folder / WEIGHTS), adapter_name=adapter)
         return
     tensors: dict[str, torch.Tensor] = {}
-    for file in sorted(folder.glob("model*.safetensors")):  # one, or several of a model saved in shards
+    for file in sorted(folder.glob("model*.safetensors")):  # one file, or several shards
         tensors |= load_file(file)
     # A tied weight is stored once, under one of its names.
     missing = set(model.state_dict()) - set(tensors)
     stray = missing - set(getattr(model, "all_tied_weights_keys", None) or ())
     if stray:
-        raise BadInput(f"{folder} lacks weights of this model: {', '.join(sorted(stray)[:3])}")
+        raise BadInput(f"{folder} has no weights for {', '.join(sorted(stray)[:3])}: it belongs to another model")
     model.load_state_dict(tensors, strict=False)
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def copy_weights(source: Any, target: Any, adapter: str = "") -> None:
-    """Put a learner's weights into a sampling copy of the same architecture, in place and in the copy's own dtype.
+    """Copy a learner's weights into a sampling copy of the same architecture, in place and in the copy's dtype.
 
-    An adapter is added to the weights it sits on in float32, so the copy needs none; to bfloat16 the sum is rounded
-    without bias (`rounding`). Nothing goes through a file, and the target's tensors keep their addresses.
+    An adapter is added to its base weights in float32, so the copy needs no adapter. A bfloat16 copy is rounded without
+    bias (`rounding`). The copy's tensors keep their addresses, which CUDA graphs rely on.
     """
     merged = merged_weights(source, adapter)
     for name, weight in target.named_parameters():
@@ -115,14 +118,17 @@ def copy_weights(source: Any, target: Any, adapter: str = "") -> None:
 
 
 def merged_weights(model: Any, adapter: str = "") -> dict[str, Callable[[], torch.Tensor]]:
-    """What each weight is with the adapter added to it, made when asked for: one at a time fits where all would not."""
+    """Functions that return each weight with the adapter added, by name.
+
+    They are evaluated lazily: one merged weight at a time fits into memory where all would not.
+    """
     weights: dict[str, Callable[[], torch.Tensor]] = {}
     for name, module in plain_model(model).named_modules():
         prefix = f"{name}." if name else ""
         for own, weight in module.named_parameters(recurse=False):
             weights[prefix + own] = partial(_same, weight)
         if hasattr(module, "get_delta_weight"):
-            # A LoRA layer: its own base weight lives one level below, under `base_layer`.
+            # A LoRA layer: its base weight is one level below, under `base_layer`.
             alone = partial(_same, module.base_layer.weight)
             weights[f"{name}.weight"] = partial(_add_adapter, module, adapter) if adapter else alone
             if getattr(module.base_layer, "bias", None) is not None:

@@ -1,8 +1,8 @@
-"""Putting samples of different lengths into micro-batches without padding.
+"""Micro-batches of samples of different lengths, without padding.
 
-The samples of a micro-batch stand end to end in one packed sequence, where a prompt that several of them begin with may
-stand once for all. What belongs to the tokens that carry loss, far fewer, is kept as one list, and as a grid with a row
-per sample for losses that are means over sequences.
+The samples of a micro-batch are packed end to end into one sequence, in which a prompt shared by several samples may
+occur once. Values of the tokens that carry loss, which are far fewer, are kept as one list, and as a grid with a row
+per sample for losses that average over sequences.
 
 Shapes: T packed tokens, N tokens that carry loss, B samples, W most such tokens in one sample.
 """
@@ -23,11 +23,11 @@ from quaere.rollout.samples import Sample
 
 
 class MicroBatch(Struct, frozen=True):
-    """Some samples, packed; `rows` are their numbers in the whole batch.
+    """A packed micro-batch; `rows` are the samples' indices in the whole batch.
 
-    A token that carries loss is `targets_N[n]`; `before_N[n]` is the place in the packed sequence of the token before
-    it, whose state predicts it: the end of a shared prompt predicts the first such token of several samples.
-    `places_N[n]` is its place in the grid, row by row. `logprobs_N` are the sampler's.
+    `targets_N[n]` is a token that carries loss, and `before_N[n]` the packed position of the token before it, whose
+    state predicts it: the end of a shared prompt predicts the first such token of several samples. `places_N[n]` is its
+    position in the flattened grid. `logprobs_N` are the sampler's.
     """
 
     rows: tuple[int, ...]
@@ -41,7 +41,7 @@ class MicroBatch(Struct, frozen=True):
     advantages_BW: Tensor
 
     def grid(self, values_N: Tensor) -> Tensor:
-        """Values of the tokens that carry loss as `(B, W)`: a row per sample, filled from the left, then zeros."""
+        """Values of the tokens that carry loss as `(B, W)`: one row per sample, left-aligned and padded with zeros."""
         flat = values_N.new_zeros(self.mask_BW.numel())
         return flat.index_copy(0, self.places_N, values_N).view(self.mask_BW.shape)
 
@@ -49,12 +49,12 @@ class MicroBatch(Struct, frozen=True):
 def split_batch(
     samples: Sequence[Sample], max_tokens: int, device: torch.device, *, share_prompts: bool = False
 ) -> Iterator[MicroBatch]:
-    """Micro-batches of at most `max_tokens` tokens each, or of one sample that is longer.
+    """Micro-batches of at most `max_tokens` tokens each, or of one longer sample.
 
-    Longest first, each sample goes to the first micro-batch with room for it. With `share_prompts`, those that have all
-    before their first token that carries loss in common follow one another, and each goes where it adds the fewest
-    tokens. Samples without a token that carries loss are left out. The split is a function of the samples alone, so
-    that a repeated step is the same step.
+    First-fit decreasing: longest first, each sample goes to the first micro-batch with room. With `share_prompts`,
+    samples with the same prompt (all tokens before the first that carries loss) follow one another, and each goes where
+    it adds the fewest tokens. Samples without a token that carries loss are left out. The split depends on the samples
+    alone, so that a repeated step is identical.
     """
     lengths = [_num_needed(sample) for sample in samples]
     prompts = [_prompt(sample) if share_prompts else () for sample in samples]
@@ -63,7 +63,7 @@ def split_batch(
     bins: list[list[int]] = []
     room: list[int] = []
     for row in sorted(order, key=lambda row: ranks[prompts[row]]):
-        # A prompt that is there already is that of the last to come.
+        # Samples arrive grouped by prompt, so a bin can share only the prompt of its last sample.
         known = [len(prompts[row]) if prompts[row] == prompts[rows[-1]] else 0 for rows in bins]
         adds = [(lengths[row] - shared, number) for number, shared in enumerate(known)]
         tokens, place = min((one for one in adds if one[0] <= room[one[1]]), default=(lengths[row], len(bins)))
@@ -77,9 +77,9 @@ def split_batch(
 
 
 def _num_needed(sample: Sample) -> int:
-    """How many tokens to read in order to predict all that carry loss: those before the last of them."""
+    """Number of tokens to read in order to predict every token that carries loss: those before the last of them."""
     if any(sample.loss_mask[:1]):
-        raise ValueError("the first token of a sequence cannot carry loss")
+        raise ValueError("the first token of a sequence cannot carry loss: no token before it predicts it")
     return max((place for place, flag in enumerate(sample.loss_mask) if flag), default=0)
 
 
@@ -89,7 +89,7 @@ def _prompt(sample: Sample) -> tuple[int, ...]:
 
 
 class _Pack:
-    """A packed sequence that grows, piece by piece; a piece may continue another one."""
+    """A packed sequence under construction; a piece may continue an earlier piece."""
 
     def __init__(self) -> None:
         self.token_ids: list[int] = []
@@ -97,7 +97,7 @@ class _Pack:
         self.prefixes: list[int | None] = []
 
     def add(self, token_ids: Sequence[int], prefix: int | None = None) -> range:
-        """Where these tokens stand now."""
+        """Append tokens and return their positions."""
         start = len(self.token_ids)
         if token_ids:
             self.token_ids += token_ids
@@ -107,7 +107,7 @@ class _Pack:
 
 
 def _lay_out(samples: Sequence[Sample], prompts: Sequence[tuple[int, ...]]) -> tuple[_Pack, list[list[int]]]:
-    """The packed tokens, and for every sample where its own stand. Neighbours with the same prompt share it."""
+    """The packed tokens, and the positions of each sample's tokens. Neighbouring samples share an equal prompt."""
     pack = _Pack()
     places: list[list[int]] = []
     for prompt, group in groupby(zip(samples, prompts, strict=True), key=operator.itemgetter(1)):

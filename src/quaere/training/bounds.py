@@ -17,7 +17,7 @@ from quaere.training.settings import RunConfig, SamplingSettings
 
 
 def check_run(config: RunConfig) -> None:
-    """Every setting against its type, and sampling that is on-policy."""
+    """Check every setting against its type, and that sampling is on-policy."""
     check_settings(config)
     _check_on_policy(config.sampling)
 
@@ -32,10 +32,10 @@ def check_limits(section: str, limits: Limits) -> None:
 
 
 def check_hops(hop_ratio: Sequence[int], limits: Limits, *, document: bool) -> None:
-    """Refuse a weight for more hops than a proposer can walk under its limits.
+    """Raise BadInput if the hop ratio asks for more hops than a proposer can reach under its limits.
 
-    A hop is searched for once the one before it is known, so each takes a turn, and the proposal takes one more. The
-    first hop stands in the document if there is one.
+    Each hop is searched for after the one before it is known, so each takes a turn, and the proposal one more. With a
+    document, the first hop is in the document and needs no search.
 
         check_hops((0, 0, 0, 0, 0, 1), Limits(max_turns=5), document=True)    # BadInput: 6 hops take 6 turns
     """
@@ -54,14 +54,14 @@ def check_hops(hop_ratio: Sequence[int], limits: Limits, *, document: bool) -> N
 
 
 def check_solver(solver: SolverConfig) -> None:
-    """The solver's phase, with what its dialect needs."""
+    """Check the settings of the solver's phase, including what its dialect needs."""
     check_limits("solver.limits", solver.limits)
     solver.evaluation.check("solver.evaluation")
     check_turns(solver.dialect, solver.limits)
 
 
 def _check_on_policy(sampling: SamplingSettings) -> None:
-    """Refuse to sample another policy than the one that is trained, unless that is wanted."""
+    """Raise BadInput for off-policy sampling settings unless `sampling.off_policy` is set."""
     plain = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
     for name, value in plain.items():
         found = getattr(sampling, name)

@@ -1,13 +1,13 @@
-"""Checkpoints that are whole or not there.
+"""Checkpoints that are written atomically and verified by hash.
 
     checkpoints/step-000012/
         manifest.json       step, state, the size and SHA-256 of every other file, and a SHA-256 of all this.
                             `state["best"]` names the checkpoint with the best validated weights so far, never pruned
-        ...                 whatever `write` put there: weights in Hugging Face layout, optimizer.safetensors
-    checkpoints/step-000011.damaged/      one that was found damaged and passed over
+        ...                 the files that `write` wrote: weights in Hugging Face layout, optimizer.safetensors
+    checkpoints/step-000011.damaged/      a checkpoint that was found damaged and set aside
 
-A checkpoint is written under another name, every file is synced, and it is renamed when it is complete. Killing the
-process at any moment leaves the earlier checkpoints as they were.
+A checkpoint is written under a temporary name, every file is synced, and it is renamed when complete. Killing the
+process at any time leaves the earlier checkpoints unchanged.
 
     save_checkpoint(run / "checkpoints", 12, write=learner.save, state={"phase": "solver"})
     learner.load(find_checkpoints(run / "checkpoints")[-1].path)
@@ -30,23 +30,23 @@ from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
 
 Which = int | Literal["best", "last"]
-"""Which of a run's checkpoints: that of a step, the best by validation, or the last."""
+"""A checkpoint of a run: by step, the best by validation, or the last."""
 
 _MANIFEST = "manifest.json"
 _NAME = re.compile(r"step-(\d{6,})")
 _TAKE_LAST = "--checkpoint last"
-_RESTORE = "restore it from a copy, or name another --checkpoint"
+_RESTORE = "restore it from a backup, or name another --checkpoint"
 
 Tell = Callable[[str], None]
-"""Hears one line about each checkpoint that is passed over."""
+"""Callback that receives one line about each checkpoint that is skipped."""
 
 
 def _ignore(line: str) -> None:
-    """Tell nobody."""
+    """Ignore the line."""
 
 
 class FileEntry(Struct, frozen=True):
-    """A file of a checkpoint.
+    """Size and hash of a file of a checkpoint.
 
     FileEntry(num_bytes=538_090_408, sha256="b179...")
     """
@@ -56,7 +56,7 @@ class FileEntry(Struct, frozen=True):
 
 
 class Manifest(Struct, frozen=True):
-    """What `manifest.json` says.
+    """The content of `manifest.json`.
 
     Manifest(step=12, state={"phase": "solver"}, files={"model.safetensors": FileEntry(...)}, sha256="5f2c...")
     """
@@ -64,11 +64,11 @@ class Manifest(Struct, frozen=True):
     step: int
     state: dict[str, Any]
     files: dict[str, FileEntry]
-    sha256: str = ""  # of everything above; "" in manifests that were written before they had one
+    sha256: str = ""  # digest of the fields above; "" in manifests of older versions
 
 
 class Best(Struct, frozen=True):
-    """The checkpoint that holds a role's best weights so far, by exact match on the validation questions.
+    """The checkpoint with a role's best weights so far, by exact match on the validation questions.
 
     Best(role="solver", step=20, exact_match=0.42, num_questions=64).standard_error == 0.062
     """
@@ -96,23 +96,24 @@ class Checkpoint(Struct, frozen=True):
 
     @property
     def best(self) -> Best | None:
-        """The best checkpoint when this one was written; None without validation."""
+        """The best checkpoint at the time this one was written; None without validation."""
         return msgspec.convert(self.state.get("best"), Best | None)
 
 
 def save_checkpoint(
     root: Path, step: int, write: Callable[[Path], None], state: Mapping[str, Any], *, keep: int | None = None
 ) -> Checkpoint:
-    """Write a checkpoint; with `keep`, delete all but the newest `keep` and their best once it is there.
+    """Write a checkpoint; with `keep`, then delete all but the newest `keep` and the best ones they name.
 
-    A checkpoint of the same step is replaced: it can only be the same, or one that a resumed run has left behind.
+    An existing checkpoint of the same step is replaced: it is either equal or was left behind by an earlier attempt of
+    a resumed run.
     """
     root.mkdir(parents=True, exist_ok=True)
     remove_leftovers(root)
     path = root / _name_of(step)
     with new_folder(path) as folder:
         write(folder)
-        kept = msgspec.json.decode(msgspec.json.encode(dict(state)))  # as it will be read, so that the digest is that
+        kept = msgspec.json.decode(msgspec.json.encode(dict(state)))  # as a reader will decode it, so digests agree
         manifest = Manifest(step, kept, {name: _seal(file) for name, file in _list_files(folder).items()})
         manifest = structs.replace(manifest, sha256=_digest(manifest))
         (folder / _MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
@@ -122,25 +123,28 @@ def save_checkpoint(
 
 
 def find_checkpoints(root: Path, tell: Tell = _ignore) -> list[Checkpoint]:
-    """The checkpoints whose manifests are sound and whose files are there, oldest first; `tell` hears of the others.
+    """Checkpoints with a valid manifest and all files present, oldest first.
 
-    What is in the files is compared by `verify_checkpoint` alone.
+    `tell` receives a line about each other one.
+
+    File contents are compared only by `verify_checkpoint`.
     """
     found = []
     for path in _step_folders(root):
         try:
             found.append(read_checkpoint(path))
         except BadInput as error:
-            if path.is_dir():  # else it was deleted while it was read
+            if path.is_dir():  # otherwise it was pruned while it was read
                 tell(f"passed over: {error}")
     return found
 
 
 def newest_checkpoint(root: Path, tell: Tell, usable: Callable[[Checkpoint], bool]) -> Checkpoint | None:
-    """The newest usable checkpoint that is undamaged in every byte; None if there is none and none is damaged.
+    """The newest usable checkpoint whose every byte is verified; None if there is none and none is damaged.
 
-    Damaged newer ones are set aside, with one line each: the newest are the ones that are kept, so they would push out
-    good ones. If there are only damaged ones, nothing is touched. `usable` may refuse one as damaged by a `BadInput`.
+    Newer damaged ones are renamed, with one line each: otherwise they would count among the newest that are kept and
+    displace good ones. If all are damaged, nothing is changed and BadInput is raised. `usable` may raise BadInput to
+    mark a checkpoint as damaged.
     """
     damaged: list[tuple[Path, BadInput]] = []
     for path in reversed(_step_folders(root)):
@@ -156,12 +160,12 @@ def newest_checkpoint(root: Path, tell: Tell, usable: Callable[[Checkpoint], boo
             tell(f"{fault}; it is set aside as {_set_aside(bad).name}, and step {checkpoint.step} is used")
         return checkpoint
     if damaged:
-        raise BadInput(f"{root} holds no checkpoint that can be used: {damaged[0][1]}", hint=_RESTORE)
+        raise BadInput(f"{root} has no usable checkpoint: {damaged[0][1]}", hint=_RESTORE)
     return None
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint in a folder; `BadInput` if its manifest is damaged or its files are not those it names."""
+    """The checkpoint in a folder; raises BadInput if its manifest is damaged or its files do not match."""
     manifest = _read_manifest(path)
     if fault := _find_fault(path, manifest):
         raise _damaged(path, fault)
@@ -169,19 +173,19 @@ def read_checkpoint(path: Path) -> Checkpoint:
     try:
         _ = checkpoint.best
     except msgspec.ValidationError as error:
-        raise _damaged(path, f"{_MANIFEST} names a best checkpoint that is none ({error})") from error
+        raise _damaged(path, f"the entry `best` of {_MANIFEST} is invalid ({error})") from error
     return checkpoint
 
 
 def pick_checkpoint(checkpoints: Sequence[Checkpoint], role: str, which: Which | None = None) -> Checkpoint:
-    """One of a run's checkpoints, oldest first; without `which`, the role's best if there is one, else the last."""
+    """One of a run's checkpoints (oldest first); by default the role's best if there is one, else the last."""
     last = checkpoints[-1]
     best = last.best if last.best and last.best.role == role else None
     if which is None:
         which = "best" if best else "last"
     if which == "best":
         if best is None:
-            raise BadInput(f"{last.path.parent}: the {role} was not validated, so none is the best", hint=_TAKE_LAST)
+            raise BadInput(f"{last.path.parent}: the {role} was not validated: no best checkpoint", hint=_TAKE_LAST)
         which = best.step
     step = last.step if which == "last" else which
     for checkpoint in checkpoints:
@@ -211,7 +215,7 @@ def find_spare(root: Path) -> list[Path]:
 
 
 def verify_checkpoint(checkpoint: Checkpoint) -> None:
-    """Compare every byte with the manifest; a checkpoint that was damaged on disk is refused by name."""
+    """Compare every file with the manifest's hashes; raises BadInput naming the damaged file."""
     path = checkpoint.path
     manifest = _read_manifest(path)
     if fault := _find_fault(path, manifest):
@@ -231,23 +235,23 @@ def _read_manifest(path: Path) -> Manifest:
     except OSError as error:
         raise _damaged(path, f"{_MANIFEST} cannot be read ({error.strerror})") from error
     except msgspec.DecodeError as error:
-        raise _damaged(path, f"{_MANIFEST} is no manifest ({error})") from error
+        raise _damaged(path, f"{_MANIFEST} is not a valid manifest ({error})") from error
 
 
 def _find_fault(path: Path, manifest: Manifest) -> str:
-    """What is wrong with a checkpoint, as far as that can be seen without reading its files; "" if nothing is."""
+    """What is wrong with a checkpoint, without reading its files' contents; "" if nothing is."""
     if manifest.sha256 and manifest.sha256 != _digest(manifest):
         return f"{_MANIFEST} does not agree with its own digest"
     if path.name != _name_of(manifest.step):
         return f"{_MANIFEST} is of step {manifest.step}"
     if not manifest.files:
         return f"{_MANIFEST} names no files"
-    # By what lies there, so that no name in a manifest leads out of the folder.
+    # Look names up in the directory listing: a name in a manifest such as "../x" must not lead out of the folder.
     present = _list_files(path)
     for name, entry in manifest.files.items():
         if name not in present or present[name].stat().st_size != entry.num_bytes:
             return f"{name} is damaged or missing"
-    # Weights are loaded by what lies there too. Other files somebody put there do no harm.
+    # Weights are loaded by glob, so an extra weight file would be loaded as well. Other extra files do no harm.
     stray = next((name for name in present if name.endswith(".safetensors") and name not in manifest.files), None)
     return f"{stray} does not belong to it" if stray else ""
 
@@ -257,7 +261,7 @@ def _damaged(path: Path, fault: str) -> BadInput:
 
 
 def _set_aside(path: Path) -> Path:
-    """Put a damaged checkpoint under a name that is none of a checkpoint; nothing in it is lost."""
+    """Rename a damaged checkpoint so that it no longer counts as one; its files are kept."""
     aside = path.with_name(f"{path.name}.damaged")
     if aside.exists():
         discard_folder(aside)
@@ -265,7 +269,7 @@ def _set_aside(path: Path) -> Path:
 
 
 def _prune(root: Path, keep: int) -> None:
-    """Delete all but the newest and those they name as best: a run that goes back to any of them finds its best."""
+    """Delete all but the newest `keep` and the best ones they name; going back to any of them then finds its best."""
     found = find_checkpoints(root)
     named = {checkpoint.best.step for checkpoint in found[-keep:] if checkpoint.best}
     for old in found[:-keep]:
@@ -274,7 +278,7 @@ def _prune(root: Path, keep: int) -> None:
 
 
 def _step_folders(root: Path) -> list[Path]:
-    """The folders that are named as checkpoints, oldest first."""
+    """Folders named like checkpoints, oldest first."""
     paths = root.iterdir() if root.is_dir() else ()
     return sorted((path for path in paths if _NAME.fullmatch(path.name)), key=lambda path: int(path.name[5:]))
 
@@ -284,13 +288,13 @@ def _name_of(step: int) -> str:
 
 
 def _list_files(folder: Path) -> dict[str, Path]:
-    """Every file of a checkpoint but the manifest, by its name in the manifest."""
+    """All files of a checkpoint except the manifest, by their names in the manifest."""
     found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     return {name: path for name, path in found.items() if name != _MANIFEST}
 
 
 def _digest(manifest: Manifest) -> str:
-    """SHA-256 of what a manifest says, apart from the digest itself."""
+    """SHA-256 of a manifest without its own digest."""
     said = msgspec.json.encode(structs.replace(manifest, sha256=""), order="deterministic")
     return hashlib.sha256(said).hexdigest()
 

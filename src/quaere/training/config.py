@@ -1,14 +1,14 @@
-"""From a schema, a preset, a YAML file and `--set` to one checked config, and back to YAML.
+"""Configs built from a schema, a preset, a YAML file and `--set`, and their conversion to YAML.
 
     config = load_config(DrZeroConfig, presets=PRESETS, preset="demo", file=Path("run.yaml"),
                          assignments=["proposer.steps=2", "proposer.limits={max_turns: 3}"])
     config_from_yaml(DrZeroConfig, config_to_yaml(config)) == config
 
-A setting is named by its path, `proposer.learner.learning_rate`. Each layer overrules the one before: the schema's
-defaults, the preset, the file, what the command line's own flags say, the assignments. A key that does not exist is
-refused together with the nearest that does, and a value of the wrong type together with what would be right.
+A setting is named by its path, `proposer.learner.learning_rate`. Each layer overrides the one before: the schema's
+defaults, the preset, the file, the command line's own flags, the assignments. The error for an unknown key names the
+nearest known key, and the error for a value of the wrong type names the right type.
 
-YAML is read by the rules of version 1.2: `1e-6` is a number; `on`, `no` and `2024-01-01` are text.
+YAML is read by the rules of version 1.2: `1e-6` is a number; `on`, `no` and `2024-01-01` are strings.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from quaere.training.config_yaml import parse_yaml, write_yaml
 
 T = TypeVar("T", bound=Struct)
 
-_NEAR = 0.6  # how alike two names must be for one to be a slip of the other
+_NEAR = 0.6  # minimum similarity of a name to be suggested
 _OLD_NAMES = {"solver.protocol": "solver.dialect"}  # of settings in files and runs of 0.1.0
 
 
@@ -40,10 +40,11 @@ def load_config(
     file: Path | None,
     assignments: Sequence[str],
     given: Mapping[str, object] = {},
+    overrides: Mapping[str, object] = {},
 ) -> T:
-    """The schema's defaults, overruled by preset, file, `given` and assignments, in this order.
+    """The schema's defaults, overridden by preset, file, `given`, assignments and `overrides`, in this order.
 
-    In `given` a None stands for a flag that was not used.
+    In `given` a None stands for a flag that was not used. `overrides` are assignments whose values are Python's.
 
         load_config(DrZeroConfig, presets=PRESETS, preset="paper", file=None, assignments=["solver.batch=64"],
                     given={"model": "smollm2-135m", "index": None})
@@ -57,6 +58,7 @@ def load_config(
     values |= _flatten(settings, {key: value for key, value in given.items() if value is not None})
     for assignment in assignments:
         values |= _read_assignment(settings, assignment)
+    values |= _flatten(settings, overrides)
     for key, value in values.items():
         if isinstance(value, str):
             refuse_login(value, key)
@@ -64,7 +66,7 @@ def load_config(
 
 
 def config_to_yaml(config: Struct) -> str:
-    """Readable YAML in the schema's order, which `config_from_yaml` turns into an equal config.
+    """The config as YAML in the schema's order; `config_from_yaml` reads it back to an equal config.
 
     config_to_yaml(CheckpointSettings()) == "every: 5\\nkeep: 3\\n"
     """
@@ -72,12 +74,12 @@ def config_to_yaml(config: Struct) -> str:
 
 
 def config_from_yaml(schema: type[T], text: str, *, source: str = "the config") -> T:
-    """The config that YAML text stands for; what it does not name is as in the schema. `source` is for errors."""
+    """The config of a YAML text; settings it does not name get the schema's defaults. `source` is used in errors."""
     return _build(schema, None, _read_layer(_settings(schema), text, source))
 
 
 def diff_configs(a: Struct, b: Struct) -> list[str]:
-    """One line for each setting whose value differs, in the schema's order.
+    """One line per setting whose value differs, in the schema's order.
 
     diff_configs(CheckpointSettings(), CheckpointSettings(every=1)) == ["every: 5 -> 1"]
     """
@@ -93,7 +95,7 @@ def diff_configs(a: Struct, b: Struct) -> list[str]:
 
 
 def _settings(schema: type[Struct], prefix: str = "") -> dict[str, Any]:
-    """The type of every setting and section by its dotted name, in the schema's order."""
+    """Types of all settings and sections by dotted name, in the schema's order."""
     found: dict[str, Any] = {}
     for field in structs.fields(schema):
         found[prefix + field.name] = field.type
@@ -112,7 +114,7 @@ def _leaves(config: Struct, prefix: str = "") -> Iterator[tuple[str, object]]:
 
 
 def _build(schema: type[T], default: T | None, values: Mapping[str, object], prefix: str = "") -> T:
-    """An instance of the schema with these values; the rest is as in `default`, or as the schema says."""
+    """An instance of the schema with these values; others come from `default`, or from the schema's defaults."""
     made: dict[str, Any] = {}
     for field in structs.fields(schema):
         key = prefix + field.name
@@ -144,11 +146,11 @@ def _choose(presets: Mapping[str, Mapping[str, object]], name: str) -> Mapping[s
 
 
 def _read_assignment(settings: Mapping[str, Any], assignment: str) -> dict[str, object]:
-    """`proposer.steps=2` as a layer of its own. The value is YAML, save that text needs no quotes for anything."""
+    """`proposer.steps=2` as a layer. The value is YAML, except that text never needs quotes."""
     key, equals, text = assignment.partition("=")
     key = _current_name(settings, key.strip())
     if not equals or not key:
-        raise BadInput(f"a setting is given as KEY=VALUE, not {shorten(assignment)}")
+        raise BadInput(f"a setting must have the form KEY=VALUE, not {shorten(assignment)}")
     if key not in settings:
         raise BadInput(_unknown(settings, key))
     try:
@@ -169,14 +171,14 @@ def _read_layer(settings: Mapping[str, Any], text: str, source: str) -> dict[str
     if parsed is None:  # an empty file, or one of comments only
         return {}
     if not isinstance(parsed, Mapping):
-        raise BadInput(f"{source} must hold settings, as in `{next(iter(settings))}: ...`, not {shorten(parsed)}")
+        raise BadInput(f"{source} must contain settings, as in `{next(iter(settings))}: ...`, not {shorten(parsed)}")
     return _flatten(settings, parsed, source=f"{source}: ")
 
 
 def _flatten(
     settings: Mapping[str, Any], layer: Mapping[Any, object], *, prefix: str = "", source: str = ""
 ) -> dict[str, object]:
-    """Checked values by dotted name, from a mapping that may be nested and may hold dotted names itself."""
+    """Checked values by dotted name, from a mapping that may be nested and may itself have dotted names."""
     found: dict[str, object] = {}
     for name, value in layer.items():
         key = _current_name(settings, f"{prefix}{name}")
@@ -205,7 +207,7 @@ def _current_name(settings: Mapping[str, Any], key: str) -> str:
     return new
 
 
-# ---------------------------------------------------------------------------------------------------- what is wrong
+# --------------------------------------------------------------------------------------------------- error messages
 
 
 def _unknown(settings: Mapping[str, Any], key: str) -> str:
@@ -215,7 +217,7 @@ def _unknown(settings: Mapping[str, Any], key: str) -> str:
 
 
 def _nearest(settings: Mapping[str, Any], key: str) -> str:
-    """The setting that was probably meant: the last part of its name counts most, and may be given by its initials.
+    """The setting that was probably meant; the last part of its name counts most and may be given by its initials.
 
     `lr` and `proposer.learning_rate` are both nearest to `proposer.learner.learning_rate`.
     """
@@ -228,7 +230,7 @@ def _nearest(settings: Mapping[str, Any], key: str) -> str:
         return 1.0 if same else _likeness(leaf, own_leaf), _likeness(head, own_head)
 
     scores = {name: score(name) for name in settings}
-    # Of two that are equally near, max takes the one that stands first in the schema.
+    # For equal scores, max returns the first in the schema.
     best = max(scores, key=lambda name: scores[name][0] + scores[name][1] / 4, default="")
     return best if best and scores[best][0] >= _NEAR else ""
 
@@ -243,7 +245,7 @@ def _not_a_section(settings: Mapping[str, Any], key: str, value: object) -> str:
 
 
 def _takes_text(kind: inspect.Type) -> bool:
-    """Is a bare word always a text here?"""
+    """True if the setting takes text, so that an unquoted word is always text."""
     if isinstance(kind, inspect.Metadata):
         return _takes_text(kind.type)
     values = kind.values if isinstance(kind, inspect.LiteralType) else ()
@@ -251,7 +253,7 @@ def _takes_text(kind: inspect.Type) -> bool:
 
 
 def _show(value: object) -> str:
-    """A value as one would write it behind `=`."""
+    """A value as it would be written after `=`."""
     return write_yaml(msgspec.to_builtins(value), flow=True).removesuffix("\n").removesuffix("\n...")
 
 
@@ -261,8 +263,8 @@ def _read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise BadInput(f"there is no settings file {file}") from None
+        raise BadInput(f"the settings file {file} does not exist") from None
     except UnicodeDecodeError:
-        raise BadInput(f"{file} is not a text file") from None
+        raise BadInput(f"{file} is not text in UTF-8") from None
     except OSError as error:
         raise BadInput(f"{file} cannot be read: {error.strerror}") from None

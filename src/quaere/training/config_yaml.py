@@ -1,4 +1,4 @@
-"""YAML as configs are written in: the bare words of version 1.2, plain values, no key twice.
+"""YAML reader and writer of configs: YAML 1.2 scalars, plain values only, no duplicate keys.
 
 parse_yaml("rate: 1e-6", "the config") == {"rate": 1e-6}
 """
@@ -18,7 +18,7 @@ _TAG = "tag:yaml.org,2002:"
 
 
 class _Reader(yaml.SafeLoader):
-    """YAML 1.2's idea of what a bare word stands for, plain values only, and no key twice."""
+    """A YAML loader with the scalar types of YAML 1.2, plain values only, and no duplicate keys."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (declared so by yaml)
     yaml_constructors: ClassVar[dict[Any, Any]] = {
@@ -26,7 +26,7 @@ class _Reader(yaml.SafeLoader):
     }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """As usual, but a repeated key is an error and not a silent winner."""
+        """The mapping of a node; a duplicate key is an error, not silently overridden."""
         made = super().construct_mapping(node, deep=True)
         seen: set[object] = set()
         for key_node, _ in node.value:
@@ -38,15 +38,15 @@ class _Reader(yaml.SafeLoader):
 
 
 class _Writer(yaml.SafeDumper):
-    """Lists in one line, and quotes around any text that some reader of YAML would take for something else."""
+    """A YAML dumper with inline lists, and quotes around any text that a YAML reader could take for another type."""
 
     def ignore_aliases(self, data: object) -> bool:
-        """Write a value out wherever it occurs."""
+        """True: write a value out at every occurrence instead of using an anchor."""
         return True
 
 
 class _Word(Struct, frozen=True):
-    """A kind of bare word: how it looks, what it may begin with, what it stands for."""
+    """A scalar type: its pattern, its possible first characters and its conversion."""
 
     pattern: str
     first: str
@@ -70,7 +70,7 @@ def _constructor(word: _Word) -> Callable[[_Reader, yaml.ScalarNode], object]:
         text = str(reader.construct_scalar(node))
         try:
             return word.meaning(text.lower())
-        except (ValueError, KeyError):  # more digits than Python reads, or a forced `!!bool maybe`
+        except (ValueError, KeyError):  # more digits than Python converts, or an explicit `!!bool maybe`
             return text
 
     return construct
@@ -78,9 +78,9 @@ def _constructor(word: _Word) -> Callable[[_Reader, yaml.ScalarNode], object]:
 
 for _kind, _word in _WORDS.items():
     _Reader.add_constructor(_TAG + _kind, _constructor(_word))
-    for _dialect in (_Reader, _Writer):  # the writer knows the words of YAML 1.1 as well
+    for _dialect in (_Reader, _Writer):  # the writer also keeps the scalars of YAML 1.1, so that it quotes them
         _dialect.add_implicit_resolver(_TAG + _kind, re.compile(f"(?:{_word.pattern})\\Z"), [*_word.first, ""])
-# In any other style a line break inside a text would be folded.
+# Double quotes for text with line breaks: any other style would fold them.
 _Writer.add_representer(
     str, lambda writer, text: writer.represent_scalar(_TAG + "str", text, None if text.isprintable() else '"')
 )
@@ -89,7 +89,7 @@ for _sequence in (list, tuple):
 
 
 def parse_yaml(text: str, source: str) -> Any:
-    """What a text of YAML 1.2 says; where it says nothing readable, one clear line."""
+    """The value of a YAML 1.2 text; raises BadInput with the line number if it is invalid."""
     try:
         return yaml.load(text, Loader=_Reader)
     except yaml.MarkedYAMLError as error:
@@ -98,11 +98,11 @@ def parse_yaml(text: str, source: str) -> Any:
         raise BadInput(f"{where}: bad YAML: {error.problem or error.context}") from None
     except yaml.reader.ReaderError as error:
         where = f"{source}, line {text.count(chr(10), 0, int(error.position)) + 1}"
-        raise BadInput(f"{where}: a character that YAML does not allow") from None
+        raise BadInput(f"{where}: bad YAML: a character that YAML does not allow") from None
     except RecursionError:
-        raise BadInput(f"{source}: nested too deeply") from None
+        raise BadInput(f"{source}: bad YAML: nested too deeply") from None
 
 
 def write_yaml(value: object, *, flow: bool = False) -> str:
-    """A value as YAML, in the order it has; with `flow` in one line."""
+    """A value as YAML, in its own order; with `flow` on one line."""
     return yaml.dump(value, Dumper=_Writer, sort_keys=False, allow_unicode=True, default_flow_style=flow, width=1 << 30)

@@ -1,8 +1,8 @@
-"""What a training run will need, said before it starts: parameters, memory, episodes.
+"""Estimate of a training run before it starts: parameters, memory, episodes.
 
-Nothing is loaded. The model is built from its config alone, on torch's meta device, where a tensor has a shape and no
-numbers; parameters and adapters are counted on it exactly. So are weights, gradients, moments and keys and values. What
-a backward pass keeps of a micro-batch is a rough figure, by the formula in `_activation_bytes`.
+No weights are loaded. The model is built from its config on torch's meta device, where tensors have shapes but no data.
+Parameters, adapters, gradients, optimizer moments and the key-value cache are counted exactly; the activations of a
+micro-batch are a rough estimate, by the formula in `_activation_bytes`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 Device = Literal["cpu", "cuda"]
 
 _FLOAT32 = 4
-_NUM_BYTES = {"float32": 4, "bfloat16": 2, "int8": 5}  # bytes beside the whole weights
-_NUM_LOGITS = 3  # logits, their log-softmax and a gradient are alive at once
-_MARGIN = 1.25  # what is rough may be so much more than it seems; and memory comes in pieces that do not all fit
+_NUM_BYTES = {"float32": 4, "bfloat16": 2, "int8": 5}  # int8: one byte beside the whole float32 weight
+_NUM_LOGITS = 3  # logits, their log-softmax and a gradient exist at once
+_MARGIN = 1.25  # safety factor for the rough parts of the estimate and for memory fragmentation
 
 
 class MemoryParts(Struct, frozen=True):
-    """Bytes by what they are for, at the moment when most is held: in the backward pass, with the sampler's rows kept.
+    """Bytes by purpose at the peak: in the backward pass, with the sampler's key-value cache kept.
 
-    `weights` are what each role trains (float32), or one frozen base under its adapters. `reference` is the frozen copy
-    a KL term needs where there is no adapter to switch off; `cast_weights` the bfloat16 copy autocast keeps.
+    `weights` are those each role trains (float32), or one frozen base under the adapters. `reference` is the frozen
+    copy for a KL term if there is no adapter to disable; `cast_weights` the bfloat16 copy that autocast keeps.
 
         MemoryParts(weights=1_076_120_064, adapters=0, reference=0, gradients=538_060_032, moments=1_076_120_064,
                     cast_weights=269_030_016, sampling_copy=269_030_016, kv_cache=6_134_169_600,
@@ -52,12 +52,12 @@ class MemoryParts(Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Sum of all parts."""
         return sum(structs.astuple(self))
 
 
 class RunEstimate(Struct, frozen=True):
-    """What one step asks of the machine. `num_trainable` counts the weights of one role.
+    """Memory of one step. `num_trainable` counts the weights of one role.
 
     RunEstimate(device="cuda", num_parameters=134_515_008, num_trainable=134_515_008, memory=MemoryParts(...))
     """
@@ -69,7 +69,7 @@ class RunEstimate(Struct, frozen=True):
 
 
 class RolloutEstimate(Struct, frozen=True):
-    """Episodes of one proposer step, and the most tokens they can hold.
+    """Number of episodes of one proposer step, and an upper bound on their tokens.
 
     RolloutEstimate(num_proposals=256, num_attempts=1280, max_tokens=4_980_736)
     """
@@ -80,17 +80,17 @@ class RolloutEstimate(Struct, frozen=True):
 
     @property
     def num_episodes(self) -> int:
-        """Proposals and attempts together."""
+        """Proposals plus attempts."""
         return self.num_proposals + self.num_attempts
 
 
 def estimate_rollouts(
     documents: int, questions: int, attempts: int, *, sequence_tokens: int, attempt_tokens: int | None = None
 ) -> RolloutEstimate:
-    """Episodes of a step in which each document gets `questions` and each question `attempts` of the solver.
+    """Episodes of a step with `questions` per document and `attempts` of the solver per question.
 
-    N documents, m questions and n attempts are N * m * (1 + n) episodes. An attempt may hold `attempt_tokens`, where
-    that differs from what a proposal may.
+    N documents, m questions and n attempts are N * m * (1 + n) episodes. `attempt_tokens` is the token limit of an
+    attempt if it differs from that of a proposal.
 
         estimate_rollouts(1, 1, 5, sequence_tokens=4096).num_episodes == 6        # HRPO
         estimate_rollouts(1, 4, 4, sequence_tokens=4096).num_episodes == 20       # GRPO
@@ -116,12 +116,11 @@ def estimate_run(
     num_moments: int = 1,
     num_samples: int | None = None,
 ) -> RunEstimate:
-    """What training `num_roles` roles of a model, one at a time, will need.
+    """Memory needed to train `num_roles` roles of a model, one at a time.
 
-    `model` is a folder with a Hugging Face `config.json`, or such a config itself. `sequence_tokens` is the longest
-    episode that is learned from, `sampled_tokens` one that is not, if that is longer. `num_moments` sets of Adam's
-    moments are kept. An update learns from at most `num_samples` episodes; without it, from enough to fill a
-    micro-batch.
+    `model` is a folder with a Hugging Face `config.json`, or such a config. `sequence_tokens` is the longest episode
+    that is trained on, `sampled_tokens` the longest one that is only sampled, if longer. `num_moments` is the number of
+    sets of Adam moments. An update uses at most `num_samples` episodes; without it, enough to fill a micro-batch.
 
         estimate_run("models/smollm2-135m", adapter=AdapterSettings(rank=16), engine=EngineSettings(max_rows=64),
                      learner=LearnerSettings(), sequence_tokens=4096, device="cuda").memory.total
@@ -157,9 +156,9 @@ def estimate_run(
 def needs_checkpointing(
     model: Any, parameters: Sequence[Any], learner: LearnerSettings, *, sequence_tokens: int
 ) -> bool:
-    """Would a step, beyond the weights that are there already, ask for more memory than the model's GPU has left?
+    """True if a step needs more memory, beyond the loaded weights, than the model's GPU has free.
 
-    On a CPU the answer is no: there memory is cheaper than time.
+    Always False on a CPU, where memory is cheaper than time.
 
         needs_checkpointing(model, list(model.parameters()), LearnerSettings(), sequence_tokens=4096)
     """
@@ -181,7 +180,7 @@ def needs_checkpointing(
 
 
 def _free_bytes() -> float:
-    """What a GPU has left, torch's own reserve counted in; without one there is no limit to go by."""
+    """Free memory of the GPU including torch's unused reserve; infinite without a GPU."""
     import torch
 
     if not torch.cuda.is_available():
@@ -197,7 +196,7 @@ def _resolve(dtype: str, usual: str) -> str:
 
 
 class _Shape(Struct, frozen=True):
-    """The sizes of a transformer that memory depends on."""
+    """The sizes of a transformer that determine its memory."""
 
     num_layers: int
     hidden: int
@@ -209,10 +208,10 @@ class _Shape(Struct, frozen=True):
 
     @classmethod
     def read(cls, config: Any) -> _Shape:
-        """From a Hugging Face config, whatever the family calls them."""
+        """The sizes in a Hugging Face config of any model family."""
         text = config.get_text_config()
         if not hasattr(text, "num_attention_heads"):
-            raise ModelMissing(f"models of type {config.model_type} have no attention heads, and cannot be trained")
+            raise ModelMissing(f"models of type {config.model_type} have no attention heads and cannot be trained")
         hidden, num_heads = int(text.hidden_size), int(text.num_attention_heads)
         return cls(
             num_layers=int(text.num_hidden_layers),
@@ -230,7 +229,7 @@ def _read_config(model: str | Path) -> Any:
 
     try:
         return AutoConfig.from_pretrained(str(model), local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # a config can be wrong in many ways, and each raises a type of its own
+    except Exception as error:  # transformers raises many types of exceptions for invalid configs
         raise ModelMissing(
             f"cannot read the config of {model}: {_one_line(error)}", hint="quaere models list"
         ) from error
@@ -241,7 +240,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _count_parameters(config: Any, adapter: AdapterSettings) -> tuple[int, int]:
-    """All of them, and those one role trains; a weight that is used twice counts once."""
+    """Number of all parameters and of those one role trains; tied weights count once."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -251,7 +250,7 @@ def _count_parameters(config: Any, adapter: AdapterSettings) -> tuple[int, int]:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
     except Exception as error:  # as above
-        raise ModelMissing(f"no causal language model: {_one_line(error)}", hint="quaere models list") from error
+        raise ModelMissing(f"not a causal language model: {_one_line(error)}", hint="quaere models list") from error
     num_parameters = sum(weight.numel() for weight in model.parameters())
     role = "role" if adapter.rank else ""
     if role:
@@ -264,10 +263,10 @@ def _count_parameters(config: Any, adapter: AdapterSettings) -> tuple[int, int]:
 
 
 def _kv_numbers(shape: _Shape, num_rows: int, sequence_tokens: int) -> int:
-    """How many numbers the keys and values of all slots hold, rounded up as the storage of the sampler does."""
+    """Number of values in the key-value cache of all slots, rounded up like the sampler's storage."""
     from quaere.policies.native.storage import STRIDE
 
-    num_slots = num_rows + 1  # one is for padding: see `Decoder`
+    num_slots = num_rows + 1  # one slot is for padding: see `Decoder`
     capacity = -(-sequence_tokens // STRIDE) * STRIDE
     return num_slots * capacity * shape.num_layers * 2 * shape.num_kv_heads * shape.head_dim
 
@@ -279,7 +278,7 @@ def _logits_bytes(shape: _Shape) -> int:
 
 
 def _micro_tokens(learner: LearnerSettings, sequence_tokens: int, num_samples: int | None = None) -> int:
-    """Tokens of the largest micro-batch; a single episode may be longer than one.
+    """Tokens of the largest micro-batch; a single episode may exceed the limit.
 
     _micro_tokens(LearnerSettings(micro_tokens=8192), sequence_tokens=640, num_samples=6) == 3840
     """
@@ -290,15 +289,15 @@ def _micro_tokens(learner: LearnerSettings, sequence_tokens: int, num_samples: i
 def _activation_bytes(
     shape: _Shape, learner: LearnerSettings, num_tokens: int, weight_bytes: int, compute_bytes: int
 ) -> int:
-    """What a backward pass needs kept of a micro-batch of so many tokens: a rough figure.
+    """Rough estimate of the activations that a backward pass keeps for `num_tokens` tokens.
 
-    Within a quarter of what autograd keeps for Llama, Qwen, Mistral and Gemma 3 on a CPU; Gemma 2 and GPT-2 keep
-    about twice as much.
+    Within 25 % of what autograd keeps for Llama, Qwen, Mistral and Gemma 3 on a CPU; Gemma 2 and GPT-2 keep about twice
+    as much.
 
-    A layer keeps about 8 vectors of the hidden width a token (residuals and norms, in the weights' precision), 4 of
-    the intermediate width, and the queries, keys and values twice (in the precision of the products). Attention is
-    taken to be fused: no matrix of tokens by tokens. With gradient checkpointing only each layer's input is kept, and
-    one layer at a time is computed again.
+    A layer keeps about 8 vectors of the hidden size per token (residuals and norms, in the weights' precision), 4 of
+    the intermediate size, and queries, keys and values twice (in the compute precision). Attention is assumed to be
+    fused, without a matrix of tokens by tokens. With gradient checkpointing only each layer's input is kept, and one
+    layer at a time is recomputed.
     """
     attention = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim
     layer = 8 * shape.hidden * weight_bytes + (4 * shape.intermediate + 2 * attention) * compute_bytes

@@ -1,10 +1,10 @@
-"""A trained role on its way out of its run: to a sampler, or to a folder that transformers and vLLM load as it is.
+"""A trained role outside its run: as a policy, or as a folder that transformers and vLLM can load.
 
     weights = find_role(Path("runs/drzero-1"), "solver")      # the best checkpoint by validation, else the last
     policy = role_policy(weights)                             # to evaluate it
     export_role(weights, Path("solver"), merge=True)          # config.json, model.safetensors, tokenizer, quaere.json
 
-A role's weights in a checkpoint are a whole model, or an adapter on the model that the run's `config.yaml` names.
+A role's weights in a checkpoint are a whole model, or an adapter on the model named in the run's `config.yaml`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from quaere.training.checkpoints import Best, Checkpoint, Which, find_checkpoint
 
 T = TypeVar("T")
 
-_NUM_TRIES = 5  # a run that prunes faster than it can be read five times over is not followed any further
+_NUM_TRIES = 5  # attempts to read a checkpoint before training prunes it
 
-# Copied rather than loaded and saved again, so that they stay as the base model's makers wrote them.
+# Copied, not loaded and saved again, so that they stay exactly as published with the base model.
 _TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -51,11 +51,11 @@ _TOKENIZER_FILES = (
 
 
 class CheckpointGone(BadInput):
-    """Training has deleted the checkpoint while it was read."""
+    """Training deleted the checkpoint while it was being read."""
 
 
 class RoleWeights(Struct, frozen=True):
-    """Where a role's weights lie, and how it was trained to be asked.
+    """The weights of a role in a checkpoint, and the prompts, protocol and limits it was trained with.
 
     RoleWeights(run="drzero-1", recipe="drzero", role="solver", step=110, is_adapter=True, base="smollm2-135m",
                 folder=Path("runs/drzero-1/checkpoints/step-000110/solver"), style="brief", limits=Limits(max_turns=3))
@@ -73,11 +73,11 @@ class RoleWeights(Struct, frozen=True):
     evidence: bool = False
     dialect: SolverDialectName = "tool-call"
     evaluation: EvaluationSettings = EvaluationSettings()
-    best: Best | None = None  # what validation said of these weights, if they are the best
+    best: Best | None = None  # validation result of these weights, if they are the best
 
     @property
     def name(self) -> str:
-        """One word for it in a table: `drzero-1/solver@110`."""
+        """Short name for tables: `drzero-1/solver@110`."""
         return f"{self.run}/{self.role}@{self.step}"
 
 
@@ -98,7 +98,7 @@ class _Evidence(Struct):
 
 
 class _RunConfig(Struct):
-    """The part of a run's `config.yaml` that matters here; every recipe's has it."""
+    """The part of a run's `config.yaml` that is needed here; every recipe has it."""
 
     model: str
     prompts: PromptStyle = "full"
@@ -112,18 +112,18 @@ class _RunConfig(Struct):
 def find_role(
     run_path: Path, role: str, which: Which | None = None, tell: Callable[[str], None] = lambda line: None
 ) -> RoleWeights:
-    """A role's weights in a checkpoint of a run, whose hashes are checked.
+    """A role's weights in a checkpoint of a run, verified by hash.
 
-    Without `which` it is the role's best checkpoint where validation has chosen one, else the last. "" is whoever does
-    the work: the solver, or of a run that writes reports the actor. `tell` hears of damaged checkpoints that are passed
-    over; one that was named or chosen as the best is not.
+    By default the role's best checkpoint by validation, else the last. The role "" means the solver, or the actor in a
+    run that writes reports. `tell` receives a line about each damaged checkpoint that is skipped; a damaged checkpoint
+    that was named, or is the best, raises BadInput instead.
     """
     with Run.open(run_path) as run:
         info = run.info
         config = _read_config(run)
     checkpoints = find_checkpoints(run_path / "checkpoints", tell)
     if not checkpoints:
-        raise BadInput(f"{run_path} has no complete checkpoint")
+        raise BadInput(f"{run_path} has no complete checkpoint", hint=f"quaere runs show {run_path}")
     role = role or ("actor" if (checkpoints[-1].path / "actor").is_dir() else "solver")
     checkpoint, folder = _open_sound(checkpoints, role, which, tell)
     best = checkpoints[-1].best
@@ -151,10 +151,10 @@ def use_role(
     found: RoleWeights | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> tuple[RoleWeights, T]:
-    """Use a role's weights, with what came of it. Where training deletes them meanwhile, find others and use those.
+    """The role's weights and the result of `use(weights)`; retried with other weights if training deletes them.
 
-    A run that is being trained keeps its newest checkpoints only, so the one that was found may go while it is loaded.
-    `found` is what an earlier `find` gave.
+    A run in training keeps only its newest checkpoints, so the one found may be deleted while it is loaded. `found` is
+    the result of an earlier `find`.
 
         use_role(lambda: find_role(path, "solver"), role_policy) -> (RoleWeights(...), TokenPolicy(...))
     """
@@ -171,7 +171,7 @@ def use_role(
 
 
 def notes_of(weights: RoleWeights) -> Notes:
-    """The same of a role of a run."""
+    """The notes (prompts, protocol, limits) of a run's role, as `quaere.json` holds them for a folder."""
     return Notes(
         weights.style,
         weights.limits,
@@ -189,14 +189,14 @@ def _read_config(run: Run) -> _RunConfig:
     except msgspec.DecodeError as error:
         raise BadInput(f"config.yaml of run {run.info.id}: {' '.join(str(error).split())}") from error
     if not config.model:
-        raise BadInput(f"config.yaml of run {run.info.id} names no model")
+        raise BadInput(f"config.yaml of run {run.info.id} has no `model`")
     return config
 
 
 def _open_sound(
     checkpoints: list[Checkpoint], role: str, which: Which | None, tell: Callable[[str], None]
 ) -> tuple[Checkpoint, Path]:
-    """The picked checkpoint and its role's folder. A damaged last one is taken off the list, and it is picked again."""
+    """The picked checkpoint and its role's folder; a damaged last checkpoint is removed from the list and skipped."""
     while True:
         checkpoint = pick_checkpoint(checkpoints, role, which)
         with _reading(checkpoint.path):
@@ -217,22 +217,22 @@ def _role_folder(checkpoint: Checkpoint, role: str) -> Path:
     folder = checkpoint.path / role
     if not folder.is_dir():
         roles = ", ".join(sorted(path.name for path in checkpoint.path.iterdir() if path.is_dir())) or "none"
-        raise BadInput(f"{checkpoint.path} has no role {role}; its roles: {roles}", hint="leave --role out")
+        raise BadInput(f"{checkpoint.path} has no role {role}; its roles are {roles}", hint="omit --role")
     if not any((folder / name).is_file() for name in (_ADAPTER_CONFIG, "config.json")):
-        raise BadInput(f"{folder} holds neither a model nor an adapter")
+        raise BadInput(f"{folder} contains neither a model nor an adapter")
     return folder
 
 
 @contextmanager
 def _reading(folder: Path) -> Iterator[None]:
-    """Around reading a checkpoint: if training deletes it meanwhile, that is what is said, not what came of it."""
+    """Context of reading a checkpoint: if training deleted it meanwhile, raise CheckpointGone instead of the error."""
     try:
         yield
     except Exception as error:
         if folder.is_dir():
             raise
         raise CheckpointGone(
-            f"{folder} was deleted while it was read: the run is still being trained",
+            f"{folder} was deleted while it was being read: the run is still being trained",
             hint="try again, or name another --checkpoint",
         ) from error
 
@@ -241,10 +241,10 @@ def _reading(folder: Path) -> Iterator[None]:
 
 
 def load_role(weights: RoleWeights, *, device: str = "cpu", dtype: str = "float32") -> Any:
-    """The role as one model without an adapter, attending through the native engine.
+    """The role as one model without adapter, with the native engine's attention.
 
-    An adapter is added to the weights in float32 and only the sum is rounded, as it is while training: in bfloat16 the
-    role is the policy that the sampler had.
+    An adapter is added to the weights in float32 and only the sum is rounded, as in training: in bfloat16 the role
+    equals the policy that the sampler used.
     """
     from quaere.policies.native.bridge import load_model
 
@@ -252,7 +252,7 @@ def load_role(weights: RoleWeights, *, device: str = "cpu", dtype: str = "float3
 
 
 def _role_path(weights: RoleWeights) -> ModelPath:
-    """The role as a model that can be loaded: its folder, or its run's model with its adapter on top."""
+    """The role as a loadable model: its folder, or the run's model with its adapter."""
     if not weights.is_adapter:
         return ModelPath(weights.name, str(weights.folder))
     base = resolve_model(weights.base)
@@ -268,7 +268,7 @@ def role_policy(
     max_rows: int = 32,
     report: Callable[[str], None] = lambda line: None,
 ) -> TokenPolicy:
-    """A policy that speaks with the role's weights; the counterpart of `open_policy` for a run."""
+    """A policy with the role's weights; the counterpart of `open_policy` for a run."""
     from quaere.chat.renderer import Renderer
     from quaere.policies.loading import load_tokenizer
     from quaere.policies.native.device import choose_device, choose_dtype
@@ -283,7 +283,7 @@ def role_policy(
 
 
 def _tokenizer_folder(weights: RoleWeights) -> Path:
-    """The role's own tokenizer where it was saved with one; else its base model's, which training does not change."""
+    """Folder of the role's tokenizer: its own if it was saved, else the base model's, which training keeps."""
     if (weights.folder / "tokenizer_config.json").is_file():
         return weights.folder
     return Path(resolve_model(weights.base).tokenizer)
@@ -300,10 +300,10 @@ def export_role(
     dtype: Literal["float32", "bfloat16"] = "float32",
     force: bool = False,
 ) -> Path:
-    """Write the role to a folder of its own, which appears complete, in one rename.
+    """Write the role to a new folder with one atomic rename.
 
-    An adapter stays one unless `merge` adds it to its base; a whole model is written as it is. `dtype` is that of the
-    weights that are written. With `force` an earlier export is replaced, and nothing but an export.
+    An adapter stays an adapter unless `merge` adds it to its base; a whole model is written as it is. `dtype` is that
+    of the written weights. `force` replaces an earlier export, but no other folder.
     """
     from quaere.training.adapters import save_model
 
@@ -324,11 +324,11 @@ def _refuse_taken(out: Path, force: bool) -> None:
     if not force:
         raise BadInput(f"{out} exists already", hint="choose another --out, or replace it with --force")
     if not (out / NOTES).is_file():
-        raise BadInput(f"{out} is not an export of quaere, so --force does not replace it", hint="choose another --out")
+        raise BadInput(f"{out} is not an export of quaere: --force does not replace it", hint="choose another --out")
 
 
 def _write_adapter(weights: RoleWeights, folder: Path, dtype: str) -> None:
-    """The adapter with its base by a name that can be loaded from anywhere."""
+    """Write the adapter, with a name of its base that can be loaded from anywhere."""
     from safetensors.torch import load_file
 
     from quaere.training.adapters import save_tensors
@@ -346,7 +346,7 @@ def _copy_tokenizer(source: Path, folder: Path) -> None:
 
 
 def _describe(weights: RoleWeights) -> dict[str, Any]:
-    """Where an export comes from. A warm-up of its base stays disclosed, teacher and all."""
+    """Content of `quaere.json`: the origin of an export, including a warm-up of its base."""
     described: dict[str, Any] = {
         "run": weights.run,
         "recipe": weights.recipe,
@@ -359,7 +359,7 @@ def _describe(weights: RoleWeights) -> dict[str, Any]:
         "evaluation": weights.evaluation,
         "base": weights.base,
     }
-    # Without its base here nobody could say whether it was warmed up, so a base that is not here is an error.
+    # The base must be present (no download): without it, whether it was warmed up would stay undisclosed.
     for folder in resolve_model(weights.base, pull=False).folders:
         warmup = Path(folder) / WARMUP
         if warmup.is_file():

@@ -1,11 +1,11 @@
-"""Questions that a run is given before it writes its own: the curriculum of its first iteration begins with them.
+"""Questions given to a run before it writes its own; they start the curriculum of its first iteration.
 
     Run.create("runs/notes", "evolve", {}, files=copy_given("checked.jsonl"))
     await take_given(step, training, stage, protocol, limits, seen, attempts=4)
 
-A run keeps a copy of them, so that it can be gone on with whatever has become of where they came from. They are held to
-what a proposer's questions are held to: none comes twice, gives its answer away or is too long, and where the solver
-attempts candidates it attempts these too.
+A run keeps a copy of them, so that it can be resumed even if their source has changed or is gone. They are filtered
+like a proposer's questions: no duplicates, no leaked answers, not too long; and if the solver attempts candidates, it
+attempts these as well.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ReadDocument = Callable[[str], str]
 
 
 def copy_given(source: str) -> dict[str, bytes]:
-    """What a run that begins with the questions of this file or run keeps of them, by the name of the file.
+    """The copy of the questions of this file or run that a run keeps, by file name.
 
     copy_given("") == {}
     """
@@ -42,18 +42,18 @@ def copy_given(source: str) -> dict[str, bytes]:
 
 
 def read_given(store: Run) -> list[Question]:
-    """The run's own copy; none if it was given none."""
+    """The run's copy of the given questions; [] if it has none."""
     path = store.path / GIVEN
     return read_questions(path) if path.exists() else []
 
 
 def count_given_steps(source: str, iteration: int) -> int:
-    """How many steps of an iteration's generation are for given questions: one, in the first."""
+    """Number of generation steps of an iteration for given questions: 1 in the first iteration, else 0."""
     return int(bool(source) and iteration == 0)
 
 
 def plan_given(source: str) -> list[tuple[str, str]]:
-    """What a plan says of them: nothing if there are none."""
+    """The line of a dry run about given questions; [] if there are none."""
     if not source:
         return []
     return [("given questions", f"{len(read_source(source))} join the first iteration's curriculum")]
@@ -70,10 +70,10 @@ async def take_given(
     attempts: int = 0,
     max_words: int = 0,
 ) -> None:
-    """Make a candidate of every question. With `attempts`, those the solver never or always solves are dropped.
+    """Make a candidate of every given question. With `attempts`, those the solver never or always solves are dropped.
 
-    `seen` holds the normalised questions so far and grows. Evidence stays where it is letter for letter in the
-    documents; of any other the text is kept, as the span.
+    `seen` is the set of normalised questions so far and is extended. Evidence is kept if it is in the documents
+    verbatim; otherwise only its text is kept, as the span.
     """
     questions, read = read_given(training.store), training.read_document
     made = [_make(question, step, seen, max_words, read) for question in questions]
@@ -91,7 +91,7 @@ async def take_given(
 def _make(
     question: Question, step: Step, seen: set[str], max_words: int, read_document: ReadDocument | None
 ) -> Candidate:
-    # Question files have a span a hop, and the answer stands in the last.
+    # Question files have one span per fact, and the last one contains the answer.
     told = question.evidence[-1] if question.evidence else None
     evidence = _settle(told, read_document)
     answer, *aliases = (text for text in question.answers if text.strip())
@@ -99,7 +99,7 @@ def _make(
         id=f"given-{question.id}",
         step=step.step,
         iteration=step.iteration,
-        episode_id="",  # none has written it
+        episode_id="",  # no episode wrote it
         document_id=told.doc_id if told else "",
         hops=question.facts or question.hops,
         question=question.text,
@@ -113,7 +113,7 @@ def _make(
 
 
 def _judge(question: Question, seen: set[str], max_words: int) -> DropReason:
-    """Why a question is not even tried, or ""."""
+    """Reason to drop a question without attempts; "" if it passes."""
     if any(gives_away(question.text, answer) for answer in question.answers):
         return "leaked answer"
     if max_words and len(question.text.split()) > max_words:
@@ -126,7 +126,7 @@ def _judge(question: Question, seen: set[str], max_words: int) -> DropReason:
 
 
 def _settle(evidence: Evidence | None, read_document: ReadDocument | None) -> Evidence | None:
-    """The evidence if it is what its document says; None if it is not, or nobody can tell."""
+    """The evidence if it is in its document; None if it is not or cannot be checked."""
     if evidence is None or read_document is None:
         return None
     try:

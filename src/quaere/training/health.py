@@ -1,11 +1,11 @@
-"""Is a run still learning, or has it collapsed? Alarms from the metrics of its steps.
+"""Detection of training collapse: alarms from the metrics of the steps.
 
     watch = Watch(HealthSettings(patience=3))
     watch.reset()                               # a phase begins
     for alarm in watch.check(metrics, "solver"):
         ...                                     # Alarm(kind="entropy", message="the solver's entropy is ...")
 
-What to do about an alarm (say so, stop, go back) is not decided here.
+The reaction to an alarm (warn, stop, roll back) is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Kind = Literal[
     "citation hack",
 ]
 
-# An actor writes reports, and is known by these; both its roles learn by one setting.
+# The actor's episode metrics are named `reports/...`, and its learner settings are under `solver`.
 _EPISODES = {"actor": "reports"}
 _SETTINGS = {"actor": "solver"}
 
 
 class Alarm(Struct, frozen=True):
-    """A condition that has held for too long; `message` is a line a person can act on.
+    """A condition that has held for too long; `message` tells the user what to change.
 
     Alarm(kind="entropy", message="entropy: 0.012 nats a token, 3 steps in a row below health.min_entropy=0.02; ...")
     """
@@ -47,11 +47,11 @@ class Alarm(Struct, frozen=True):
 
 
 class Watch:
-    """Counts, per condition, how many steps in a row it has held.
+    """Counts, per condition, for how many consecutive steps it has held.
 
-    A condition becomes an alarm at its `patience`-th step in a row, and can do so again only after one healthy step
-    (or a `reset`): what goes on being bad is said once. A metric that is missing or not a number is not judged: the
-    count stays where it is. The counts are the whole state, so a restored watch goes on as if never interrupted.
+    A condition raises an alarm at its `patience`-th consecutive step, and again only after a healthy step or a `reset`,
+    so that a lasting problem is reported once. A missing or NaN metric leaves the count unchanged. The counts are the
+    whole state, so a restored watch continues as if never interrupted.
     """
 
     def __init__(self, settings: HealthSettings) -> None:
@@ -59,7 +59,7 @@ class Watch:
         self._counts: dict[str, int] = {}
 
     def check(self, metrics: Mapping[str, float], role: str) -> list[Alarm]:
-        """Judge one training step of a role.
+        """Alarms of one training step of a role.
 
         watch.check({"policy/entropy": 0.9, "mismatch/mean": 0.01}, "proposer") -> []
         """
@@ -77,30 +77,30 @@ class Watch:
 
     @property
     def suspect(self) -> bool:
-        """Has any condition begun to hold? A checkpoint written now is not one to go back to."""
+        """True if any condition currently holds: a checkpoint written now is not one to roll back to."""
         return any(self._counts.values())
 
     def reset(self) -> None:
-        """Forget what was counted: a new phase begins."""
+        """Clear all counts, at the start of a phase."""
         self._counts = {}
 
     def state(self) -> dict[str, int]:
-        """What `restore` needs, for a checkpoint.
+        """The state for a checkpoint, as `restore` takes it.
 
         watch.state() -> {"entropy": 2}
         """
         return {kind: count for kind, count in self._counts.items() if count}
 
     def restore(self, state: Mapping[str, int]) -> None:
-        """Go on where `state` was called. Conditions that have been switched off since are forgotten."""
+        """Continue from a saved state; conditions that have been switched off since are dropped."""
         kinds = {condition.kind for condition in _conditions(self._settings, "")}
         self._counts = {kind: count for kind, count in state.items() if kind in kinds}
 
 
 class _Condition(Struct, frozen=True):
-    """A metric on the wrong side of its limit; `seen` says a value in words.
+    """A metric on the wrong side of its limit; `seen` is a format string that describes a value.
 
-    `noise` names a metric that says how far below its limit the value may be by chance.
+    `noise` names a metric that says how far below the limit the value may be by chance.
     """
 
     kind: Kind
@@ -118,14 +118,14 @@ class _Condition(Struct, frozen=True):
         return value > self.limit if self.side == "above" else value == self.limit
 
     def describe(self, value: float, num_steps: int) -> str:
-        """What was seen, against which limit, what it usually means and what to change."""
+        """The alarm's message: value, limit, usual meaning and what to change."""
         row = f"{num_steps} steps in a row" if num_steps > 1 else "1 step"
         limit = f"({self.setting})" if self.side == "at" else f"{self.side} {self.setting}={self.limit:g}"
         return f"{self.kind}: {self.seen.format(value)}, {row} {limit}; {self.meaning}"
 
 
 def _conditions(settings: HealthSettings, role: str) -> list[_Condition]:
-    """What is watched while this role is trained; limits that are switched off are left out."""
+    """The conditions checked while this role is trained, without those that are switched off."""
     watched = (
         (settings.min_entropy > 0, _entropy(settings.min_entropy, role)),
         (settings.min_tokens > 0, _length(settings.min_tokens, role)),
@@ -168,7 +168,7 @@ def _length(limit: float, role: str) -> _Condition:
 
 
 def _validity(limit: float, role: str) -> _Condition:
-    """A proposer is judged by its questions, a solver by its turns."""
+    """The condition on valid output: valid questions for a proposer, parsed turns for a solver."""
     if role == "proposer":
         metric, seen, lost = "proposer/valid", "{:.1%} of the questions are valid", "hardly any question earns anything"
     else:
@@ -282,5 +282,5 @@ def _hack(limit: float) -> _Condition:
 
 
 def _settings(role: str) -> str:
-    """Under which name the config has what this role learns by."""
+    """Name of the config section with the role's learner settings."""
     return _SETTINGS.get(role, role)

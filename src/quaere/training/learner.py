@@ -3,13 +3,13 @@
     learner = Learner(model, LearnerSettings(learning_rate=1e-6))
     metrics = learner.step(samples)         # {"loss/policy": ..., "gradient/norm": ..., ...}
 
-Weights are float32; on a GPU the forward pass is autocast to bfloat16. Samples are packed end to end, so nothing is
-computed for padding; on a CPU, a prompt that several share is computed once. Old log-probs are the learner's own, not
-the sampler's: a batch is used for one update, so they are what the forward pass of that update says before it. How far
-the sampler's are from them is a metric. Whatever is not finite stops the step with its cause before any weight moves. A
-step waits for its GPU once: when all gradients are there, before the update.
+Weights are float32; on a GPU the forward pass is autocast to bfloat16. Samples are packed end to end without padding;
+on a CPU, a prompt shared by several samples is computed once. Old log-probs are the learner's own, not the sampler's: a
+batch is used for one update, so they are those of its forward pass. Their distance from the sampler's is a metric. Any
+value that is not finite stops the step, with its cause, before a weight changes. A step synchronises with the GPU once:
+after all gradients, before the update.
 
-Shapes: N tokens that carry loss, B samples, W most such tokens in one sample (see batching).
+Shapes: N tokens that carry loss, B samples, W most such tokens in one sample (see `batches.py`).
 """
 
 # ruff: noqa: N806 (capitals are shapes)
@@ -57,7 +57,7 @@ OPTIMIZER_FILE = "optimizer.safetensors"
 
 
 class LearnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How a batch becomes a gradient step; the defaults are those of Dr. Zero's solver.
+    """Settings of a gradient step. Defaults are those of Dr. Zero's solver.
 
     A batch is used for one update with the learner's own log-probs as the old ones, so every ratio is 1: clipping never
     acts, and the gradient does not depend on `epsilon`.
@@ -111,11 +111,11 @@ class LearnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def needs_reference(self) -> bool:
-        """Is the model the run began with needed?"""
+        """True if the reference model (the model the run started from) is needed."""
         return self.kl_beta > 0 or self.keep_reference
 
     def warmup_steps(self, num_steps: int) -> int:
-        """Over how many of a phase's steps the rate rises: never more than there are.
+        """Number of a phase's steps over which the learning rate rises, at most `num_steps`.
 
         LearnerSettings(warmup_ratio=0.03).warmup_steps(50) == 2
         LearnerSettings(warmup_ratio=0.1, min_warmup_steps=5).warmup_steps(20) == 5
@@ -124,10 +124,10 @@ class LearnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Learner:
-    """A model, its optimizer, and where it stands in its schedule.
+    """A model with its optimizer and its place in the learning-rate schedule.
 
-    With `adapter`, only that adapter of a model that has several is trained; the base under it stays as it is. A KL
-    term holds on to that base, or without an adapter to `reference`: to the model as it is now, if none is given.
+    With `adapter`, only that adapter of the model is trained and the base stays frozen. The reference model of a KL
+    term is the base, or without an adapter `reference`; if that is None, a copy of the model as it is now.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Learner:
         self.device = next(self.model.parameters()).device
         self.parameters = trainable_weights(self.model, adapter)
         self.optimizer = self._make_optimizer()
-        self._further: dict[str, torch.optim.Optimizer] = {}  # by the names of their moments
+        self._further: dict[str, torch.optim.Optimizer] = {}  # further optimizers, by the names of their moments
         self.num_steps = 0
         # Hears how many micro-batches of an update are done, of how many, and in how many seconds.
         self.on_batch: Callable[[int, int, float], None] = lambda num_done, num_all, seconds: None
@@ -167,18 +167,20 @@ class Learner:
     def step(
         self, samples: Sequence[Sample], how: LearnerSettings | None = None, *, moments: str = ""
     ) -> dict[str, float]:
-        """Learn from these samples; returns what was measured on the way.
+        """Make one update on these samples and return its metrics.
 
-        With `how`, its loss, KL and learning rate are used instead of the learner's own: a further update by another
-        objective, at the same place in the schedule. It may have `moments` of its own, by any name; in one set for
-        both, the objective with the larger gradients sets the size of the other's steps too.
+        With `how`, its loss, KL and learning rate replace the learner's own: a further update by another objective at
+        the same place in the schedule. It may have its own optimizer `moments`, by any name; with shared moments, the
+        objective with the larger gradients would also determine the step size of the other.
         """
         settings = how or self.settings
         optimizer = self._optimizer(moments)
         _refuse_unusable(samples)
         self._activate()
+        # Counted over the whole batch, so that the gradient does not depend on the split into micro-batches, nor on
+        # which flat samples are skipped.
         denominator = sum(count_terms(torch.tensor([one.loss_mask]), settings.aggregation) for one in samples)
-        # All of them are on the device before it begins, so that it never waits for the next.
+        # All micro-batches are moved to the device first, so that it never waits for the next.
         counted, settings = _select(samples, settings)
         batches = list(self._split(counted))
         self._choose_checkpointing(batches)
@@ -193,7 +195,7 @@ class Learner:
         self._refuse_non_finite(totals)
         rate = self._update(optimizer, settings.learning_rate, moves_on=how is None)
         num_tokens = sum(len(batch.targets_N) for batch in batches)
-        # Losses were divided by the whole batch's count already; the others are sums over tokens, or stand for all.
+        # Losses are already divided by the whole batch's count; `means` are sums over tokens; the rest stays as it is.
         means = ("policy/entropy", "policy/clip_fraction", "mismatch/mean")
         metrics = {name: value / num_tokens if name in means else value for name, value in totals.items()}
         del metrics["loss"], metrics["weights"]
@@ -201,7 +203,7 @@ class Learner:
 
     @property
     def has_reference(self) -> bool:
-        """True if the model the run began with is at hand: under an adapter, or in a copy of its own."""
+        """True if the reference model is available: as the base of an adapter, or as a copy."""
         return bool(self.adapter) or self.reference is not None
 
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
@@ -209,7 +211,7 @@ class Learner:
         return self._score(samples, self._logprobs)
 
     def score_reference(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """The same by the reference: the model the run began with."""
+        """Log-probs like `score`, by the reference model."""
         return self._score(samples, self._reference_logprobs)
 
     def _score(self, samples: Sequence[Sample], logprobs_of: Callable[[MicroBatch], Tensor]) -> list[list[float]]:
@@ -224,12 +226,12 @@ class Learner:
     # ------------------------------------------------------------------------------------------------- save and load
 
     def save(self, folder: Path) -> None:
-        """Write weights (Hugging Face layout; of an adapter, it alone) and the optimizer's state."""
+        """Write the weights (Hugging Face layout; with an adapter, only its own) and the optimizer's state."""
         save_weights(self.model, folder, self.adapter)
         self.save_optimizer(folder)
 
     def load(self, folder: Path) -> None:
-        """Go on exactly where `save` was called: the same weights, moments and place in the schedule."""
+        """Restore weights, optimizer moments and the place in the schedule from `save`."""
         load_weights(self.model, folder, self.adapter)
         self.load_optimizer(folder)
 
@@ -248,7 +250,7 @@ class Learner:
         save_file(saved, folder / OPTIMIZER_FILE)
 
     def load_optimizer(self, folder: Path) -> None:
-        """Read what `save_optimizer` wrote."""
+        """Load what `save_optimizer` wrote."""
         from safetensors.torch import load_file
 
         saved = load_file(folder / OPTIMIZER_FILE)
@@ -276,7 +278,7 @@ class Learner:
         )
 
     def _optimizer(self, moments: str) -> torch.optim.Optimizer:
-        """The one with these moments, from their first use on."""
+        """The optimizer with these moments, created at its first use."""
         if not moments:
             return self.optimizer
         if moments not in self._further:
@@ -284,12 +286,12 @@ class Learner:
         return self._further[moments]
 
     def _split(self, samples: Sequence[Sample]) -> Iterator[MicroBatch]:
-        # A GPU's kernel for many sequences knows no prompt that several of them share.
+        # The GPU kernel for packed sequences does not support shared prompts.
         shares = self.device.type != "cuda"
         return split_batch(samples, self.settings.micro_tokens, self.device, share_prompts=shares)
 
     def _activate(self) -> None:
-        """Let the model speak with this learner's adapter; another learner may have used it since."""
+        """Select this learner's adapter; another learner may have selected its own since."""
         if self.adapter:
             self.model.set_adapter(self.adapter)
 
@@ -298,7 +300,7 @@ class Learner:
         return torch.autocast("cuda", dtype=torch.bfloat16) if is_cuda else contextlib.nullcontext()
 
     def _logprobs(self, batch: MicroBatch) -> Tensor:
-        """What the present weights say of the batch, without gradients."""
+        """Log-probs of the batch under the current weights, without gradients."""
         self.model.eval()
         with torch.no_grad(), self._autocast():
             return packed_logprobs(self.model, batch)[0]
@@ -313,7 +315,7 @@ class Learner:
         return logprobs_N
 
     def _add_gradients(self, batch: MicroBatch, denominator: int, settings: LearnerSettings) -> dict[str, Tensor]:
-        """Forth and back through one micro-batch. Nothing here waits for the device: what was measured is not read."""
+        """Forward and backward pass of one micro-batch; metrics stay on the device, so that nothing synchronises."""
         shared: dict[str, Any] = {"how": settings.aggregation, "denominator": denominator}
         reference_N = self._reference_logprobs(batch) if settings.kl_beta else None
         with self._autocast():
@@ -322,6 +324,7 @@ class Learner:
         gaps_N = (logprobs_N.detach() - batch.logprobs_N).abs()
         measured = {"mismatch/mean": gaps_N.sum(), "mismatch/max": gaps_N.max(), "policy/entropy": entropy_N.sum()}
         if settings.loss == "clipped":
+            # One update per batch: the old log-probs are those of this very forward pass, and every ratio is 1.
             clipped = clipped_loss(
                 logprobs_BW,
                 logprobs_BW.detach(),
@@ -343,7 +346,7 @@ class Learner:
         return measured | {"loss": loss.detach()}
 
     def _refuse_non_finite(self, totals: dict[str, float]) -> None:
-        """Stop before any weight moves, and say what went wrong first."""
+        """Raise TrainingStopped before any weight changes, naming the first cause."""
         causes = {
             "loss": f"the loss is not finite at step {self.num_steps}",
             "mismatch/mean": "a log-prob of the learner is not finite",
@@ -356,7 +359,7 @@ class Learner:
                 raise TrainingStopped(f"{cause}; no weight was changed")
 
     def _update(self, optimizer: torch.optim.Optimizer, learning_rate: float, *, moves_on: bool) -> float:
-        """Take the optimizer's step; returns the rate it was taken at."""
+        """Make the optimizer step and return its learning rate."""
         rate = learning_rate * min(1.0, (self.num_steps + 1) / max(1, self.warmup_steps))
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -366,7 +369,7 @@ class Learner:
         return rate
 
     def _choose_checkpointing(self, batches: Sequence[MicroBatch]) -> None:
-        """What `auto` stands for, at the first step: by then whoever shares the GPU has taken what it needs."""
+        """Resolve `auto` at the first step: by then other users of the GPU have allocated their memory."""
         if self._checkpointing == "auto":
             longest = max(batch.packing.longest for batch in batches)
             self._checkpointing = needs_checkpointing(
@@ -380,10 +383,10 @@ class Learner:
 
 
 def _select(samples: Sequence[Sample], settings: LearnerSettings) -> tuple[Sequence[Sample], LearnerSettings]:
-    """The samples to be computed, and the settings for them.
+    """The samples to compute, and the settings for them.
 
-    Those of zero advantage have no policy gradient and are left out, unless the KL term includes them. Where all are
-    flat, they are computed to be measured, without a KL term that none of them is part of.
+    Samples of zero advantage have no policy gradient and are skipped, unless the KL term includes them. If all are
+    flat, they are computed for their metrics only, without KL term.
     """
     if settings.kl_beta and settings.kl_flat:
         return samples, settings
@@ -399,7 +402,7 @@ def _with_gradient(samples: Sequence[Sample]) -> Sequence[Sample]:
 
 def _refuse_unusable(samples: Sequence[Sample]) -> None:
     if not any(any(sample.loss_mask) for sample in samples):
-        raise TrainingStopped("no token of the batch carries loss")
+        raise TrainingStopped("no token of the batch carries loss: there is nothing to train on")
     for number, sample in enumerate(samples):
         for name, values in (("advantage", sample.advantages), ("log-prob", sample.logprobs)):
             if not all(map(math.isfinite, values)):
@@ -407,7 +410,7 @@ def _refuse_unusable(samples: Sequence[Sample]) -> None:
 
 
 def _read(measured: Sequence[dict[str, Tensor]], norm: Tensor, largest: Tensor) -> dict[str, float]:
-    """Sums over the micro-batches (of the largest mismatch, the largest), in one transfer from the device."""
+    """Sums over the micro-batches (for `mismatch/max`, the maximum), in one transfer from the device."""
     names = list(measured[0])
     rows = [torch.stack([batch[name].double() for name in names]) for batch in measured]
     whole = torch.stack([norm.double(), largest.double()])

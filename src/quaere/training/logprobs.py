@@ -1,12 +1,12 @@
 """Log-probs of given tokens under a model, without the logits of the whole batch in memory at once.
 
-Logits of a vocabulary are the largest thing a training step makes. They are needed only at the tokens that carry loss,
-and only to pick one number from each row; so those tokens are taken out first, and projected a chunk at a time. What
-comes back for the states is worked out while a chunk's logits are there. The gradient of a head that is trained needs
-to know what each token is worth, and that comes only in the backward pass, where a chunk is projected again; all but
-the last, which is kept, as the backward pass follows at once.
+Logits are the largest tensor of a training step. They are needed only at tokens that carry loss, and only one value of
+each row; so those positions are selected first and projected in chunks. The gradient with respect to the states is
+computed in the forward pass while a chunk's logits exist. The gradient of a trainable head depends on the incoming
+gradient, which is known only in the backward pass, where each chunk is projected again except the last, whose result is
+kept.
 
-Shapes: N tokens that carry loss, D width, V words in the vocabulary.
+Shapes: N tokens that carry loss, D hidden size, V vocabulary size.
 """
 
 # ruff: noqa: N803, N806 (capitals are shapes)
@@ -28,16 +28,19 @@ CHUNK_TOKENS = 1024
 
 
 def packed_logprobs(model: Any, batch: MicroBatch) -> tuple[Tensor, Tensor]:
-    """Log-prob and entropy `(N,)` of every token that carries loss given those before it. Entropy has no gradient."""
+    """Log-prob and entropy `(N,)` of every token that carries loss, given the tokens before it.
+
+    Entropy has no gradient.
+    """
     model = plain_model(model)
     states_TD = packed_states(model, batch.token_ids_T, batch.packing)
     return head_logprobs(states_TD[batch.before_N], output_head(model), batch.targets_N)
 
 
 def head_logprobs(states_ND: Tensor, head: Head, targets_N: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-prob of each target, and entropy, under the logits a head makes of the states.
+    """Log-prob of each target, and entropy, under the logits of a head on the states.
 
-    Products are made in the precision of autocast, or of the weights; all else in float32 or better.
+    Matrix products use the precision of autocast or of the weights, everything else float32 or better.
 
         head_logprobs(zeros(1, 4), Head(zeros(2, 4), None, None), tensor([1])) -> [-0.693], [0.693]
     """
@@ -51,7 +54,7 @@ def head_logprobs(states_ND: Tensor, head: Head, targets_N: Tensor) -> tuple[Ten
 
 
 class _HeadLogProbs(torch.autograd.Function):  # type: ignore[misc]
-    """From states to log-probs in one piece, so that no logits outlive their chunk."""
+    """From states to log-probs as one autograd function, so that no logits outlive their chunk."""
 
     @staticmethod
     def forward(
@@ -63,7 +66,10 @@ class _HeadLogProbs(torch.autograd.Function):  # type: ignore[misc]
         softcap: float | None,
         dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
-        """Log-probs and entropy; where gradients are wanted also how each log-prob moves with its state."""
+        """Log-probs and entropy.
+
+        If gradients are needed, also the gradient of each log-prob with respect to its state.
+        """
         needs_states, *needs_head = ctx.needs_input_grad[:3]
         head = Head(weight_VD.to(dtype), None if bias_V is None else bias_V.to(dtype), softcap)
         precise = torch.promote_types(dtype, torch.float32)
@@ -77,7 +83,7 @@ class _HeadLogProbs(torch.autograd.Function):  # type: ignore[misc]
             logits -= sums[:, None]  # log-probs from here on
             probabilities = logits.exp()
             logprobs_N[chunk] = logits.gather(-1, targets_N[chunk, None])[:, 0]
-            # A word that is ruled out (-inf) adds nothing; without the bound its 0 * -inf would be nan.
+            # An impossible token (-inf) contributes 0; without the clamp, 0 * -inf would be NaN.
             entropy_N[chunk] = -(logits.clamp_(min=torch.finfo(precise).min).mul_(probabilities)).sum(dim=-1)
             del logits
             if any(ctx.needs_input_grad):
@@ -93,7 +99,7 @@ class _HeadLogProbs(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, pull_N: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        """What the states, and a head that is trained, get of the pull at each log-prob."""
+        """Gradients of the states, and of the head if it is trained."""
         moves_ND, *again = ctx.saved_tensors
         states_grad = None if moves_ND is None else (pull_N[:, None] * moves_ND).to(moves_ND.dtype)
         head_grads = _head_gradients(ctx, pull_N, *again) if again else (None, None)
@@ -110,7 +116,7 @@ def _head_gradients(
     sums_N: Tensor,
     last_pulls: Tensor,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """What weight and bias get. What pulls at the last chunk's logits was kept; the others are projected again."""
+    """Gradients of weight and bias. The last chunk's logit gradients were kept; the others are computed again."""
     dtype, precise = ctx.dtype, sums_N.dtype
     _, for_weight, for_bias, *_ = ctx.needs_input_grad
     head = Head(weight_VD.to(dtype), None if bias_V is None else bias_V.to(dtype), ctx.softcap)
@@ -124,7 +130,7 @@ def _head_gradients(
             slopes = _slopes(logits, ctx.softcap)
             pulls = _pulls(logits.sub_(sums_N[chunk, None]).exp_(), slopes, targets_N[chunk]).to(dtype)
         if weight_grad is not None:
-            worth = (states_ND[chunk] * pull_N[chunk, None]).to(dtype)  # narrower than the pulls, and as good to scale
+            worth = (states_ND[chunk] * pull_N[chunk, None]).to(dtype)  # scale the states: D columns, not V
             if weight_grad.dtype == dtype:
                 weight_grad.addmm_(pulls.T, worth)
             else:
@@ -147,12 +153,12 @@ def _logits(states_ND: Tensor, head: Head, precise: torch.dtype) -> Tensor:
 
 
 def _slopes(logits_NV: Tensor, softcap: float | None) -> Tensor | None:
-    """How fast each logit moves with what it was before it was squashed; None is 1."""
+    """Derivative of each logit with respect to its value before the softcap; None means 1."""
     return None if softcap is None else 1 - (logits_NV / softcap).square()
 
 
 def _pulls(probabilities_NV: Tensor, slopes_NV: Tensor | None, targets_N: Tensor) -> Tensor:
-    """How the log-prob of the target moves with each raw logit: up with its own, down with all. In place."""
+    """Gradient of the target's log-prob with respect to the raw logits: one-hot minus probabilities. In place."""
     pulls_NV = probabilities_NV.neg_()
     pulls_NV.scatter_add_(1, targets_N[:, None], torch.ones_like(targets_N[:, None], dtype=pulls_NV.dtype))
     return pulls_NV if slopes_NV is None else pulls_NV.mul_(slopes_NV)

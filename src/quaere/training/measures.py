@@ -1,7 +1,7 @@
-"""What a step of training is worth knowing by: numbers from episodes, rewards and the machine.
+"""Metrics computed per training step, from episodes, rewards and the process.
 
-Pure functions; each returns metrics by name (`area/name`), ready to be merged. What cannot be measured (the mean of
-nothing) is left out rather than called 0, so that nobody takes it for a measurement.
+Pure functions; each returns metrics by name (`area/name`), ready to be merged. A metric that cannot be computed (the
+mean of nothing) is left out instead of set to 0, so that it cannot be mistaken for a measurement.
 
     metrics = measure_episodes(episodes, seconds=12.0, role="solver") | pass_histogram([0, 2, 5], 5)
 """
@@ -23,10 +23,10 @@ _GIB = 2**30
 
 
 def measure_episodes(episodes: Sequence[Episode], seconds: float, *, role: str) -> dict[str, float]:
-    """How a role's episodes went; `seconds` is what playing all of them took.
+    """Metrics of a role's episodes; `seconds` is the time it took to play all of them.
 
-    `truncated` is the share that ran out of tokens, in a turn or in the whole sequence; `unanswered` the share that a
-    limit ended without an answer; `call_validity` the share of turns that could be read.
+    `truncated` is the share that ran out of tokens, in a turn or in the whole sequence; `unanswered` the share ended by
+    a limit without an answer; `call_validity` the share of turns that could be parsed.
 
         measure_episodes(episodes, 12.0, role="solver") -> {"solver/episodes": 64.0, "solver/answered": 0.75, ...}
     """
@@ -47,7 +47,7 @@ def measure_episodes(episodes: Sequence[Episode], seconds: float, *, role: str) 
     }
     if turns:
         measured["call_validity"] = _mean([not isinstance(turn.action, Malformed) for turn in turns])
-    # Not every wish to search is one: on the last turn, or with no searches left, nobody is asked.
+    # Searches that were refused (last turn, none left) never reached the search engine and have no latency.
     if waits := [turn.search_s for turn in turns if turn.results or turn.search_failed]:
         measured["search_s"] = _mean(waits)
     if seconds > 0:
@@ -56,10 +56,10 @@ def measure_episodes(episodes: Sequence[Episode], seconds: float, *, role: str) 
 
 
 def measure_advantages(advantages: Advantages) -> dict[str, float]:
-    """How much there is to learn from a batch.
+    """Metrics of a batch's advantages.
 
-    Groups without a difference (`zero_variance`) and groups of one (`lone`) are shares of all groups and never the
-    same ones; `nonzero` is the share of episodes that pull at the weights at all.
+    Groups with equal rewards (`zero_variance`) and groups of one (`lone`) are disjoint shares of all groups; `nonzero`
+    is the share of episodes with a non-zero advantage.
 
         measure_advantages(grpo([1, 0, 1, 1], [0, 0, 1, 1]))
         -> {"advantage/std": 0.5, "advantage/max_abs": 0.707, "advantage/zero_variance": 0.5, "advantage/lone": 0.0,
@@ -78,7 +78,7 @@ def measure_advantages(advantages: Advantages) -> dict[str, float]:
 
 
 def measure_groups(advantages: Advantages) -> dict[str, float]:
-    """How many groups of attempts differ in what they were paid; all others have zero advantage and teach nothing.
+    """Number and share of groups of attempts with different rewards; all others have zero advantage.
 
     measure_groups(grpo([1, 0, 1, 1], [0, 0, 1, 1])) -> {"groups/informative": 1.0, "groups/informative_share": 0.5}
     """
@@ -88,9 +88,9 @@ def measure_groups(advantages: Advantages) -> dict[str, float]:
 
 
 def measure_draws(num_steps: int, batch: int, num_questions: int) -> dict[str, float]:
-    """How many questions were drawn in the first steps of a phase: different ones, and rounds of all there are.
+    """Number of distinct questions, and epochs over all questions, in the first `num_steps` steps of a phase.
 
-    By the place in the phase alone, as the drawing is (`draw_questions`): all questions in rounds, each once a round.
+    Computed from the place in the phase alone, as `draw_questions` draws: shuffled rounds with each question once.
 
         measure_draws(3, 4, num_questions=8) -> {"questions/distinct": 8.0, "questions/epochs": 1.5}
     """
@@ -102,7 +102,7 @@ def measure_draws(num_steps: int, batch: int, num_questions: int) -> dict[str, f
 
 
 def measure_pace(metrics: Mapping[str, float], seconds: float) -> dict[str, float]:
-    """How long a step took, and how many informative groups that is a minute if it had groups.
+    """Duration of a step, and informative groups per minute if it had groups.
 
     measure_pace({"groups/informative": 20.0}, seconds=12.0) -> {"step/seconds": 12.0, "groups/per_minute": 100.0}
     """
@@ -114,10 +114,10 @@ def measure_pace(metrics: Mapping[str, float], seconds: float) -> dict[str, floa
 def measure_proposals(
     episodes: Sequence[Episode], hops: Sequence[int], valid: Sequence[bool], questions: Sequence[str]
 ) -> dict[str, float]:
-    """How good the proposer's questions are; entry i of each is about episode i, "" where no question was written.
+    """Metrics of the proposer's questions; entry i of each list belongs to episode i, "" if it wrote no question.
 
-    A question of h hops that starts from a document takes h - 1 searches: `search_gap` is how far off that is.
-    `searches_needed` is what a solver needs for the valid ones, by the hops they were asked to have.
+    A question of h hops that starts from a document takes h - 1 searches: `search_gap` is the mean distance from that.
+    `searches_needed` is the mean number of searches a solver needs for the valid ones, by the requested hops.
 
         measure_proposals(episodes, hops=[1, 2], valid=[True, False], questions=["Who?", ""])
         -> {"proposer/valid": 0.5, "proposer/duplicates": 0.0, "proposer/searches_needed": 1.0,
@@ -140,22 +140,23 @@ def measure_proposals(
 
 
 def pass_histogram(num_rights: Sequence[int], num_attempts: int) -> dict[str, float]:
-    """Which share of the questions was solved how often; `passes/mean` is the pass rate over all attempts.
+    """Share of the questions per number of right attempts; `passes/mean` is the pass rate over all attempts.
 
     pass_histogram([0, 2, 2], 2) -> {"passes/0": 0.333, "passes/1": 0.0, "passes/2": 0.667, "passes/mean": 0.667}
     """
     if not num_rights:
         return {}
     if num_attempts < 1 or not all(0 <= number <= num_attempts for number in num_rights):
-        raise ValueError(f"each question is solved 0 to {num_attempts} times, not {sorted(set(num_rights))}")
+        raise ValueError(f"numbers of right attempts must be 0 to {num_attempts}, not {sorted(set(num_rights))}")
     counts = Counter(num_rights)
     shares = {f"passes/{number}": counts[number] / len(num_rights) for number in range(num_attempts + 1)}
     return shares | {"passes/mean": _mean(num_rights) / num_attempts}
 
 
 def mean_parts(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of every part of the rewards, of the format and answer scores and of what is known of evidence; a part
-    that some do not have, over those that do.
+    """Mean of every component of the rewards, of format, answer and evidence scores.
+
+    A component that some episodes lack is averaged over those that have it.
 
     mean_parts([{"reward/total": 1.0, "format/think": 0.5}, {"reward/total": 0.0}])
     -> {"reward/mean": 0.5, "format/think": 0.5}
@@ -166,14 +167,14 @@ def mean_parts(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
         area = name.partition("/")[0]
         if (
             area in ("reward", "format", "answer", "evidence") and name != "format/valid"
-        ):  # that one is measured by hops too
+        ):  # `format/valid` is measured elsewhere, by hops as well
             values = [values[name] for values in measured if name in values]
             found["reward/mean" if name == "reward/total" else name] = sum(values) / len(values)
     return found
 
 
 def measure_memory() -> dict[str, float]:
-    """The most memory this process has held so far, in GiB; on the GPU too if one is in use.
+    """Peak memory of this process in GiB; also that of the GPU if one is in use.
 
     measure_memory() -> {"memory/process_gib": 3.1, "memory/gpu_gib": 41.7}
     """
@@ -183,14 +184,14 @@ def measure_memory() -> dict[str, float]:
 
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         measured["memory/process_gib"] = peak * _rss_unit(sys.platform) / _GIB
-    torch = sys.modules.get("torch")  # measuring must not be what loads it
+    torch = sys.modules.get("torch")  # measuring must not load torch
     if torch is not None and torch.cuda.is_initialized():
         measured["memory/gpu_gib"] = torch.cuda.max_memory_allocated() / _GIB
     return measured
 
 
 def _rss_unit(platform: str) -> int:
-    """Bytes that `ru_maxrss` counts in: macOS says bytes, everyone else kibibytes."""
+    """Bytes per unit of `ru_maxrss`: 1 on macOS, 1024 elsewhere."""
     return 1 if platform == "darwin" else 1024
 
 

@@ -1,9 +1,9 @@
-"""Where else a training run can be followed: TensorBoard, Weights & Biases, Trackio, for those who have them installed.
+"""Optional sinks for a training run's metrics: TensorBoard, Weights & Biases and Trackio.
 
     writers = open_writers(["tensorboard"], Path("runs/evolve-20250301-101500"))
     writers[0].step(report)                       # tensorboard --logdir runs/evolve-20250301-101500/tensorboard
 
-The run's own store holds everything that is told here; these are windows, and closing one loses nothing.
+The run's own store has everything that is written here; losing a sink loses no data.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ PROJECT = "quaere"
 
 
 def open_writers(names: Sequence[str], run_path: str | Path) -> list[Reporter]:
-    """The writers of these names, for the run in this directory.
+    """The writers with these names, for the run in this directory.
 
     open_writers(["tensorboard", "wandb"], "runs/evolve-20250301-101500")
     """
     check_writers(names)
-    return [_open_writer(name, Path(run_path)) for name in dict.fromkeys(names)]  # named twice, it is written once
+    return [_open_writer(name, Path(run_path)) for name in dict.fromkeys(names)]  # without duplicate names
 
 
 def check_writers(names: Sequence[str]) -> None:
-    """Refuse a name that is not one, or whose package is not installed, before a run is begun for it."""
+    """Raise BadInput for an unknown writer and ExtraMissing for a missing package, before a run is created."""
     for name in names:
         if name not in WRITERS:
-            raise BadInput(f"there is no writer {name}; there are {', '.join(WRITERS[:-1])} and {WRITERS[-1]}")
+            raise BadInput(f"unknown writer {name}; the writers are {', '.join(WRITERS[:-1])} and {WRITERS[-1]}")
     for name in names:
         _import_extra(_MODULES[name], name)
 
 
 def find_missing(names: Sequence[str]) -> dict[str, ExtraMissing]:
-    """Which of these writers' packages are not installed here, and how to install them."""
+    """The writers whose packages are not installed, each with the error that says how to install it."""
     missing: dict[str, ExtraMissing] = {}
     for name in names:
         try:
@@ -69,10 +69,10 @@ def _open_writer(name: str, run_path: Path) -> Reporter:
 
 
 class TensorBoardReporter:
-    """Writes event files into a folder.
+    """Writes TensorBoard event files into a folder.
 
-    A run that is resumed or rolled back takes some of its steps again. TensorBoard forgets the first attempt when a
-    file says from which step on it counts, so a new file is begun wherever the steps go back.
+    A run that is resumed or rolled back repeats some steps. TensorBoard discards the first attempt if a file states the
+    step from which it counts, so a new file is started wherever the step number goes back.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -80,10 +80,10 @@ class TensorBoardReporter:
         self._folder = folder
         self._writer: Any = None
         self._step = 0
-        self._notes: list[str] = []  # what was said before the first step
+        self._notes: list[str] = []  # notes to write with the next step
 
     def step(self, report: StepReport) -> None:
-        """Write the step's metrics and alarms, so that they are on disk when this returns."""
+        """Write the step's metrics and alarms and flush them to disk."""
         if self._writer is None or report.step <= self._step:
             self._begin_file(report.step)
         self._step = report.step
@@ -96,14 +96,14 @@ class TensorBoardReporter:
         self._writer.flush()
 
     def progress(self, progress: StepProgress) -> None:
-        """A curve has a point a step."""
+        """Do nothing: only whole steps are written."""
 
     def note(self, line: str) -> None:
-        """Keep the line, to be written with the next step."""
+        """Store the line, to be written with the next step."""
         self._notes.append(line)
 
     def close(self) -> None:
-        """Finish the file; notes after the last step belong to it."""
+        """Write the remaining notes with the last step and close the file."""
         if self._writer is None:
             return
         for line in self._notes:
@@ -118,9 +118,9 @@ class TensorBoardReporter:
 
 
 class WandbReporter:
-    """Logs to Weights & Biases; nothing leaves the machine unless `WANDB_MODE` or a login says so.
+    """Logs to Weights & Biases; nothing leaves the machine unless `WANDB_MODE` or a login allows it.
 
-    Every process is a W&B run of its own, in a group named after the run, so that a resumed run stays together.
+    Every process is its own W&B run, in a group named after the run, so that a resumed run stays together.
     """
 
     def __init__(
@@ -134,25 +134,25 @@ class WandbReporter:
             config=dict(config or {}),
             dir=None if folder is None else str(folder),
             mode=_wandb_mode(),
-            settings=wandb.Settings(console="off"),  # it would come between the progress display and the terminal
+            settings=wandb.Settings(console="off"),  # capturing the console would break the progress display
         )
-        # The step is a metric like any other: W&B's own counter cannot go back, a rollback can.
+        # The step is logged as a metric: W&B's own step counter cannot go back, as a rollback does.
         self._run.define_metric("*", step_metric="run/step")
 
     def step(self, report: StepReport) -> None:
-        """Log the step's metrics, and raise an alert for each alarm."""
+        """Log the step's metrics, and send an alert per alarm."""
         self._run.log({**report.metrics, "run/step": report.step})
         for line in report.alarms:
             self._run.alert(title=f"step {report.step}", text=line)
 
     def progress(self, progress: StepProgress) -> None:
-        """A curve has a point a step."""
+        """Do nothing: only whole steps are logged."""
 
     def note(self, line: str) -> None:
-        """W&B has no place for a line; the terminal has shown it."""
+        """Do nothing: W&B has no place for notes, and the terminal shows them."""
 
     def close(self) -> None:
-        """Hand over what is left."""
+        """Upload what is left and finish the W&B run."""
         self._run.finish()
 
 
@@ -198,12 +198,12 @@ class TrackioReporter:
 
 
 def _wandb_mode() -> str:
-    """What the user has said, else online for those who are logged in, else offline."""
+    """`WANDB_MODE` if set, else "online" for logged-in users, else "offline"."""
     return os.environ.get("WANDB_MODE") or ("online" if _is_logged_in() else "offline")
 
 
 def _is_logged_in() -> bool:
-    """Is there a key where `wandb login` keeps it? Asking W&B itself would prompt for one."""
+    """True if there is a key where `wandb login` stores it; asking wandb itself would open a prompt."""
     if os.environ.get("WANDB_API_KEY"):
         return True
     host = urlsplit(os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai").hostname or ""

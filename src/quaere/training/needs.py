@@ -1,9 +1,9 @@
-"""Metrics by the number of searches a question needs: what is drawn, how a solver fares, and if it still searches.
+"""Metrics grouped by the number of searches a question needs, and how much the solver still searches.
 
     measure_asked(questions) | measure_attempts(episodes, paid)
     -> {"questions/searches_needed": 1.5, "solver/searches_n1": 1.0, "solver/searches_n2": 1.7, ...}
 
-A suffix `_n2` means the questions that need two searches. Questions of unknown need are left out.
+The suffix `_n2` stands for questions that need two searches. Questions whose number is unknown are left out.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 
 from quaere.records import Episode, Question, SolveTask
 
-WINDOW = 5  # steps whose mean is a level: of a single step's questions it would be mostly noise
+WINDOW = 5  # steps per moving average: a single step's value is mostly noise
 
 
 def measure_asked(questions: Sequence[Question]) -> dict[str, float]:
-    """The mean number of searches that questions need.
+    """Mean number of searches the questions need.
 
     measure_asked([Question("q1", "Who?", searches=1), Question("q2", "Where?", searches=2)])
     -> {"questions/searches_needed": 1.5}
@@ -26,7 +26,7 @@ def measure_asked(questions: Sequence[Question]) -> dict[str, float]:
 
 
 def measure_attempts(episodes: Sequence[Episode], paid: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """A solver's searches, exact match and reward by the searches its questions need; `paid[i]` is of `episodes[i]`.
+    """Solver's searches, exact match and reward by the searches its questions need; `paid[i]` belongs to `episodes[i]`.
 
     -> {"solver/searches_n1": 1.0, "answer/exact_match_n1": 0.5, "reward/mean_n1": 0.5, "solver/searches_n2": 1.7, ...}
     """
@@ -44,11 +44,11 @@ def measure_attempts(episodes: Sequence[Episode], paid: Sequence[Mapping[str, fl
 
 
 def measure_searches_kept(searches: Sequence[float], needs: Sequence[float]) -> dict[str, float]:
-    """How much of a solver's searching in the first steps of its phase is left, by what its questions need.
+    """Ratio of the solver's current searches to those in the first steps of its phase, adjusted for the questions.
 
-    Both are means per step, of all steps so far. The level now is compared with the level at the start (means over
-    `WINDOW` steps); where the questions' need has fallen, only a fall beyond that counts. Left out while there are too
-    few steps, and where need is unknown.
+    Both arguments are means per step, of all steps so far. Averages over the last `WINDOW` steps are compared with
+    those over the first; if the questions need fewer searches than at the start, only the fall beyond that counts. {}
+    while there are too few steps or if the need is unknown.
 
         measure_searches_kept([1.7] * 5 + [1.0] * 5, [2.0] * 10) -> {"solver/searches_kept": 0.588}
         measure_searches_kept([1.7] * 5 + [1.0] * 5, [2.0] * 5 + [1.0] * 5) -> {"solver/searches_kept": 1.176}

@@ -1,4 +1,4 @@
-"""AdamW, whose moments may rest in the computer's memory rather than the GPU's."""
+"""AdamW with optional offloading of its moments to host memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def make_optimizer(parameters: Iterable[Tensor], *, offload: bool = False, **options: Any) -> torch.optim.AdamW:
-    """AdamW for these weights, in one pass over each where there is a kernel for it.
+    """AdamW for these weights, fused where torch has a kernel.
 
     make_optimizer(model.parameters(), lr=1e-6, betas=(0.9, 0.999), weight_decay=0.01)
     """
@@ -20,19 +20,19 @@ def make_optimizer(parameters: Iterable[Tensor], *, offload: bool = False, **opt
 
 
 class OffloadedAdamW(torch.optim.AdamW):  # type: ignore[misc]
-    """AdamW that keeps its two moments a weight in host memory, and fetches them for the update, weight by weight.
+    """AdamW with its moments in host memory; they are copied to the device for the update, weight by weight.
 
-    The numbers are those of plain AdamW, bit for bit, and so is the state it saves.
+    Updates and saved state are bit-identical to plain AdamW.
     """
 
     param_groups: list[dict[str, Any]]
 
     def __init__(self, parameters: Iterable[Tensor], **options: Any) -> None:
-        # A group each, so that they can be updated one after another.
+        # One parameter group per weight, so that weights can be updated one after another.
         super().__init__([{"params": [weight]} for weight in parameters], **options)
 
     def step(self, closure: None = None) -> None:
-        """Update every weight. Only one weight's moments are on its device at a time."""
+        """Update every weight; only one weight's moments are on the device at a time."""
         groups = self.param_groups
         try:
             for group in groups:
@@ -49,26 +49,26 @@ class OffloadedAdamW(torch.optim.AdamW):  # type: ignore[misc]
         _finish_copies()
 
     def load_state_dict(self, state_dict: Any) -> None:
-        """As usual, save that moments stay in host memory."""
+        """Load a saved state; the moments stay in host memory."""
         super().load_state_dict(state_dict)
         for weight in list(self.state):
             self._put_away(weight, {})
         _finish_copies()
 
     def _put_away(self, weight: Tensor, resting: dict[str, Tensor]) -> None:
-        """Move the state of a weight to the host, into the memory it had there before."""
+        """Move a weight's state to the host, into the memory it had there before."""
         moved = {}
         for name, value in self.state[weight].items():
             if not value.is_cuda:
                 moved[name] = value
                 continue
-            # Pinned, for copies that are several times as fast.
+            # Pinned memory makes the copies several times faster.
             place = resting[name] if name in resting else torch.empty_like(value, device="cpu", pin_memory=True)
             moved[name] = place.copy_(value, non_blocking=True)
         self.state[weight] = moved
 
 
 def _finish_copies() -> None:
-    """What was put away may be read from now on."""
+    """Wait for the asynchronous copies; only then may the host memory be read."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""Has a run learned anything at all? A model that cannot follow the protocol goes through every step for nothing.
+"""Detection of runs that learned nothing, usually because the model cannot follow the protocol.
 
 check_learned(store, "drzero", "smollm2-135m", writes_questions=True)
 """
@@ -11,9 +11,9 @@ from quaere.errors import TrainingStopped
 from quaere.runs import Run
 
 FIRST_STEPS = 3
-"""After so many steps of a run without one usable episode it is said; a batch or two may be bad luck."""
+"""Number of steps without a usable episode after which a note is shown; one or two batches may be bad luck."""
 
-# By phase: the share of episodes that kept to the protocol, and what such an episode is.
+# By phase: the metric for the share of episodes that followed the protocol, and what such an episode did.
 _FOLLOWED = {
     "proposer": ("proposer/valid", "wrote a valid question"),
     "solver": ("solver/answered", "gave an answer"),
@@ -23,7 +23,7 @@ _LEARNED = "gradient/norm"
 
 
 def describe_useless(phase: str, values: Mapping[str, list[float]], number: int, recipe: str, model: str) -> str:
-    """What to say after step `number` of a run's first phase if no episode could be used so far; "" if one could.
+    """The note after step `number` of a run's first phase if no episode was usable so far; "" otherwise.
 
     describe_useless("proposer", {"proposer/valid": [0.0, 0.0, 0.0]}, 3, "drzero", "M")
     -> "no episode of the first 3 steps wrote a valid question: M may need `quaere warmup drzero --model M --out DIR`"
@@ -38,20 +38,20 @@ def describe_useless(phase: str, values: Mapping[str, list[float]], number: int,
 
 
 def followed_metric(phase: str) -> str:
-    """The metric that says what share of a phase's episodes kept to the protocol; "" if there is none."""
+    """Metric of the share of a phase's episodes that followed the protocol; "" if there is none."""
     return _FOLLOWED[phase][0] if phase in _FOLLOWED else ""
 
 
 def warmup_hint(recipe: str, model: str) -> str:
-    """The command that teaches a model the protocol of a recipe."""
+    """The command of the warm-up that teaches a model a recipe's protocol."""
     dialect = "score" if recipe.startswith("report-") else recipe
     return f"quaere warmup {dialect} --model {model} --out DIR"
 
 
 def check_learned(store: Run, recipe: str, model: str, *, writes_questions: bool) -> None:
-    """Refuse to call a run done that has changed no weight, and kept no question if it was to write some.
+    """Raise TrainingStopped if a finished run changed no weight and, if it writes questions, kept none.
 
-    A run whose attempts were all paid alike has learned nothing either, but its model can do what it is asked.
+    A run on given questions whose attempts all had equal rewards is accepted if its model follows the protocol.
     """
     if any(metric.value > 0 for metric in store.metrics(_LEARNED)):
         return
@@ -64,7 +64,7 @@ def check_learned(store: Run, recipe: str, model: str, *, writes_questions: bool
     why = "no question was kept" if writes_questions else "no episode could be learned from"
     if not has_followed:
         raise TrainingStopped(
-            f"nothing was learned: {why}, since {model} never kept to the protocol; it has to be taught first",
+            f"nothing was learned: {why}, because {model} never followed the protocol; it needs a warm-up first",
             hint=f"{warmup_hint(recipe, model)}, then quaere evolve {recipe} --model DIR ...",
         )
     if writes_questions:

@@ -1,15 +1,17 @@
-"""How a training run tells the world where it stands: to a terminal, to lines of JSON, to TensorBoard."""
+"""Progress of a training run, sent to a terminal, to JSON lines or to metric sinks."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import Literal, Protocol
 
 from msgspec import Struct
 
 
 class StepReport(Struct, frozen=True):
-    """A step that was taken. `step` counts over the whole run, `phase_step` within the phase; both from 1.
+    """A finished step. `step` counts over the whole run, `phase_step` within the phase; both start at 1.
 
     StepReport(step=3, num_steps=110, iteration=0, phase="proposer", phase_step=3, num_phase_steps=50,
                metrics={"reward/mean": 0.4}, alarms=())
@@ -24,16 +26,21 @@ class StepReport(Struct, frozen=True):
     metrics: dict[str, float]
     alarms: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        """One line for a log: "proposer 3/50 · iteration 1 · reward 0.41 · entropy 0.81"."""
+        where = (f"{self.phase} {self.phase_step}/{self.num_phase_steps}", f"iteration {self.iteration + 1}")
+        return " · ".join([*where, *describe_figures(self)])
+
 
 Part = Literal["playing", "learning", "saving"]
 """What a step is doing: sampling episodes, updating weights, or writing a checkpoint."""
 
 
 class StepProgress(Struct, frozen=True):
-    """How far the part of a step is that is running; a step may play as several roles, one after another.
+    """Progress of the current part of a step; a step may play several roles in turn.
 
-    `num_done` of `num_all` are episodes while it plays, and micro-batches while it learns; a checkpoint has none.
-    `num_tokens` are those that the role has sampled in `seconds`.
+    `num_done` of `num_all` counts episodes while playing and micro-batches while learning; saving has no count.
+    `num_tokens` are the tokens sampled in `seconds`.
 
         StepProgress(step=3, num_steps=110, phase="proposer", part="playing", role="solver", num_done=120, num_all=1280,
                      num_tokens=24_360, seconds=30.0).tokens_per_s == 812.0
@@ -51,30 +58,88 @@ class StepProgress(Struct, frozen=True):
 
     @property
     def tokens_per_s(self) -> float:
-        """Sampled tokens a second, of the turns that are done."""
+        """Sampled tokens per second, of the finished turns."""
         return self.num_tokens / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def seconds_left(self) -> float:
-        """How long the others will take at this pace."""
+        """Estimated time for the remaining episodes."""
         return self.seconds / self.num_done * (self.num_all - self.num_done) if self.num_done else math.inf
 
 
 class Reporter(Protocol):
-    """Somebody who is told."""
+    """A receiver of progress events."""
 
     def step(self, report: StepReport) -> None:
-        """A step was taken."""
+        """Receive a finished step."""
         ...
 
     def progress(self, progress: StepProgress) -> None:
-        """A part of a step began, or is further than before."""
+        """Receive the progress within a step: after each turn, episode and micro-batch, and as a part begins."""
         ...
 
     def note(self, line: str) -> None:
-        """Something worth a line happened: a phase began, a checkpoint was written."""
+        """Receive a line about an event: a phase started, a checkpoint was written."""
         ...
 
     def close(self) -> None:
-        """There will be nothing more to tell."""
+        """Release resources; no more events follow."""
         ...
+
+
+class Reporters:
+    """Tells several.
+
+    Reporters([LiveReporter(console), board])
+    """
+
+    def __init__(self, reporters: Iterable[Reporter]) -> None:
+        self._reporters = tuple(reporters)
+
+    def step(self, report: StepReport) -> None:
+        """A step was taken."""
+        for reporter in self._reporters:
+            reporter.step(report)
+
+    def progress(self, progress: StepProgress) -> None:
+        """A part of a step is further than before."""
+        for reporter in self._reporters:
+            reporter.progress(progress)
+
+    def note(self, line: str) -> None:
+        """Something worth a line happened."""
+        for reporter in self._reporters:
+            reporter.note(line)
+
+    def close(self) -> None:
+        """There will be nothing more to tell; all hear it, even if one fails."""
+        with ExitStack() as stack:
+            for reporter in reversed(self._reporters):
+                stack.callback(reporter.close)
+
+
+def describe_figures(report: StepReport) -> list[str]:
+    """The figures of a step that a person looks at first; those it does not have are left out.
+
+    describe_figures(report) -> ["reward 0.41", "passes 0.22", "valid 0.93", "entropy 0.81", "812 tok/s", "41 s/step"]
+    """
+    shown = (
+        ("reward/mean", "reward {:.2f}"),
+        ("passes/mean", "passes {:.2f}"),
+        ("validation/exact_match", "validation {:.2f}"),
+        ("proposer/valid", "valid {:.2f}"),
+        ("report/finished", "finished {:.2f}"),
+        ("consistency/mean", "agreement {:.2f}"),
+        ("check/grounded", "cited {:.2f}"),
+        ("policy/entropy", "entropy {:.2f}"),
+        (f"{report.phase}/tokens_per_s", "{} tok/s"),
+        ("step/seconds", "{} s/step"),
+    )
+    found = ((report.metrics.get(name, math.nan), form) for name, form in shown)
+    finite = ((value, form) for value, form in found if math.isfinite(value))
+    return [form.format(shorten_number(value) if "{}" in form else value) for value, form in finite]
+
+
+def shorten_number(value: float) -> str:
+    """4.2 or 41: as many digits as anyone reads."""
+    return f"{value:.1f}" if round(value, 1) < 10 else f"{value:.0f}"

@@ -1,10 +1,10 @@
-"""A run on questions that are given: what recipes that make none of their own have in common.
+"""Training on given questions: what recipes that generate no questions have in common.
 
     async with open_practice(config, store, reporter) as practice:
         await practice.run(solver_of(config.solver, config.prompts))
 
 The questions come from a file, or from the curriculum of a run that wrote its own. A run keeps a copy of them
-(`questions.jsonl`), so that it can be gone on with whatever has become of where they came from.
+(`questions.jsonl`), so that it can be resumed even if their source has changed or is gone.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from quaere.training.training_run import TrainingRun
 QUESTIONS = "questions.jsonl"
 ROLES = ("solver",)
 
-# What a preset of these names changes, for recipes to build on. Each paper aggregates its loss in its own way.
+# Values of the presets of these names, for recipes to extend; loss aggregation differs per paper and is set there.
 PAPER: dict[str, object] = {
     "engine.max_rows": 256,
     "solver.max_draws": 0,
-    "solver.limits.answer_turn": False,  # the papers keep no turn for the answer
-    "validation.questions": 0,  # and take the last checkpoint
+    "solver.limits.answer_turn": False,  # the papers reserve no turn for the answer
+    "validation.questions": 0,  # the papers use the last checkpoint
     "solver.learner.kl_beta": 0.001,
     "solver.learner.kl_flat": True,
 }
@@ -57,7 +57,8 @@ SINGLE_GPU: dict[str, object] = {
     "solver.learner.gradient_checkpointing": True,
     "adapter.rank": 16,
 }
-# A card of 80 GB or more and a model of about 1.5 B: values with which a labelled run gained in under half an hour.
+# For a GPU of 80 GB or more and a model of about 1.5 B parameters; with these values a labelled run improved in less
+# than half an hour.
 LARGE_GPU: dict[str, object] = {
     "prompts": "brief",
     "solver.steps": 80,
@@ -91,7 +92,7 @@ DEMO: dict[str, object] = {
     "adapter.rank": 8,
     "checkpoints.every": 1,
     "checkpoints.keep": 2,
-    "validation.questions": 0,  # of two steps there is nothing to choose
+    "validation.questions": 0,  # with two steps there is no checkpoint to choose
 }
 
 
@@ -121,13 +122,13 @@ def check_config(config: PracticeConfig) -> None:
 
 
 def check_practice(config: PracticeConfig, recipe: str) -> None:
-    """Refuse what cannot be run, before anything is loaded; the questions are read elsewhere."""
+    """Raise BadInput for a config that cannot run, before anything is loaded; the questions are checked elsewhere."""
     check_config(config)
     check_openable(config, recipe, [taught_name(config.solver.dialect)])
 
 
 def count_steps(config: PracticeConfig, num_questions: int) -> int:
-    """How many steps a run that trains on so many questions has.
+    """Number of steps of a run that trains on `num_questions` questions.
 
     count_steps(PracticeConfig(epochs=2, solver=SolverConfig(steps=0, batch=256)), 27_000) == 211
     """
@@ -138,7 +139,7 @@ def count_steps(config: PracticeConfig, num_questions: int) -> int:
 
 
 def count_training(config: PracticeConfig, num_questions: int) -> int:
-    """How many of so many questions are trained on; the others are held back to validate."""
+    """Number of questions that are trained on; the others are held back for validation."""
     return num_questions - count_held_back(num_questions, config.validation)
 
 
@@ -146,14 +147,14 @@ def count_training(config: PracticeConfig, num_questions: int) -> int:
 
 
 def read_source(source: str, root: Path | None = None, *, answered: bool = True) -> list[Question]:
-    """The questions of a file, or those that a run wrote and kept, by its directory or its name under `root`.
+    """Questions of a file, or of a run's curriculum by its directory or its name under `root`.
 
-    Unless they need not be `answered`, each must have an answer to be learned from.
+    With `answered`, every question must have an answer.
 
     read_source("train.jsonl"); read_source("drzero-1")
     """
     if not source:
-        raise BadInput("no questions are given", hint="--questions FILE|RUN")
+        raise BadInput("no questions are given: a question file or a run is needed", hint="--questions FILE|RUN")
     found = find_source(source, root or runs_root())
     questions = read_questions(found) if found.is_file() else _read_run(found)
     if answered:
@@ -162,17 +163,17 @@ def read_source(source: str, root: Path | None = None, *, answered: bool = True)
 
 
 def find_source(source: str, root: Path) -> Path:
-    """The file of this name, or the run's directory."""
+    """The question file, or the run's directory."""
     if Path(source).is_file():
         return Path(source)
     try:
         return find_run(root, source)
     except BadInput as error:
-        raise BadInput(f"there is neither a file of questions nor a run {source}", hint=error.hint) from None
+        raise BadInput(f"{source} is neither a question file nor a run", hint=error.hint) from None
 
 
 def _read_run(path: Path) -> list[Question]:
-    """A run's whole curriculum as people's verdicts leave it, or the questions it was given itself."""
+    """A run's whole curriculum with people's verdicts applied, or the questions it was given itself."""
     if (path / QUESTIONS).is_file():
         return read_questions(path / QUESTIONS)
     with Run.open(path) as run:
@@ -180,8 +181,8 @@ def _read_run(path: Path) -> list[Question]:
         kind = run.info.kind
     if not questions:
         why = "kept none" if kind == "evolve" else f"is a run of `quaere {kind}`, which writes none"
-        raise BadInput(f"run {path.name} has no questions to learn from: it {why}", hint=f"quaere curriculum {path}")
-    return questions  # a run's candidates have ids of their own, over all iterations
+        raise BadInput(f"run {path.name} has no questions to train on: it {why}", hint=f"quaere curriculum {path}")
+    return questions  # candidate ids are unique over all iterations
 
 
 def _refuse_unanswerable(questions: Sequence[Question], source: str) -> None:
@@ -189,13 +190,13 @@ def _refuse_unanswerable(questions: Sequence[Question], source: str) -> None:
     if without:
         others = f" and {len(without) - 1} more" if len(without) > 1 else ""
         raise BadInput(
-            f"{source}: question {without[0]}{others} cannot be learned from: no accepted answers are given",
+            f"{source}: question {without[0]}{others} cannot be trained on: `answers` is missing or empty",
             hint='each line needs {"question": "...", "answers": ["..."]}',
         )
 
 
 def encode_questions(questions: Sequence[Question]) -> bytes:
-    """The questions as a file that `read_questions` reads back."""
+    """The questions as the bytes of a file that `read_questions` can read."""
     rows = [
         {
             "id": question.id,
@@ -213,11 +214,11 @@ def encode_questions(questions: Sequence[Question]) -> bytes:
     return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
 
 
-# --------------------------------------------------------------------------------------------------------- the running
+# ------------------------------------------------------------------------------------------------------------- running
 
 
 class Practice:
-    """A run that is open: its steps, its stage and its questions."""
+    """An open run on given questions: its steps, stage and questions."""
 
     def __init__(self, config: PracticeConfig, training: TrainingRun, stage: Stage, questions: list[Question]) -> None:
         self.config = config
@@ -226,9 +227,9 @@ class Practice:
         self.questions = questions
 
     async def run(self, solver: Solver) -> None:
-        """GRPO on the questions to its end, from wherever the run stands."""
+        """Train with GRPO on the questions until the end, from wherever the run stands."""
         phase = self.config.solver
-        if not phase.steps:  # then `epochs` says how often a question is drawn
+        if not phase.steps:  # `epochs` then determines how often a question is drawn
             phase = structs.replace(phase, steps=self.training.num_steps, max_draws=0)
 
         async def iterate(iteration: int) -> None:
@@ -248,7 +249,7 @@ class Practice:
 
 @asynccontextmanager
 async def open_practice(config: PracticeConfig, store: Run, reporter: Reporter) -> AsyncIterator[Practice]:
-    """Open everything a run on given questions needs, and close it behind whoever used it."""
+    """Context that opens, and closes, everything a run on given questions needs."""
     questions = read_questions(store.path / QUESTIONS)
     async with open_run(config, ROLES, reporter) as opened:
         num_steps = count_steps(config, count_training(config, len(questions)))
@@ -257,7 +258,7 @@ async def open_practice(config: PracticeConfig, store: Run, reporter: Reporter) 
 
 
 def plan_practice(config: PracticeConfig) -> list[tuple[str, str]]:
-    """What would run, and what each step costs at most."""
+    """Lines of a dry run: the phases, and the maximum cost of a step."""
     num_questions = count_training(config, len(read_source(config.questions)))
     solver, num_steps = config.solver, count_steps(config, num_questions)
     batch = min(solver.batch, num_questions)

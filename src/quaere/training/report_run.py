@@ -1,10 +1,10 @@
-"""A run on open questions: what recipes that write reports have in common.
+"""Training on open questions: what recipes that write reports have in common.
 
     async with open_research(config, store, reporter) as research:
         for step in research.training.steps(0, "reports", 100, role=ROLE, settings=config.solver.learner):
             questions = research.draw(step)
 
-One role, the actor, does whatever is learned. The questions need no answers: nobody knows them.
+One role, the actor, is trained. The questions need no answers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from quaere.training.training_run import Memory, Step, TrainingRun
 from quaere.training.update_seen import measure_update
 
 ROLE = "actor"
-DIALECT = "score"  # in which a warm-up teaches reports, rubrics and assessments
+DIALECT = "score"  # the dialect of the warm-up for reports, rubrics and assessments
 
 Cap = Literal["turns", "tool_calls"]
 Validity = Literal["base_dimension", "separate"]
@@ -85,7 +85,7 @@ class WriterConfig(Struct, frozen=True, forbid_unknown_fields=True):
         answer_tokens=1024,
     )
     learner: LearnerSettings = LearnerSettings(
-        # A weight of 0.05 is there to hold the writer: on reports that are all paid alike too.
+        # kl_beta=0.05 keeps the writer near the reference model, with kl_flat also on groups with equal rewards.
         learning_rate=1e-6,
         warmup_ratio=0.05,
         loss="clipped",
@@ -97,12 +97,12 @@ class WriterConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def num_samples(self) -> int:
-        """The most reports that one update learns from."""
+        """Maximum number of reports per update."""
         return min(self.minibatch or self.batch, self.batch) * self.attempts
 
     @property
     def writing_limits(self) -> Limits:
-        """How far a report may go.
+        """Episode limits of a report.
 
         WriterConfig(cap="tool_calls").writing_limits.max_turns == 12
         """
@@ -140,7 +140,7 @@ class EvaluatorConfig(Struct, frozen=True, forbid_unknown_fields=True):
     )
 
     def evaluating(self, style: PromptStyle) -> Evaluating:
-        """How an evaluator of this config assesses."""
+        """The assessment settings of this config."""
         return Evaluating(
             limits=self.limits,
             temperature=self.temperature,
@@ -169,7 +169,7 @@ class ResearchConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
     evaluator: EvaluatorConfig = field(default_factory=EvaluatorConfig)
 
 
-# What a preset of these names changes, for recipes to build on.
+# Values of the presets of these names, for recipes to extend.
 SINGLE_GPU: dict[str, object] = {
     "solver.batch": 8,
     "solver.minibatch": 0,
@@ -194,7 +194,7 @@ DEMO: dict[str, object] = {
     "solver.limits.tool_response_tokens": 160,
     "solver.limits.topk": 1,
     "solver.learner.learning_rate": 1e-4,
-    "solver.learner.micro_tokens": 1024,  # a laptop's memory
+    "solver.learner.micro_tokens": 1024,  # fits into a laptop's memory
     "evaluator.limits.max_turns": 3,
     "evaluator.limits.turn_tokens": 256,
     "evaluator.limits.sequence_tokens": 2048,
@@ -218,12 +218,12 @@ def check_research(config: ResearchConfig, recipe: str, pool: Sequence[Dimension
 
 
 def check_research_run(config: ResearchConfig, recipe: str) -> None:
-    """Refuse a model or an index that cannot be opened."""
+    """Raise BadInput if the model or the index cannot be opened."""
     check_openable(config, recipe, [DIALECT])
 
 
 def parse_rubric(text: str, pool: Sequence[Dimension]) -> Rubric:
-    """A rubric as a person writes it, and as `Rubric.text` says it: the primary dimension, then others with weights.
+    """A rubric in the form of `Rubric.text`: the primary dimension, then others with weights.
 
     parse_rubric("factuality, coverage 0.4", POOL) == Rubric("factuality", (Weight("coverage", 0.4),))
     """
@@ -232,11 +232,11 @@ def parse_rubric(text: str, pool: Sequence[Dimension]) -> Rubric:
     try:
         ((first,), weights) = primary, tuple(Weight(name, float(weight)) for name, weight in others)
     except ValueError:
-        raise BadInput(f"fixed_rubric cannot be read: {text}", hint='fixed_rubric="factuality, coverage 0.4"') from None
+        raise BadInput(f"fixed_rubric is invalid: {text}", hint='fixed_rubric="factuality, coverage 0.4"') from None
     rubric = Rubric(first, weights)
     if unknown := [name for name in rubric.dimensions if name not in names]:
         raise BadInput(
-            f"fixed_rubric names {unknown[0]}, which is no dimension of the pool: {', '.join(sorted(names))}"
+            f"fixed_rubric names the unknown dimension {unknown[0]}; the dimensions are {', '.join(sorted(names))}"
         )
     if len(set(rubric.dimensions)) < len(rubric.dimensions) or not all(0 <= item.weight <= 1 for item in weights):
         raise BadInput("fixed_rubric must name each dimension once, with weights from 0 to 1")
@@ -247,7 +247,7 @@ def parse_rubric(text: str, pool: Sequence[Dimension]) -> Rubric:
 
 
 class Research:
-    """A run that is open: its steps, its stage and its questions."""
+    """An open run on open questions: its steps, stage and questions."""
 
     def __init__(self, config: ResearchConfig, training: TrainingRun, stage: Stage, questions: list[Question]) -> None:
         self.config = config
@@ -270,7 +270,7 @@ async def open_research(
     roles: Sequence[str] = (ROLE,),
     memory: Memory | None = None,
 ) -> AsyncIterator[Research]:
-    """Open everything a run on open questions needs, and close it behind whoever used it."""
+    """Context that opens, and closes, everything a run on open questions needs."""
     questions = read_questions(store.path / QUESTIONS)
     async with open_run(config, roles, reporter) as opened:
         training = open_training(config, store, opened.actors, reporter, config.solver.steps, memory=memory)
@@ -278,7 +278,7 @@ async def open_research(
 
 
 def plan_research(config: ResearchConfig, *, has_evaluator: bool, num_moments: int = 1) -> list[tuple[str, str]]:
-    """What would run, and what each step costs at most, with a model that assesses reports or without."""
+    """Lines of a dry run: the phases, and the maximum cost of a step, with or without a model that assesses reports."""
     questions = read_source(config.questions, answered=False)
     solver = config.solver
     batch, limits = min(solver.batch, len(questions)), solver.writing_limits
@@ -301,10 +301,10 @@ def plan_research(config: ResearchConfig, *, has_evaluator: bool, num_moments: i
 
 
 def learn_in_parts(step: Step, groups: Sequence[Sequence[Sample]], minibatch: int) -> dict[str, float]:
-    """Updates on samples that are grouped by question, a part of `minibatch` questions at a time; what was measured.
+    """Updates on samples grouped by question, one per part of `minibatch` questions; returns their metrics.
 
-    A part in which nothing did better or worse teaches nothing and is passed over. However many updates there are, the
-    schedule of the learning rate moves on by one step, with the last.
+    A part whose advantages are all 0 is skipped. Whatever the number of updates, the learning-rate schedule advances by
+    one step, with the last.
     """
     size = minibatch or max(1, len(groups))
     parts = [
@@ -321,7 +321,7 @@ def learn_in_parts(step: Step, groups: Sequence[Sequence[Sample]], minibatch: in
 
 
 def merge_updates(updates: Sequence[dict[str, float]]) -> dict[str, float]:
-    """What several updates of one step come to: means, but the largest mismatch and the sum of tokens.
+    """Metrics of several updates of one step: means, except the maximum of the mismatch and the sum of tokens.
 
     merge_updates([{"loss/policy": 0.2, "batch/model_tokens": 10.0}, {"loss/policy": 0.4, "batch/model_tokens": 30.0}])
     -> {"loss/policy": 0.3, "batch/model_tokens": 40.0, "batch/updates": 2.0}
@@ -336,7 +336,7 @@ def merge_updates(updates: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def group_samples(episodes: Sequence[Episode], places: Sequence[int], advantages: Advantages) -> list[list[Sample]]:
-    """Samples of these episodes, those of one question (the same place) together."""
+    """Samples of these episodes, grouped by question (equal `places`)."""
     groups: dict[int, list[Sample]] = {}
     for episode, place, value in zip(episodes, places, advantages.values.tolist(), strict=True):
         groups.setdefault(place, []).append(make_sample(episode, value))

@@ -1,4 +1,4 @@
-"""Opening what a run needs, whatever its recipe, and what it will take of the machine."""
+"""Opening what a run of any recipe needs, and estimating its memory."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from quaere.training.training_run import Memory, TrainingRun
 
 
 class Learning(Protocol):
-    """A phase in which something learns."""
+    """A phase in which a role is trained."""
 
     @property
     def learner(self) -> LearnerSettings:
-        """How."""
+        """Learner settings."""
         ...
 
     @property
     def limits(self) -> Limits:
-        """From episodes how long."""
+        """Episode limits."""
         ...
 
     @property
     def num_samples(self) -> int:
-        """The most episodes that one update learns from."""
+        """Maximum number of episodes per update."""
         ...
 
 
 class Opened(Struct, frozen=True):
-    """The documents, the search engine over them, and the roles.
+    """Index, searcher and roles of an open run.
 
     Opened(index=Index(...), searcher=LocalSearcher(...), actors=Actors(...))
     """
@@ -60,7 +60,7 @@ class Opened(Struct, frozen=True):
 
 @asynccontextmanager
 async def open_run(config: RunConfig, roles: Sequence[str], reporter: Reporter) -> AsyncIterator[Opened]:
-    """Open everything, and close it behind whoever used it."""
+    """Context that opens, and closes, index, searcher and roles."""
     index = open_documents(config)
     searcher: Searcher = open_searcher(config.search_url) if config.search_url else LocalSearcher(index)
     try:
@@ -92,7 +92,7 @@ def open_training(
     read_document: Callable[[str], str] | None = None,
     memory: Memory | None = None,
 ) -> TrainingRun:
-    """What surrounds the steps of a run of this config."""
+    """The `TrainingRun` of a run of this config."""
     return TrainingRun(
         store,
         actors,
@@ -107,19 +107,19 @@ def open_training(
 
 
 def check_openable(config: RunConfig, recipe: str, dialects: Sequence[str]) -> None:
-    """Refuse a model or an index that cannot be opened, or a model that was taught to be spoken to otherwise.
+    """Raise BadInput if the model or the index cannot be opened, or if the model's warm-up does not fit.
 
-    A model that was taught any dialects must have been taught all of these.
+    The warm-up must have used the same prompts and, if it taught any dialects, all of `dialects`.
     """
     if not config.model:
-        raise BadInput("no model is named", hint=f"quaere evolve {recipe} --model smollm2-135m --index DIR")
+        raise BadInput("no model is given", hint=f"quaere evolve {recipe} --model smollm2-135m --index DIR")
     open_documents(config, recipe)
     if config.search_url:
         server_url(config.search_url)
     notes = find_notes(config.model)
     if notes.style not in (None, config.prompts):
         raise BadInput(
-            f"{config.model} was taught {notes.style} prompts, and the config says {config.prompts}",
+            f"the warm-up of {config.model} used {notes.style} prompts, but the config has prompts={config.prompts}",
             hint=f"--set prompts={notes.style}",
         )
     lacking = [dialect for dialect in dialects if dialect not in notes.taught] if notes.taught else []
@@ -127,16 +127,16 @@ def check_openable(config: RunConfig, recipe: str, dialects: Sequence[str]) -> N
         taught, wanted = " and ".join(notes.taught), " --also ".join(dialects)
         also = f" --also {notes.taught[0]}" if notes.taught[0] not in dialects else ""
         raise BadInput(
-            f"{config.model} was taught to write as in {taught}, not as in {lacking[0]}",
+            f"the warm-up of {config.model} taught the dialect {taught}, not {lacking[0]}",
             hint=f"quaere warmup {wanted}{also} --model BASE --out DIR",
         )
-    resolve_model(config.model)  # found, or downloaded, before a run is begun for it
+    resolve_model(config.model)  # find or download the model before a run directory is created
 
 
 def open_documents(config: RunConfig, recipe: str = "drzero") -> Index:
-    """The index of the documents; searching may go through a server instead."""
+    """The index of the documents; the searches themselves may go to a server."""
     if not config.index:
-        raise BadInput("no index is named", hint=f"quaere evolve {recipe} --model M --index DIR")
+        raise BadInput("no index is given", hint=f"quaere evolve {recipe} --model M --index DIR")
     if config.index.startswith(("http://", "https://")):
         raise BadInput(
             "a run reads its documents from an index directory, not from a server",
@@ -148,9 +148,10 @@ def open_documents(config: RunConfig, recipe: str = "drzero") -> Index:
 def plan_memory(
     config: RunConfig, phases: Sequence[Learning], *, sampled_tokens: int = 0, num_moments: int = 1
 ) -> list[tuple[str, str]]:
-    """What the largest of the phases needs, by the sizes of the model; each phase trains a role of its own.
+    """Lines of a dry run about parameters and memory of the largest phase; each phase trains its own role.
 
-    `sampled_tokens` is the longest episode that nothing is learned from; `num_moments` sets of moments are kept.
+    `sampled_tokens` is the longest episode that is not trained on; `num_moments` the number of sets of optimizer
+    moments.
     """
     device = choose_device(config.engine.device)
     estimates = [

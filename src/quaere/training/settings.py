@@ -1,6 +1,6 @@
-"""Settings that several recipes share; a recipe's config is made of these and of its own.
+"""Settings that several recipes share; a recipe's config consists of these and its own.
 
-Every one is a frozen struct that refuses fields it does not know, so that a mistyped key is an error and not a wish.
+Each is a frozen struct that refuses unknown fields, so that a mistyped key is an error and not silently ignored.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from quaere.setting_types import (
 )
 
 MIN_VALIDATION = 8
-"""Fewer validation questions than this are not worth holding back."""
+"""Minimum number of validation questions; fewer are not held back."""
 
 
 class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where and how the model runs.
+    """Settings of device, precision and batching.
 
         EngineSettings(device="cuda", max_rows=256)
 
@@ -113,7 +113,7 @@ class CheckpointSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ValidationSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How the best checkpoint of a solver's phase is chosen: by exact match on questions held back from training.
+    """Selection of the best checkpoint of a solver's phase by exact match on questions held back from training.
 
     They are answered greedily before the phase's first step, every `every` steps and after its last.
 
@@ -183,7 +183,7 @@ class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """What every recipe's config has: whom to train, on which documents, and how it samples, learns and is saved.
+    """Settings that every recipe's config has: model, documents, sampling, checkpoints and health.
 
         RunConfig(model="smollm2-135m", index="demo/index", seed=7)
 

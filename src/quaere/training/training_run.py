@@ -1,12 +1,12 @@
-"""A run while it is being trained: what surrounds the steps of every recipe.
+"""The loop around every recipe's training steps: store, health, checkpoints, progress.
 
     for step in training.steps(iteration, "proposer", 50, role="proposer", settings=LearnerSettings()):
         ...                                   # the recipe's own work
         step.metrics |= step.learner.step(samples)
 
-When the body of the loop is done, the step is stored, judged by the health watch, saved if a checkpoint is due, and
-reported. Steps that a checkpoint already holds are passed over, so a resumed run is the same loop begun again. What is
-drawn in a step derives from its place in the run, never from what came before it in the process.
+After the loop body, the step is stored, checked by the health watch, saved if a checkpoint is due, and reported. Steps
+that a checkpoint already contains are skipped, so a resumed run executes the same loop from the start. Random draws in
+a step derive from its place in the run, never from earlier events in the process.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from quaere.training.stop_request import stop_requested
 
 
 class Memory(Protocol):
-    """Something of a recipe's own that belongs in every checkpoint."""
+    """State of a recipe that is saved with every checkpoint."""
 
     def save(self, folder: Path) -> None:
-        """Write it to files in this folder."""
+        """Write the state to files in this folder."""
         ...
 
     def load(self, folder: Path) -> None:
-        """Go on from what `save` wrote."""
+        """Restore what `save` wrote."""
         ...
 
 
 class RolledBack(Exception):
-    """The run went back to an earlier checkpoint; the recipe begins its loops again."""
+    """The run was rolled back to an earlier checkpoint; the recipe restarts its loops."""
 
 
 class Validated(Struct, frozen=True):
@@ -71,22 +71,22 @@ class Validated(Struct, frozen=True):
 
 
 class _State(Struct, frozen=True):
-    """What a checkpoint's manifest says of the run.
+    """The run's state in a checkpoint's manifest.
 
     _State(phase="solver", iteration=0, watch={"entropy": 2}, suspect=False)
     """
 
     phase: str
     iteration: int
-    watch: dict[str, int]  # of the health watch
-    suspect: bool  # was any alarm about to ring?
+    watch: dict[str, int]  # state of the health watch
+    suspect: bool  # True if any health condition held
     best: Best | None = None
 
 
 class Step:
-    """One step in progress: where it stands, who learns, and what it leaves behind.
+    """One step in progress: its place in the run, its learner, and its results.
 
-    `validated_before` and `validated_after` score the role's weights as they were before the step and are after it.
+    `validated_before` and `validated_after` are the validation results of the role's weights before and after the step.
     """
 
     def __init__(
@@ -106,34 +106,34 @@ class Step:
         self.number = number
         self.seed = seed
         self._learner = learner
-        self.measures_update = measures_update  # is `sampler/update_seen` due?
+        self.measures_update = measures_update  # True if `sampler/update_seen` is due
         self.metrics: dict[str, float] = {}
         self.candidates: list[Candidate] = []
         self.episodes: list[Episode] = []
         self.measured: list[Mapping[str, float]] = []
-        self.validation: list[tuple[Episode, Mapping[str, float]]] = []  # stored as a phase of their own
+        self.validation: list[tuple[Episode, Mapping[str, float]]] = []  # stored under the phase "validation"
         self.validated_before: Validated | None = None
         self.validated_after: Validated | None = None
 
     @property
     def name(self) -> str:
-        """Short and unique in the run: "i0-p3" is the fourth proposer step of the first iteration."""
+        """Short name, unique in the run: "i0-p3" is the fourth proposer step of the first iteration."""
         return f"i{self.iteration}-{self.phase[0]}{self.number}"
 
     @property
     def learner(self) -> Learner:
-        """Who learns in this phase."""
+        """The learner of this phase."""
         assert self._learner is not None, f"nobody learns in the {self.phase} phase"
         return self._learner
 
     def keep(self, episode: Episode, measured: Mapping[str, float]) -> None:
-        """Store this episode with what was measured on it when the step is done."""
+        """Store this episode with its metrics when the step is done."""
         self.episodes.append(episode)
         self.measured.append(measured)
 
 
 class TrainingRun:
-    """Store, checkpoints, health and reports around a recipe's steps."""
+    """Store, checkpoints, health watch and progress around a recipe's steps."""
 
     def __init__(
         self,
@@ -153,24 +153,24 @@ class TrainingRun:
         self.reporter = reporter
         self.num_steps = num_steps
         self.seed = seed
-        self.read_document = read_document  # evidence is checked against it before it is stored
+        self.read_document = read_document  # for checking evidence before it is stored
         self._settings = checkpoints
         self._health = health
         self._watch = Watch(health)
         self._memory = memory
         self._position = 0  # steps done
-        self._cursor = 0  # steps planned by the loops so far
+        self._cursor = 0  # steps that the loops have requested so far
         self._num_rollbacks = 0
         self._learner: Learner | None = None
         self._best: Best | None = None
-        self._restored: Path | None = None  # a checkpoint whose optimizer the next learner goes on with
-        self._step: Step | None = None  # the one under way
+        self._restored: Path | None = None  # checkpoint from which the next learner loads its optimizer
+        self._step: Step | None = None  # the step in progress
         actors.on_progress = lambda playing: self._tell("playing", **structs.asdict(playing))
 
-    # ------------------------------------------------------------------------------------------------ begin and go on
+    # ----------------------------------------------------------------------------------------------- start and resume
 
     def begin(self) -> None:
-        """Go on from the newest checkpoint, or save the first one. Call it once, before the loops."""
+        """Resume from the newest checkpoint, or save the first one. Call it once, before the loops."""
         newest = newest_checkpoint(self._root, self.reporter.note, lambda found: _read_state(found) is not None)
         if newest is None:
             self._refuse_lost()
@@ -181,9 +181,9 @@ class TrainingRun:
         self.reporter.note(f"going on after step {self._position} of {self.num_steps}")
 
     async def iterate(self, num_iterations: int, iterate: Callable[[int], Awaitable[None]]) -> None:
-        """Run a recipe's iterations to their end, from wherever the run stands; after a rollback, from the top again.
+        """Run a recipe's iterations to the end, from wherever the run stands; after a rollback, from the start again.
 
-        Steps that are done are passed over, so the loops of a resumed run are those of a fresh one.
+        Finished steps are skipped, so a resumed run executes the same loops as a new one.
         """
         self.begin()
         while True:
@@ -198,7 +198,7 @@ class TrainingRun:
     def steps(
         self, iteration: int, phase: str, count: int, *, role: str = "", settings: LearnerSettings | None = None
     ) -> Iterator[Step]:
-        """The steps of a phase that are still to be taken. With `role` and `settings`, that role learns in them."""
+        """The remaining steps of a phase. With `role` and `settings`, that role is trained in them."""
         first, self._cursor = self._cursor, self._cursor + count
         if self._position >= self._cursor:
             return
@@ -206,8 +206,9 @@ class TrainingRun:
         self._open_phase(role, settings, count, is_new=done == 0)
         for number in range(done, count):
             if stop_requested():
-                raise KeyboardInterrupt  # between two steps: all that was played is stored, and its checkpoint saved
-            # From its place in the run, so that a resumed step draws what it would have drawn; a rollback draws anew.
+                raise KeyboardInterrupt  # between two steps: everything played is stored, and its checkpoint saved
+            # The seed derives from the place in the run, so that a resumed step makes the same draws. It includes the
+            # number of rollbacks: with the same draws, a rolled-back run would repeat the steps that led to the alarm.
             seed = derive_seed(self.seed, self._num_rollbacks, iteration, phase, number)
             due = _is_due(self._health.update_every, number, count)
             step = Step(first + number + 1, iteration, phase, number, seed, self._learner, measures_update=due)
@@ -217,26 +218,26 @@ class TrainingRun:
             self._finish(step, role, count)
 
     def phase_values(self, step: Step, name: str) -> list[float]:
-        """The values of a metric in the steps of this phase up to this one. From the store, which outlives a resume."""
+        """Values of a metric in this phase up to this step, read from the store so that they survive a resume."""
         first = step.step - step.number
         stored = [metric.value for metric in self.store.metrics(name) if first <= metric.step < step.step]
         return [*stored, step.metrics[name]] if name in step.metrics else stored
 
     def skip(self, count: int) -> None:
-        """Pass over steps that have nothing to do."""
+        """Skip steps that have nothing to do."""
         self._cursor += count
 
     def take_best(self, role: str) -> None:
-        """At the end of a role's phase: go on with its best weights by validation, not with its last.
+        """At the end of a role's phase, restore its best weights by validation instead of the last.
 
-        The last checkpoint of the phase still holds the last weights. A run resumed there comes by here again; one that
-        is past this phase has the best weights in its checkpoint.
+        The last checkpoint of the phase still has the last weights. A run resumed from it calls this again; one resumed
+        from a later phase has the best weights in its checkpoint.
         """
         best, is_end = self._best, self._position == self._cursor
         if not is_end or best is None or best.role != role or best.step == self._position:
             return
         found = next((found for found in find_checkpoints(self._root) if found.step == best.step), None)
-        if found is None:  # only a person deletes it
+        if found is None:  # pruning never deletes it, so a person did
             self.reporter.note(f"the best checkpoint, of step {best.step}, is gone: the {role} keeps its last weights")
             self._best = None
             return
@@ -265,7 +266,7 @@ class TrainingRun:
         if is_new:
             self._watch.reset()
             if self._best and self._best.role == role:
-                self._best = None  # of other questions: scores of two phases cannot be compared
+                self._best = None  # phases have different validation questions, so their scores are not comparable
         elif self._learner and self._restored:
             self._learner.load_optimizer(self._restored)
         self._restored = None
@@ -279,6 +280,7 @@ class TrainingRun:
         self.store.add_candidates(step.candidates, read_document=self.read_document)
         self.store.log_metrics(step.step, step.metrics)
         if role:
+            # Before the checkpoint: otherwise it would link the previous weights, and the sampler would keep them.
             self.actors.weights_changed(role)
         alarms = self._watch.check(step.metrics, role) if role else []
         for alarm in alarms:
@@ -313,7 +315,7 @@ class TrainingRun:
         self._tell("learning", role, num_done=num_done, num_all=num_all, seconds=seconds)
 
     def _say_if_useless(self, step: Step) -> None:
-        """A model that cannot follow the protocol would go through every step for nothing: that is said early."""
+        """Note early if the model cannot follow the protocol: it would go through every step for nothing."""
         name = followed_metric(step.phase)
         if step.iteration == 0 and name:
             values = {name: self.phase_values(step, name)} if step.number + 1 == FIRST_STEPS else {}
@@ -323,10 +325,10 @@ class TrainingRun:
                 self.reporter.note(line)
 
     def _choose_best(self, step: Step, role: str) -> Best | None:
-        """The best checkpoint after this step. Of equals it is the later one, which has learned from more."""
+        """The best checkpoint after this step; among equals the later, which was trained on more."""
         best = self._best
         if best and best.role != role:
-            # `take_best` put its weights back and nobody has changed them since: they lie in this checkpoint too.
+            # `take_best` restored its weights and they have not changed since, so this checkpoint has them as well.
             best = structs.replace(best, step=step.step)
         if before := step.validated_before:
             best = Best(role, self._position, before.exact_match, before.num_questions)
@@ -345,12 +347,12 @@ class TrainingRun:
             self._roll_back(said)
 
     def _roll_back(self, said: str) -> None:
-        """Go back to the newest checkpoint that was written in good health, and draw differently from there."""
+        """Restore the newest checkpoint written in good health, and continue from there with other seeds."""
         if self._num_rollbacks >= self._health.max_rollbacks:
             raise TrainingStopped(f"step {self._position}: {said}; {self._num_rollbacks} rollbacks did not help")
         good = newest_checkpoint(self._root, self.reporter.note, lambda found: not _read_state(found).suspect)
         if good is None:
-            raise TrainingStopped(f"step {self._position}: {said}; no good checkpoint is left")
+            raise TrainingStopped(f"step {self._position}: {said}; no healthy checkpoint is left to roll back to")
         for found in find_checkpoints(self._root):
             if found.step > good.step:
                 discard_folder(found.path)
@@ -380,18 +382,18 @@ class TrainingRun:
             self._memory.load(checkpoint.path)
         self.store.truncate_after(checkpoint.step)
         self._watch.restore(_read_state(checkpoint).watch)
-        # Counted from the store, which knows of a rollback as soon as it happens.
+        # Counted from the store's events, which are written at once: a checkpoint's state would be older.
         self._num_rollbacks = sum(event.kind == "rollback" for event in self.store.events())
         self._position = checkpoint.step
         self._best = checkpoint.best
         self._restored = checkpoint.path if (checkpoint.path / OPTIMIZER_FILE).exists() else None
 
     def _refuse_lost(self) -> None:
-        """Without a checkpoint a run begins anew, and what its store holds would be dropped for it."""
+        """Raise BadInput if the store has steps but there is no checkpoint: starting over would delete them."""
         if done := self.store.metrics("run/iteration"):
             raise BadInput(
-                f"{self.store.path} holds {done[-1].step} steps and no checkpoint to go on from; it is left as it is",
-                hint=f"restore {self._root} from a copy, or start a new run",
+                f"{self.store.path} has {done[-1].step} steps but no checkpoint to resume from; nothing was changed",
+                hint=f"restore {self._root} from a backup, or start a new run",
             )
 
 
@@ -399,9 +401,9 @@ def _read_state(checkpoint: Checkpoint) -> _State:
     try:
         return msgspec.convert(checkpoint.state, _State)
     except msgspec.ValidationError as error:
-        raise BadInput(f"checkpoint {checkpoint.path} is damaged: its state is none of a run ({error})") from error
+        raise BadInput(f"checkpoint {checkpoint.path} is damaged: its state is invalid ({error})") from error
 
 
 def _is_due(every: int, number: int, count: int) -> bool:
-    """True at every so many steps of a phase and at its last; never if `every` is 0. A function of the place alone."""
+    """True every `every` steps of a phase and at its last; never if `every` is 0. It depends on the place alone."""
     return every > 0 and ((number + 1) % every == 0 or number + 1 == count)

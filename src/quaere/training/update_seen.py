@@ -1,16 +1,16 @@
-"""How much of what a learner has changed since the run began its sampler has: 1 if the sampler is the learner's policy.
+"""Share of the learner's change since the start of the run that its sampler has; 1 if both are the same policy.
 
     measure_update(learner, samples) -> {"sampler/update_seen": 0.99, "sampler/update_size": 0.21, ...}
 
-Of the same model tokens there are three log-probs: the learner's, those of the model the run began with (the start),
-and the sampler's, which come with the samples. `update_seen` is the slope, through the origin, of sampler - start on
-learner - start. A mismatch between two engines is noise around that line; a sampler that lost part of the change lies
-below it.
+For the same model tokens there are three log-probs: the learner's, those of the model the run started from (the start),
+and the sampler's, which come with the samples. `update_seen` is the least-squares slope, through the origin, of sampler
+- start on learner - start. A mismatch between two engines is noise around that line; a sampler that lost part of the
+change lies below it.
 
-Two things bend the slope a little. Learner and start are computed by the same engine, whose own noise s pulls the slope
-towards 1/2 where the change is not larger than s: by s**2 over the mean square of learner - start. `update_noise` is at
-least that, if the sampler's engine is about as noisy, and an alarm allows for it. And the tokens were drawn from the
-sampler, so they are those its own noise favours; that is of the order s**2, against a change of the order s.
+Two effects bias the slope slightly. Learner and start are computed by the same engine, whose noise s pulls the slope
+towards 1/2 if the change is not larger than s: by s**2 over the mean square of learner - start. `update_noise` is at
+least that, if the sampler's engine has similar noise, and the alarm allows for it. Also, the tokens were drawn from the
+sampler, so its own noise favours them; that effect is of order s**2, against a change of order s.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MIN_TOKENS = 2000
 
 
 def measure_update(learner: Learner, samples: Sequence[Sample]) -> dict[str, float]:
-    """The slope over the first samples with 2,000 model tokens, or over all; nothing where the start is not at hand.
+    """The slope over the first samples with 2,000 model tokens, or over all; {} if the start model is not available.
 
-    To be called before the learner takes its step: samples come from a sampler with the weights before it.
+    Call it before the learner's step: the samples come from a sampler with the weights before it.
     """
     chosen = _choose(samples)
     if not (chosen and learner.has_reference):
@@ -42,11 +42,10 @@ def measure_update(learner: Learner, samples: Sequence[Sample]) -> dict[str, flo
 
 
 def compare_update(start: Sequence[float], learner: Sequence[float], sampler: Sequence[float]) -> dict[str, float]:
-    """Slope, size and noise of a change, from the log-probs of the same tokens.
+    """Slope, size and noise of a change, from log-probs of the same tokens.
 
-    `size` is the root mean square of learner - start. `noise` is the mean square of what the slope leaves unexplained,
-    over that of the change. Where the learner has changed nothing there is no slope, and what is not finite is not
-    measured.
+    `size` is the root mean square of learner - start. `noise` is the residual mean square over that of the change. If
+    the learner has not changed there is no slope; values that are not finite are not measured.
 
         compare_update([0.0, 0.0], [-1.0, 2.0], [-0.5, 1.0])
         -> {"sampler/update_size": 1.58, "sampler/update_seen": 0.5, "sampler/update_noise": 0.0}
@@ -54,7 +53,7 @@ def compare_update(start: Sequence[float], learner: Sequence[float], sampler: Se
     changes = [new - old for new, old in zip(learner, start, strict=True)]
     seen = [new - old for new, old in zip(sampler, start, strict=True)]
     if not all(map(math.isfinite, (*changes, *seen))):
-        return {}  # the step will stop, and say why
+        return {}  # the learner's step will stop with the cause
     total = math.fsum(change * change for change in changes)
     measured = {"sampler/update_size": math.sqrt(total / len(changes))}
     if not total:

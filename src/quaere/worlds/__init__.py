@@ -1,4 +1,4 @@
-"""Fictional encyclopedias with gold questions. See `generate_world` and `write_world`."""
+"""Generator of fictional encyclopedias with gold questions. See `generate_world` and `write_world`."""
 
 from quaere.worlds.articles import Manifest, write_world
 from quaere.worlds.graph import Entity, Fact

@@ -1,7 +1,7 @@
-"""A world on disk: `corpus.jsonl`, `questions.jsonl` and `world.json`, which names the other two by their hashes.
+"""Worlds on disk: `corpus.jsonl`, `questions.jsonl`, and `world.json` with the hashes of both.
 
-Everything is written next to the destination first and moved there when complete; `world.json` comes last, so a folder
-that has one is whole.
+All files are written beside the destination and moved there when complete. `world.json` is moved last, so a folder that
+has one is complete.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from quaere.worlds.questions import GoldQuestion
 from quaere.worlds.world import World, generate_world
 
 GENERATOR_VERSION = 2  # raise it whenever the same seed gives other bytes
-OLDEST_VERSION = 1  # since which a seed gives the same articles; 2 added `facts` and `searches` to question lines
+OLDEST_VERSION = 1  # the oldest with the same articles per seed; 2 added `facts` and `searches` to question lines
 CORPUS, QUESTIONS, MANIFEST = "corpus.jsonl", "questions.jsonl", "world.json"
 
 Progress = Callable[[str, int], None]
@@ -42,7 +42,7 @@ class CorpusLine(Struct, frozen=True):
 
 
 class ChainLine(Struct, frozen=True):
-    """One fact of a line of `questions.jsonl`; its evidence is at the same place of the line's `evidence`.
+    """One fact of a question in `questions.jsonl`; its evidence has the same index in the line's `evidence`.
 
     {"entity": "e7-000012", "mention": "the Oss", "relation": "source", "inverse": false, "answer": "Korrin Vale", ...}
     """
@@ -75,7 +75,7 @@ class QuestionLine(Struct, frozen=True):
 
 
 class ReportLine(Struct, frozen=True):
-    """A line of a file of open-ended questions; `facts` and `unknown` are for evaluation alone.
+    """A line of a file of open-ended questions; `facts` and `unknown` are used for evaluation only.
 
     {"id": "e7-r0-00003", "question": "What is known of the Oss?", "kind": "overview", "entities": ["e7-000012"], ...}
     """
@@ -90,7 +90,7 @@ class ReportLine(Struct, frozen=True):
 
 
 class Manifest(Struct, frozen=True):
-    """What `world.json` says.
+    """Content of `world.json`.
 
     {"seed": 7, "family": "evaluation", "generator_version": 2, "num_articles": 500, "num_questions": 500, ...}
     """
@@ -105,13 +105,13 @@ class Manifest(Struct, frozen=True):
     num_questions_by_hops: dict[str, int]
     corpus_sha256: str
     questions_sha256: str
-    num_questions_by_facts: dict[str, int] = {}  # `num_questions_by_hops` is the same, by its earlier name
+    num_questions_by_facts: dict[str, int] = {}  # `num_questions_by_hops` is its earlier name
 
 
 def write_world(
     world: World, out: Path, num_questions: int | None = None, force: bool = False, progress: Progress | None = None
 ) -> Manifest:
-    """Write the world into the folder `out`, which must be new or empty unless `force` is set.
+    """Write the world to the folder `out`, which must be new or empty unless `force` is set.
 
     write_world(generate_world(7, 500), Path("demo")).num_articles == 500
     """
@@ -129,7 +129,7 @@ def write_world(
 
 
 def open_world(folder: Path) -> World:
-    """The world that a folder of `write_world` holds, made once more from what its `world.json` says.
+    """The world in a folder written by `write_world`, generated again from its `world.json`.
 
     open_world(Path("demo")).entities[12].title == "River Oss"
     """
@@ -137,32 +137,33 @@ def open_world(folder: Path) -> World:
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except OSError as error:
-        raise BadInput(f"{folder} holds no world: {MANIFEST} cannot be read", hint="quaere world --out DIR") from error
+        raise BadInput(f"{folder} is not a world: cannot read {path}", hint=f"quaere world --out {folder}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: {error}") from error
+        raise BadInput(f"{path} is damaged: {error}", hint=f"quaere world --out {folder} --force") from error
     if not OLDEST_VERSION <= manifest.generator_version <= GENERATOR_VERSION:
         raise BadInput(
-            f"{folder} is of generator version {manifest.generator_version}, and this is {GENERATOR_VERSION}",
-            hint="write the world again: quaere world --force",
+            f"the world in {folder} has generator version {manifest.generator_version}; this Quaere supports "
+            f"{OLDEST_VERSION} to {GENERATOR_VERSION}",
+            hint=f"write it again: quaere world --out {folder} --force",
         )
     return generate_world(manifest.seed, manifest.num_articles, manifest.family)
 
 
 def report_line(asked: OpenGold) -> ReportLine:
-    """The open-ended question as it is written to disk."""
+    """The line of an open-ended question for a file."""
     return ReportLine(asked.id, asked.text, asked.kind, asked.entities, asked.facts, asked.unknown, asked.family)
 
 
 def check_destination(out: Path, force: bool) -> None:
-    """Refuse a file, and a folder with something in it unless `force` is set."""
+    """Raise `BadInput` for a file, or for a folder that is not empty unless `force` is set."""
     if out.exists() and not out.is_dir():
-        raise BadInput(f"{out} is a file; --out must name a folder", hint="quaere world --out NEW_FOLDER")
+        raise BadInput(f"{out} is a file, but --out needs a folder", hint="quaere world --out NEW_FOLDER")
     if out.is_dir() and any(out.iterdir()) and not force:
-        raise BadInput(f"{out} is not empty", hint="name another folder, or add --force to replace the world in it")
+        raise BadInput(f"{out} is not empty", hint="choose another folder, or add --force to replace the world in it")
 
 
 def question_line(question: GoldQuestion) -> QuestionLine:
-    """The question as it is written to disk."""
+    """The line of a question in `questions.jsonl`."""
     return QuestionLine(
         id=question.id,
         question=question.text,
@@ -187,7 +188,7 @@ def _told(items: Iterable[Struct], what: str, tell: Progress) -> Iterator[Struct
 
 
 def _write_lines(path: Path, items: Iterable[Struct]) -> str:
-    """One JSON object per line; returns the file's SHA-256."""
+    """Write one JSON object per line; returns the file's SHA-256."""
     digest, encoder = hashlib.sha256(), msgspec.json.Encoder()
     with path.open("wb") as file:
         for item in items:
@@ -217,14 +218,14 @@ def _describe(world: World, questions: list[GoldQuestion], corpus_sha256: str, q
 
 @contextmanager
 def _world_folder(out: Path) -> Iterator[Path]:
-    """A folder to write the world into, which becomes `out`; what else lies in `out` (an index, say) stays there."""
+    """Context manager: a folder for the world, which becomes `out`; other files in `out` (an index, say) are kept."""
     if not out.is_dir() or {path.name for path in out.iterdir()} <= {CORPUS, QUESTIONS, MANIFEST}:
         with new_folder(out) as partial:
             yield partial
         return
     with scratch_folder(out) as partial:
         yield partial
-        (out / MANIFEST).unlink(missing_ok=True)  # from here until the end the folder is not whole
+        (out / MANIFEST).unlink(missing_ok=True)  # marks the folder as incomplete until all files are replaced
         for name in (CORPUS, QUESTIONS, MANIFEST):
             sync(partial / name)
             os.replace(partial / name, out / name)

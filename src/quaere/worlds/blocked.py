@@ -1,4 +1,4 @@
-"""What the name grammars must not yield: English words and common names they happen to reach, and rude syllables."""
+"""Words that name grammars must not produce: English words and common names within their reach, and rude syllables."""
 
 from __future__ import annotations
 

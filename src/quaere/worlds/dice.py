@@ -1,8 +1,8 @@
-"""A small seeded generator of our own, so that a world is byte-identical on every machine and Python version.
+"""Seeded random generator whose numbers, and so a world's bytes, are identical on every machine and Python version.
 
-The standard library promises that only for `random.random()`; here every draw is plain 64-bit integer arithmetic.
+The standard library guarantees that only for `random.random()`; here every draw is plain 64-bit integer arithmetic.
 
-    Dice(7, "article", 12).below(6)  # the same face everywhere, and independent of every other label
+    Dice(7, "article", 12).below(6)  # the same number everywhere, independent of every other label
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MASK = (1 << 64) - 1
 
 
 class Dice:
-    """A splitmix64 stream that starts from a hash of its labels.
+    """A splitmix64 stream, seeded with a hash of its labels.
 
     Dice(7, "names").pick(("Oss", "Tarn", "Ild"))
     """
@@ -29,18 +29,18 @@ class Dice:
         self._state = int.from_bytes(digest, "big")
 
     def below(self, num: int) -> int:
-        """A whole number from 0 to `num - 1`."""
+        """An integer from 0 to `num - 1`."""
         self._state = state = (self._state + 0x9E3779B97F4A7C15) & _MASK
         state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
         return ((state ^ (state >> 31)) * num) >> 64
 
     def between(self, low: int, high: int) -> int:
-        """A whole number from `low` to `high`, both included."""
+        """An integer from `low` to `high`, both included."""
         return low + self.below(high - low + 1)
 
     def chance(self, percent: int) -> bool:
-        """True in `percent` of a hundred throws."""
+        """True with a probability of `percent` / 100."""
         return self.below(100) < percent
 
     def pick(self, items: Sequence[T]) -> T:
@@ -48,7 +48,7 @@ class Dice:
         return items[self.below(len(items))]
 
     def shuffle(self, items: list[T]) -> None:
-        """Reorder in place (Fisher-Yates)."""
+        """Shuffle in place (Fisher-Yates)."""
         for last in range(len(items) - 1, 0, -1):
             other = self.below(last + 1)
             items[last], items[other] = items[other], items[last]

@@ -1,8 +1,8 @@
-"""What is true in a world, before anything has a name: kinds, years, and for every relation who has what.
+"""The facts of a world before anything has a name: kinds, years, and the object of every relation.
 
-Everything is a whole number in an array (the index of an object, a place in a word list, a count or a year), so that a
-hundred thousand entities take a few megabytes. Years keep the world coherent: a book is written within its author's
-working life, nobody goes to a school that does not exist yet.
+Every value is an integer in an array (the index of an object, an index in a word list, a count or a year), so a hundred
+thousand entities take a few megabytes. Years keep the world consistent: a book is written in its author's working life,
+and nobody attends a school that does not exist yet.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OBJECT_DRAWS = 6
 
 
 class FactTable:
-    """Kinds, years and values of all entities, by index.
+    """Kinds, years and relation values of all entities, by index.
 
     table.kind_of[12] == "river"; table.values["source"][12] == 40
     """
@@ -40,7 +40,7 @@ class FactTable:
         self._draw()
 
     def by_year(self, kinds: tuple[str, ...]) -> tuple[list[int], list[int]]:
-        """Years in rising order and the entities they belong to, for all entities of these kinds."""
+        """Years in ascending order and their entities, for all entities of these kinds."""
         if kinds not in self._by_year:
             pairs = sorted((self.years[index], index) for kind in kinds for index in self.members[kind])
             self._by_year[kinds] = [year for year, _ in pairs], [index for _, index in pairs]
@@ -50,7 +50,7 @@ class FactTable:
 
     def _draw(self) -> None:
         makers = {kind: relation for relation in self.family.relations if relation.age for kind in relation.subjects}
-        for kind in self.family.kinds:  # first those who make things, then the things
+        for kind in self.family.kinds:  # makers are dated first, because the years of their works depend on them
             if kind.name not in makers:
                 for index in self.members[kind.name]:
                     self.years[index] = self._dice.between(*kind.years)
@@ -67,7 +67,7 @@ class FactTable:
             self._thin_out(kind)
 
     def _date(self, kind: Kind, relation: Relation) -> None:
-        """Give every entity of the kind its maker, and a year within the maker's working life."""
+        """Give every entity of the kind a maker, and a year in the maker's working life."""
         assert relation.age
         makers = self.by_year(relation.objects)[1]
         for subject in self.members[kind.name]:
@@ -94,14 +94,14 @@ class FactTable:
         return NONE
 
     def _is_fit(self, relation: Relation, subject: int, found: int) -> bool:
-        """Not itself, not somebody it has to do with already, and never round in a circle."""
+        """True if `found` is not the subject, not related to it yet, and closes no cycle of an acyclic relation."""
         if found == subject or (relation.acyclic and found > subject):
             return False
         others = self.relations_of[self.kind_of[subject]]
         return all(self.values[other.name][subject] != found for other in others if not other.is_literal)
 
     def _fill_up(self, kind: Kind) -> None:
-        """Give those of whom too little is known some of the facts that chance has left out."""
+        """Add facts to entities that have fewer than `min_facts`."""
         relations = self.relations_of[kind.name]
         for subject in self.members[kind.name]:
             missing = [relation for relation in relations if self.values[relation.name][subject] == NONE]
@@ -112,7 +112,7 @@ class FactTable:
                 num_held += value != NONE
 
     def _thin_out(self, kind: Kind) -> None:
-        """Drop facts beyond what one article can hold; the one that dates the entity stays."""
+        """Remove facts beyond `max_facts`, the most that an article holds; the fact that dates the entity is kept."""
         relations = self.relations_of[kind.name]
         for subject in self.members[kind.name]:
             held = [relation for relation in relations if self.values[relation.name][subject] != NONE]

@@ -1,4 +1,4 @@
-"""The fact graph of a world, as others read it: entities with their names, and facts between them."""
+"""The fact graph of a world: named entities, and facts between them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NUMBER_WORDS = words("zero one two three four five six seven eight nine ten ele
 
 
 class Entity(Struct, frozen=True):
-    """Something an article is about. `name` is how a sentence calls it, `title` how its article is headed.
+    """The subject of an article. `name` is its name in a sentence, `title` the title of its article.
 
     Entity(index=12, id="e7-000012", kind="river", title="River Oss", name="the Oss", short="the Oss",
            aliases=("the Grey Water",), also=("the River Oss",), year=1204, pronoun="it")
@@ -26,7 +26,7 @@ class Entity(Struct, frozen=True):
     kind: str
     title: str
     name: str
-    short: str  # of a person the surname, else the name
+    short: str  # a person's surname; for others the name
     aliases: tuple[str, ...]
     also: tuple[str, ...]  # further forms of the name in running text
     year: int
@@ -34,18 +34,18 @@ class Entity(Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every way in which text may call it."""
+        """All names that text may use for the entity."""
         return (self.name, *self.also, *self.aliases)
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """Every accepted way to name it, the title first."""
+        """All accepted names as an answer, the title first."""
         forms = (self.title, strip_article(self.name), *map(strip_article, self.aliases))
         return tuple({form.lower(): form for form in reversed(forms)}.values())[::-1]
 
 
 class Fact(Struct, frozen=True):
-    """One thing that is true: the subject has this object, which is an entity or a literal.
+    """A fact: the subject's object by a relation, which is an entity or a literal.
 
     Fact(subject=12, relation="source", object=40, value="Korrin Vale")
     Fact(subject=12, relation="river_length", object=None, value="86")
@@ -58,7 +58,7 @@ class Fact(Struct, frozen=True):
 
 
 def number_text(number: int) -> str:
-    """A number as prose writes it.
+    """A number as written in prose.
 
     number_text(9) == "nine"; number_text(86) == "86"; number_text(1240) == "1,240"
     """
@@ -100,16 +100,16 @@ class Graph:
         )
 
     def kind(self, index: int) -> Kind:
-        """What the entity is."""
+        """The kind of an entity."""
         return self.kinds[self._table.kind_of[index]]
 
     def object_of(self, subject: int, relation: str) -> int | None:
-        """The entity that the subject has by this relation, if any (never a literal)."""
+        """The entity that is the subject's object by this relation; None if there is none or it is a literal."""
         value = self._table.values[relation][subject]
         return None if value == NONE or self.relations[relation].is_literal else value
 
     def subjects_of(self, object_index: int, relation: str) -> list[int]:
-        """Every entity that has this object by this relation, in order."""
+        """All entities with this object by this relation, in order."""
         if relation not in self._subjects:
             subjects = self._subjects[relation] = {}
             for subject, value in enumerate(self._table.values[relation]):
@@ -118,7 +118,7 @@ class Graph:
         return self._subjects[relation].get(object_index, [])
 
     def fact(self, subject: int, relation: str) -> Fact | None:
-        """What the subject has by this relation, if anything."""
+        """The subject's fact with this relation, or None."""
         value = self._table.values[relation][subject]
         if value == NONE:
             return None
@@ -127,17 +127,17 @@ class Graph:
         return Fact(subject, relation, value, self.entities[value].title)
 
     def facts_of(self, subject: int) -> tuple[Fact, ...]:
-        """Everything that is true of the subject, in the order of the family's table."""
+        """All facts of the subject, in the order of the family's relations."""
         found = (self.fact(subject, relation.name) for relation in self.relations_of[self.kind(subject).name])
         return tuple(fact for fact in found if fact is not None)
 
     def facts(self) -> Iterator[Fact]:
-        """Every fact of the world, subject by subject."""
+        """All facts of the world, subject by subject."""
         for subject in range(len(self.entities)):
             yield from self.facts_of(subject)
 
     def answers(self, fact: Fact) -> tuple[str, ...]:
-        """Every accepted way to give the object: all names of an entity; "nine" and "9"; "86" and "86 leagues"."""
+        """All accepted forms of the object: all names of an entity; "nine" and "9"; "86" and "86 leagues"."""
         if fact.object is not None:
             return self.entities[fact.object].answers
         relation = self.relations[fact.relation]

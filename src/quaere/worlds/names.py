@@ -1,8 +1,8 @@
-"""Names out of small grammars: unique, pronounceable, and never a common English word by accident.
+"""Names from small grammars: unique, pronounceable, and never a common English word by accident.
 
 A lexicon maps an entry to its possible forms, which may contain further entries:
 
-    {"root": ("{onset}{vowel}{coda}",), "town": ("^{root}gate",), ...}   # "^" makes the next letter a capital
+    {"root": ("{onset}{vowel}{coda}",), "town": ("^{root}gate",), ...}   # "^" capitalises the next letter
     "{town}" -> "Halmgate"
 """
 
@@ -26,7 +26,7 @@ def strip_article(name: str) -> str:
 
 
 def capitalise(text: str) -> str:
-    """First letter upper-case, the rest untouched.
+    """The text with its first letter in upper case, the rest unchanged.
 
     capitalise("the Oss") == "The Oss"
     """
@@ -34,7 +34,7 @@ def capitalise(text: str) -> str:
 
 
 def is_inventable(word: str) -> bool:
-    """Can this be an invented word: neither a common English one nor a rude one?
+    """True if the word is neither a common English word nor rude.
 
     is_inventable("halm"), not is_inventable("Hand")
     """
@@ -43,7 +43,7 @@ def is_inventable(word: str) -> bool:
 
 
 class NameMaker:
-    """Draws names for one world and remembers which are taken.
+    """Draws unique names for one world.
 
     NameMaker(family, dice, num_people=40).unique("{town}") == "Halmgate"
     """
@@ -51,14 +51,14 @@ class NameMaker:
     def __init__(self, family: Family, dice: Dice, num_people: int) -> None:
         self._family = family
         self._dice = dice
-        self._taken: set[str] = set()  # asked for membership only, never iterated
+        self._taken: set[str] = set()  # never iterated: the order of a set differs between runs
         self._pools: dict[str, tuple[str, ...]] = {}
         for entry, people_per_form in family.pools.items():
             forms = [self._draw(entry) for _ in range(max(12, num_people // people_per_form))]
             self._pools[entry] = tuple(forms)
 
     def expand(self, pattern: str) -> str:
-        """Fill every slot of the pattern from the lexicon.
+        """The pattern with every slot filled from the lexicon.
 
         expand("the {adj} {creature}") == "the Grey Petrel"
         """
@@ -80,7 +80,7 @@ class NameMaker:
                 return text
 
     def claim(self, name: str) -> bool:
-        """Take the name if nobody has it yet, whatever its capitals and articles, and it does not stutter."""
+        """Take the name; False if it is taken (ignoring case and articles) or repeats a word."""
         key = strip_article(name).lower().removeprefix("the ")
         tokens = key.split()
         if key in self._taken or any(one == two for one, two in pairwise(tokens)):  # "the Second Second Nail Wake"
@@ -89,14 +89,14 @@ class NameMaker:
         return True
 
     def unique(self, patterns: tuple[str, ...]) -> str:
-        """A name nobody else has, after one of the patterns."""
+        """A name from one of the patterns that is not taken yet."""
         for _ in range(_MAX_DRAWS):
             name = self.expand(self._dice.pick(patterns))
             if self.claim(name):
                 return name
-        raise AssertionError(f"the patterns {patterns} are exhausted")  # a family with too little room: our mistake
+        raise AssertionError(f"the patterns {patterns} are exhausted")  # a fault of the family's data, not of the user
 
     def try_unique(self, pattern: str) -> str | None:
-        """A name after this pattern, or None when the first draw is taken."""
+        """A name from this pattern; None if the first draw is taken."""
         name = self.expand(pattern)
         return name if self.claim(name) else None

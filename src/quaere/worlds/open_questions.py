@@ -1,10 +1,11 @@
-"""Open-ended questions about a world, and beside each everything the world knows that bears on it.
+"""Open-ended questions about a world, each with all facts of the world that are relevant to it.
 
     for asked in ask_open_questions(world.graph, seed=7, num=40): ...
     asked.text        # "What connects the Oss with Halmgate?"
     asked.facts       # KnownFact(entity="e7-000012", statement="The valley where the Oss rises is Korrin Vale.", ...)
 
-Facts and gaps are for evaluation alone: how much of what is known a report says, and whether it admits the rest.
+Facts and unknowns are used for evaluation only: the share of known facts that a report states, and whether it admits
+what is unknown.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from quaere.worlds.names import capitalise
 from quaere.worlds.prose import write_article
 from quaere.worlds.statements import name_unknown, state_fact, unknown_relations
 
-MAX_ELSEWHERE = 6  # facts about a thing that other articles state; an island has dozens
+MAX_ELSEWHERE = 6  # facts about an entity taken from other articles; an island has dozens
 _ROUND: tuple[OpenKind, ...] = ("overview", "comparison", "story", "connection", "open")
 _MAX_TRIES = 400
 
 
 class KnownFact(Struct, frozen=True):
-    """One thing a report on this may say, and the sentence that proves it. `said` is how the sentence calls the object.
+    """A fact that a report may state, with the sentence that proves it. `said` is the object's name in that sentence.
 
-    `names` are all ways to call the thing it is about, `answers` all ways to give the object.
+    `names` are all names of the fact's subject, `answers` all accepted forms of the object.
 
         KnownFact(entity="e7-000012", title="River Oss", relation="source", said="Korrin Vale",
                   statement="The valley where the Oss rises is Korrin Vale.", evidence=Evidence(...),
@@ -48,7 +49,7 @@ class KnownFact(Struct, frozen=True):
 
 
 class OpenGold(Struct, frozen=True):
-    """An open-ended question with what is known. `entities` are those it names; `unknown` is what no article says.
+    """An open-ended question with its known facts. `entities` are those it names; `unknown` is what no article states.
 
     OpenGold(id="e7-r0-00003", text="What is known of the Oss?", kind="overview", entities=("e7-000012",),
              facts=(KnownFact(...),), unknown=("the length of the Oss",), family="evaluation")
@@ -63,12 +64,12 @@ class OpenGold(Struct, frozen=True):
     family: str
 
     def to_question(self) -> Question:
-        """The record the rest of Quaere speaks in; what is known stays behind."""
+        """The question as a `Question` record, without its known facts."""
         return Question(self.id, self.text)
 
 
 def ask_open_questions(graph: Graph, seed: int, num: int, *, draw: int = 0) -> Iterator[OpenGold]:
-    """`num` different questions, their kinds going round; no two of a kind name the same things first.
+    """`num` different questions of alternating kinds; no two of a kind have the same first entity.
 
     `seed` is the world's; another `draw` gives other questions about the same world.
 
@@ -80,7 +81,10 @@ def ask_open_questions(graph: Graph, seed: int, num: int, *, draw: int = 0) -> I
         kind = _ROUND[number % len(_ROUND)]
         named = _pick(graph, kind, dice, asked)
         if named is None:
-            raise BadInput(f"this world has room for {number} different open questions, not {num}")
+            raise BadInput(
+                f"this world has facts for only {number} different open questions, not {num}",
+                hint=f"ask for at most {number}, or make a larger world with quaere world --articles",
+            )
         asked.add((kind, named[0]))
         names = [graph.entities[index].name for index in named]
         slots = dict(zip(("X", "Y"), names, strict=False))
@@ -99,7 +103,7 @@ def ask_open_questions(graph: Graph, seed: int, num: int, *, draw: int = 0) -> I
 
 
 def _pick(graph: Graph, kind: OpenKind, dice: Dice, asked: set[tuple[str, int]]) -> tuple[int, ...] | None:
-    """What to ask about: one entity; or two of a kind; or two that a fact connects."""
+    """The entities to ask about: one; or two of the same kind; or two that a fact connects. None if none is found."""
     for _ in range(_MAX_TRIES):
         first = dice.below(len(graph.entities))
         if (kind, first) in asked:
@@ -116,7 +120,7 @@ def _pick(graph: Graph, kind: OpenKind, dice: Dice, asked: set[tuple[str, int]])
 
 
 def known_facts(graph: Graph, seed: int, named: tuple[int, ...], *, elsewhere: bool) -> tuple[KnownFact, ...]:
-    """What the articles of these entities say of them; with `elsewhere`, some of what other articles do, too."""
+    """Facts stated in the articles of these entities; with `elsewhere`, also some from other articles."""
     places = [(index, fact.relation) for index in named for fact in graph.facts_of(index)]
     if elsewhere:
         found = [
@@ -132,7 +136,7 @@ def known_facts(graph: Graph, seed: int, named: tuple[int, ...], *, elsewhere: b
 
 def _know(graph: Graph, seed: int, subject: int, relation: str) -> KnownFact:
     fact, support = graph.fact(subject, relation), write_article(graph, seed, subject).support(relation)
-    assert fact is not None  # those who ask have just met it
+    assert fact is not None  # callers pass only relations that the subject has
     entity = graph.entities[subject]
     statement = state_fact(graph, fact, support.mention)
     return KnownFact(

@@ -1,4 +1,4 @@
-"""The outline of an article: which sentences it will have, and in which order, before a word is written."""
+"""Outline of an article: its sentences and their order, before slots are filled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from quaere.worlds.dice import Dice
 from quaere.worlds.graph import Fact, Graph
 from quaere.worlds.schema import Kind, split_forms
 
-_TARGET_WORDS = (80, 136)  # of the templates; a slot counts as one word, so articles turn out somewhat longer
+_TARGET_WORDS = (80, 136)  # counted in templates, where a slot is one word: articles are somewhat longer
 _JOINED_MAX_WORDS = 30
 _JOIN_PERCENT = 45
 _APPOSITION_PERCENT = 40
@@ -17,7 +17,7 @@ _PARAGRAPH_PERCENT = 60
 
 
 class Sentence(Struct):
-    """A sentence to be written. One that carries neither a fact nor an alias may be left out.
+    """A planned sentence. It may be omitted if it has neither a fact nor an alias.
 
     Sentence(template="{S} rises in {O}.", fact=Fact(...), tail=Sentence(template="{S's} course is {O} leagues long."))
     """
@@ -30,17 +30,17 @@ class Sentence(Struct):
 
     @property
     def is_spare(self) -> bool:
-        """Can the article do without it?"""
+        """True if the article can omit the sentence."""
         return self.fact is None and not self.alias
 
     @property
     def begins_with_subject(self) -> bool:
-        """So that "it" in the next sentence is understood."""
+        """True if the sentence begins with the subject, so that "it" in the next one is understood."""
         return self.template.startswith(("{S}", "{S's}", "{Name}"))
 
 
 def draw_outline(graph: Graph, index: int, dice: Dice) -> list[Sentence]:
-    """An opening, then facts, aliases and embellishments mixed.
+    """The outline: an opening, then facts, aliases and embellishments in mixed order.
 
     [Sentence("{Name} is a slow river."), Sentence("{S} rises in {O}.", fact=Fact(...)), ...]
     """
@@ -59,7 +59,7 @@ def draw_outline(graph: Graph, index: int, dice: Dice) -> list[Sentence]:
 
 
 def _draw_opening(kind: Kind, aliases: list[str], dice: Dice) -> Sentence:
-    """The first sentence; it may take the first alias with it."""
+    """The first sentence; it may include the first alias."""
     if aliases and dice.chance(_APPOSITION_PERCENT):
         with_name = [opening for opening in kind.openings if "{Name}" in opening]
         return Sentence(choose_form(dice.pick(with_name), dice), alias=aliases.pop(0))
@@ -67,7 +67,7 @@ def _draw_opening(kind: Kind, aliases: list[str], dice: Dice) -> Sentence:
 
 
 def _draw_facts(graph: Graph, index: int, dice: Dice) -> list[Sentence]:
-    """A sentence for every fact, in any order; two short ones about the subject are sometimes joined."""
+    """One sentence per fact, in random order; two short ones about the subject are sometimes joined."""
     sentences = [
         Sentence(choose_form(dice.pick(graph.relations[fact.relation].sentences), dice), fact)
         for fact in graph.facts_of(index)
@@ -89,16 +89,17 @@ def _can_join(first: Sentence, second: Sentence) -> bool:
 
 
 def _object_groups(graph: Graph, index: int) -> tuple[str, ...]:
-    """What the objects of the facts are, as `{other:...}` would say it."""
+    """The kinds and groups of the facts' objects, as named in `{other:...}`."""
     kinds = {graph.entities[fact.object].kind for fact in graph.facts_of(index) if fact.object is not None}
     groups = [group for group, members in graph.family.groups.items() if not kinds.isdisjoint(members)]
     return (*sorted(kinds), *groups)
 
 
 def _embellish(kind: Kind, written: list[Sentence], body: list[Sentence], groups: tuple[str, ...], dice: Dice) -> None:
-    """Add sentences that carry no question facts, at least two, until the length that came up is reached.
+    """Add sentences without question facts, at least two, until a drawn target length is reached.
 
-    Asides that name something of the same kind as a fact's object come first, so that the kind alone is no clue.
+    Asides that name an entity of the same kind as a fact's object come first, so that the kind alone does not give the
+    answer away.
     """
     asides, colour = list(kind.asides), list(kind.colour)
     dice.shuffle(asides)
@@ -116,7 +117,7 @@ def _embellish(kind: Kind, written: list[Sentence], body: list[Sentence], groups
 
 
 def _count_words(sentence: Sentence) -> int:
-    """At least how many words it will have."""
+    """Minimum number of words of the sentence."""
     return len(sentence.template.split()) + (_count_words(sentence.tail) if sentence.tail else 0)
 
 
@@ -125,7 +126,7 @@ def _insert(body: list[Sentence], sentence: Sentence, dice: Dice) -> None:
 
 
 def choose_form(template: str, dice: Dice) -> str:
-    """Settle every alternative of a template.
+    """The template with one form chosen for each alternative.
 
     choose_form("{S} was [a|an only] child.", dice) == "{S} was an only child."
     """

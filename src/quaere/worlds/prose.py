@@ -1,7 +1,7 @@
-"""Articles: the facts of an entity told in 80 to 200 words, with the span of every fact.
+"""Articles: the facts of an entity in 80 to 200 words, with the span of every fact.
 
-An article is a function of the world's seed and the entity alone, so it can be written at any time, in any order, and
-need not be kept.
+An article is a function of the world's seed and the entity only, so it can be written at any time, in any order, and
+need not be stored.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SUBJECT_SLOTS = frozenset({"S", "S's", "Name", *_PRONOUNS["it"]})
 
 
 class Support(Struct, frozen=True):
-    """Where an article states a fact, and how it names the object there.
+    """The sentence of an article that states a fact, and the object's name in it.
 
     Support(relation="birthplace", mention="Halmaster", evidence=Evidence(doc_id="e7-000012", ...))
     """
@@ -57,7 +57,7 @@ class Article(Struct, frozen=True):
     supports: tuple[Support, ...]
 
     def support(self, relation: str) -> Support:
-        """Where the fact of this relation is stated."""
+        """The support of this relation's fact."""
         return next(support for support in self.supports if support.relation == relation)
 
 
@@ -72,11 +72,11 @@ def write_article(graph: Graph, seed: int, index: int) -> Article:
         spares = [position for position, sentence in enumerate(outline) if position and sentence.is_spare]
         if len(article.text.split()) <= MAX_WORDS or not spares:
             return article
-        del outline[spares[-1]]  # too long: do without the last embellishment
+        del outline[spares[-1]]  # too long: omit the last embellishment
 
 
 def with_article(text: str) -> str:
-    """The text after the right indefinite article.
+    """The text with the right indefinite article.
 
     with_article("old donkey") == "an old donkey"; with_article("one-eyed dog") == "a one-eyed dog"
     """
@@ -85,7 +85,7 @@ def with_article(text: str) -> str:
 
 
 class _Writer:
-    """Writes one article, keeping track of whom a pronoun would be taken for."""
+    """Writer of one article; it tracks whether a pronoun would be ambiguous."""
 
     def __init__(self, graph: Graph, dice: Dice, index: int) -> None:
         self.graph = graph
@@ -96,9 +96,9 @@ class _Writer:
         self.mentioned = {index, *(fact.object for fact in facts if fact.object is not None)}
         self.literals = frozenset(fact.value for fact in facts if fact.object is None)
         self.used_words = set(self.literals)
-        self.mentions: dict[str, str] = {}  # how the object of each relation was called
-        self.has_rival = False  # did the sentence before name somebody a pronoun could be taken for?
-        self.is_understood = False  # did the sentence before begin with the subject?
+        self.mentions: dict[str, str] = {}  # name used for the object of each relation
+        self.has_rival = False  # True if the sentence before named another entity that a pronoun could refer to
+        self.is_understood = False  # True if the sentence before began with the subject
         self.last_called = "name"  # "name", "noun", or "" for a pronoun
 
     def write(self, outline: list[Sentence]) -> Article:
@@ -119,7 +119,7 @@ class _Writer:
         return Article(self.entity.id, self.entity.title, text, tuple(supports))
 
     def _visible(self, sentence: Sentence, is_first: bool) -> str:
-        """The sentence with the one joined to it."""
+        """The text of the sentence with the one joined to it."""
         must_name = is_first or sentence.opens_paragraph or self.has_rival
         self.has_rival = False
         text = capitalise(self._fill(sentence, "full" if is_first else "name" if must_name else "free"))
@@ -130,7 +130,7 @@ class _Writer:
         return text
 
     def _fill(self, sentence: Sentence, style: str) -> str:
-        """Fill the slots; `style` says how the subject is first called, after that by pronoun."""
+        """The sentence with its slots filled; `style` is the form of the subject's first mention, pronouns follow."""
         parts = list(split_slots(sentence.template))
         used_numbers = set(self.literals)
         for at in range(1, len(parts), 2):
@@ -165,7 +165,7 @@ class _Writer:
         return f"{name}'s" if len(name.split()) < 4 and not name.endswith("s") else f"the {self.kind.noun}'s"
 
     def _draw_style(self, is_clear: bool) -> str:
-        """How to call the subject where any way is possible: seldom the same way twice in a row."""
+        """A random form of the subject where any is possible; seldom the same twice in a row."""
         if (is_clear or self.is_understood) and self.dice.chance(_PRONOUN_PERCENT if self.last_called else 85):
             self.last_called = ""
             return "pronoun"
@@ -196,7 +196,7 @@ class _Writer:
         return self._fresh(self.used_words, lambda: self.dice.pick(self.graph.family.lexicon[slot]))
 
     def _fresh(self, used: set[str], draw: Callable[[], str]) -> str:
-        """A word or number that is not used already, as far as there are others."""
+        """A word or number that was not used yet, if there is one."""
         text = draw()
         for _ in range(_FRESH_DRAWS):
             if text not in used:
@@ -211,7 +211,7 @@ class _Writer:
         return self._call(self.graph.entities[fact.object], _OBJECT_ALIAS_PERCENT)
 
     def _other(self, group: str) -> str:
-        """Another entity, not one the facts are about; among people and their works, one of the same time."""
+        """The name of an entity that is in no fact of this one; for people and their works, one of the same time."""
         kinds = self.graph.family.groups.get(group, (group,))
         years, candidates = self.graph.by_year(kinds)
         low, high = 0, len(candidates) - 1
@@ -227,7 +227,7 @@ class _Writer:
         return self._call(self.graph.entities[index], _OTHER_ALIAS_PERCENT)
 
     def _call(self, entity: Entity, alias_percent: int) -> str:
-        """One of the entity's names."""
+        """One of the entity's names; sets `has_rival` if a pronoun could refer to the entity."""
         same_pronoun = entity.pronoun == self.entity.pronoun and entity.pronoun != "it"
         self.has_rival = self.has_rival or same_pronoun or entity.kind == self.entity.kind
         if entity.aliases and self.dice.chance(alias_percent):

@@ -1,8 +1,8 @@
-"""Gold questions: a walk of one to four facts, asked in one sentence, with the sentence that proves every step.
+"""Gold questions: a path of one to four facts, asked in one sentence, with the evidence for each fact.
 
-A walk goes from a subject to its object ("the author of The Salt Ledger"), any number of times, and may end with one
-step against the arrow ("Which book is dedicated to ...?") where exactly one entity fits. So every step is proved by
-another article, and the answer is unique. The question names the first entity and none of the others.
+A path goes from subject to object ("the author of The Salt Ledger") any number of times, and may end with one inverse
+step from object to subject ("Which book is dedicated to ...?") where exactly one entity fits. So every fact is proved
+by another article, and the answer is unique. The question names the first entity and none of the others.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _EMBEDDED_MAX_WORDS = 6
 
 
 class Hop(Struct, frozen=True):
-    """One step of a question: which entity to look up, what to look for, the sentence that says so, and what it says.
+    """One fact of a question: the entity to look up, the relation, the answer, and the sentence that proves it.
 
-    `mention` is how the entity is called where the searcher meets it: in the question, or in the evidence of the hop
-    before. `said` is the answer as the evidence writes it. With `inverse` the evidence is in the answer's own article.
+    `mention` is the entity's name where the searcher finds it: in the question, or in the evidence of the hop before.
+    `said` is the answer as written in the evidence. With `inverse` the evidence is in the answer's own article.
 
         Hop(entity="e7-000012", mention="the Grey Water", relation="source", inverse=False,
             answer="Korrin Vale", answer_id="e7-000040", said="Korrin Vale", evidence=Evidence(...))
@@ -49,7 +49,7 @@ class Hop(Struct, frozen=True):
 
 
 class GoldQuestion(Struct, frozen=True):
-    """A question whose chain of hops is known.
+    """A question with its known chain of facts.
 
     GoldQuestion(id="e7-q00003", text="In which valley does ... rise?", answers=("Korrin Vale",), chain=(Hop(...),))
     """
@@ -62,27 +62,27 @@ class GoldQuestion(Struct, frozen=True):
 
     @property
     def facts(self) -> int:
-        """How many facts it combines. Each is stated in another article, so it needs as many searches."""
+        """Number of facts the question combines; each is in another article, so this is also the number of searches."""
         return len(self.chain)
 
     @property
     def hops(self) -> int:
-        """The same, by the name that older question files have for it."""
+        """The number of facts, by its name in older question files."""
         return self.facts
 
     @property
     def gold_ids(self) -> tuple[str, ...]:
-        """The articles that prove it, in the order of the hops; all different."""
+        """Ids of the articles that prove the answer, in the order of the facts; all different."""
         return tuple(hop.evidence.doc_id for hop in self.chain)
 
     def to_question(self) -> Question:
-        """The record the rest of Quaere speaks in."""
+        """The question as a `Question` record."""
         evidence = tuple(hop.evidence for hop in self.chain)
         return Question(self.id, self.text, self.answers, self.hops, evidence, facts=self.facts, searches=self.facts)
 
 
 class _Step(Struct):
-    """A step of a walk: from an entity by a relation to an entity, or to a literal (`target` None)."""
+    """One step of a path: from an entity by a relation to an entity, or to a literal (`target` is None)."""
 
     origin: int
     relation: Relation
@@ -96,7 +96,7 @@ class _Step(Struct):
 
 
 def ask_questions(graph: Graph, seed: int, num: int, facts: Sequence[int]) -> Iterator[GoldQuestion]:
-    """`num` different questions whose numbers of facts go round `facts`.
+    """`num` different questions; their numbers of facts cycle through `facts`.
 
     list(ask_questions(graph, 7, 8, (1, 2, 3, 4)))[3].facts == 4
     """
@@ -108,14 +108,14 @@ def ask_questions(graph: Graph, seed: int, num: int, facts: Sequence[int]) -> It
             walk = _walk(graph, facts[number % len(facts)], dice)
             if walk is None or (path := _path(walk)) in asked:
                 continue
-            asked.add(path)  # also when nothing comes of it, so as not to try it again
+            asked.add(path)  # also if no question results, so that the path is not tried again
             question = _try_question(graph, seed, name, walk, dice)
             if question is not None:
                 yield question
                 break
         else:
             raise BadInput(
-                f"this world has room for {number} different questions, not {num}",
+                f"this world has facts for only {number} different questions, not {num}",
                 hint=f"quaere world --questions {number}",
             )
 
@@ -127,7 +127,7 @@ def _path(walk: Sequence[_Step]) -> tuple[int | str, ...]:
 def _try_question(graph: Graph, seed: int, name: str, walk: Sequence[_Step], dice: Dice) -> GoldQuestion | None:
     articles = [write_article(graph, seed, step.witness) for step in walk]
     start = graph.entities[walk[0].origin]
-    # Against the arrow only the witness's article can be found, so the name must be the one that it uses.
+    # For an inverse step only the witness's article can be found, so the question must use the name it uses.
     if walk[0].inverse:
         mention = articles[0].support(walk[0].relation.name).mention
     elif start.aliases and dice.chance(_ALIAS_PERCENT):
@@ -145,10 +145,10 @@ def _try_question(graph: Graph, seed: int, name: str, walk: Sequence[_Step], dic
 
 
 def _walk(graph: Graph, num_facts: int, dice: Dice) -> list[_Step] | None:
-    """A random walk that ends with a relation picked beforehand, so that none is asked about much more than others."""
+    """A random path that ends with a relation drawn beforehand, so that all relations are asked about equally often."""
     last = dice.pick(graph.family.relations)
     inverse = bool(last.inverse_questions) and dice.chance(_INVERSE_PERCENT)
-    if num_facts == 1:  # nothing leads there: start on the spot
+    if num_facts == 1:  # the path is the last step only: start at an entity that has the relation
         kind = dice.pick(last.subjects)
         here = dice.pick(graph.members[dice.pick(last.object_kinds(kind)) if inverse else kind])
     else:
@@ -183,7 +183,7 @@ def _last_step(graph: Graph, here: int, relation: Relation, inverse: bool) -> _S
 
 
 def _word(walk: Sequence[_Step], mention: str, dice: Dice) -> str:
-    """One sentence for the whole walk: phrases nested from the first entity outwards, then the question itself.
+    """The question: phrases nested from the first entity outwards, then the question form.
 
     "Which river flows through the town where the author of The Salt Ledger was born?"
     """
@@ -197,7 +197,7 @@ def _word(walk: Sequence[_Step], mention: str, dice: Dice) -> str:
 
 
 def _nestable(templates: tuple[str, ...], inner: str, can_embed: bool) -> tuple[str, ...]:
-    """A long phrase in the middle of another is hard to read, so such a one must come last."""
+    """The templates that can take `inner`: a long phrase is hard to read in the middle, so it must come last."""
     if can_embed and len(inner.split()) <= _EMBEDDED_MAX_WORDS:
         return templates
     return tuple(template for template in templates if ends_in_slot(template))
@@ -210,12 +210,12 @@ def _answers(graph: Graph, step: _Step) -> tuple[str, ...]:
     if step.target is not None:
         return graph.entities[step.target].answers
     fact = graph.fact(step.origin, step.relation.name)
-    assert fact is not None  # the walk has just taken this step
+    assert fact is not None  # the path contains this step
     return graph.answers(fact)
 
 
 def says(text: str, name: str) -> bool:
-    """Does the text contain the name as whole words, in any case?
+    """True if the text contains the name as whole words, ignoring case.
 
     says("Who built Halmgate-on-Oss?", "the Oss")
     """
@@ -224,13 +224,13 @@ def says(text: str, name: str) -> bool:
 
 
 def _leaks(graph: Graph, walk: Sequence[_Step], text: str, answers: tuple[str, ...]) -> bool:
-    """Would the question name a middle entity or its own answer?"""
+    """True if the question names an intermediate entity or its own answer."""
     middle = [graph.entities[step.origin].names for step in walk[1:]]
     return any(says(text, name) for names in (*middle, answers) for name in names)
 
 
 def _has_shortcut(walk: Sequence[_Step], articles: Sequence[Article], answers: tuple[str, ...]) -> bool:
-    """Is an answer that is an entity mentioned by chance before the last hop?"""
+    """True if an article before the last one names the answer entity: it could be found with fewer searches."""
     if walk[-1].target is None:
         return False
     return any(says(article.text, answer) for article in articles[:-1] for answer in answers)

@@ -1,4 +1,4 @@
-"""The words in which a family of worlds is described: kinds of entity, relations between them, and how both are told.
+"""Data types of a family of worlds: kinds of entities, relations between them, and their sentence templates.
 
 A family is pure data (`families/`). To add a relation, add it to a table there:
 
@@ -13,18 +13,18 @@ A family is pure data (`families/`). To add a relation, add it to a table there:
 
 Slots of a sentence:
 
-    {S} {S's}          the subject: its name, a pronoun or "the bridge", whichever reads well at that point
+    {S} {S's}          the subject: its name, a pronoun or "the bridge", whichever fits the context
     {he} {him} {his}   the subject's pronoun
     {O} {a:O}          the object of the fact ("a:" puts the right "a" or "an" before it)
-    {other:town}       another entity, of no importance: it makes the sentence carry several names
+    {other:town}       another, irrelevant entity, so that sentences have several names
     {trade} {a:trade}  an entry of the family's lexicon
     {later}            a year after the subject's own; {small} a number in words, {times} how often; {big} in digits
     {noun} {a:noun}    what the subject is ("town")
     {Name}             openings only: the full name, possibly followed by ", also called A,"
     {A}                alias sentences only: the alias
-    [too noisy|damp]   not a slot: one of these
+    [too noisy|damp]   not a slot: one of these alternatives is chosen
 
-Slots of phrases and questions: `{X}` is a name or another phrase. Those that end in `{X}` can be nested deeply.
+Slots of phrases and questions: `{X}` is a name or another phrase. Templates that end in `{X}` can be nested deeply.
 """
 
 from __future__ import annotations
@@ -35,39 +35,39 @@ from functools import cache
 from msgspec import Struct
 
 SAME = ("same",)
-"""As `Relation.objects`: the object is of the subject's own kind (a cook learns from a cook)."""
+"""Value of `Relation.objects`: the object is of the subject's own kind (a cook learns from a cook)."""
 
 _FORMS = re.compile(r"\[([^\[\]]+)\]")
 _SLOT = re.compile(r"\{([^{}]+)\}")
 
 
 class Naming(Struct, frozen=True):
-    """How the entities of a kind are called; every `{slot}` is an entry of the lexicon.
+    """Name patterns of a kind; every `{slot}` is an entry of the lexicon.
 
     Naming(names=("the {river}",), title="River {x}", also=("the River {x}",), namesakes=("the Little {x}",))
     """
 
     names: tuple[str, ...]  # as written within a sentence: "the {river}", "{town}"
     aliases: tuple[str, ...]
-    namesakes: tuple[str, ...]  # made from the name {x} of an earlier entity of the kind (without its "the")
+    namesakes: tuple[str, ...]  # built from the name {x} (without "the") of an earlier entity of the kind
     both_renamed: bool = False  # the earlier entity becomes a namesake too: "Venn the Tall" and "Venn the Quiet"
     title: str = "{x}"
     also: tuple[str, ...] = ()  # further forms in running text, not aliases: "the River {x}"
 
 
 class Kind(Struct, frozen=True):
-    """A kind of entity. `years` is when such entities begin, unless a relation with an `age` settles it.
+    """A kind of entity. `years` is the range of its entities' first year, unless a relation with an `age` sets it.
 
     Kind("town", "town", share=10, years=(700, 1050), timeless=True, ...)
     """
 
     name: str
     noun: str
-    share: int  # of the articles, relative to the other kinds
+    share: int  # share of the articles, relative to the other kinds
     naming: Naming
     openings: tuple[str, ...]
-    colour: tuple[str, ...]  # sentences that carry no question facts and name nobody
-    asides: tuple[str, ...]  # the same, but naming other entities
+    colour: tuple[str, ...]  # sentences without question facts and without names
+    asides: tuple[str, ...]  # sentences without question facts that name other entities
     alias_sentences: tuple[str, ...]
     years: tuple[int, int] = (0, 0)
     later: tuple[int, int] = (3, 80)
@@ -91,26 +91,26 @@ class Relation(Struct, frozen=True):
     year: bool = False  # the subject's own year
     unit: str = ""  # of the number: "leagues"
     percent: int = 75  # of the subjects that have it
-    age: tuple[int, int] | None = None  # settles the subject's year: so many years after the object's
-    gap: tuple[int, int] | None = None  # allowed only when the subject's year is so many years after the object's
-    acyclic: bool = False  # following it never leads back (a river flows into a river)
+    age: tuple[int, int] | None = None  # sets the subject's year: this many years after the object's
+    gap: tuple[int, int] | None = None  # range of years that the subject's year must be after the object's
+    acyclic: bool = False  # has no cycles (a river flows into a river)
     sentences: tuple[str, ...] = ()
-    phrases: tuple[str, ...] = ()  # the object, described by the subject {X}; none for words and numbers
+    phrases: tuple[str, ...] = ()  # descriptions of the object by its subject {X}; none for words and numbers
     questions: tuple[str, ...] = ()
-    inverse_questions: tuple[str, ...] = ()  # the subject, asked for by the object {X}
+    inverse_questions: tuple[str, ...] = ()  # questions for the subject, given the object {X}
 
     @property
     def is_literal(self) -> bool:
-        """Is the object a word, number or year rather than an entity?"""
+        """True if the object is a word, number or year rather than an entity."""
         return not self.objects
 
     def object_kinds(self, subject_kind: str) -> tuple[str, ...]:
-        """The kinds that the object of such a subject may be of."""
+        """The kinds that the object of a subject of this kind may have."""
         return (subject_kind,) if self.objects == SAME else self.objects
 
 
 class Family(Struct, frozen=True):
-    """Everything that makes one family of worlds.
+    """A family of worlds: kinds, relations, word lists and names.
 
     Family("evaluation", kinds=(...), relations=(...), groups={"people": ("writer", ...)}, lexicon={...}, ...)
     """
@@ -121,13 +121,13 @@ class Family(Struct, frozen=True):
     groups: dict[str, tuple[str, ...]]  # names for several kinds at once, for {other:people}
     lexicon: dict[str, tuple[str, ...]]  # entries may contain slots of the lexicon; "^" makes a capital
     invented: tuple[str, ...]  # lexicon entries that must never yield a common English word
-    pools: dict[str, int]  # entries shared by several entities: one different value for every so many people
+    pools: dict[str, int]  # entries whose values are shared: the number of people per different value
     also_called: tuple[str, ...]  # ", also called {A},"
 
 
 @cache
 def split_forms(template: str) -> tuple[str, ...]:
-    """Fixed text at even positions, alternatives at odd ones.
+    """The template split into fixed text (even positions) and alternatives (odd positions).
 
     split_forms("{S} was [a|an only] child.") == ("{S} was ", "a|an only", " child.")
     """
@@ -136,7 +136,7 @@ def split_forms(template: str) -> tuple[str, ...]:
 
 @cache
 def split_slots(template: str) -> tuple[str, ...]:
-    """Literal text at even positions, slots at odd ones.
+    """The template split into literal text (even positions) and slots (odd positions).
 
     split_slots("{S} spans {O}.") == ("", "S", " spans ", "O", ".")
     """
@@ -144,7 +144,7 @@ def split_slots(template: str) -> tuple[str, ...]:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """The entries of a list written as one line.
+    """The words of a string, split at white space.
 
     words("spring summer") == ("spring", "summer")
     """
@@ -152,7 +152,7 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def ends_in_slot(template: str) -> bool:
-    """Can this phrase or question be nested deeply, because {X} comes last?
+    """True if {X} comes last in the template, so that it can be nested deeply.
 
     ends_in_slot("the author of {X}"), not ends_in_slot("the town where {X} was born")
     """

@@ -1,9 +1,9 @@
-"""What a fact says in one plain sentence that needs no other, and what to call it where it is not known.
+"""Facts as plain, self-contained sentences, and phrases for what is unknown.
 
     state_fact(graph, Fact(12, "source", 40, "Korrin Vale"), "Korrin Vale") == "The valley where the Oss rises is ..."
     name_unknown(graph, 12, "source") == "the valley where the Oss rises"
 
-An article's own sentences say "it" and "the town" and joke; these are for reports, and for those who check them.
+The sentences of articles use "it" and "the town" and make jokes; these are for reports and for checking reports.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from quaere.worlds.graph import Fact, Graph
 from quaere.worlds.names import capitalise
 from quaere.worlds.prose import with_article
 
-# For words, numbers and years, which have no phrases: the sentence, and what it tells.
+# For relations whose object is a word, number or year, which have no phrases: a sentence, and a phrase for the object.
 _LITERALS: dict[str, tuple[str, str]] = {
-    # evaluation
+    # family "evaluation"
     "coat": ("{X} wore {a:O} coat.", "the colour of the coat of {X}"),
     "birth_year": ("{X} was born in {O}.", "the birth year of {X}"),
     "market_day": ("The market day of {X} is {O}.", "the market day of {X}"),
@@ -33,7 +33,7 @@ _LITERALS: dict[str, tuple[str, str]] = {
     "strings": ("{X} has {O} strings.", "the number of strings of {X}"),
     "month": ("{X} is held in {O}.", "the month of {X}"),
     "ingredient": ("The main ingredient of {X} is {O}.", "the main ingredient of {X}"),
-    # warm-up
+    # family "warmup"
     "hat": ("The headgear of {X} was {a:O}.", "the headgear of {X}"),
     "lifespan": ("{X} died at the age of {O}.", "the age at which {X} died"),
     "peak": ("The summit of {X} is {O} feet high.", "the height of {X}"),
@@ -59,7 +59,7 @@ _LITERALS: dict[str, tuple[str, str]] = {
 
 
 def state_fact(graph: Graph, fact: Fact, said: str, *, form: int = 0) -> str:
-    """The fact in a sentence; `said` is how its object is called. Of an entity there are several forms.
+    """The fact as a sentence; `said` is the object's name. `form` chooses among the forms for an entity.
 
     state_fact(graph, fact, "Ilse Varn", form=1) == "Ilse Varn is the composer of The Salt Ring."
     """
@@ -76,7 +76,7 @@ def state_fact(graph: Graph, fact: Fact, said: str, *, form: int = 0) -> str:
 
 
 def name_unknown(graph: Graph, subject: int, relation: str, *, form: int = 0) -> str:
-    """What the relation would tell of this subject, as a phrase.
+    """A phrase for the object of this relation of the subject.
 
     name_unknown(graph, 12, "river_length") == "the length of the Oss"
     """
@@ -86,6 +86,6 @@ def name_unknown(graph: Graph, subject: int, relation: str, *, form: int = 0) ->
 
 
 def unknown_relations(graph: Graph, subject: int) -> tuple[str, ...]:
-    """Relations that things of this kind may have and this one has not: no article says anything of them."""
+    """Relations of the subject's kind that the subject does not have: no article states them."""
     relations = graph.relations_of[graph.kind(subject).name]
     return tuple(relation.name for relation in relations if graph.fact(subject, relation.name) is None)

@@ -1,6 +1,6 @@
-"""Gives every entity its names: one of its own or a namesake's, and aliases for some.
+"""Assigns names to entities: a name of its own or a namesake's, and aliases for some.
 
-Facts come first, because a name may tell of one: Halmgate-on-Oss stands on the Oss.
+Facts are drawn before names, because a name may refer to a fact: Halmgate-on-Oss lies on the Oss.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SECOND_ALIAS_PERCENT = 20
 
 
 class Called(Struct):
-    """How one entity is called.
+    """The names of one entity.
 
     Called(name="the Oss", pronoun="it", aliases=("the Grey Water",))
     """
@@ -29,7 +29,7 @@ class Called(Struct):
 
 
 def name_entities(table: FactTable, seed: int) -> list[Called]:
-    """Names for all entities of the table; no two share a name or an alias."""
+    """Names for all entities of the table; no two entities share a name or an alias."""
     return _Christening(table, Dice(seed, table.family.name, "names")).called
 
 
@@ -40,7 +40,7 @@ class _Christening:
         people = (kind for kind in table.family.kinds if kind.pronoun == "person")
         self.maker = NameMaker(table.family, dice, sum(len(table.members[kind.name]) for kind in people))
         self.called = [Called("", "") for _ in table.kind_of]
-        # Kinds whose names tell of others (a town's of its river) come after those others.
+        # Kinds whose names refer to other entities (a town to its river) come after those.
         for kind in sorted(table.family.kinds, key=lambda kind: bool(self._told(kind))):
             self._name_kind(kind)
         kinds = {kind.name: kind for kind in table.family.kinds}
@@ -51,7 +51,7 @@ class _Christening:
                 called.aliases = tuple(self.maker.unique(patterns) for _ in range(num))
 
     def _told(self, kind: Kind) -> list[str]:
-        """The relations that a namesake's name may tell of."""
+        """The relations that a namesake's name may refer to."""
         relations = self.table.relations_of[kind.name]
         return [r.name for r in relations if any("{" + r.name + "}" in form for form in kind.naming.namesakes)]
 
@@ -70,7 +70,7 @@ class _Christening:
             plain.append(index)
 
     def _name_after(self, kind: Kind, index: int, earlier: int) -> bool:
-        """Make the entity a namesake of an earlier one; False when the name that came up cannot be had."""
+        """Make the entity a namesake of an earlier one; False if the drawn name is taken or cannot be formed."""
         older, newer = self.called[earlier], self.called[index]
         name = self._namesake(kind, index, older.name)
         if name is None:
@@ -98,7 +98,7 @@ class _Christening:
 
 
 def with_gender(patterns: tuple[str, ...], pronoun: str) -> tuple[str, ...]:
-    """The patterns with `{given}` made a woman's or a man's name.
+    """The patterns with `{given}` replaced by the slot for a woman's or a man's name.
 
     with_gender(("{given} {surname}",), "she") == ("{given_she} {surname}",)
     """

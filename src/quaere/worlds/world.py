@@ -1,4 +1,4 @@
-"""A world: a seeded fictional encyclopedia. Nobody can have memorised it, so what is measured on it is search.
+"""A world: a seeded fictional encyclopedia. No model can have memorised it, so it measures search.
 
 world = generate_world(seed=7, num_articles=500)
 for article in world.articles(): ...            # streamed: no text is kept
@@ -23,7 +23,7 @@ MAX_DEFAULT_QUESTIONS = 1000
 
 
 class World:
-    """One encyclopedia and the fact graph behind it. Everything it gives is a function of seed, size and family.
+    """An encyclopedia and its fact graph: a function of seed, size and family.
 
     World("evaluation", seed=7, num_articles=500).article(world.entities[12]).title == "River Oss"
     """
@@ -35,7 +35,7 @@ class World:
 
     @property
     def entities(self) -> Sequence[Entity]:
-        """What the articles are about, in the order of their ids."""
+        """The subjects of the articles, in the order of their ids."""
         return self.graph.entities
 
     def entity(self, entity_id: str) -> Entity:
@@ -43,11 +43,11 @@ class World:
         return self.graph.entities[int(entity_id.rpartition("-")[2])]
 
     def facts(self) -> Iterator[Fact]:
-        """Every fact; each is stated in the article of its subject and nowhere else."""
+        """All facts; each is stated in its subject's article and nowhere else."""
         return self.graph.facts()
 
     def facts_of(self, entity: Entity) -> tuple[Fact, ...]:
-        """What is true of this entity."""
+        """All facts of this entity."""
         return self.graph.facts_of(entity.index)
 
     def article(self, entity: Entity) -> Article:
@@ -59,18 +59,18 @@ class World:
         return map(self.article, self.graph.entities)
 
     def questions(self, num: int | None = None, facts: Sequence[int] = (1, 2, 3, 4)) -> Iterator[GoldQuestion]:
-        """Gold questions, their numbers of facts going round `facts`; by default one per article, up to a thousand."""
+        """Gold questions whose numbers of facts cycle through `facts`; by default one per article, up to 1,000."""
         if num is None:
             num = min(len(self.entities), MAX_DEFAULT_QUESTIONS)
         if num < 0:
             raise BadInput(f"the number of questions must be 0 or more, not {num}")
         if not facts or not all(1 <= number <= MAX_FACTS for number in facts):
-            raise BadInput(f"facts must lie between 1 and {MAX_FACTS}, not {list(facts)}")
+            raise BadInput(f"every number of facts must be from 1 to {MAX_FACTS}, not {list(facts)}")
         return ask_questions(self.graph, self.seed, num, facts)
 
 
 def generate_world(seed: int, num_articles: int, family: str = "evaluation") -> World:
-    """A world of this size; the same arguments give the same bytes everywhere.
+    """The world of this seed, size and family; the same arguments give the same bytes on every machine.
 
     generate_world(7, 500).entities[12].title == "River Oss"
     """
@@ -78,7 +78,7 @@ def generate_world(seed: int, num_articles: int, family: str = "evaluation") -> 
         raise BadInput(f"there is no family {family!r}; the families are {' and '.join(FAMILIES)}")
     if not MIN_ARTICLES <= num_articles <= MAX_ARTICLES:
         raise BadInput(
-            f"a world has {MIN_ARTICLES} to {MAX_ARTICLES} articles, not {num_articles}",
+            f"a world must have {MIN_ARTICLES} to {MAX_ARTICLES} articles, not {num_articles}",
             hint=f"quaere world --articles {min(max(num_articles, MIN_ARTICLES), MAX_ARTICLES)}",
         )
     if seed < 0:

@@ -1,4 +1,4 @@
-"""Files of questions, answers and evidence, and what the verifier found of each of them, put together.
+"""Reader of files with questions, answers and evidence, and aggregate scores of the verifier's results.
 
     claims = read_claims(Path("curriculum.jsonl"))
     score_supporting(items).value -> Interval(mean=0.41, low=0.33, high=0.49, num=200)
@@ -7,8 +7,8 @@ A line of such a file:
 
     {"question": "Who built the Halm bridge?", "answer": "Orsolya Venn", "evidence": "Venn built it in 1702."}
 
-`answers` may stand in the place of `answer`, and an evidence record (`{"text": ...}`), or a list of spans or records,
-in the place of the span. Other columns are left alone.
+`answers` may replace `answer`. `evidence` is a span, an evidence record (`{"text": ...}`), or a list of either. Other
+columns are ignored.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from quaere.search.rows import read_lines
 from quaere.training.phases.verification import Claim
 
 _HINT = 'each line needs {"question": "...", "answer": "...", "evidence": "..."}'
-_MARGIN = 0.05  # a span that moves the chance by no more does nothing
-_NUM_LIKELY = 20  # passages a search suggests before every document is looked through
+_MARGIN = 0.05  # a span that changes the probability by no more than this has no effect
+_NUM_LIKELY = 20  # search results whose documents are scanned before all others
 
 
 class Verified(Struct, frozen=True):
-    """A claim and what was found of it: `support` is None where it could not be verified.
+    """A claim with the verifier's result: `support` is None if the claim could not be verified.
 
-    `evidence` says where its spans stand in the documents of an index: () where they do not all, None where no index
-    was asked.
+    `evidence` is the location of its spans in the documents of an index: () if not all were found, None without an
+    index.
 
         Verified(claim=Claim(...), support=Support(0.8, 0.2, 5), value=0.6, evidence=(Evidence(...),))
     """
@@ -51,7 +51,7 @@ class Verified(Struct, frozen=True):
 
 
 class SupportingScore(Struct, frozen=True):
-    """A whole file in numbers, over the claims that could be verified; None where there is none.
+    """Scores of a whole file over the claims that could be verified; an interval is None if there are none.
 
     SupportingScore(value=Interval(...), chance_with=Interval(...), chance_without=Interval(...), num_helping=140,
                     num_idle=51, num_hurting=9, num_without_evidence=0, num_unverified=0, num_verbatim=197)
@@ -60,16 +60,16 @@ class SupportingScore(Struct, frozen=True):
     value: Interval | None
     chance_with: Interval | None
     chance_without: Interval | None
-    num_helping: int  # spans that raise the chance of the answer by more than 0.05
-    num_idle: int  # spans that move it by no more than that, either way
+    num_helping: int  # spans that raise the probability of the answer by more than 0.05
+    num_idle: int  # spans that change it by at most 0.05 in either direction
     num_hurting: int
     num_without_evidence: int  # claims whose span is blank
     num_unverified: int
-    num_verbatim: int | None  # claims whose spans all stand in a document; None where no index was asked
+    num_verbatim: int | None  # claims whose spans are all in a document verbatim; None without an index
 
 
 class ClaimFile(Struct, frozen=True):
-    """The claims of a file, and each one's spans apart (a claim shows them one below the other).
+    """The claims of a file, and the spans of each claim as a tuple (`Claim.span` joins them with newlines).
 
     ClaimFile(claims=[Claim(...)], spans=[("Venn built it in 1702.",)])
     """
@@ -94,7 +94,7 @@ class _Row(Struct):
 
 
 def read_claims(path: Path, limit: int | None = None) -> ClaimFile:
-    """The claims of a JSONL file (plain or compressed); a line that is none is named by its number."""
+    """Claims of a JSONL file (plain or compressed); an error names the number of the invalid line."""
     found = ClaimFile([], [])
     seen: set[str] = set()
     for number, line in read_lines(path):
@@ -110,15 +110,15 @@ def read_claims(path: Path, limit: int | None = None) -> ClaimFile:
         if not row.question.strip():
             raise BadInput(f"{where}: the question is empty", hint=_HINT)
         if not answers or not all(answer.strip() for answer in answers):
-            raise BadInput(f"{where}: there is no answer, or an empty one", hint=_HINT)
+            raise BadInput(f"{where}: the answer is missing or empty", hint=_HINT)
         if name in seen:
-            raise BadInput(f"{where}: the id {name} occurs twice")
+            raise BadInput(f"{where}: the id {name} occurs twice; ids must be unique")
         seen.add(name)
         spans = _spans(row.evidence)
         found.claims.append(Claim(name, row.question, answers, "\n".join(spans)))
         found.spans.append(spans)
     if not found.claims:
-        raise BadInput(f"{path} holds no claim", hint=_HINT)
+        raise BadInput(f"{path} contains no claim", hint=_HINT)
     return found
 
 
@@ -129,7 +129,7 @@ def _spans(evidence: _Spans) -> tuple[str, ...]:
 
 
 def score_supporting(items: Sequence[Verified]) -> SupportingScore:
-    """Put what was found of all claims together."""
+    """Aggregate scores over all claims."""
     supports = [item.support for item in items if item.support is not None]
     values = [support.value for support in supports]
     is_located = any(item.evidence is not None for item in items)
@@ -150,14 +150,14 @@ def _interval(values: Sequence[float]) -> Interval | None:
     return bootstrap_interval(values) if values else None
 
 
-# ------------------------------------------------------------------------------------------------- where spans stand
+# ---------------------------------------------------------------------------------------------------- locating spans
 
 
 def locate_evidence(spans: Iterable[str], index: Index) -> dict[str, Evidence | None]:
-    """Where each span stands verbatim in a document of the index, as `locate_span` has it; None if nowhere.
+    """Location of each span in the documents of the index, found by `locate_span`; None if it is in no document.
 
-    A search suggests documents first; what is in none of those is looked for in every document, so that None means
-    what it says.
+    Documents returned by a search are scanned first; spans not found there are looked for in every document, so that
+    None is conclusive.
 
         locate_evidence(["built the Halm bridge"], index)
         -> {"built the Halm bridge": Evidence(doc_id="halm.md", start=28, end=49, text="built the Halm bridge")}
@@ -171,7 +171,8 @@ def locate_evidence(spans: Iterable[str], index: Index) -> dict[str, Evidence | 
     for doc_id in index.document_ids() if missing else ():
         text = index.document(doc_id)
         for span, word in list(missing.items()):
-            # What folding white space and quotes forgives is no part of a word, so this loses nothing.
+            # A cheap prefilter. `locate_span` ignores differences in white space and quotes, neither of which is part
+            # of a word, so the filter cannot miss a match.
             if word in text and (evidence := _locate_in(span, doc_id, text)):
                 found[span] = evidence
                 del missing[span]

@@ -1,4 +1,4 @@
-"""Putting single turns to a judge: what it is shown is quoted, what it writes is parsed or counted as unread.
+"""Single-turn requests to a judge: inputs are quoted, outputs are parsed or counted as unreadable.
 
 turns = [JudgeTurn(messages, parse=read_verdict, stop=("</verdict>",))]
 await ask_each(policy, turns, temperature=0.0) -> ["supported"]
@@ -25,13 +25,13 @@ from quaere.search.searcher import NoSearcher
 
 T = TypeVar("T")
 
-# Between tags nobody but the judge may speak, not even where it repeats what it was shown.
+# Angle brackets in quoted text are replaced, so that a judge that repeats its input cannot reproduce a tag from it.
 _BRACKETS = str.maketrans("<>", "‹›")
 _MAX_JSON_CHARS = 100_000
 
 
 class JudgeTurn(Generic[T]):
-    """One turn of a judge, and how what it writes is read; `parse` gives None for what it cannot.
+    """The protocol of one judge turn; `parse` returns the parsed output, or None if it cannot be parsed.
 
     JudgeTurn([Message("user", ("Is it so?",))], parse=lambda text: text == "yes" or None)
     """
@@ -50,15 +50,15 @@ class JudgeTurn(Generic[T]):
         self._prefix = prefix
 
     def opening(self, task: Task) -> list[Message]:
-        """What it was made with."""
+        """The messages given to the constructor."""
         return self._messages
 
     def prefix(self, turn: int, is_last: bool) -> str:
-        """Words that open the turn, for models too small to do so themselves."""
+        """The text that opens the turn, for models too small to follow the output format."""
         return self._prefix
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
-        """Its text, where it can be parsed."""
+        """The turn's text as an answer if it can be parsed, else `Malformed`."""
         return Malformed("the judge's words cannot be read") if self.parse(text) is None else Answer(text)
 
     def reply(
@@ -70,7 +70,7 @@ class JudgeTurn(Generic[T]):
         *,
         final: bool = False,
     ) -> Message:
-        """Never reached: a judge has one turn."""
+        """A reminder of the task; never used, since a judge has one turn."""
         return Message("user", ("Answer as you were asked to.",))
 
 
@@ -84,7 +84,7 @@ async def ask_each(
     concurrency: int = 32,
     advance: Callable[[], None] = lambda: None,
 ) -> list[T | None]:
-    """What the judge says to each, in order; None where it cannot be read or the judge failed."""
+    """Parsed output of the judge for each turn, in order; None if unreadable or if the judge failed."""
     jobs = [Job(turn, SolveTask(Question(f"judge-{number}", ""))) for number, turn in enumerate(turns)]
     sampling: dict[str, Any] = {"temperature": temperature, "seed": seed, "concurrency": concurrency}
     said = await put_turns(policy, jobs, limits=limits, advance=advance, **sampling)
@@ -101,9 +101,9 @@ async def put_turns(
     concurrency: int = 32,
     advance: Callable[[], None] = lambda: None,
 ) -> list[str | None]:
-    """What the judge wrote in each of these single turns, in order; None where it cannot be read or the judge failed.
+    """Text the judge wrote in each of these single turns, in order; None if unreadable or if the judge failed.
 
-    A judge that fails every time is an error: nothing could be told from nothing.
+    Raises SamplingFailed if every request failed: an outage must not be scored as unreadable output.
     """
     found: list[str | None] = []
     failures: list[Failure] = []
@@ -114,18 +114,18 @@ async def put_turns(
         found.append(episode.outcome.text if isinstance(episode.outcome, Answer) else None)
         failures += [turn.failure for turn in episode.turns if turn.stop_reason == "failed" and turn.failure]
         advance()
-    if failures and len(failures) == len(jobs):
+    if failures and len(failures) == len(jobs):  # an outage, not unreadable output
         raise SamplingFailed(f"the judge {policy.name}: {failures[0].message}")
     return found
 
 
 def quote(text: str) -> Quoted:
-    """Text from outside, in which no tag can be opened: quote("<verdict>").text -> "‹verdict›"."""
+    """Quoted text in which tags are neutralised: quote("<verdict>").text -> "‹verdict›"."""
     return Quoted(text.translate(_BRACKETS))
 
 
 def read_block(text: str, name: str) -> str | None:
-    """What stands between the tags, outside a thought; None if that is missing, or said twice and differently.
+    """Content of the tag outside thoughts; None if it is missing or occurs with different contents.
 
     read_block("<think>hm</think><verdict> supported </verdict>", "verdict") -> "supported"
     """
@@ -134,7 +134,7 @@ def read_block(text: str, name: str) -> str | None:
 
 
 def read_list(text: str, item: type[T]) -> list[T] | None:
-    """The JSON list that a reply consists of, after any thought and within any code fence; None if it is not one.
+    """The JSON list in a reply, after any thought and inside any code fence; None if there is no valid one.
 
     read_list('[{"number": 1, "score": 7}]', Scored) -> [Scored(number=1, score=7.0)]
     """

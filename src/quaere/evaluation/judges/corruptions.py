@@ -1,10 +1,11 @@
-"""Reports made worse on purpose, each in one known way: what a judge says of them shows what the judge is worth.
+"""Corruptions of reports, each of one known kind, for measuring the accuracy of judges.
 
     corrupt("number changed", report, random.Random(1))
     -> Corrupted(kind="number changed", report=Report(...), statement=4)
 
-The first five spoil one cited statement, and the citation check should see it. The last four can be seen in the text
-alone, and a grade should fall. What a report has no place for (no number, no second source) gives None.
+`SPOILING_CITATIONS` corrupt one cited statement, which a citation check should detect. `SPOILING_TEXT` are visible in
+the text alone and should lower a grade. The result is None if the report lacks what the corruption needs (a number, a
+second source).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _VERB = re.compile(
 
 
 class Corrupted(Struct, frozen=True):
-    """A report made worse; `statement` is the one that was spoiled, where it was one.
+    """A corrupted report; `statement` is the index of the corrupted statement, if it was a single one.
 
     Corrupted(kind="sentence negated", report=Report(...), statement=2)
     """
@@ -52,7 +53,7 @@ class Corrupted(Struct, frozen=True):
 
 
 def corrupt(kind: str, report: Report, draw: random.Random) -> Corrupted | None:
-    """The report spoiled in this way, drawing where there is a choice; None where there is no way."""
+    """The report with a corruption of this kind, with random choices from `draw`; None if it cannot be applied."""
     return _WAYS[kind](report, draw)
 
 
@@ -87,7 +88,7 @@ def _change_number(report: Report, draw: random.Random) -> Corrupted | None:
 
 
 def _other_number(written: str, draw: random.Random) -> str:
-    """A number that is no rounding of the other: a year is moved by decades, anything else is at least doubled."""
+    """A number that is not a rounding of the original: years move by decades, other numbers are at least doubled."""
     whole, point, decimals = written.partition(".")
     value = int(whole.replace(",", ""))
     if len(whole) == 4 and not point:
@@ -116,7 +117,9 @@ def _negate_one(report: Report, draw: random.Random) -> Corrupted | None:
 
 
 def negate(text: str) -> str:
-    """The sentence with its first verb of a known kind denied; else put as untrue. Denying twice is not affirming.
+    """The sentence with its first auxiliary verb negated, or prefixed by "It is not true that".
+
+    An existing "not" is removed.
 
     negate("It was built in 1702 [1].") -> "It was not built in 1702 [1]."
     negate("Venn built it [1].") -> "It is not true that Venn built it [1]."
@@ -131,7 +134,7 @@ def negate(text: str) -> str:
 
 
 def _replace_sentence(report: Report, draw: random.Random) -> Corrupted | None:
-    """Another sentence's words before this one's citations: those of a sentence that cites other passages."""
+    """The statement's text replaced by that of a sentence that cites other documents; its own citations stay."""
     documents = {source.number: source.passage.doc_id for source in report.sources}
     cited = [{documents.get(number) for number in statement.citations} for statement in report.statements]
     choices = [
@@ -157,9 +160,9 @@ def _words(report: Report, place: int) -> str:
 
 
 def _cited_once(report: Report) -> list[int]:
-    """Statements with one citation, which leads somewhere: of these it is certain what a corruption does to it."""
+    """Indices of statements with exactly one valid citation: only for these is the effect of a corruption certain."""
     known = {source.number for source in report.sources}
-    edge = conclusion_start(report)  # a statement across it holds the word "Conclusion", which must stay where it is
+    edge = conclusion_start(report)  # a statement across it contains the word "Conclusion", which must not move
     return [
         place
         for place, one in enumerate(report.statements)
@@ -169,7 +172,7 @@ def _cited_once(report: Report) -> list[int]:
 
 
 def _veil(text: str) -> str:
-    """The text with its citations blanked out, every other character where it was."""
+    """The text with its citations replaced by spaces, so that all offsets stay the same."""
     return MARK.sub(lambda mark: " " * len(mark.group()), text)
 
 
@@ -203,7 +206,7 @@ def _drop_citations(report: Report, draw: random.Random) -> Corrupted | None:
 
 
 def _repeat_paragraph(report: Report, draw: random.Random) -> Corrupted | None:
-    """A paragraph before the conclusion said three times."""
+    """The report with a paragraph before the conclusion repeated three times."""
     limit = conclusion_start(report)
     spans = [match.span() for match in re.finditer(r"[^\n]+(?:\n[^\n]+)*", report.text)]
     holding = [
@@ -248,7 +251,7 @@ def _contradict_conclusion(report: Report, draw: random.Random) -> Corrupted | N
 
 
 def rewrite(report: Report, edits: Mapping[int, tuple[str, tuple[int, ...]]]) -> Report:
-    """The report with some of its statements written anew; places, conclusion and sources follow.
+    """The report with some statements replaced; offsets and conclusion are updated.
 
     rewrite(report, {0: ("The Oss rises at Halm [2].", (2,))})
     """
@@ -256,7 +259,7 @@ def rewrite(report: Report, edits: Mapping[int, tuple[str, tuple[int, ...]]]) ->
     closing = opening + len(report.conclusion)
     pieces: list[str] = []
     statements: list[Statement] = []
-    bounds = {opening: opening, closing: closing}  # where the conclusion's ends come to lie
+    bounds = {opening: opening, closing: closing}  # old to new offsets of the conclusion's ends
     done = shift = 0
     for place, statement in enumerate(report.statements):
         text, citations = edits.get(place, (statement.text, statement.citations))

@@ -1,10 +1,11 @@
-"""Whether a quoted span supports an answer: a string check, or a model that is asked.
+"""Judges of whether a quoted span supports an answer: a string check, or a model.
 
     await StringCheck().judge([Citation("Who built it?", ("Venn",), "Orsolya Venn built it in 1702.")]) -> [True]
     open_judge("openai:gpt-x@http://localhost:8001/v1")
 
-A judge sees the question, the accepted answers and the span, never the documents nor what the policy answered, and says
-one of two things. `validation.py` measures how far its word can be trusted; no score of a judge is shown without that.
+A judge sees the question, the accepted answers and the span, but neither the documents nor the policy's answer, and
+says "supported" or "not supported". `validation.py` measures the judge's accuracy; no score of a judge is shown without
+it.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job
 from quaere.rollout.policy import Policy
 
-STRING_CHECK = "string"  # what a person types after --judge
+STRING_CHECK = "string"  # the value of --judge
 MIN_OTHER_WORDS = 3
 
-Verdict = bool | None  # None: what the judge wrote could not be read
+Verdict = bool | None  # the judge's decision; None if its output could not be parsed
 
 
 class Citation(Struct, frozen=True):
-    """What a judge sees.
+    """The input of a judge.
 
     Citation(question="Who built the Halm bridge?", answers=("Orsolya Venn",), span="Orsolya Venn built it in 1702.")
     """
@@ -44,16 +45,16 @@ class Citation(Struct, frozen=True):
 
 
 class Judge(Interface):
-    """Somebody who says whether question and span are enough to recover the accepted answer."""
+    """A judge of whether question and span suffice to recover an accepted answer."""
 
     name: str
 
     async def judge(self, citations: Sequence[Citation]) -> list[Verdict]:
-        """A verdict for each, in order."""
+        """One decision per citation, in order."""
         ...
 
     async def stop(self) -> None:
-        """Let go of what it holds."""
+        """Release resources."""
         ...
 
 
@@ -61,11 +62,11 @@ class Judge(Interface):
 
 
 class StringCheck:
-    """No judge: an accepted answer stands in the span, word for word, with at least three other words around it.
+    """A rule instead of a model: the span contains an accepted answer and at least three other words.
 
-    Words are compared as answers are (case, punctuation and articles do not count). The three other words are there
-    because a name alone says nothing. What the sentence says about the answer is not looked at: a sentence that names
-    it in another connection passes, and a yes-or-no answer never does.
+    Words are compared as answers are (case, punctuation and articles are ignored). Three other words are required
+    because a name alone states nothing. The rule does not check what the sentence says about the answer: a sentence
+    that mentions it in another context passes, and a yes-or-no answer never does.
 
         await StringCheck().judge([Citation("Who?", ("Venn",), "Venn")]) -> [False]
     """
@@ -73,11 +74,11 @@ class StringCheck:
     name = "string check, not a judge"
 
     async def judge(self, citations: Sequence[Citation]) -> list[Verdict]:
-        """Look for the answers."""
+        """True for each span that contains an answer among other words."""
         return [any(_stands_among_words(answer, one.span) for answer in one.answers) for one in citations]
 
     async def stop(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""
 
 
 def _stands_among_words(answer: str, span: str) -> bool:
@@ -107,13 +108,13 @@ Write <verdict>supported</verdict> or <verdict>not supported</verdict> and nothi
 
 _WORDS = {"supported": True, "not supported": False}
 _LIMITS = Limits(max_turns=1, turn_tokens=512, sequence_tokens=6144)
-_GUIDED_TOKENS = 16  # the turn is opened as a verdict, and a verdict is short
+_GUIDED_TOKENS = 16  # enough for the rest of a turn that is opened with <verdict>
 
 
 class VerdictTurn:
-    """The one turn in which a judge is asked about one span.
+    """The protocol of the single turn in which a judge decides about one span.
 
-    `guided` shows two worked examples and opens the turn as a verdict, for models too small to do so themselves.
+    `guided` shows two worked examples and opens the turn with `<verdict>`, for models too small to follow the format.
 
         VerdictTurn("Venn built it in 1702.").read("<verdict>supported</verdict>") -> Answer(text="supported")
     """
@@ -129,18 +130,18 @@ class VerdictTurn:
         self.guided = guided
 
     def opening(self, task: Task) -> list[Message]:
-        """What to do, then question, answers and span, all three quoted."""
+        """The instructions, then question, answers and span as quoted text."""
         if not isinstance(task, SolveTask):
-            raise TypeError(f"{self.name} is about an answer; it got a {type(task).__name__}")
+            raise TypeError(f"{self.name} needs a SolveTask, not a {type(task).__name__}")
         asked = Citation(task.question.text, task.question.answers, self.span)
         return [Message("system", (_SYSTEM,)), *(_examples() if self.guided else ()), _put(asked)]
 
     def prefix(self, turn: int, is_last: bool) -> str:
-        """Where guided, open the turn as a verdict."""
+        """`<verdict>` if guided, else ""."""
         return "<verdict>" if self.guided else ""
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
-        """The verdict outside a thought; two that differ are none."""
+        """The decision outside thoughts; `Malformed` if there is none or if several differ."""
         blocks = [block for block in find_blocks(text, ("think", "verdict")) if block.name == "verdict"]
         said = {" ".join(block.content.lower().split()).rstrip(".") for block in blocks}
         if len(said) != 1:
@@ -157,7 +158,7 @@ class VerdictTurn:
         *,
         final: bool = False,
     ) -> Message:
-        """Never reached: a judge has one turn."""
+        """A reminder of the format; never used, since a judge has one turn."""
         return Message("user", ("Write <verdict>supported</verdict> or <verdict>not supported</verdict>.",))
 
 
@@ -170,7 +171,7 @@ def _put(asked: Citation) -> Message:
 
 
 def _examples() -> list[Message]:
-    """The same question with the sentence that answers it, and with another's."""
+    """One question with the sentence that answers it, and with the sentence of another question."""
     (question, _, _, passage, answer), (_, _, _, other, _) = EXAMPLES
     told: list[Message] = []
     for text, verdict in ((passage, "supported"), (other, "not supported")):
@@ -180,7 +181,7 @@ def _examples() -> list[Message]:
 
 
 class ModelJudge:
-    """Asks a policy, greedily and in one turn per span, many at once.
+    """A model as a judge: greedy decoding, one turn per span, many spans at once.
 
     ModelJudge(open_policy("judge-model"), concurrency=32)
     """
@@ -192,7 +193,7 @@ class ModelJudge:
         self._concurrency = concurrency
 
     async def judge(self, citations: Sequence[Citation]) -> list[Verdict]:
-        """Ask about each; where the policy fails every time, its error is raised."""
+        """One decision per citation; raises the policy's error if every request failed."""
         jobs = []
         for number, one in enumerate(citations):
             question = Question(f"verdict-{number}", one.question, one.answers)
@@ -207,7 +208,7 @@ class ModelJudge:
 
 
 def open_judge(name: str, *, guided: bool | None = None, concurrency: int = 32, **engine: Any) -> Judge:
-    """The judge a person names: `string`, or any model that `open_policy` knows.
+    """The judge for a name: `string`, or any model that `open_policy` accepts.
 
     open_judge("string"); open_judge("openai:gpt-x@http://localhost:8001/v1"); open_judge("./judge", device="cpu")
     """

@@ -1,8 +1,8 @@
-"""Statements in free words, written by hand: of each passage one that is true to it and one that is not.
+"""Handwritten paraphrases: for each passage one true and one false statement in other words.
 
-The corrupted reports of `probes.py` stay close to their sources in words, so rules that compare words do well on them.
-Here the true statements say it otherwise and the false ones say it alike: only a judge that understands does well. The
-rules of `reports/citations.py` were not fitted to these, and must not be.
+The corrupted reports of `probes.py` share most words with their sources, so rules that compare words do well on them.
+Here the true statements use other words and the false ones similar words, so only a judge that understands the text
+does well. The rules of `reports/citations.py` were not tuned on these, and must not be.
 
     PARAPHRASES[0]  # passage, true statement, false statement
 """

@@ -1,15 +1,15 @@
-"""What a judge of reports is worth: its word on good reports and on corrupted ones, before any score is shown.
+"""Accuracy of report judges, measured on good and corrupted reports before any of their scores is shown.
 
     agreement = await probe_judges(CitationChecks(), ProxyGrader(), num_reports=20)
     agreement.citations.balanced -> Interval(mean=0.93, low=0.91, high=0.95, num=20)
 
-Good reports are made from a generated world with a fixed seed: sentences of its articles lightly reworded, cut, joined,
-rounded and framed, each with its citation. `corruptions.py` spoils them. Of the citation check it is asked how many
-good citations it calls supported and how many spoiled ones it does not; of grades, how often the good report of a pair
-is graded above the spoiled one. A judge that is no better than chance at either has nothing to say.
+Good reports are built from a generated world with a fixed seed: sentences of its articles, lightly reworded, cut,
+joined, rounded and framed, each with its citation. `corruptions.py` corrupts them. For the citation check we measure
+the share of good citations called supported and of corrupted ones not called supported; for grades, how often the good
+report of a pair is graded above the corrupted one. Scores of a judge no better than chance are not trusted.
 
-Beside them stands what the citation check makes of statements in free words, written by hand (`paraphrases.py`): what
-compares words instead of understanding them is found out there.
+The citation check is also measured on handwritten paraphrases (`paraphrases.py`), which expose judges that only compare
+words.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ GOOD = "good"
 
 
 class Probe(Struct, frozen=True):
-    """A citation put to a judge, and what a judge should say; `kind` is "good" or what was done to it.
+    """A citation for the judge with the right decision; `kind` is "good" or the corruption applied.
 
     Probe(report=3, kind="number changed", cited=Cited(...), supports=False)
     """
@@ -56,7 +56,7 @@ class Probe(Struct, frozen=True):
 
 
 class FreeAgreement(Struct, frozen=True):
-    """The same for statements in free words, each with a true and a false one about a passage (`paraphrases.py`).
+    """Accuracy of a citation judge on paraphrases: one true and one false statement per passage.
 
     FreeAgreement(sensitivity=Interval(...), specificity=Interval(...), balanced=Interval(...))
     """
@@ -67,7 +67,9 @@ class FreeAgreement(Struct, frozen=True):
 
 
 class CitationAgreement(Struct, frozen=True):
-    """What a citation judge is worth: the share of good citations it calls supported, and of spoiled ones it does not.
+    """Accuracy of a citation judge.
+
+    Sensitivity is the share of good citations it calls supported, specificity the share of corrupted ones it does not.
 
     CitationAgreement(sensitivity=Interval(...), specificity=Interval(...), balanced=Interval(...), by_kind=(...),
                       num_unread=0)
@@ -75,16 +77,16 @@ class CitationAgreement(Struct, frozen=True):
 
     sensitivity: Interval
     specificity: Interval
-    balanced: Interval  # the mean of both: 0.5 is what a judge gets that always says the same
+    balanced: Interval  # balanced accuracy: 0.5 for a judge that always says the same
     by_kind: tuple[Agreement, ...]
     num_unread: int
     free: FreeAgreement | None = None
 
 
 class GradeAgreement(Struct, frozen=True):
-    """What a grader is worth: of pairs of a good report and a spoiled one, the share in which the good one is above.
+    """Accuracy of a grader: the share of pairs in which the good report is graded above the corrupted one.
 
-    A pair with equal grades, or one that could not be read, counts half.
+    Ties and pairs with an unreadable grade count as 0.5.
 
         GradeAgreement(preferred=Interval(...), by_kind=(...), num_unread=0)
     """
@@ -95,7 +97,7 @@ class GradeAgreement(Struct, frozen=True):
 
 
 class JudgeAgreement(Struct, frozen=True):
-    """Both, and what they were measured on.
+    """Accuracy of the citation judge and of the grader, and the world they were measured on.
 
     JudgeAgreement(world="...", citations=CitationAgreement(...), grades=GradeAgreement(...))
     """
@@ -106,17 +108,17 @@ class JudgeAgreement(Struct, frozen=True):
 
     @property
     def citations_trusted(self) -> bool:
-        """Has the citation check been shown to be better than chance?"""
+        """True if the interval of the citation check's balanced accuracy is above chance."""
         return self.citations.balanced.low > 0.5
 
     @property
     def meaning_trusted(self) -> bool:
-        """Has it been shown to be better than chance where words alone do not tell?"""
+        """True if the interval of its balanced accuracy on paraphrases is above chance."""
         return self.citations.free is not None and self.citations.free.balanced.low > 0.5
 
     @property
     def grades_trusted(self) -> bool:
-        """Have the grades?"""
+        """True if the interval of the grader's preference for good reports is above chance."""
         return self.grades.preferred.low > 0.5
 
 
@@ -128,7 +130,7 @@ async def probe_judges(
     seed: int = 0,
     advance: Callable[[], None] = lambda: None,
 ) -> JudgeAgreement:
-    """Put good and corrupted reports to both; `advance` is called `num_steps(num_reports)` times."""
+    """Measure both judges on good and corrupted reports; `advance` is called `num_steps(num_reports)` times."""
     probes = make_probes(num_reports)
     free = [Cited(said, passage) for passage, *both in PARAPHRASES for said in both]
     asked = [*(probe.cited for probe in probes), *free]
@@ -147,12 +149,12 @@ async def probe_judges(
 
 
 def num_steps(num_reports: int) -> int:
-    """How many items a judge is asked about."""
+    """Number of items the judges are asked about."""
     return len(make_probes(num_reports)) + 2 * len(PARAPHRASES) + num_reports + len(make_pairs(num_reports))
 
 
 def score_checks(probes: Sequence[Probe], checked: Sequence[Checked]) -> CitationAgreement:
-    """Agreement in all and per kind; reports, not citations, are drawn anew for the intervals."""
+    """Accuracy overall and per kind; intervals resample reports, since citations of one report are correlated."""
     good: dict[int, list[float]] = {}
     spoiled: dict[int, list[float]] = {}
     by_kind: dict[str, list[float]] = {}
@@ -172,7 +174,7 @@ def score_checks(probes: Sequence[Probe], checked: Sequence[Checked]) -> Citatio
 
 
 def score_free(checked: Sequence[Checked]) -> FreeAgreement:
-    """Agreement on true and false statements in turn; passages are drawn anew for the intervals."""
+    """Accuracy on alternating true and false statements; intervals resample passages."""
     found = [one.verdict == "supported" for one in checked]
     true, false = [float(one) for one in found[::2]], [float(not one) for one in found[1::2]]
     return FreeAgreement(
@@ -211,7 +213,7 @@ def _agreed(by_kind: dict[str, list[float]], order: Sequence[str]) -> tuple[Agre
 
 @cache
 def make_probes(num_reports: int) -> tuple[Probe, ...]:
-    """Every citation of the good reports, and of each report one spoiled citation of every kind; always the same."""
+    """Every citation of the good reports, and one corrupted citation of every kind per report; deterministic."""
     probes = []
     draw = random.Random(SEED)
     for number, report in enumerate(make_reports(num_reports)):
@@ -228,7 +230,7 @@ def make_probes(num_reports: int) -> tuple[Probe, ...]:
 
 @cache
 def make_pairs(num_reports: int) -> tuple[tuple[int, str, Report], ...]:
-    """Of each good report one spoiled text of every kind: the report's number, the kind, the spoiled report."""
+    """One corrupted text of every kind per good report: (report number, kind, corrupted report)."""
     draw = random.Random(SEED + 1)
     found = []
     for number, report in enumerate(make_reports(num_reports)):
@@ -269,7 +271,7 @@ _CUT_PERCENT = 35
 
 @cache
 def make_reports(num_reports: int) -> tuple[Report, ...]:
-    """So many good reports, each on an entity of the world and on what it is connected with; always the same."""
+    """`num_reports` good reports, each about an entity of the world and the entities linked to it; deterministic."""
     world = generate_world(SEED, NUM_ARTICLES)
     draw = random.Random(SEED)
     chosen = draw.sample(range(len(world.entities)), len(world.entities))
@@ -282,14 +284,14 @@ def make_reports(num_reports: int) -> tuple[Report, ...]:
 
 
 def _subjects(world: World, entity: Entity) -> list[Entity]:
-    """The entity, and those its facts lead to, as many as a report has sources."""
+    """The entity and the entities its facts refer to, at most `_NUM_SOURCES`."""
     linked = [world.entities[fact.object] for fact in world.facts_of(entity) if fact.object is not None]
     found = list({one.id: one for one in (entity, *linked)}.values())
     return [one for one in found if len(world.article(one).supports) >= 2][:_NUM_SOURCES]
 
 
 class _Writer:
-    """Writes one good report."""
+    """Builds one good report."""
 
     def __init__(self, world: World, subjects: Sequence[Entity], draw: random.Random) -> None:
         self._world = world
@@ -299,7 +301,7 @@ class _Writer:
         self._statements: list[Statement] = []
 
     def write(self, name: str) -> Report:
-        """A heading and a paragraph for every source, then a conclusion that repeats two of its statements."""
+        """A report with a heading and a paragraph per source, and a conclusion that repeats two of its statements."""
         first = self._subjects[0]
         told: list[tuple[str, int]] = []
         self._text = f"# {first.title}"
@@ -328,7 +330,7 @@ class _Writer:
         self._text += text + " "
 
     def _join_two(self, told: Sequence[tuple[str, int]]) -> None:
-        """Sometimes a sentence that takes one half from each of two sources."""
+        """With a probability of 15 %, add a sentence that combines two sources."""
         if self._draw.randrange(100) < _JOINT_PERCENT:
             (one, number), (other, another) = told[0], told[-1]
             self._say(f"{one.rstrip('.')}; {other}", (number, another))
@@ -353,7 +355,7 @@ class _Writer:
 
 
 def _name_subject(sentence: str, subject: Entity) -> str:
-    """The sentence with its subject named, so that it can stand alone."""
+    """The sentence with its subject named, so that it can be understood alone."""
     if any(says(sentence, name) for name in subject.names):
         return sentence
     first, _, rest = sentence.partition(" ")
@@ -363,7 +365,7 @@ def _name_subject(sentence: str, subject: Entity) -> str:
 
 
 def _round_numbers(sentence: str) -> str:
-    """Numbers above 99 that are no years, to the tens."""
+    """The sentence with numbers from 100 on, except years, rounded to tens."""
     for start, end in reversed(number_runs(sentence)):
         value = int(sentence[start:end].replace(",", "").partition(".")[0])
         if value >= 100 and (end - start != 4 or "," in sentence[start:end]):
@@ -372,7 +374,7 @@ def _round_numbers(sentence: str) -> str:
 
 
 def _lower_first(sentence: str) -> str:
-    """Without the capital of a word that has it only for its place."""
+    """The sentence with its first letter lowercased if the first word is an ordinary word and not a name."""
     first = sentence.split(" ", 1)[0]
     ordinary = {"The", "A", "An", "In", "From", "Every", "Its", "His", "Her", "As", "At", "After", "Below", "Of", "On"}
     return sentence[:1].lower() + sentence[1:] if first in ordinary else sentence

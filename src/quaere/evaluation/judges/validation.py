@@ -1,10 +1,10 @@
-"""How far a judge can be trusted: its verdicts on spans of which it is known whether they support the answer.
+"""Accuracy of a support judge, measured on spans whose right decision is known.
 
     validation = await validate_judge(StringCheck(), num_questions=100)
     validation.balanced -> Interval(mean=0.92, low=0.91, high=0.93, num=100)
 
-The spans come from a generated world of the evaluation family, made in memory with a fixed seed. Every question is put
-with its gold span (the sentence that states the last fact) and with corrupted ones, each of which fails in its own way.
+The spans come from a generated world of the evaluation family with a fixed seed. Every question is paired with its gold
+span (the sentence that states the last fact) and with corrupted spans, one per kind of corruption.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CORRUPTIONS = (
 
 
 class Probe(Struct, frozen=True):
-    """A span put to a judge, and what a judge should say. `kind` is "gold, 2 facts" or one of `CORRUPTIONS`.
+    """A span for the judge with the right decision. `kind` is "gold, 2 facts" or one of `CORRUPTIONS`.
 
     Probe(question=3, kind="answer alone", citation=Citation(...), supports=False)
     """
@@ -51,7 +51,7 @@ class Probe(Struct, frozen=True):
 
 
 class Agreement(Struct, frozen=True):
-    """The share of one kind of span on which the judge was right.
+    """Accuracy of the judge on one kind of span.
 
     Agreement(kind="answer alone", right=Interval(mean=1.0, low=1.0, high=1.0, num=100))
     """
@@ -61,9 +61,10 @@ class Agreement(Struct, frozen=True):
 
 
 class Validation(Struct, frozen=True):
-    """What a judge is worth: of gold spans, the share it calls supported; of corrupted ones, the share it does not.
+    """Accuracy of a judge.
 
-    A verdict that could not be read counts as "not supported", as it does when the judge gives scores.
+    Sensitivity is the share of gold spans it calls supported, specificity the share of corrupted spans it does not.
+    Output that could not be parsed counts as "not supported", as in scoring.
 
         Validation(world="evaluation family, seed 4211, 400 articles", sensitivity=Interval(...),
                    specificity=Interval(...), balanced=Interval(...), by_kind=(Agreement(...),), num_unread=0)
@@ -72,22 +73,22 @@ class Validation(Struct, frozen=True):
     world: str
     sensitivity: Interval
     specificity: Interval
-    balanced: Interval  # the mean of both: 0.5 is what a judge gets that always says the same
+    balanced: Interval  # balanced accuracy: 0.5 for a judge that always says the same
     by_kind: tuple[Agreement, ...]
     num_unread: int
 
 
 async def validate_judge(judge: Judge, num_questions: int = 100) -> Validation:
-    """Put gold and corrupted spans to the judge and compare."""
+    """Measure the judge on gold and corrupted spans."""
     probes = make_probes(num_questions)
     verdicts = await judge.judge([probe.citation for probe in probes])
     return score_verdicts(probes, verdicts)
 
 
 def score_verdicts(probes: Sequence[Probe], verdicts: Sequence[Verdict]) -> Validation:
-    """Agreement in all and per kind. Questions, not spans, are drawn anew for the intervals: spans of one go together.
+    """Accuracy overall and per kind; intervals resample questions, since spans of one question are correlated.
 
-    Specificity is the mean over questions of the share of its corrupted spans that were seen through.
+    Specificity is the mean over questions of the share of their corrupted spans that were detected.
     """
     gold: dict[int, list[float]] = {}
     corrupted: dict[int, list[float]] = {}
@@ -118,10 +119,10 @@ def _mean(values: Sequence[float]) -> float:
 
 @cache
 def make_probes(num_questions: int) -> tuple[Probe, ...]:
-    """Gold and corrupted spans of so many questions of one to four facts; the same every time.
+    """Gold and corrupted spans of `num_questions` questions of one to four facts; deterministic.
 
-    A question whose gold sentence does not name the answer (the last step leads against the arrow, into the answer's
-    own article) is left out: there no single sentence is enough.
+    Questions whose gold sentence does not name the answer are skipped: their last step follows a relation backwards
+    into the answer's own article, so no single sentence suffices.
     """
     world = generate_world(SEED, NUM_ARTICLES)
     asked = [question for question in world.questions(num_questions + MAX_QUESTIONS // 4) if _names_answer(question)]
@@ -144,16 +145,16 @@ def _names_answer(question: GoldQuestion) -> bool:
 
 
 class _Stated(Struct, frozen=True):
-    """A sentence of the world: whom it is about, what it says, and what sort of thing its object is."""
+    """A sentence of the world: its subject, the fact it states, and the type of the fact's object."""
 
     subject: Entity
     support: Support
     sort: str
-    is_named: bool  # does the sentence name its subject?
+    is_named: bool  # True if the sentence names its subject
 
 
 class _Corrupter:
-    """Makes spans that do not support the answer, from the world the question was asked about."""
+    """Builds spans that do not support the answer, from the world of the questions."""
 
     def __init__(self, world: World, asked: Sequence[GoldQuestion]) -> None:
         self._world = world
@@ -164,7 +165,7 @@ class _Corrupter:
         ]
 
     def corrupt(self, number: int) -> tuple[str | None, ...]:
-        """One span for each of `CORRUPTIONS`; None where the world has none for this question."""
+        """One span per entry of `CORRUPTIONS`; None if the world has none for this question."""
         question = self._asked[number]
         return (
             self._of_another(number),
@@ -196,7 +197,7 @@ class _Corrupter:
         return self._pick([span for span in spans if not any(says(span, answer) for answer in question.answers)])
 
     def _cut(self, question: GoldQuestion) -> str | None:
-        """The longer side of the answer."""
+        """The longer part of the gold sentence before or after the answer."""
         last = question.chain[-1]
         pieces = _pattern(last.said).split(last.evidence.text)
         return max((piece.strip(" ,;") for piece in pieces), key=len) or None
@@ -207,9 +208,9 @@ class _Corrupter:
         return self._pick([one.text for one in near if one != gold and not _says_any(one, question)])
 
     def _elsewhere(self, question: GoldQuestion) -> str | None:
-        """A sentence about something else, with the answer put where it has another of its kind.
+        """A sentence about something else in which the answer replaces an object of the same type.
 
-        The sentence names whom it is about, so that it cannot be read as the next step of the question.
+        The sentence names its subject, so that it cannot be read as the next step of the question.
         """
         last = question.chain[-1]
         gold = self._world.graph.fact(self._world.entity(last.entity).index, last.relation)
@@ -229,7 +230,7 @@ class _Corrupter:
         return _Stated(subject, support, sort, any(says(support.evidence.text, name) for name in subject.names))
 
     def _sort(self, fact: Fact | None) -> str:
-        """What can stand in the place of a fact's object: entities of its kind, years, numbers, words."""
+        """Type of a fact's object: an entity kind, "year", "number" or "words"; objects of one type can be swapped."""
         if fact is None:
             return ""
         if fact.object is not None:

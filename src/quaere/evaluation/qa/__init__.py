@@ -1,1 +1,1 @@
-"""Scores of short answers."""
+"""Evaluation of short answers."""

@@ -1,11 +1,11 @@
-"""How good a curriculum is by rules alone: the share of its questions whose answer the documents prove.
+"""Quality of a curriculum by rules alone: the share of questions whose answer is found in the documents.
 
     quality = measure_quality([Asked("q1", "Who built Halm Bridge?", ("Venn",), texts=("Venn built it.",))])
     quality.num_proven, quality.faults == 1, {}
 
-A question counts as proven if it can stand alone, does not hold its answer, and a sentence of what it was written from
-holds the answer, letter for letter and whole. No label is used. The share is no accuracy: a sentence may hold the
-answer and say something else with it, and a right answer may stand there in other words.
+A question counts as proven if it is self-contained, does not contain its answer, and a sentence of its source text
+contains the answer verbatim as whole words. No labels are used. The share is not an accuracy: a sentence may contain
+the answer in another context, and a right answer may be worded differently in the source.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from quaere.warmup.documents.checks import find_fault
 
 ReadDocument = Callable[[str], str]
 
-CHOICE = "asks to choose"  # a sentence can hold both sides, so it proves neither
+CHOICE = "asks to choose"  # a sentence can contain both alternatives, so it proves neither
 NAMELESS = "names nothing"
 LEAKED = "gives its answer away"
 UNSOURCED = "has no document"
@@ -37,7 +37,7 @@ UNPROVEN = "no sentence holds its answer"
 
 
 class Asked(Struct, frozen=True):
-    """A question, its accepted answers, and the texts it was written from; `misquoted` if its evidence is not there.
+    """A question, its accepted answers and its source texts; `misquoted` if its evidence is not in its document.
 
     Asked(id="q1", question="Who built Halm Bridge?", answers=("Venn",), texts=("Venn built it.",))
     """
@@ -50,7 +50,7 @@ class Asked(Struct, frozen=True):
 
 
 class Quality(Struct, frozen=True):
-    """How many questions are proven, and why the others are not: of each the first rule it breaks.
+    """Number of proven questions, and counts of the first rule that each other question violates.
 
     Quality(num=100, num_proven=71, faults={"no sentence holds its answer": 20, "names nothing": 9})
     """
@@ -61,19 +61,19 @@ class Quality(Struct, frozen=True):
 
     @property
     def share(self) -> Interval:
-        """The proven share with its Wilson interval."""
+        """Proven share with its Wilson interval."""
         return wilson_interval(self.num_proven, self.num)
 
 
 def measure_quality(asked: Iterable[Asked]) -> Quality:
-    """Hold every question to the rules."""
+    """Check every question against the rules."""
     faults = Counter(find_gap(item) for item in asked)
     num_proven = faults.pop("", 0)
     return Quality(num_proven + faults.total(), num_proven, dict(faults.most_common()))
 
 
 def find_gap(asked: Asked) -> str:
-    """The first rule a question breaks, in a few words; "" if its answer is proven.
+    """The first rule that a question violates; "" if its answer is proven.
 
     find_gap(Asked("q1", "Who built it?", ("Venn",), ("Venn built it.",))) == "names nothing"
     """
@@ -95,23 +95,23 @@ def find_gap(asked: Asked) -> str:
 
 
 def _holds(text: str, answer: str) -> bool:
-    """Does a sentence of the text hold the answer, letter for letter and not as a part of longer words?"""
+    """True if a sentence of the text contains the answer verbatim and as whole words."""
     if not answer.strip():
         return False
     whole = re.compile(rf"(?<!\w){re.escape(answer.strip())}(?!\w)")
     return any(whole.search(said.text) for said in split_statements(text))
 
 
-# ------------------------------------------------------------------------------------------------ where they come from
+# ------------------------------------------------------------------------------------------------ sources of questions
 
 
 def of_question(question: Question, read_document: ReadDocument) -> Asked:
-    """A line of a question file: its evidence is what proves it, or else all of the documents it names."""
+    """A line of a question file: proven by its evidence, or by the documents it names if it has none."""
     return _asked(question.id, question.text, question.answers, question.evidence, question.gold_ids, (), read_document)
 
 
 def of_candidate(candidate: Candidate, episode: Episode | None, read_document: ReadDocument) -> Asked:
-    """A candidate: proven by its evidence or, without any, by its document and what its proposer was shown."""
+    """A candidate: proven by its evidence, or by its document and the passages its proposer saw if it has none."""
     evidence = (candidate.evidence,) if candidate.evidence else ()
     shown = tuple(passage.text for passage in shown_passages(episode)) if episode else ()
     doc_ids = (candidate.document_id,) if candidate.document_id else ()
@@ -143,7 +143,7 @@ def _stands(evidence: Evidence, read_document: ReadDocument) -> bool:
 
 
 def _read(doc_id: str, read_document: ReadDocument) -> str:
-    """The document's text; "" if it is not there."""
+    """The document's text; "" if there is no such document."""
     try:
         return read_document(doc_id)
     except BadInput:

@@ -1,12 +1,12 @@
-"""Per-question results in a small file: JSON Lines, one question a line, compressed if the name ends with `.gz`.
+"""Per-question results in a small file: JSON Lines, one question per line, gzipped if the name ends in `.gz`.
 
     {"id":"q1","text_hash":"3f0c9a51","set":"popqa","answer":"Venn","exact_match":1.0,"f1":1.0,"end":"answered",...}
 
     write_items([score.item for score in scores], Path("warm.items.jsonl.gz"))
     read_items(Path("warm.items.jsonl.gz"))[0].f1 -> 1.0
 
-Questions, documents and quoted spans are left out: a file of some thousand questions takes tens of kilobytes and can be
-committed beside the table made from it. The same items give the same bytes.
+Questions, documents and quoted spans are left out, so a file of some thousand questions takes tens of kilobytes and can
+be committed beside its table. Equal items give equal bytes.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _SUFFIXES = (".jsonl", ".jsonl.gz")
 
 
 class Item(Struct, frozen=True, omit_defaults=True):
-    """The result of one question. `answer` is None where the episode ended without one.
+    """The result of one question. `answer` is None if the episode ended without one.
 
-    `text_hash` tells questions of the same id apart. `present`, `verbatim` and `supported` are about the quoted span:
-    None where none was asked for, and `supported` also where nobody judged it.
-    `facts` is how many facts the question combines, written under the name `hops`.
+    `text_hash` distinguishes questions with the same id. `present`, `verbatim` and `supported` describe the quoted
+    span: None if no span was requested; `supported` is also None if the span was not judged. `facts`, the number of
+    facts the question combines, is stored under the name `hops`.
 
         Item(id="q1", text_hash="3f0c9a51", set="popqa", answer="Venn", exact_match=1.0, f1=1.0, end="answered",
              num_turns=2, num_searches=1, num_tokens=57)
@@ -61,24 +61,24 @@ class Item(Struct, frozen=True, omit_defaults=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What two results of the same question share."""
+        """Key shared by all results of the same question."""
         return self.id, self.text_hash
 
     @property
     def joint(self) -> bool:
-        """Is the answer right and the span found to support it?"""
+        """True if the answer is right and the span was judged to support it."""
         return self.exact_match == 1.0 and self.supported is True
 
 
 def hash_text(text: str) -> str:
-    """Eight hex digits that stand for a question's wording."""
+    """Eight hex digits of the SHA-256 of a question's text."""
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def check_items_path(path: Path) -> None:
-    """Refuse a name from which the reader could not tell what the file is."""
+    """Raise BadInput if the file name does not tell the reader the format."""
     if not path.name.endswith(_SUFFIXES):
-        raise BadInput(f"a file of per-question results ends with {' or '.join(_SUFFIXES)}, not {path.name}")
+        raise BadInput(f"a file of per-question results must end in {' or '.join(_SUFFIXES)}, not {path.name}")
 
 
 def items_name(path: Path) -> str:
@@ -87,14 +87,14 @@ def items_name(path: Path) -> str:
 
 
 def write_items(items: Sequence[Item], path: Path) -> None:
-    """Write one line per question; what stood at that path is replaced in one rename."""
+    """Write one line per question; an existing file is replaced atomically."""
     check_items_path(path)
     data = b"".join(msgspec.json.encode(item) + b"\n" for item in items)
     write_file(path, _compress(data) if path.suffix == ".gz" else data)
 
 
 def _compress(data: bytes) -> bytes:
-    """Gzip without a time or a file name in it, so that the same items give the same bytes."""
+    """The data gzipped without time and file name, so that equal items give equal bytes."""
     packed = io.BytesIO()
     with gzip.GzipFile(filename="", mode="wb", fileobj=packed, compresslevel=9, mtime=0) as file:
         file.write(data)
@@ -102,16 +102,16 @@ def _compress(data: bytes) -> bytes:
 
 
 def read_items(path: Path) -> list[Item]:
-    """Read what `write_items` wrote; a broken line is named by its number."""
+    """Results written by `write_items`; an error names the number of the invalid line."""
     items: list[Item] = []
     for number, line in read_lines(path):
         try:
             items.append(decode_json(line, Item))
         except msgspec.DecodeError as error:
             hint = "quaere eval ... --items FILE.jsonl.gz"
-            raise BadInput(f"{path}, line {number}: no result of a question: {error}", hint=hint) from error
+            raise BadInput(f"{path}, line {number}: not a per-question result: {error}", hint=hint) from error
     if not items:
-        raise BadInput(f"{path} holds no result of a question", hint="quaere eval ... --items FILE.jsonl.gz")
+        raise BadInput(f"{path} contains no per-question result", hint="quaere eval ... --items FILE.jsonl.gz")
     if len({item.id for item in items}) < len(items):
-        raise BadInput(f"{path} holds two results of one question")
+        raise BadInput(f"{path} contains two results with the same question id; ids must be unique")
     return items

@@ -1,16 +1,16 @@
-"""How well a policy answers: greedy episodes with the very code that training uses, then exact match and F1.
+"""Evaluation of short answers: greedy episodes with the code that training uses, then exact match and F1.
 
     scores = await evaluate(policy, ToolCallSolver(), searcher, questions, Limits())
     score_answering(scores).exact_match -> Interval(mean=0.31, low=0.27, high=0.35, num=500)
 
-Where the protocol asks for evidence, each score keeps the quoted span and where it stands in what was shown, and a
-judge may say whether it supports the accepted answer:
+If the protocol asks for evidence, each score keeps the quoted span and its location in the passages shown, and a judge
+may decide whether the span supports the accepted answer:
 
     scores, num_unread = await judge_spans(StringCheck(), scores, questions)
     score_answering(scores).evidence.joint -> Interval(mean=0.22, low=0.18, high=0.26, num=500)
 
-An `Evaluation` is what is kept in a file, with every question's score, so that a later one can be compared with it
-question by question. A file of items (`items`) holds less and can be compared as well; `read_scored` reads either.
+An `Evaluation` is stored in a file with the score of every question, so that later ones can be compared with it
+question by question. A file of items (`items`) is smaller and can be compared as well; `read_scored` reads both.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from quaere.search.searcher import Searcher
 
 
 class QuestionScore(Struct, frozen=True):
-    """How one question was answered. `answer` is None where the episode ended without one.
+    """The score of one question. `answer` is None if the episode ended without one.
 
-    Where a search failed the episode counts as wrong whatever it answered: the policy was not shown what it asked for,
-    and a score must not rise because the search engine was down.
+    An episode in which a search failed counts as wrong whatever its answer: the policy did not see what it searched
+    for, and a score must not rise because the search engine was down.
 
-    `span` is the evidence as it was written: "" where none was given, None where none was asked for. `evidence` is the
-    place where it stands in a passage that was returned in that episode, and `supported` a judge's word, None where
-    none was asked. `facts` is how many facts the question combines (in JSON still under the name `hops`), and
-    `searches_needed` how many searches it needs; 0 is unknown.
+    `span` is the evidence as written: "" if none was given, None if none was requested. `evidence` is its location in a
+    passage returned in that episode, and `supported` the judge's decision, None if not judged. `facts` is the number of
+    facts the question combines (in JSON under the older name `hops`), and `searches_needed` the number of searches it
+    needs; 0 means unknown.
 
         QuestionScore(id="q1", question="Who built the Halm bridge?", facts=1, answer="Venn", exact_match=0.0, f1=0.67,
                       end="answered", num_turns=2, num_malformed=0, num_searches=1, num_tokens=57, search_failed=False)
@@ -76,7 +76,7 @@ class QuestionScore(Struct, frozen=True):
 
     @property
     def item(self) -> Item:
-        """The same without the words of the question and the span: what is compared and put together."""
+        """The score without the texts of question and span, for comparing and aggregating."""
         was_asked = self.span is not None
         return Item(
             id=self.id,
@@ -100,22 +100,22 @@ class QuestionScore(Struct, frozen=True):
 
     @property
     def present(self) -> bool:
-        """Was a span given, of whatever worth?"""
+        """True if a span was given."""
         return bool(self.span)
 
     @property
     def verbatim(self) -> bool:
-        """Does the span stand in what was shown?"""
+        """True if the span is in a passage that was shown."""
         return self.evidence is not None
 
     @property
     def joint(self) -> bool:
-        """Is the answer right and the span found to support it?"""
+        """True if the answer is right and the span was judged to support it."""
         return self.item.joint
 
 
 class FactScore(Struct, frozen=True):
-    """The questions that combine one number of facts; 0 are those for which it is not known.
+    """Scores of the questions that combine `facts` facts; 0 means unknown.
 
     FactScore(facts=2, exact_match=Interval(...), f1=Interval(...))
     """
@@ -126,19 +126,19 @@ class FactScore(Struct, frozen=True):
 
 
 class EvidenceScore(Struct, frozen=True):
-    """The evidence of a whole question set. Every share is of all questions: an absent span counts as a bad one.
+    """Evidence scores of a question set, as shares of all questions: a missing span counts as a failure.
 
     EvidenceScore(present=Interval(...), verbatim=Interval(...), supported=Interval(...), joint=Interval(...))
     """
 
     present: Interval  # a span was given
-    verbatim: Interval  # it stands in a passage that was returned in that episode
-    supported: Interval | None = None  # the evidence score: the judge finds that it supports an accepted answer
-    joint: Interval | None = None  # that, and the answer is an exact match
+    verbatim: Interval  # the span is in a passage that was returned in that episode
+    supported: Interval | None = None  # evidence score: the judge decided that the span supports an accepted answer
+    joint: Interval | None = None  # supported, and the answer is an exact match
 
 
 class AnsweringScore(Struct, frozen=True):
-    """A whole question set in numbers. Means are per episode, tokens are those the policy wrote.
+    """Scores of a whole question set. Means are per episode; tokens are those the policy wrote.
 
     AnsweringScore(exact_match=Interval(...), f1=Interval(...), by_facts=(FactScore(...),), answered=0.98,
                    mean_searches=1.4, mean_turns=2.5, mean_tokens=81.0, num_malformed=12, num_search_failed=0,
@@ -147,21 +147,21 @@ class AnsweringScore(Struct, frozen=True):
 
     exact_match: Interval
     f1: Interval
-    by_facts: tuple[FactScore, ...] = field(name="by_hops")  # results of earlier versions are read by that name
+    by_facts: tuple[FactScore, ...] = field(name="by_hops")  # the old name, so that older results can be read
     answered: float  # share of the episodes that ended with an answer
     mean_searches: float
     mean_turns: float
     mean_tokens: float
-    num_malformed: int  # turns that could not be read
-    num_search_failed: int  # episodes in which a search could not be carried out
+    num_malformed: int  # turns that could not be parsed
+    num_search_failed: int  # episodes in which a search failed
     num_failed: int  # episodes in which the policy itself failed
-    evidence: EvidenceScore | None = None  # None where no evidence was asked for
-    mean_searches_needed: float | None = None  # of the questions for which it is known
-    unanswered: float | None = None  # share that a limit ended without an answer; None where it was not measured
+    evidence: EvidenceScore | None = None  # None if no evidence was requested
+    mean_searches_needed: float | None = None  # over the questions for which it is known
+    unanswered: float | None = None  # share ended by a limit without an answer; None if not measured
 
 
 class Judging(Struct, frozen=True):
-    """Who judged the spans, what is known of that judge, and how many of its verdicts could not be read.
+    """The judge of the spans, its accuracy, and how many of its outputs could not be parsed.
 
     Judging(judge="string check, not a judge", validation=Validation(...), num_unread=0)
     """
@@ -172,7 +172,7 @@ class Judging(Struct, frozen=True):
 
 
 class Evaluation(Struct, frozen=True):
-    """What was evaluated, how, and how it went; kept as JSON.
+    """A stored evaluation: model, settings, scores overall and per question; written as JSON.
 
     Evaluation(name="warm", model="warm-model", settings={"style": "brief"}, score=AnsweringScore(...),
                questions=(QuestionScore(...), ...))
@@ -187,12 +187,12 @@ class Evaluation(Struct, frozen=True):
 
     @property
     def items(self) -> tuple[Item, ...]:
-        """The result of every question, as it is compared."""
+        """The result of every question, for comparison."""
         return tuple(score.item for score in self.questions)
 
 
 class ItemEvaluation(Struct, frozen=True):
-    """What a file of items tells of an evaluation: enough to show it and to compare it, not how it was made.
+    """An evaluation read from a file of items: enough to show and compare it, without its settings.
 
     ItemEvaluation(name="warm", score=AnsweringScore(...), items=(Item(...), ...))
     """
@@ -208,10 +208,10 @@ Scored = Evaluation | ItemEvaluation
 
 
 class Difference(Struct, frozen=True):
-    """One evaluation minus another, over the questions both were asked.
+    """One evaluation minus another over the questions they share.
 
-    What not both of them have is None, and so are verdicts of different judges. `smallest` says of each how large a
-    difference had to be for the sample to show it.
+    Metrics that one of them lacks, and support decided by different judges, are None. `smallest` is the minimum
+    detectable difference of each metric.
 
         Difference(other="base", exact_match=Interval(mean=0.06, low=0.02, high=0.1, num=500), f1=Interval(...),
                    smallest={"exact_match": 0.055, "f1": 0.05})
@@ -238,7 +238,7 @@ async def evaluate(
     concurrency: int = 32,
     on_episode: Callable[[Episode, QuestionScore], None] = lambda episode, score: None,
 ) -> list[QuestionScore]:
-    """Answer every question greedily and score it; `on_episode` hears of each in the order of the questions."""
+    """Answer every question greedily and score it; `on_episode` is called in the order of the questions."""
     refuse_unanswerable(questions)
     jobs = [Job(protocol, SolveTask(question)) for question in questions]
     greedy = SamplingParams(temperature=0.0)
@@ -251,20 +251,20 @@ async def evaluate(
 
 
 def refuse_unanswerable(questions: Sequence[Question]) -> None:
-    """A question without accepted answers cannot be scored; the first such is named."""
+    """Raise BadInput if a question has no accepted answers, since it cannot be scored."""
     without = [question.id for question in questions if not question.answers]
     if without:
         others = f" and {len(without) - 1} more" if len(without) > 1 else ""
         raise BadInput(
-            f"question {without[0]}{others} cannot be scored: no accepted answers are given",
+            f"question {without[0]}{others} cannot be scored: `answers` is missing or empty",
             hint='each line needs {"question": "...", "answers": ["..."]}',
         )
 
 
 def score_episode(episode: Episode, *, evidence: bool = False) -> QuestionScore:
-    """Exact match and F1 of an episode's answer, what it took to get there, and the evidence if it was asked for."""
+    """Exact match and F1 of an episode's answer, counts of turns, searches and tokens, and evidence if requested."""
     if not isinstance(episode.task, SolveTask):
-        raise TypeError(f"episode {episode.id} does not answer a question")
+        raise TypeError(f"episode {episode.id} cannot be scored: its task is not a SolveTask")
     question = episode.task.question
     answer = episode.outcome.text if isinstance(episode.outcome, Answer) else None
     span = episode.outcome.span if isinstance(episode.outcome, Answer) else ""
@@ -293,9 +293,10 @@ def score_episode(episode: Episode, *, evidence: bool = False) -> QuestionScore:
 async def judge_spans(
     judge: Judge, scores: Sequence[QuestionScore], questions: Sequence[Question]
 ) -> tuple[list[QuestionScore], int]:
-    """The same scores with the judge's word on every span, and how many verdicts could not be read.
+    """The scores with the judge's decision on every span, and the number of unreadable outputs.
 
-    An absent span is not supported, nor is one from an episode in which a search failed; the judge is not asked.
+    A missing span, and a span of an episode in which a search failed, counts as not supported without a call of the
+    judge.
     """
     asked = {
         score.id: Citation(question.text, question.answers, score.span)
@@ -309,7 +310,7 @@ async def judge_spans(
 
 
 def score_answering(found: Sequence[QuestionScore] | Sequence[Item]) -> AnsweringScore:
-    """Put the scores of all questions together, in all and per number of facts."""
+    """Aggregate scores over all questions, overall and per number of facts."""
     scores = [score.item if isinstance(score, QuestionScore) else score for score in found]
     num = len(scores)
     groups = {facts: [score for score in scores if score.facts == facts] for facts in {score.facts for score in scores}}
@@ -351,7 +352,7 @@ def _score_evidence(scores: Sequence[Item]) -> EvidenceScore | None:
 
 
 def compare(ours: Scored, theirs: Scored) -> Difference | None:
-    """Ours minus theirs over the questions with the same id and words; None if there is none."""
+    """`ours` minus `theirs` over questions with the same id and text; None if they share none."""
     known = {item.key: item for item in theirs.items}
     pairs = [(item, known[item.key]) for item in ours.items if item.key in known]
     if not pairs:
@@ -359,7 +360,7 @@ def compare(ours: Scored, theirs: Scored) -> Difference | None:
     measures = ["exact_match", "f1"]
     if all(item.present is not None for pair in pairs for item in pair):
         measures += ["present", "verbatim"]
-        # Two judges have two opinions of what support is.
+        # Decisions of different judges are not comparable.
         if ours.judging and theirs.judging and ours.judging.judge == theirs.judging.judge:
             measures += ["supported", "joint"]
     found, smallest = {}, {}
@@ -371,22 +372,22 @@ def compare(ours: Scored, theirs: Scored) -> Difference | None:
 
 
 def write_evaluation(evaluation: Evaluation, path: Path) -> None:
-    """Write it as JSON; what stood at that path is replaced in one rename."""
+    """Write the evaluation as JSON; an existing file is replaced atomically."""
     write_file(path, msgspec.json.format(msgspec.json.encode(evaluation), indent=1))
 
 
 def read_evaluation(path: Path) -> Evaluation:
-    """Read what `write_evaluation` wrote."""
+    """The evaluation in a file written by `write_evaluation`."""
     try:
         return decode_json(path.read_bytes(), Evaluation)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
     except msgspec.DecodeError as error:
-        raise BadInput(f"{path} is no evaluation: {error}", hint="quaere eval ... --out FILE.json") from error
+        raise BadInput(f"{path} is not an evaluation: {error}", hint="quaere eval ... --out FILE.json") from error
 
 
 def read_scored(path: Path) -> Scored:
-    """Read a result to compare with: an evaluation (one JSON object), or a file of its items (JSON Lines)."""
+    """A result to compare with: an evaluation (one JSON object) or a file of items (JSON Lines)."""
     if not is_rows_file(path):
         return read_evaluation(path)
     items = read_items(path)

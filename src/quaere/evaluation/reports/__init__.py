@@ -1,1 +1,1 @@
-"""Scores of research reports."""
+"""Evaluation of research reports."""

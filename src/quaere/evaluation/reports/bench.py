@@ -1,4 +1,4 @@
-"""DeepResearch Bench as its authors publish it: `query.jsonl` and `criteria.jsonl` in a folder of the user's.
+"""Reader of DeepResearch Bench as published: `query.jsonl` and `criteria.jsonl` in a folder.
 
 bench = read_bench(Path("deep_research_bench"), language="en")
 bench.questions[0].question -> Question(id="51", text="...")
@@ -44,7 +44,7 @@ class BenchQuestion(Struct, frozen=True):
 
 
 class Bench(Struct, frozen=True):
-    """The prompts, in the order of the file, and by what reports on each are graded.
+    """The prompts in the order of the file, and the grading criteria of each.
 
     Bench(questions=(BenchQuestion(...),), criteria=CriteriaBook(...))
     """
@@ -53,7 +53,7 @@ class Bench(Struct, frozen=True):
     criteria: CriteriaBook
 
     def write_questions(self, path: Path, limit: int | None = None) -> int:
-        """Write the first `limit` prompts as a file for `quaere report --questions`; returns how many it holds."""
+        """Write the first `limit` prompts as a file for `quaere report --questions`; returns their number."""
         rows = [{"id": item.question.id, "question": item.question.text} for item in self.questions[:limit]]
         write_file(path, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
         return len(rows)
@@ -80,16 +80,16 @@ class _Criteria(Struct):
 
 
 def read_bench(folder: Path, language: str | None = None, limit: int | None = None) -> Bench:
-    """Both files of the folder; a line that is not as published is named by its number."""
+    """The benchmark in a folder; an error names the number of the invalid line."""
     for name in _FILES:
         if not (folder / name).is_file():
-            said = f"{folder} is no DeepResearch Bench: it has no {name}"
+            said = f"{folder} is not a DeepResearch Bench folder: it has no {name}"
             raise BadInput(said, hint="--bench DIR, with query.jsonl and criteria.jsonl")
     questions = _read_queries(folder / _FILES[0])
     chosen = [item for item in questions if language in (None, item.language)][:limit]
     if not chosen:
         known = " and ".join(sorted({item.language for item in questions})) or "none"
-        raise BadInput(f"{folder} has no prompt in {language}; its languages are {known}")
+        raise BadInput(f"{folder} has no prompt in the language {language}; its languages are {known}")
     by_id = _read_criteria(folder / _FILES[1])
     without = [item.question.id for item in chosen if item.question.id not in by_id]
     if without:
@@ -106,13 +106,13 @@ def _read_queries(path: Path) -> list[BenchQuestion]:
         row = _decode(path, number, line, _Query)
         name = str(row.id)
         if not row.prompt.strip():
-            raise BadInput(f"{path}, line {number}: the prompt is empty")
+            raise BadInput(f"{path}, line {number}: `prompt` is empty")
         if name in seen:
-            raise BadInput(f"{path}, line {number}: the id {name} occurs twice")
+            raise BadInput(f"{path}, line {number}: the id {name} occurs twice; ids must be unique")
         seen.add(name)
         found.append(BenchQuestion(Question(name, row.prompt), row.language, row.topic))
     if not found:
-        raise BadInput(f"{path} holds no prompt")
+        raise BadInput(f"{path} contains no prompt")
     return found
 
 
@@ -121,7 +121,7 @@ def _read_criteria(path: Path) -> dict[str, Criteria]:
     for number, line in read_lines(path):
         row = _decode(path, number, line, _Criteria)
         if set(row.dimension_weight) != set(row.criterions):
-            raise BadInput(f"{path}, line {number}: weights and criteria are of different dimensions")
+            raise BadInput(f"{path}, line {number}: `dimension_weight` and `criterions` must name the same dimensions")
         dimensions = [
             GradedDimension(name, DIMENSIONS.get(name, ""), row.dimension_weight[name], _items(row.criterions[name]))
             for name in sorted(row.criterions, key=_order)
@@ -137,7 +137,7 @@ def _items(criteria: Sequence[_Criterion]) -> tuple[Criterion, ...]:
 
 
 def _order(name: str) -> tuple[int, str]:
-    """The four known dimensions as the benchmark lists them, then others."""
+    """Sort key: the four known dimensions in the benchmark's order, then others by name."""
     known = list(DIMENSIONS)
     return (known.index(name) if name in known else len(known), name)
 

@@ -1,10 +1,10 @@
-"""Models that check citations: they are shown a statement and the passage it cites, and give a verdict.
+"""Models as citation judges: each is shown a statement and the passage it cites, and decides on support.
 
     await ModelCitations(policy).check([Cited("Venn built it in 1702.", "Orsolya Venn built the bridge in 1702.")])
     -> [Checked(verdict="supported")]
 
-A local model is asked about one citation per turn, an endpoint about all statements that cite a passage. A verdict that
-cannot be read is *unknown*.
+A local model is asked about one citation per turn, an endpoint about all statements that cite the same passage. Output
+that cannot be parsed counts as *unknown*.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _EXAMPLES: tuple[tuple[str, str, Verdict], ...] = (
 )
 _LIMITS = Limits(max_turns=1, turn_tokens=512, sequence_tokens=8192)
 _LIST_LIMITS = Limits(max_turns=1, turn_tokens=4096, sequence_tokens=65_536)
-_GUIDED_TOKENS = 16  # the turn is opened as a verdict, and a verdict is short
+_GUIDED_TOKENS = 16  # enough for the rest of a turn that is opened with <verdict>
 _PER_TURN = 20
 _UNREAD = Checked("unknown", "the judge's verdict cannot be read", is_read=False)
 
 
 class ModelCitations:
-    """Asks a policy about one citation at a time; `guided` shows examples and opens the turn, for small models.
+    """A model asked about one citation per turn; `guided` shows examples and opens the turn, for small models.
 
     ModelCitations(open_policy("smollm2-135m"), guided=True)
     """
@@ -65,7 +65,7 @@ class ModelCitations:
     async def check(
         self, items: Sequence[Cited], *, seed: int = 0, advance: Callable[[], None] = lambda: None
     ) -> list[Checked]:
-        """One turn each."""
+        """One decision per citation, in order."""
         limits = structs.replace(_LIMITS, turn_tokens=_GUIDED_TOKENS) if self._guided else _LIMITS
         said = await ask_each(
             self._policy,
@@ -93,7 +93,7 @@ def _put(item: Cited) -> Message:
 
 
 def read_verdict(text: str) -> Verdict | None:
-    """The one verdict between tags: read_verdict("<verdict>Supported.</verdict>") -> "supported"."""
+    """The decision between tags: read_verdict("<verdict>Supported.</verdict>") -> "supported"."""
     word = " ".join((read_block(text, "verdict") or "").lower().split()).rstrip(".")
     return next((verdict for verdict in VERDICTS if verdict == word), None)
 
@@ -104,9 +104,10 @@ class _Said(Struct):
 
 
 class EndpointCitations:
-    """Asks an endpoint about all statements that cite a passage at once; the answer is a JSON list, checked.
+    """An endpoint asked about all statements that cite a passage at once; it answers with a JSON list.
 
-    A statement the list leaves out, or of which it says two things, has no verdict; nor has any where it is no list.
+    A statement that the list omits or contradicts itself about counts as unreadable; so do all if there is no valid
+    list.
 
         EndpointCitations(open_policy("openai:judge@http://localhost:8001/v1"))
     """
@@ -120,7 +121,7 @@ class EndpointCitations:
     async def check(
         self, items: Sequence[Cited], *, seed: int = 0, advance: Callable[[], None] = lambda: None
     ) -> list[Checked]:
-        """One turn for at most twenty statements on one passage."""
+        """One decision per citation, in order; a turn has at most twenty statements on one passage."""
         by_reference: dict[str, list[int]] = {}
         for place, item in enumerate(items):
             by_reference.setdefault(item.reference, []).append(place)
@@ -154,7 +155,7 @@ def _list_turn(items: Sequence[Cited]) -> JudgeTurn[dict[int, Verdict]]:
 
 
 def read_verdicts(text: str) -> dict[int, Verdict] | None:
-    """The verdicts of a JSON list by number; what is said of one statement twice and differently is left out.
+    """Decisions of a JSON list by statement number; contradictory entries for one statement are left out.
 
     read_verdicts('[{"number": 1, "verdict": "unknown"}]') -> {1: "unknown"}
     """

@@ -1,14 +1,14 @@
-"""The citation check: does the passage a statement cites say what the statement says?
+"""The citation check: whether the passage a statement cites supports the statement.
 
     await CitationChecks().check([Cited("Venn built it in 1702.", "Orsolya Venn built the bridge in 1702.")])
     -> [Checked(verdict="supported")]
 
-Every citation of a report is one item: a statement and one passage it cites. A citation that leads nowhere, or to a
-passage with nothing in it, is *unknown* without anybody being asked; so is one whose verdict cannot be read. Partial
-support and rounding count as support. The *valid citation ratio* is supported citations over all citations.
+Every citation of a report is one item: a statement and one passage it cites. A citation whose number has no passage or
+an empty one is *unknown* without asking the judge, and so is one whose output cannot be parsed. Partial support and
+rounded numbers count as support. The *valid citation ratio* is supported citations over all citations.
 
-Three kinds of judge, pinned by name: `checks` (rules, no judge of meaning), which is here, and in `citation_models.py`
-a local model (one turn per citation) and an endpoint (one turn per passage, answered as a JSON list).
+There are three kinds of judge: `checks` (rules) in this module, and in `citation_models.py` a local model (one turn per
+citation) and an endpoint (one turn per passage, answered as a JSON list).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Verdict = Literal["supported", "unsupported", "unknown"]
 VERDICTS: tuple[Verdict, ...] = ("supported", "unsupported", "unknown")
 
 MIN_REFERENCE_WORDS = 3
-MIN_SHARE = 0.5  # of a statement's words, in what it cites
-MIN_SHARE_OF_ONE = 0.25  # in the one passage, where it cites several
-MIN_CLAUSE_SHARE = 0.6  # of a clause's words, before its denial is held against the statement's
+MIN_SHARE = 0.5  # minimum share of a statement's words in the passages it cites
+MIN_SHARE_OF_ONE = 0.25  # minimum share in the checked passage if it cites several
+MIN_CLAUSE_SHARE = 0.6  # minimum share of common words for two clauses to be compared for negation
 
 
 class Cited(Struct, frozen=True):
-    """A statement and a passage it cites. `beside` are the other passages it cites, `context` the report around it.
+    """A statement and a passage it cites; `beside` are the other cited passages, `context` the whole report.
 
     Cited("Venn built it in 1702.", reference="Halm bridge\\nOrsolya Venn built the bridge in 1702.")
     """
@@ -56,7 +56,7 @@ class Cited(Struct, frozen=True):
 
 
 class Checked(Struct, frozen=True):
-    """What was found of a citation, and why; `is_read` is false where the judge's words could not be read.
+    """The result of a citation check with its reason; `is_read` is False if the judge's output could not be parsed.
 
     Checked(verdict="unsupported", why="1712 is not in the passage")
     """
@@ -67,7 +67,7 @@ class Checked(Struct, frozen=True):
 
 
 class CitationCheck(Struct, frozen=True):
-    """A citation of a report with its verdict: which statement, which number.
+    """The result for a citation of a report: index of the statement, citation number and decision.
 
     CitationCheck(statement=3, citation=2, verdict="supported")
     """
@@ -80,21 +80,24 @@ class CitationCheck(Struct, frozen=True):
 
 
 class CitationJudge(Interface):
-    """Somebody who says whether passages support the statements that cite them."""
+    """A judge of whether passages support the statements that cite them."""
 
     name: str
 
     async def check(
         self, items: Sequence[Cited], *, seed: int = 0, advance: Callable[[], None] = lambda: None
     ) -> list[Checked]:
-        """A verdict for each, in order; `advance` is called as often as there are items."""
+        """One result per item, in order; `advance` is called once per item."""
         ...
 
 
 async def check_citations(
     judge: CitationJudge, reports: Sequence[Report], *, seed: int = 0, advance: Callable[[], None] = lambda: None
 ) -> list[list[CitationCheck]]:
-    """Every citation of every report, all put to the judge at once; what has no usable passage is not put to it."""
+    """Results for all citations of all reports, in one call of the judge.
+
+    Those without a usable passage are not sent.
+    """
     found = [find_cited(report) for report in reports]
     asked = [cited for items in found for _, cited in items if cited is not None]
     said = iter(await judge.check(asked, seed=seed, advance=advance))
@@ -109,15 +112,15 @@ def _told(check: CitationCheck, said: Checked) -> CitationCheck:
 
 
 def find_cited(report: Report) -> list[tuple[CitationCheck, Cited | None]]:
-    """The citations of a report in order, "unknown" as long as nobody has been asked; None where nobody need be.
+    """The citations of a report in order, each "unknown" so far, with the item to send to the judge or None.
 
-    A line that gives a number and the title or name of its document is an entry of a list of sources: it states
-    nothing, and is left out.
+    Entries of a list of sources (a line with a number and the document's title or name) are left out: they state
+    nothing.
     """
     sources = _Sources(report)
     found: list[tuple[CitationCheck, Cited | None]] = []
     for place, statement in enumerate(report.statements):
-        # A number that is repeated is looked up once: there may be as many of them as there are words.
+        # Each number is looked up once: a statement that repeats one many times would otherwise cost quadratic time.
         cited = sources.look_up(strip_marks(statement.text), dict.fromkeys(statement.citations))
         for number in statement.citations:
             if number in cited:
@@ -127,7 +130,7 @@ def find_cited(report: Report) -> list[tuple[CitationCheck, Cited | None]]:
 
 
 class _Sources:
-    """What the numbers of a report stand for."""
+    """The passages behind the citation numbers of a report."""
 
     def __init__(self, report: Report) -> None:
         self._context = report.text
@@ -136,7 +139,10 @@ class _Sources:
         self._empty = {number for number, text in self._passages.items() if count_words(text) < MIN_REFERENCE_WORDS}
 
     def look_up(self, words: str, numbers: Collection[int]) -> dict[int, tuple[str, Cited | None]]:
-        """For each number of a statement why nobody need be asked, or what to ask; without entries of a list."""
+        """For each number: (reason, None) if the judge is not needed, else ("", item).
+
+        Entries of a source list are left out.
+        """
         said = set(terms(words))
         known = [number for number in numbers if number in self._passages]
         found: dict[int, tuple[str, Cited | None]] = {}
@@ -156,7 +162,7 @@ class _Sources:
 
 
 def valid_share(checks: Sequence[CitationCheck]) -> float:
-    """Supported citations over all citations; 0 where there are none."""
+    """Supported citations over all citations; 0 if there are none."""
     return sum(check.verdict == "supported" for check in checks) / len(checks) if checks else 0.0
 
 
@@ -164,16 +170,16 @@ def valid_share(checks: Sequence[CitationCheck]) -> float:
 
 
 class CitationChecks:
-    """No judge of meaning: four rules about what stands in the passage.
+    """Citation check by rules on words, not on meaning. A citation is supported if:
 
-    1. Every number of the statement stands there, or is one of its numbers rounded (a year is not rounded).
-    2. Every word of a name stands there: capitalised words that are not merely the first of a sentence.
-    3. At least half of the statement's other words stand there, endings aside. Where it cites several passages, half in
-       all of them together and a quarter in this one; numbers and names may then stand in any of them.
-    4. Where a clause of the statement has 60 % or more of its words in some clause there, one such clause must deny as
-       often as it does (not, never, no ...), an even number of denials being none.
+    1. Every number of the statement is in the passage, or is one of its numbers rounded (years are not rounded). 2.
+    Every word of a name is in it: capitalised words, except those capitalised only as the first of a sentence. 3. At
+    least half of the statement's other words are in it, ignoring endings. If the statement cites several passages,
+    half must be in all of them together and a quarter in this one; numbers and names may then be in any of them. 4. If
+    a clause of the statement shares 60 % or more of its words with clauses of the passage, one of the best matching
+    clauses must have the same parity of negations (not, never, no ...).
 
-    What the words say together is not looked at: right words in a wrong connection pass.
+    Relations between words are not checked: the right words in a wrong relation pass.
     """
 
     name = "checks (rules, not a judge)"
@@ -181,7 +187,7 @@ class CitationChecks:
     async def check(
         self, items: Sequence[Cited], *, seed: int = 0, advance: Callable[[], None] = lambda: None
     ) -> list[Checked]:
-        """Look for numbers, names and words."""
+        """One result per item, in order."""
         found: dict[Cited, Checked] = {}
         for item in items:
             if item not in found:  # a statement may cite a passage many times
@@ -191,12 +197,12 @@ class CitationChecks:
 
 
 class _Read(Struct, frozen=True):
-    """What the rules look at in a passage."""
+    """The features of a passage that the rules use."""
 
     numbers: tuple[Number, ...]
     terms: frozenset[str]
     words: frozenset[str]
-    clauses: tuple[tuple[frozenset[str], int], ...]  # each one's words, and whether it denies
+    clauses: tuple[tuple[frozenset[str], int], ...]  # per clause: its words, and the parity of its negations
 
 
 @lru_cache(maxsize=1024)
@@ -206,7 +212,7 @@ def _read(text: str) -> _Read:
 
 
 def check_support(item: Cited) -> Checked:
-    """What the rules say of one citation.
+    """The result of the rules for one citation.
 
     check_support(Cited("Brod built it in 1712.", "Venn built it in 1702.")).why -> "1712 is not in the passage"
     """

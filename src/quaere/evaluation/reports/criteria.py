@@ -1,10 +1,10 @@
-"""What reports are graded by: dimensions with weights, each perhaps with criteria that have weights of their own.
+"""Grading criteria of reports: weighted dimensions, each with optional weighted criteria.
 
     criteria = Criteria((GradedDimension("coverage", "...", weight=0.6), GradedDimension("clarity", "...", weight=0.4)))
     criteria.overall({"coverage": 5.0, "clarity": 10.0}) -> 7.0
 
-`GENERAL` are the four dimensions of DeepResearchEval, which adds others made for each question; `read_criteria` reads
-such from a file. The criteria of DeepResearch Bench are read by `bench.py`.
+`GENERAL` holds the four dimensions of DeepResearchEval, which adds dimensions written for each question;
+`read_criteria` reads those from a file. `bench.py` reads the criteria of DeepResearch Bench.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HINT = 'each line needs {"question": "...", "dimensions": [{"name": "...", "tex
 
 
 class Criterion(Struct, frozen=True):
-    """One thing to look at within a dimension.
+    """One aspect of a dimension.
 
     Criterion(text="Names the builders", explanation="Says who built it and when.", weight=0.3)
     """
@@ -37,7 +37,7 @@ class Criterion(Struct, frozen=True):
 
 
 class GradedDimension(Struct, frozen=True):
-    """A dimension, how much it counts, and what to look at; without criteria it is graded as a whole.
+    """A dimension with its weight and criteria; without criteria it is graded as a whole.
 
     GradedDimension(name="coverage", text="Every side of the question is treated.", weight=0.3)
     """
@@ -49,7 +49,7 @@ class GradedDimension(Struct, frozen=True):
 
 
 class Criteria(Struct, frozen=True):
-    """Everything reports on a question are graded by.
+    """All dimensions by which reports on a question are graded.
 
     Criteria(dimensions=(GradedDimension("coverage", "..."),))
     """
@@ -58,18 +58,18 @@ class Criteria(Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the dimensions."""
+        """Names of the dimensions."""
         return tuple(dimension.name for dimension in self.dimensions)
 
     def overall(self, grades: Mapping[str, float]) -> float | None:
-        """The weighted mean of the grades; None where a dimension has none."""
+        """Weighted mean of the grades; None if a dimension has no grade."""
         if any(name not in grades for name in self.names):
             return None
         return weighted_mean([(grades[item.name], item.weight) for item in self.dimensions])
 
 
 def weighted_mean(pairs: Sequence[tuple[float, float]]) -> float:
-    """The mean of values with weights, never outside the values: weighted_mean([(4, 1), (8, 3)]) -> 7.0."""
+    """Weighted mean, clipped to the range of the values against rounding: weighted_mean([(4, 1), (8, 3)]) -> 7.0."""
     total = math.fsum(weight for _, weight in pairs)
     mean = math.fsum(value * (weight / total) for value, weight in pairs)
     return min(max(mean, min(value for value, _ in pairs)), max(value for value, _ in pairs))
@@ -84,7 +84,7 @@ GENERAL: tuple[GradedDimension, ...] = (
 
 
 def general_criteria(specific: Sequence[GradedDimension] = ()) -> Criteria:
-    """The general dimensions, each of weight 1, and those made for a question; one of the same name takes its place.
+    """The general dimensions (weight 1) and those for a question, which replace general ones of the same name.
 
     general_criteria([GradedDimension("dates", "Says when.", weight=2)]).names[-1] -> "dates"
     """
@@ -93,7 +93,7 @@ def general_criteria(specific: Sequence[GradedDimension] = ()) -> Criteria:
 
 
 def check_dimensions(dimensions: Sequence[GradedDimension]) -> str:
-    """What is wrong with them; "" if nothing is."""
+    """Description of what is wrong with the dimensions; "" if nothing is."""
     names = [dimension.name for dimension in dimensions]
     if not 1 <= len(names) <= MAX_DIMENSIONS:
         return f"there must be 1 to {MAX_DIMENSIONS} dimensions, not {len(names)}"
@@ -119,7 +119,7 @@ class _Row(Struct):
 
 
 class CriteriaBook:
-    """Whose reports are graded by what: looked up by a question's words, then by its id, else the general ones.
+    """Criteria per question: looked up by the question's text, then by its id.
 
     CriteriaBook({"Who built it?": criteria}, {}).find("q1", "Who built it?") is criteria
     """
@@ -129,7 +129,7 @@ class CriteriaBook:
         self.by_id = dict(by_id)
 
     def find(self, id: str, text: str) -> Criteria | None:
-        """The criteria of a question, if it has any of its own."""
+        """The criteria of a question; None if it has none of its own."""
         return self.by_text.get(_key(text)) or self.by_id.get(id)
 
 
@@ -138,9 +138,9 @@ def _key(text: str) -> str:
 
 
 def read_criteria(path: Path) -> CriteriaBook:
-    """Dimensions made for single questions, from JSONL; the general ones are graded beside them.
+    """Dimensions for single questions from JSONL; the general ones are graded as well.
 
-    A row that names a general dimension gives it a weight, and a text, of its own.
+    A row that names a general dimension replaces its weight and text.
     """
     by_text: dict[str, Criteria] = {}
     by_id: dict[str, Criteria] = {}
@@ -151,7 +151,7 @@ def read_criteria(path: Path) -> CriteriaBook:
         except msgspec.DecodeError as error:
             raise BadInput(f"{where}: {error}", hint=_HINT) from error
         if not row.question.strip() and row.id == "":
-            raise BadInput(f"{where}: it names no question", hint=_HINT)
+            raise BadInput(f"{where}: `question` or `id` is missing", hint=_HINT)
         criteria = general_criteria([GradedDimension(item.name, item.text, item.weight) for item in row.dimensions])
         if wrong := check_dimensions(criteria.dimensions):
             raise BadInput(f"{where}: {wrong}", hint=_HINT)
@@ -160,5 +160,5 @@ def read_criteria(path: Path) -> CriteriaBook:
         if row.id != "":
             by_id[str(row.id)] = criteria
     if not by_text and not by_id:
-        raise BadInput(f"{path} holds no criteria", hint=_HINT)
+        raise BadInput(f"{path} contains no criteria", hint=_HINT)
     return CriteriaBook(by_text, by_id)

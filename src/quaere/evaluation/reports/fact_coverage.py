@@ -1,13 +1,13 @@
-"""What a report knows: which of a world's known facts it tells, which of those it proves, which gaps it admits.
+"""Fact coverage of a report: which known facts of a world it states, which it proves, which gaps it admits.
 
     facts = read_facts(Path("questions.jsonl"))              # as `quaere questions --world DIR` writes them
     knowing = know_report(report, facts.find(report.question.text))
     knowing.told_share, knowing.proven_share                 # 0.75, 0.5
 
-No judge is asked. A fact is *told* by a statement that names what the fact is about (or plainly is about it) and gives
-its object, and *proven* if that statement cites passages in which the sentence that proves the fact stands. How the
-two are connected in the statement is not looked at: "the Halm is tied to Venn" tells that Venn built it. What a report
-says wrongly is not counted: without understanding it, a wrong value cannot be told from another true thing.
+Only rules are used, no judge. A fact is *told* by a statement that names its subject (or is clearly about it) and its
+object. It is *proven* if that statement cites passages that contain the sentence proving the fact. The relation between
+the two is not checked: "the Halm is tied to Venn" tells that Venn built it. Wrong statements are not counted: without
+understanding the text, a wrong value cannot be distinguished from another true fact.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from quaere.search.words import terms
 from quaere.worlds.articles import ReportLine
 from quaere.worlds.open_questions import KnownFact
 
-MIN_GAP_SHARE = 0.6  # of a gap's words, in the statement that admits it
+MIN_GAP_SHARE = 0.6  # minimum share of a gap's words in the statement that admits it
 
 _PRONOUN = re.compile(r"\b(?:it|its|he|him|his|she|her|hers|they|them|their)\b", re.IGNORECASE)
 _ADMITS = re.compile(
@@ -48,7 +48,7 @@ _ADMITS = re.compile(
 
 
 class FactTold(Struct, frozen=True):
-    """A known fact, and the statements of a report (their places) that tell and that prove it.
+    """A known fact, and the indices of the statements that tell it and that prove it.
 
     FactTold(entity="e7-000012", relation="source", told_by=(0, 4), proven_by=(0,))
     """
@@ -60,7 +60,7 @@ class FactTold(Struct, frozen=True):
 
 
 class Knowing(Struct, frozen=True):
-    """What one report knows: every known fact in order, and which of the gaps it admits.
+    """Fact coverage of one report: every known fact in order, and the gaps it admits.
 
     Knowing(facts=(FactTold(...),), num_gaps=2, admitted=("the length of the Oss",))
     """
@@ -71,17 +71,17 @@ class Knowing(Struct, frozen=True):
 
     @property
     def told_share(self) -> float | None:
-        """Of the known facts, those it tells; None if nothing is known."""
+        """Share of the known facts that the report tells (recall); None if no facts are known."""
         return _share(sum(bool(fact.told_by) for fact in self.facts), len(self.facts))
 
     @property
     def proven_share(self) -> float | None:
-        """Of the known facts, those it tells and proves."""
+        """Share of the known facts that the report tells and proves; None if no facts are known."""
         return _share(sum(bool(fact.proven_by) for fact in self.facts), len(self.facts))
 
     @property
     def admitted_share(self) -> float | None:
-        """Of what no document says, that of which it says so; None if there is no gap."""
+        """Share of the gaps (what no document says) that the report admits; None if there are none."""
         return _share(len(self.admitted), self.num_gaps)
 
 
@@ -89,11 +89,11 @@ def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-# ------------------------------------------------------------------------------------------------------------ telling
+# --------------------------------------------------------------------------------------------------------- facts told
 
 
 class _Known:
-    """The facts of a question, made ready to be looked for."""
+    """The facts of a question, prepared for matching."""
 
     def __init__(self, line: ReportLine) -> None:
         self.line = line
@@ -107,7 +107,7 @@ class _Known:
         )
 
     def _find_twins(self, place: int) -> list[int]:
-        """Facts of other relations about the same two things: names do not tell them apart."""
+        """Facts of other relations between the same two things: names alone cannot tell them apart."""
         subject, object = self.of_subject[place], self.of_object[place]
         found = []
         for other, fact in enumerate(self.line.facts):
@@ -117,13 +117,13 @@ class _Known:
         return found
 
     def is_of_twin(self, place: int, words: frozenset[str]) -> bool:
-        """Are these the words of a twin of the fact, and not its own?"""
+        """True if the words occur in a twin of the fact and not in the fact itself."""
         own = _said_words(self.line.facts[place])
         theirs = [_said_words(self.line.facts[twin]) for twin in self.twins[place]]
         return any(words & (other - own) and not words & (own - other) for other in theirs)
 
     def subjects_in(self, named: Collection[Words]) -> frozenset[str]:
-        """Which of the things that facts are about are named."""
+        """Entities with facts whose names are among `named`."""
         pairs = zip(self.line.facts, self.of_subject, strict=True)
         return frozenset(fact.entity for fact, names in pairs if not names.isdisjoint(named))
 
@@ -133,7 +133,7 @@ def _said_words(fact: KnownFact) -> frozenset[str]:
 
 
 class _Piece(Struct, frozen=True):
-    """A part of a statement: what it names, and what it is about because it says so or the part before did."""
+    """A part of a statement: the names in it, and its subjects, stated in it or carried over from the part before."""
 
     text: str
     named: frozenset[Words]
@@ -141,7 +141,7 @@ class _Piece(Struct, frozen=True):
 
 
 def know_report(report: Report, line: ReportLine) -> Knowing:
-    """What of a question's facts a report tells and proves, and which gaps it admits.
+    """Fact coverage of a report: which facts of the question it tells and proves, and which gaps it admits.
 
     know_report(report, line).told_share -> 0.75
     """
@@ -166,7 +166,7 @@ def know_report(report: Report, line: ReportLine) -> Knowing:
 
 
 def _find_told(statement: Statement, cited: Sequence[Passage], known: _Known) -> list[int]:
-    """The facts that a statement tells, by their places. It alone is looked at, so its neighbours change nothing."""
+    """Indices of the facts that a statement tells; neighbouring statements have no influence."""
     text = strip_marks(statement.text)
     pieces = _cut(text, known)
     others = frozenset(find_names(text, known.ordinary))
@@ -185,10 +185,10 @@ def _find_told(statement: Statement, cited: Sequence[Passage], known: _Known) ->
 
 
 def _cut(text: str, known: _Known) -> list[_Piece]:
-    """The statement whole; clause by clause where it speaks of several things that have something in common.
+    """The whole statement as one piece, or its clauses if it mentions several subjects with a relation in common.
 
-    A clause that names none of them goes on about those of the clause before; one that does nothing but name belongs to
-    the next ("Venn and Brod were born in Halm").
+    A clause that names no subject continues with those of the clause before; a clause that consists only of names
+    belongs to the next clause ("Venn and Brod were born in Halm").
     """
     named = known.names.find(text)
     subjects = known.subjects_in(named)
@@ -211,12 +211,12 @@ def _cut(text: str, known: _Known) -> list[_Piece]:
 
 
 def _rest(text: str, named: Collection[Words]) -> set[str]:
-    """What a text says besides names."""
+    """Content words of a text outside of names."""
     return set(content_words(text)) - {word for name in named for word in content_words(" ".join(name))}
 
 
 def _denies(text: str, number: int, known: _Known) -> bool:
-    """Is the object named only where something is denied, and not so in the sentence that proves the fact?"""
+    """True if the object is named only in negated clauses, unlike in the sentence that proves the fact."""
     return _is_denied(text, number, known) and not _is_denied(known.line.facts[number].evidence.text, number, known)
 
 
@@ -226,11 +226,11 @@ def _is_denied(text: str, number: int, known: _Known) -> bool:
 
 
 def _is_about(piece: _Piece, number: int, names: frozenset[str], cited: Sequence[Passage], known: _Known) -> bool:
-    """Is a statement that does not name the thing plainly about it ("It has 16 arches [1].")?
+    """True if a piece that does not name the fact's subject is clearly about it ("It has 16 arches [1].").
 
-    It is if it cites the thing's own document and names nothing else that facts are about. Or if it names nothing else
-    at all and the question is about this thing alone; it must then refer to it ("its", a surname), unless the object is
-    no name, so that it cannot be about that, and no other document is cited.
+    That is the case if it cites the subject's own document and names no other subject. It is also the case if the
+    question is about this subject alone and the piece names nothing else; it must then refer to the subject ("its", a
+    surname), unless the object is not a name and no other document is cited.
     """
     line, fact = known.line, known.line.facts[number]
     objects = {
@@ -248,10 +248,10 @@ def _is_about(piece: _Piece, number: int, names: frozenset[str], cited: Sequence
 
 
 def proves(passages: Iterable[Passage], fact: KnownFact) -> bool:
-    """Do these passages show all of the sentence that proves the fact?
+    """True if these passages together contain the whole sentence that proves the fact.
 
-    They do if they are of its document and cover the span together; a document that goes by another id in the index is
-    known by its title, and must hold the sentence in one passage.
+    Passages of its document must cover the span together. If the document has another id in the index, it is recognised
+    by its title, and one passage must contain the sentence.
     """
     evidence, reached = fact.evidence, fact.evidence.start
     own = list(passages)
@@ -264,7 +264,7 @@ def proves(passages: Iterable[Passage], fact: KnownFact) -> bool:
 
 
 def _agrees(passage: Passage, evidence: Evidence) -> bool:
-    """Is it of the same document, and are the characters both have the same?"""
+    """True if the passage is of the same document and equal to the evidence where both overlap."""
     start, end = max(passage.start, evidence.start), min(passage.end, evidence.end)
     return (
         passage.doc_id == evidence.doc_id
@@ -275,7 +275,10 @@ def _agrees(passage: Passage, evidence: Evidence) -> bool:
 
 
 def _admits(statement: str, gap: str, is_alone: bool) -> bool:
-    """Does it say of this gap that nothing is known? It must name the thing, unless no other is asked about."""
+    """True if the statement says that nothing is known of this gap.
+
+    It must name the subject of the gap, unless the question has no other subject.
+    """
     text = strip_marks(statement)
     if not _ADMITS.search(text):
         return False
@@ -287,26 +290,26 @@ def _admits(statement: str, gap: str, is_alone: bool) -> bool:
     return bool(wanted) and len(wanted & set(content_words(text))) >= MIN_GAP_SHARE * len(wanted)
 
 
-# ---------------------------------------------------------------------------------------------- what a judge is worth
+# ----------------------------------------------------------------------------------------------------- judge accuracy
 
 
 class JudgeTruth(Struct, frozen=True):
-    """How far verdicts on citations agree with what is known; shares over reports, None where there is nothing.
+    """Accuracy of a citation judge against the known facts; shares over reports, None if there are none.
 
     JudgeTruth(num_proving=80, num_others=12, proving=Interval(...), others=Interval(...))
     """
 
-    num_proving: int  # citations that lead to the proof of what their statement tells
-    num_others: int  # citations that lead to a passage in which nothing that their statement tells is named
-    proving: Interval | None  # of the former, those called supported
-    others: Interval | None  # of the latter, those not called supported
+    num_proving: int  # citations of a passage that proves a fact their statement tells
+    num_others: int  # citations of a passage that names no object of the facts their statement tells
+    proving: Interval | None  # share of the proving citations called supported (sensitivity)
+    others: Interval | None  # share of the other citations not called supported (specificity)
 
 
 def label_citations(report: Report, line: ReportLine, knowing: Knowing) -> dict[tuple[int, int], bool]:
-    """Of citations whose statements tell known facts: does the passage bear them out? By statement and number.
+    """Labels by (statement, citation number) for citations of statements that tell known facts: is the passage a proof?
 
-    True where it proves one of them, whatever else the statement says; false where it names the objects of none, and
-    nothing else that the statement cites proves any. What lies between is left out.
+    True if the passage proves one of the facts, whatever else the statement says. False if it names the objects of
+    none, and no other passage cited by the statement proves any. Citations in between get no label.
     """
     known = _Known(line)
     sources = {source.number: source.passage for source in report.sources}
@@ -328,14 +331,14 @@ def label_citations(report: Report, line: ReportLine, knowing: Knowing) -> dict[
 
 
 def _object_words(numbers: Iterable[int], known: _Known) -> set[str]:
-    """Single words of objects are enough to stay silent: a passage may call Orsolya Venn just Venn."""
+    """All single words of the facts' objects, since a passage may call Orsolya Venn just Venn."""
     return {word for number in numbers for name in known.of_object[number] for word in name}
 
 
 def judge_truth(
     checks: Sequence[Sequence[CitationCheck]], labels: Sequence[Mapping[tuple[int, int], bool]]
 ) -> JudgeTruth | None:
-    """Verdicts of all reports against what is known; None where no citation can be told to be right or wrong."""
+    """Accuracy of the judge's decisions on all reports against the labels; None if there are no labels."""
     right: dict[bool, list[int]] = {True: [], False: []}
     wholes: dict[bool, list[int]] = {True: [], False: []}
     for verdicts, known in zip(checks, labels, strict=True):

@@ -1,4 +1,4 @@
-"""What a world knows of its open questions, read from the file that `quaere questions --world DIR` writes.
+"""Known facts of a world's open questions, read from the file that `quaere questions --world DIR` writes.
 
 read_facts(Path("questions.jsonl")).find("What is known of the Oss?").facts
 """
@@ -20,7 +20,7 @@ _HINT = "quaere questions --world DIR --out FILE writes them"
 
 
 class FactBook:
-    """What is known of questions, looked up by their words.
+    """Known facts of questions, looked up by the question's text.
 
     FactBook([ReportLine(question="What is known of the Oss?", ...)]).find("What is known of  the Oss?").facts
     """
@@ -29,7 +29,7 @@ class FactBook:
         self._by_text = {_key(line.question): line for line in lines}
 
     def find(self, text: str) -> ReportLine | None:
-        """What is known of this question, if it is one of them."""
+        """The known facts of this question; None if it has none."""
         return self._by_text.get(_key(text))
 
 
@@ -38,21 +38,21 @@ def _key(text: str) -> str:
 
 
 def read_facts(path: Path) -> FactBook:
-    """The open questions of a world with what is known, as `quaere questions --world` writes them."""
+    """The open questions of a world with their known facts, as `quaere questions --world` writes them."""
     lines: dict[str, ReportLine] = {}
     for number, text in read_lines(path):
         where = f"{path}, line {number}"
         try:
             line = decode_json(text, ReportLine)
         except msgspec.DecodeError as error:
-            raise BadInput(f"{where}: no question with known facts: {error}", hint=_HINT) from error
+            raise BadInput(f"{where}: not a question with known facts: {error}", hint=_HINT) from error
         if wrong := _fault(line):
             raise BadInput(f"{where}: {wrong}", hint=_HINT)
         if _key(line.question) in lines:
-            raise BadInput(f"{where}: the question occurs twice")
+            raise BadInput(f"{where}: the question occurs twice; questions must be unique")
         lines[_key(line.question)] = line
     if not lines:
-        raise BadInput(f"{path} holds no question", hint=_HINT)
+        raise BadInput(f"{path} contains no question", hint=_HINT)
     return FactBook(lines.values())
 
 

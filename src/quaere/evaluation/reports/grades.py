@@ -1,12 +1,12 @@
-"""How well a report is written: a grade from 0 to 10 on every dimension.
+"""Grades of reports: 0 to 10 on every dimension.
 
     await ProxyGrader().grade([Submission(report, general_criteria())])
     -> [{"question-terms": 8.3, "sources": 6.0, "cited": 9.1, ...}]
 
-A model or an endpoint is shown the question and the report, and grades one dimension per turn: each of its criteria, or
-the dimension as a whole where it has none. `checks` cannot read: it counts (`proxies.py`), under names of its own, and
-its numbers are no grades of quality. A grade that cannot be read is missing, never 0. A report without a word in it
-has 0 everywhere, and nobody is asked.
+A model or an endpoint sees the question and the report and grades one dimension per turn: each of its criteria, or the
+dimension as a whole if it has none. `checks` only counts (`proxies.py`), under its own names; its numbers are not
+grades of quality. A grade that cannot be parsed is missing, never 0. An empty report gets 0 everywhere without a call
+of the judge.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from quaere.rollout.policy import Policy
 
 
 class Submission(Struct, frozen=True):
-    """A report and what it is to be graded by.
+    """A report and the criteria to grade it by.
 
     Submission(report=Report(...), criteria=general_criteria())
     """
@@ -44,23 +44,23 @@ class Submission(Struct, frozen=True):
 
 
 class Grader(Interface):
-    """Somebody who grades reports."""
+    """A judge that grades reports."""
 
     name: str
 
     def criteria_of(self, given: Criteria) -> Criteria:
-        """By what it really grades, where this is asked for."""
+        """The criteria that the grader uses if `given` are requested."""
         ...
 
     async def grade(
         self, items: Sequence[Submission], *, seed: int = 0, advance: Callable[[], None] = lambda: None
     ) -> list[dict[str, float]]:
-        """The grades of each by dimension; one that could not be read is missing. `advance` is called per report."""
+        """Grades of each report by dimension; unreadable grades are missing. `advance` is called once per report."""
         ...
 
 
 class ProxyGrader:
-    """Counts what can be counted; no judge.
+    """Counts surface features; not a judge of quality.
 
     ProxyGrader().name -> "checks (proxies, not a judge)"
     """
@@ -68,13 +68,13 @@ class ProxyGrader:
     name = "checks (proxies, not a judge)"
 
     def criteria_of(self, given: Criteria) -> Criteria:
-        """Its own, whatever is asked for."""
+        """`PROXIES`, whatever is requested."""
         return PROXIES
 
     async def grade(
         self, items: Sequence[Submission], *, seed: int = 0, advance: Callable[[], None] = lambda: None
     ) -> list[dict[str, float]]:
-        """Count."""
+        """The counts of each report."""
         found = []
         for item in items:
             found.append(count_proxies(item.report))
@@ -95,7 +95,7 @@ _TAGGED = "Write one line for each criterion between tags, and nothing else:\n<g
 _LISTED = 'Answer with a JSON list and nothing else, one object per criterion: [{"number": 1, "grade": 6}]'
 _LIMITS = Limits(max_turns=1, turn_tokens=512, sequence_tokens=16_384)
 _LIST_LIMITS = Limits(max_turns=1, turn_tokens=4096, sequence_tokens=131_072)
-_GUIDED_TOKENS = 8  # for each criterion: a number, a colon, a grade
+_GUIDED_TOKENS = 8  # tokens per criterion: a number, a colon, a grade
 
 
 class _Grade(Struct):
@@ -104,9 +104,9 @@ class _Grade(Struct):
 
 
 class ModelGrader:
-    """Asks a policy for one dimension of one report at a time.
+    """A model that grades one dimension of one report per turn.
 
-    With `listed` the answer is a JSON list, as endpoints give it, else lines between tags. `guided` opens the turn.
+    With `listed`, the answer is a JSON list, as endpoints write it, else lines between tags. `guided` opens the turn.
 
         ModelGrader(open_policy("openai:judge@http://localhost:8001/v1"), listed=True)
     """
@@ -128,13 +128,13 @@ class ModelGrader:
         self._concurrency = concurrency
 
     def criteria_of(self, given: Criteria) -> Criteria:
-        """What is asked for."""
+        """The criteria requested."""
         return given
 
     async def grade(
         self, items: Sequence[Submission], *, seed: int = 0, advance: Callable[[], None] = lambda: None
     ) -> list[dict[str, float]]:
-        """One turn for every dimension of every report that is not blank."""
+        """Grades of each report, with one turn per dimension of every report that is not blank."""
         asked = [
             (place, dimension)
             for place, item in enumerate(items)
@@ -195,7 +195,7 @@ class ModelGrader:
 
 
 def criteria_in(dimension: GradedDimension) -> tuple[Criterion, ...]:
-    """What is graded in a dimension: its criteria, or itself where it has none."""
+    """The criteria of a dimension, or the dimension itself as one criterion if it has none."""
     return dimension.criteria or (Criterion(dimension.name.replace("_", " "), dimension.text),)
 
 
@@ -208,7 +208,7 @@ def _put(report: Report, dimension: GradedDimension, criteria: Sequence[Criterio
 
 
 def _read_tagged_grades(text: str) -> dict[int, float] | None:
-    """Lines of number and grade: "1: 6\\n2: 7.5" between tags. Anything else on a line makes all of it unreadable."""
+    """Grades by number from lines between tags: "1: 6\\n2: 7.5"; None if any line has another form."""
     block = read_block(text, "grades")
     if block is None:
         return None
@@ -228,7 +228,7 @@ def _read_list_grades(text: str) -> dict[int, float] | None:
 
 
 def _checked_grades(pairs: Sequence[tuple[int, float]]) -> dict[int, float] | None:
-    """By number, every one once and within the scale."""
+    """The grades by number; None if a number occurs twice or a grade is outside the scale."""
     grades = dict(pairs)
     is_sound = len(grades) == len(pairs) and all(math.isfinite(one) and 0 <= one <= SCALE for one in grades.values())
     return grades if is_sound else None
@@ -254,7 +254,7 @@ class _Written(Struct):
 async def write_dimensions(
     policy: Policy, questions: Sequence[Question], num: int, *, seed: int = 0, concurrency: int = 32
 ) -> list[tuple[GradedDimension, ...]]:
-    """Let the judge make `num` dimensions for every question; () where what it wrote cannot be used."""
+    """`num` dimensions for every question, written by the judge; () if its output is unusable."""
 
     def parse(text: str) -> tuple[GradedDimension, ...] | None:
         said = read_list(text, _Written)

@@ -1,12 +1,12 @@
-"""What of a sentence can be checked without understanding it: its numbers, its names, its words, what it denies.
+"""Lexical features of sentences: numbers, names, content words and negations.
 
     read_numbers("some 1.7 million in 1702")          -> [Number(1700000.0, unit=100000.0), Number(1702.0, ...)]
     find_names("Venn was born in Halm.", frozenset()) -> ["venn", "halm"]
     content_words("The bridges were built of stone.") -> ["bridg", "built", "ston"]
     num_negations("It was never built.")              -> 1
 
-Function words, endings and negations are those of English; numbers, and words of scripts that put no spaces between
-them (Chinese: every pair of characters), are read in any language.
+Function words, endings and negations are English. Numbers, and words of scripts without spaces (Chinese: every pair of
+characters), are recognised in any language.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from msgspec import Struct
 
 from quaere.search.words import fold, terms
 
-# A citation and the space before it: [2], [1, 3]. Repetitions give nothing back, so that any text is read in one pass.
+# A citation and the space before it: [2], [1, 3]. Possessive quantifiers prevent quadratic backtracking on any text.
 MARK = re.compile(r"[ \t]?\[[ \t]*+[0-9]++(?:[ \t]*+,[ \t]*+[0-9]++)*+[ \t]*+\]")
-_LEAD = re.compile(r"^\s*(?:#{1,6}|[-*•]|\d{1,3}[.)])\s+")  # what makes a line a heading or an item
+_LEAD = re.compile(r"^\s*(?:#{1,6}|[-*•]|\d{1,3}[.)])\s+")  # the mark of a heading or list item
 _WORD = re.compile(r"[^\W\d_]+")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _CLAUSE_END = re.compile(
@@ -50,11 +50,11 @@ _FUNCTION_WORDS = frozenset(
     according conclusion finally moreover overall therefore meanwhile both short sum""".split()
 )
 _ORDINARY_ENDINGS = ("s", "ly", "ing", "ed", "tion")
-_ROUNDED_SHARE = 0.05  # how far trailing zeros may round: 1,900 stands for 1,923 but 100 not for 140
+_ROUNDED_SHARE = 0.05  # maximum relative rounding by trailing zeros: 1,900 may stand for 1,923, but 100 not for 140
 
 
 class Number(Struct, frozen=True):
-    """A number and the place it is written to: 1,700 is written to the hundreds, 3.5 to the tenths.
+    """A number and the unit of its last significant digit: 100 for 1,700, 0.1 for 3.5.
 
     Number(value=1702.0, unit=1.0, is_year=True)
     """
@@ -65,7 +65,7 @@ class Number(Struct, frozen=True):
 
 
 def strip_marks(text: str) -> str:
-    """The text without citation marks and without what makes it a heading or an item of a list.
+    """The text without citation marks and without the mark of a heading or list item.
 
     strip_marks("- The Oss rises at Korrin [2].") -> "The Oss rises at Korrin."
     """
@@ -73,12 +73,12 @@ def strip_marks(text: str) -> str:
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a text, as full stops and lines have it."""
+    """Sentences of a text, split at sentence punctuation and line breaks."""
     return [piece.strip() for piece in _SENTENCE_END.split(text) if piece.strip()]
 
 
 def split_clauses(text: str) -> list[str]:
-    """Sentences cut further, at commas and conjunctions."""
+    """Clauses of a text: sentences split further at commas and conjunctions."""
     return [piece.strip() for piece in _CLAUSE_END.split(text) if piece.strip()]
 
 
@@ -86,7 +86,7 @@ def split_clauses(text: str) -> list[str]:
 
 
 def read_numbers(text: str) -> list[Number]:
-    """The numbers of a text, in digits or as words from two to twelve; 1700 in four bare digits is a year.
+    """Numbers of a text, as digits or as words from two to twelve; four bare digits such as 1700 are a year.
 
     read_numbers("3.5 % of 1,200") -> [Number(3.5, 0.1), Number(1200.0, 100.0)]
     """
@@ -105,7 +105,7 @@ def _read_number(match: re.Match[str]) -> Number:
 
 
 def rounds_to(said: Number, known: Number) -> bool:
-    """Is `said` the number that is known, or that number rounded? Years are not rounded.
+    """True if `said` equals `known` or is `known` rounded. Years are not rounded.
 
     rounds_to(Number(1.7e6, 1e5), Number(1.702e6, 1e3)) -> True
     """
@@ -124,7 +124,7 @@ def rounds_to(said: Number, known: Number) -> bool:
 
 
 def content_words(text: str) -> list[str]:
-    """The words that say something, without their endings: no function words, no numbers, no single letters."""
+    """Stems of the content words of a text: no function words, numbers or single letters."""
     return [_stem(word) for word in terms(text) if _says_something(word)]
 
 
@@ -135,7 +135,7 @@ def _says_something(word: str) -> bool:
 
 
 def _stem(word: str) -> str:
-    """A word without its commonest endings; crude, and the same on both sides of a comparison."""
+    """The word without its most common ending: crude, but applied to both sides of a comparison."""
     if not word.isascii():
         return word
     for ending, rest in (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("ly", ""), ("s", ""), ("e", "")):
@@ -146,15 +146,15 @@ def _stem(word: str) -> str:
 
 @lru_cache(maxsize=256)
 def lower_words(text: str) -> frozenset[str]:
-    """The words that a text writes in lower case: they are no names, wherever else they begin a sentence."""
+    """Words written in lower case in a text; these are not names, even where they start a sentence."""
     return frozenset(word for word in _WORD.findall(text) if word[0].islower())
 
 
 def find_names(text: str, ordinary: Collection[str]) -> list[str]:
-    """The words of names, folded: capitalised, and not merely because a sentence begins there.
+    """Words of names, casefolded: capitalised, and not only because a sentence starts there.
 
-    The first word of a sentence counts unless it is a function word, is known in lower case (`ordinary`), or ends as
-    ordinary words do.
+    The first word of a sentence counts unless it is a function word, occurs in lower case (`ordinary`), or has the
+    ending of an ordinary word.
 
         find_names("However, Orsolya Venn built it.", frozenset()) -> ["orsolya", "venn"]
     """
@@ -171,7 +171,7 @@ def find_names(text: str, ordinary: Collection[str]) -> list[str]:
 
 
 def name_runs(text: str) -> list[tuple[int, int]]:
-    """Where names of several words stand, as far as capital letters tell.
+    """(start, end) of names: sequences of capitalised words that are not function words.
 
     name_runs("The builder Orsolya Venn died.") -> [(12, 24)]
     """
@@ -188,10 +188,10 @@ def name_runs(text: str) -> list[tuple[int, int]]:
 
 
 def number_runs(text: str) -> list[tuple[int, int]]:
-    """Where numbers stand in digits: number_runs("in 1,702 or 1703") -> [(3, 8), (12, 16)]."""
+    """(start, end) of numbers in digits: number_runs("in 1,702 or 1703") -> [(3, 8), (12, 16)]."""
     return [(match.start(1), match.end(2) if match.group(2) else match.end(1)) for match in _NUMBER.finditer(text)]
 
 
 def num_negations(text: str) -> int:
-    """How many words deny something: num_negations("It was never, not once, seen.") -> 2."""
+    """Number of negation words: num_negations("It was never, not once, seen.") -> 2."""
     return len(_NEGATION.findall(text))

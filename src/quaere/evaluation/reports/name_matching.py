@@ -1,6 +1,8 @@
-"""Names and values of known facts, found in text: whole words, the longest counts, and one that goes on is another.
+"""Matching of names and values of known facts in text.
 
 KnownNames(facts).find("Orsolya Venn built it.") == {("orsolya", "venn")}
+
+The longest whole-word match counts; a name followed by another capitalised word is a different name.
 """
 
 from __future__ import annotations
@@ -16,16 +18,16 @@ from quaere.search.words import fold
 from quaere.worlds.open_questions import KnownFact
 
 _CHUNK = re.compile(r"[^\s—–/“”„«»…()\[\]{}]+")
-_DECIMAL = re.compile(r"(?<=\d)\.(?=\d)")  # 1.6 is not 16, whatever the normaliser does with full stops
-_ORDINAL = re.compile(r"\b(?:First|Second|Third|Last)\s+$")  # capitalised, yet nothing name_runs takes for a name
-_EPITHET = re.compile(r"\s+the\s+(?=[A-Z])")  # Venn the Tall is not Venn
-_PUNCTUATION = ".,;:!?'\"*_`’"  # behind a word; a name does not go on behind it
+_DECIMAL = re.compile(r"(?<=\d)\.(?=\d)")  # replaced first: the normaliser drops full stops, and 1.6 would become 16
+_ORDINAL = re.compile(r"\b(?:First|Second|Third|Last)\s+$")  # capitalised, but not part of a name for `name_runs`
+_EPITHET = re.compile(r"\s+the\s+(?=[A-Z])")  # "Venn the Tall" is not "Venn"
+_PUNCTUATION = ".,;:!?'\"*_`’"  # ends a name
 
 Words = tuple[str, ...]
 
 
 class _Token(Struct, frozen=True):
-    """A word as it is compared, and where it stands."""
+    """A normalised word and its place in the text."""
 
     word: str
     start: int
@@ -33,7 +35,7 @@ class _Token(Struct, frozen=True):
 
 
 def _tokens(text: str) -> list[_Token]:
-    """The words of a text as answers are compared: without case, accents, punctuation, articles, possessive endings."""
+    """Words of a text, normalised like answers: no case, accents, punctuation, articles or possessive endings."""
     found = []
     for match in _CHUNK.finditer(text):
         word = normalise_answer(fold(_DECIMAL.sub("point", _strip_possessive(match.group()))))
@@ -43,9 +45,9 @@ def _tokens(text: str) -> list[_Token]:
 
 
 def _strip_possessive(chunk: str) -> str:
-    """A chunk without a possessive ending and without apostrophes behind its last letter.
+    """A chunk without possessive ending and without apostrophes after its last letter.
 
-    _strip_possessive("Oss's,") == "Oss,"; looked at from its end, so that a run of apostrophes is read once.
+    _strip_possessive("Oss's,") == "Oss,"; scanned from the end, so that a run of apostrophes costs linear time.
     """
     end = len(chunk)
     while end and not (chunk[end - 1].isalnum() or chunk[end - 1] == "_"):
@@ -55,7 +57,7 @@ def _strip_possessive(chunk: str) -> str:
 
 
 def split_words(text: str) -> Words:
-    """The words of a name or a text, as they are compared.
+    """Normalised words of a name or text.
 
     split_words("The Oss's mouth") == ("oss", "mouth")
     """
@@ -63,7 +65,7 @@ def split_words(text: str) -> Words:
 
 
 class KnownNames:
-    """Every name and value that the facts of a question hold, to be found in text; the longest counts."""
+    """All names and values in the facts of a question, for finding their longest matches in text."""
 
     def __init__(self, facts: Sequence[KnownFact]) -> None:
         self._by_first: dict[str, list[Words]] = {}
@@ -72,11 +74,11 @@ class KnownNames:
             self._by_first.setdefault(words[0], []).append(words)
 
     def find(self, text: str) -> frozenset[Words]:
-        """Those that stand in the text, and not as a part of a longer name, known or capitalised."""
+        """Known names in the text that are not part of a longer name, known or capitalised."""
         return self.sort(text)[0]
 
     def sort(self, text: str) -> tuple[frozenset[Words], frozenset[Words]]:
-        """Those that `find` finds, and those that it leaves out because a capitalised name goes on."""
+        """The names that `find` returns, and those it leaves out because they are part of a longer capitalised name."""
         tokens = _tokens(text)
         matches: list[tuple[Words, int, int]] = []
         at = 0
@@ -99,8 +101,8 @@ class KnownNames:
 
 
 def _find_longer(text: str, spans: Sequence[tuple[int, int]]) -> set[tuple[int, int]]:
-    """Those of the spans that are parts of longer names. What another span covers does not make a name longer."""
-    covered, unfinished = bytearray(len(text)), bytearray(len(text))  # a byte a character, so that this is linear
+    """Spans that are parts of longer names; words covered by another span do not make a name longer."""
+    covered, unfinished = bytearray(len(text)), bytearray(len(text))  # one byte per character, for linear time
     for start, end in spans:
         covered[start:end] = b"\1" * (end - start)
     for first, last in name_runs(text):

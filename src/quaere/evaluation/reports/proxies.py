@@ -1,9 +1,9 @@
-"""What of a report can be counted: stand-ins for its quality, under names that say what they are.
+"""Countable features of a report: proxies of its quality.
 
     count_proxies(report) -> {"question-terms": 8.3, "sources": 6.0, "cited": 9.1, "structure": 8.0, ...}
 
-They are cheap and repeat exactly, and they are blind to whether a report is any good: none of them may be read as what
-a person would think of it.
+They are cheap and deterministic, but do not measure quality: none of them may be read as a person's opinion of the
+report.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _MEANINGS = {
     "conclusion": "share of the conclusion's sentences that the rest bears out, by the rules of the citation check",
 }
 PROXIES = Criteria(tuple(GradedDimension(name, meaning) for name, meaning in _MEANINGS.items()))
-"""What is counted; all weigh the same."""
+"""The proxies as dimensions of equal weight."""
 
 
 def is_blank(report: Report) -> bool:
-    """Is there not a word in it?"""
+    """True if the report contains no word."""
     return not terms(report.text)
 
 
 def count_proxies(report: Report) -> dict[str, float]:
-    """Every proxy of a report, from 0 to 10; an empty report has 0 everywhere."""
+    """All proxies of a report, from 0 to 10; an empty report has 0 everywhere."""
     if is_blank(report):
         return dict.fromkeys(PROXIES.names, 0.0)
     shares = {
@@ -59,7 +59,7 @@ def count_proxies(report: Report) -> dict[str, float]:
 
 
 def conclusion_start(report: Report) -> int:
-    """Where the conclusion begins in the text; the text's end if it has none."""
+    """Offset of the conclusion in the text; the length of the text if there is none."""
     found = report.text.rfind(report.conclusion) if report.conclusion.strip() else -1
     return found if found >= 0 else len(report.text)
 
@@ -76,7 +76,7 @@ def _sources_share(report: Report) -> float:
 
 
 def _body(report: Report) -> list[Statement]:
-    """The sentences before the conclusion, headings aside; all of them where the conclusion is the whole report."""
+    """Statements before the conclusion, without headings; all of them if the conclusion is the whole report."""
     start = conclusion_start(report)
     found = [one for one in report.statements if not _HEADING.match(one.text) and terms(strip_marks(one.text))]
     return [statement for statement in found if statement.end <= start] or found

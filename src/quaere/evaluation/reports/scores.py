@@ -1,11 +1,11 @@
-"""Evaluating reports: every citation checked, every dimension graded, as often as asked, and put together.
+"""Evaluation of reports: every citation checked and every dimension graded, with repeats, and aggregated.
 
     judges = open_judges("checks")
     scores = await score_reports(judges, reports, [general_criteria()] * len(reports), repeats=3)
     summarise(scores).measures["valid citations"].value -> Interval(mean=0.66, low=0.6, high=0.72, num=50)
 
-A `ReportEvaluation` is what is kept in a file, with every report's scores, so that two can be compared question by
-question. What the judge is worth (`judges/probes.py`) comes first in it, as it does on the screen.
+A `ReportEvaluation` is stored in a file with the scores of every report, so that two can be compared question by
+question. The judge's accuracy (`judges/probes.py`) comes first, in the file and on the screen.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ CHECKS = "checks"
 MODEL_PREFIX = "model:"
 OVERALL, VALID, SPECIFIC = "overall", "valid citations", "question-specific"
 TOLD, PROVEN, ADMITTED = "facts told", "facts proven", "gaps admitted"
-SHARES = (VALID, TOLD, PROVEN, ADMITTED)  # from 0 to 1; all other measures are grades
+SHARES = (VALID, TOLD, PROVEN, ADMITTED)  # from 0 to 1; all other measures are grades from 0 to 10
 
 
 class Judges(Struct, frozen=True):
-    """Who checks citations and who grades; `policy` is the model behind both, if there is one.
+    """The citation judge and the grader; `policy` is the model behind both, if there is one.
 
     Judges(name="checks", citations=CitationChecks(), grader=ProxyGrader(), policy=None)
     """
@@ -73,7 +73,7 @@ class Judges(Struct, frozen=True):
 def open_judges(
     name: str, *, temperature: float = 0.0, guided: bool | None = None, concurrency: int = 32, **engine: Any
 ) -> Judges:
-    """The judges a person names: `checks`, `model:NAME` (a local model), or `openai:MODEL@URL`.
+    """The judges for a name: `checks`, `model:NAME` (a local model), or `openai:MODEL@URL`.
 
     open_judges("checks"); open_judges("model:smollm2-135m", device="cpu")
     """
@@ -81,7 +81,7 @@ def open_judges(
         return Judges(name, CitationChecks(), ProxyGrader())
     is_endpoint = name.startswith("openai:")
     if not is_endpoint and not name.startswith(MODEL_PREFIX):
-        raise BadInput(f"there is no judge {name!r}", hint="--judge checks, model:NAME or openai:MODEL@URL")
+        raise BadInput(f"unknown judge {name!r}", hint="--judge checks, model:NAME or openai:MODEL@URL")
     from quaere.policies.catalogue import needs_guide
     from quaere.rollout.policy import open_policy
 
@@ -98,9 +98,9 @@ def open_judges(
 
 
 class ReportScore(Struct, frozen=True):
-    """What was found of one report. Lists hold one value per repeat; a grade that could not be read is None.
+    """Scores of one report. Tuples hold one value per repeat; a grade that could not be parsed is None.
 
-    `checks` are the citations as the first repeat found them; `knowing` is there where the question's facts are known.
+    `checks` are the citations in the first repeat; `knowing` is set if the facts of the question are known.
 
         ReportScore(id="q1-r0", question="What is known of the Oss?", num_words=412, num_citations=9, num_unresolved=0,
                     valid=(0.78,), supported=(7,), grades={"coverage": (6.0,)}, weights={"coverage": 1.0},
@@ -122,10 +122,9 @@ class ReportScore(Struct, frozen=True):
 
 
 class Measure(Struct, frozen=True):
-    """One measure over all questions: `repeats` are its means in each repeat.
+    """One measure over all questions; `repeats` are its means in each repeat.
 
-    `variance` is what judging the same report again changes: the mean over reports of the variance between repeats.
-    None where there was one.
+    `variance` is the judge's own noise: the mean over reports of the variance between repeats, None with one repeat.
 
         Measure(value=Interval(...), repeats=(6.1, 5.9), variance=0.04)
     """
@@ -136,10 +135,10 @@ class Measure(Struct, frozen=True):
 
 
 class ReportsScore(Struct, frozen=True):
-    """All reports in numbers: grades and `overall` from 0 to 10, `valid citations` as the mean of reports' shares.
+    """Scores over all reports: grades and `overall` from 0 to 10, `valid citations` as the mean of the reports' shares.
 
-    `pooled` is supported citations over all citations, every citation counting the same; `pooled_known` leaves out
-    those whose verdict is unknown, as DeepResearch Bench does.
+    `pooled` is supported citations over all citations, each citation counting the same; `pooled_known` leaves out the
+    unknown ones, as DeepResearch Bench does.
 
         ReportsScore(measures={"coverage": Measure(...)}, pooled=Interval(...), verdicts={"supported": 70}, ...)
     """
@@ -156,9 +155,9 @@ class ReportsScore(Struct, frozen=True):
 
 
 class ReportEvaluation(Struct, frozen=True):
-    """What was evaluated, by whom, what that judge is worth, and how it went; kept as JSON.
+    """A stored evaluation of reports: judge and its accuracy, settings, scores overall and per report; written as JSON.
 
-    `truth` holds the judge's verdicts against the facts of a world, where those are known.
+    `truth` is the judge's accuracy against the facts of a world, if those are known.
 
     ReportEvaluation(agreement=JudgeAgreement(...), name="good", judge="checks", settings={}, score=ReportsScore(...),
                      reports=(ReportScore(...),), num_unfinished=0)
@@ -175,7 +174,7 @@ class ReportEvaluation(Struct, frozen=True):
 
 
 def num_asked(reports: Sequence[Report], repeats: int, *, with_citations: bool, with_grades: bool) -> int:
-    """How often `score_reports` says that it has come further."""
+    """Number of times `score_reports` calls `advance`."""
     cited = sum(cited is not None for report in reports for _, cited in find_cited(report)) if with_citations else 0
     return repeats * (cited + (len(reports) if with_grades else 0))
 
@@ -191,7 +190,7 @@ async def score_reports(
     with_grades: bool = True,
     advance: Callable[[], None] = lambda: None,
 ) -> list[ReportScore]:
-    """Check and grade every report `repeats` times, each time with another seed."""
+    """Scores of every report, checked and graded `repeats` times, each time with another seed."""
     checks: list[list[list[CitationCheck]]] = []
     grades: list[list[dict[str, float]]] = []
     by_what = [judges.grader.criteria_of(one) for one in criteria]
@@ -234,9 +233,9 @@ def _score_report(
 def add_knowing(
     scores: Sequence[ReportScore], reports: Sequence[Report], facts: FactBook
 ) -> tuple[list[ReportScore], JudgeTruth | None]:
-    """The scores with what each report knows, and how far the first repeat's verdicts agree with what is known.
+    """The scores with each report's fact coverage, and the citation judge's accuracy against the known facts.
 
-    A report on a question of which nothing is known stays as it was.
+    The accuracy is that of the first repeat. A report on a question without known facts stays unchanged.
     """
     found, labels = [], []
     for score, report in zip(scores, reports, strict=True):
@@ -248,7 +247,10 @@ def add_knowing(
 
 
 def values_of(scores: Sequence[ReportScore]) -> dict[str, list[tuple[float | None, ...]]]:
-    """Per measure the values of every report, one per repeat. Dimensions not all reports share go into one."""
+    """Per measure, the values of every report, one per repeat.
+
+    Dimensions not shared by all reports are merged into one measure.
+    """
     if not scores:
         return {}
     shared = [name for name in scores[0].grades if all(name in score.grades for score in scores)]
@@ -278,7 +280,7 @@ def _specific(score: ReportScore, shared: Sequence[str]) -> tuple[float | None, 
 
 
 def summarise(scores: Sequence[ReportScore]) -> ReportsScore:
-    """Put the scores of all reports together; questions are what is drawn anew for the intervals."""
+    """Aggregate scores over all reports; intervals resample questions."""
     verdicts = Counter(check.verdict for score in scores for check in score.checks)
     tops = [sum(score.supported) / len(score.supported) for score in scores if score.supported]
     wholes = [score.num_citations for score in scores if score.supported]
@@ -298,7 +300,7 @@ def summarise(scores: Sequence[ReportScore]) -> ReportsScore:
 
 
 def _pool_known(scores: Sequence[ReportScore]) -> Interval | None:
-    """Supported over supported and unsupported citations, by the first repeat; None where no verdict is known."""
+    """Supported over supported and unsupported citations in the first repeat; None if there are none."""
     counts = [Counter(check.verdict for check in score.checks) for score in scores if score.checks]
     known = [one["supported"] + one["unsupported"] for one in counts]
     return ratio_interval([one["supported"] for one in counts], known) if sum(known) else None
@@ -321,7 +323,7 @@ def _measure(scores: Sequence[ReportScore], values: Sequence[tuple[float | None,
 def _by_question(
     scores: Sequence[ReportScore], values: Sequence[tuple[float | None, ...]]
 ) -> dict[tuple[str, str], float]:
-    """The mean of a measure over repeats and over the reports on a question; questions without any are missing."""
+    """Mean of a measure over repeats and over the reports on a question; questions without a value are missing."""
     found: dict[tuple[str, str], list[float]] = {}
     for score, row in zip(scores, values, strict=True):
         read = [value for value in row if value is not None]
@@ -331,7 +333,7 @@ def _by_question(
 
 
 class ReportDifference(Struct, frozen=True):
-    """One evaluation minus another over the questions both have; `smallest` is what the sample could have shown.
+    """One evaluation minus another over the questions they share; `smallest` is the minimum detectable difference.
 
     ReportDifference(other="base", measures={"overall": Interval(...)}, smallest={"overall": 0.8})
     """
@@ -342,7 +344,7 @@ class ReportDifference(Struct, frozen=True):
 
 
 def compare_reports(ours: ReportEvaluation, theirs: ReportEvaluation) -> ReportDifference | None:
-    """Paired differences of all measures both have; None where the judges differ or no question is shared."""
+    """Paired differences of all shared measures; None if the judges differ or no question is shared."""
     if ours.judge != theirs.judge:
         return None
     found, smallest = {}, {}
@@ -355,12 +357,12 @@ def compare_reports(ours: ReportEvaluation, theirs: ReportEvaluation) -> ReportD
         if not shared:
             continue
         sides = [mine[key] for key in shared], [yours[key] for key in shared]
-        scale = 1.0 if name in SHARES else SCALE  # a difference of rates is at most 1, and that is reckoned with
+        scale = 1.0 if name in SHARES else SCALE  # `smallest_difference` assumes differences of at most 1
         found[name] = paired_difference(*sides)
         smallest[name] = scale * smallest_difference(*([value / scale for value in side] for side in sides))
     return ReportDifference(theirs.name, found, smallest) if found else None
 
 
 def write_report_evaluations(evaluations: Sequence[ReportEvaluation], path: Path) -> None:
-    """Write them as one JSON list; what stood at that path is replaced in one rename."""
+    """Write the evaluations as one JSON list; an existing file is replaced atomically."""
     write_file(path, msgspec.json.format(msgspec.json.encode(list(evaluations)), indent=1))

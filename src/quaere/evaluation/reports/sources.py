@@ -1,4 +1,4 @@
-"""Reports to evaluate, from wherever they lie: a file with one a line, or a run that wrote some.
+"""Readers of reports to evaluate: from a JSONL file or from a run.
 
 read_report_run(Path("runs/report-20250301-101500")).num_unfinished -> 1
 """
@@ -17,7 +17,7 @@ from quaere.search.rows import read_lines
 
 
 class ReportSet(Struct, frozen=True):
-    """Reports of one origin; one that was never finished is there without a word.
+    """Reports from one source; an unfinished report is included with empty text.
 
     ReportSet(name="report-20250301-101500", reports=(Report(...),), num_unfinished=1)
     """
@@ -28,7 +28,7 @@ class ReportSet(Struct, frozen=True):
 
 
 def read_report_file(path: Path, limit: int | None = None) -> ReportSet:
-    """Reports as JSONL, one record a line."""
+    """The reports of a JSONL file, one per line."""
     reports: list[Report] = []
     for number, line in read_lines(path):
         if limit is not None and len(reports) >= limit:
@@ -37,17 +37,17 @@ def read_report_file(path: Path, limit: int | None = None) -> ReportSet:
         try:
             report = decode_json(line, Report)
         except msgspec.DecodeError as error:
-            raise BadInput(f"{where}: not a report: {error}", hint="quaere report ... makes them") from error
+            raise BadInput(f"{where}: not a report: {error}", hint="quaere report ... writes them") from error
         if any(report.text[one.start : one.end] != one.text for one in report.statements):
-            raise BadInput(f"{where}: a statement does not stand where it says in the text")
+            raise BadInput(f"{where}: `start` and `end` of a statement do not match its text")
         reports.append(report)
     if not reports:
-        raise BadInput(f"{path} holds no report")
+        raise BadInput(f"{path} contains no report", hint="quaere report ... writes them")
     return ReportSet(path.stem, tuple(reports), sum(not report.text.strip() for report in reports))
 
 
 def read_report_run(path: Path, limit: int | None = None) -> ReportSet:
-    """The reports of a run that wrote some; an episode that ended without one is a report without a word."""
+    """The reports of a run; an episode that ended without a report becomes one with empty text."""
     from quaere.dialects.report.protocol import bind_report
     from quaere.runs import Run
 
@@ -63,6 +63,6 @@ def read_report_run(path: Path, limit: int | None = None) -> ReportSet:
             num_unfinished += report is None
             reports.append(report or Report(episode.task.question, ""))
         if not reports:
-            said = f"run {run.info.id} holds no report: it is of kind {run.info.kind}"
-            raise BadInput(said, hint="quaere report --questions FILE --index DIR makes some")
+            said = f"run {run.info.id} contains no report: it is a run of kind {run.info.kind}"
+            raise BadInput(said, hint="quaere report --questions FILE --index DIR writes some")
         return ReportSet(run.info.id, tuple(reports), num_unfinished)

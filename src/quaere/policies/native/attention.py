@@ -1,11 +1,11 @@
-"""Attention over slots: what a forward pass does in place of a model's own attention.
+"""Attention over slots, used in forward passes instead of the model's own attention.
 
-A pass packs the tokens of many slots into one sequence, `(1, tokens)`. Everything in a model except attention treats
-tokens one by one, so only attention must know which token belongs to which slot, and where that slot's earlier keys and
-values are. It reads each slot's real length, never a padded one, and does not expand grouped keys and values.
+A pass packs the tokens of many slots into one sequence, `(1, tokens)`. All parts of a model except attention treat
+tokens independently, so only attention needs to know each token's slot and the slot's KV cache. It reads each slot's
+real length, without padding, and does not expand grouped keys and values.
 
-On a CPU there is one call of torch's attention per slot, or one for all slots that decode where they lie side by side
-and are about equally long; on a GPU, one kernel for all of them (`kernels`).
+On a CPU torch's attention is called once per slot, or once for all decoding slots if they are adjacent and of similar
+length; on a GPU one kernel serves all slots (`kernels`).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from quaere.policies.native.storage import KVStorage, Span
 
 
 class Pass(Protocol):
-    """Knows where the packed tokens of one forward pass belong."""
+    """Maps the packed tokens of one forward pass to their slots and positions."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, kind: Kind) -> Tensor:
-        """Packed `(1, heads, tokens, head_dim)` in, `(1, tokens, heads, head_dim)` out."""
+        """Attention of packed `(1, heads, tokens, head_dim)`; returns `(1, tokens, heads, head_dim)`."""
         ...
 
 
 class PrefillPass:
-    """Chunks of several slots, whose earlier tokens are stored already."""
+    """Prefill of chunks of several slots, whose earlier tokens are in the KV cache."""
 
     def __init__(self, storage: KVStorage, spans: list[Span], device: torch.device) -> None:
         self.storage = storage
@@ -56,7 +56,7 @@ class PrefillPass:
 
 
 class DecodePass:
-    """One token of each slot: `slots[i]` has its newest token at `positions[i]`."""
+    """Decode of one token per slot: `slots[i]` has its newest token at `positions[i]`."""
 
     def __init__(self, storage: KVStorage, slots: Tensor, positions: Tensor) -> None:
         self.storage = storage
@@ -83,18 +83,18 @@ class DecodePass:
 
 
 class _SideBySide:
-    """Slots that decode and lie side by side, as one padded batch: one call instead of one per slot."""
+    """Adjacent decoding slots as one padded batch: one attention call instead of one per slot."""
 
     def __init__(self, first: int, places: Tensor, lengths: Tensor, longest: int) -> None:
         self.first = first
-        self.places = places  # of each row within the stretch of slots
-        self.lengths = lengths  # of every slot of the stretch; one that does not decode counts as 1
+        self.places = places  # index of each row within the range of slots
+        self.lengths = lengths  # of every slot in the range; 1 for a slot that does not decode
         self.longest = longest
         self._masks: dict[int | None, Tensor] = {}
 
     @classmethod
     def of(cls, slots: Tensor, positions: Tensor) -> _SideBySide | None:
-        """None where padding and slots that do not decode would cost more than the calls they save."""
+        """The batch; None if padding and slots that do not decode would cost more than the calls saved."""
         first, last = int(slots.min()), int(slots.max())
         longest = int(positions.max()) + 1
         if len(slots) == 1 or (last - first + 1) * longest > 1.5 * (int(positions.sum()) + len(slots)):
@@ -104,18 +104,18 @@ class _SideBySide:
         return cls(first, slots - first, lengths, longest)
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, kind: Kind) -> Tensor:
-        """As `Pass.attend`, once keys and values are written."""
+        """As `Pass.attend`, after keys and values are written."""
         _, heads, rows, head_dim = query.shape
         stretch = slice(self.first, self.first + len(self.lengths))
         key, value = keys[stretch, :, : self.longest], values[stretch, :, : self.longest]
-        # The heads that share a key head become several queries of that head.
+        # Grouped-query attention: the heads that share a key head become several queries of that head.
         folded = query.new_zeros(len(self.lengths), key.shape[1], heads // key.shape[1], head_dim)
         folded[self.places] = query[0].transpose(0, 1).reshape(rows, *folded.shape[1:])
         result = scaled_dot_product_attention(folded, key, value, attn_mask=self._mask(kind.window), scale=kind.scale)
         return result[self.places].reshape(1, rows, heads, value.shape[3])
 
     def _mask(self, window: int | None) -> Tensor:
-        """`(slots, 1, 1, longest)`; the same for all layers that are alike."""
+        """Mask `(slots, 1, 1, longest)`, cached for layers with the same window."""
         if window not in self._masks:
             columns = torch.arange(self.longest, device=self.lengths.device)
             mask = columns < self.lengths[:, None]
@@ -126,7 +126,7 @@ class _SideBySide:
 
 
 def _attend_spans(query: Tensor, keys: Tensor, values: Tensor, spans: list[Span], kind: Kind) -> Tensor:
-    """Slot after slot, through torch's own attention."""
+    """Attention of each span in turn with torch's attention."""
     outputs = [
         _attend_span(query[:, :, span.offset : span.offset + span.length], keys, values, span, kind) for span in spans
     ]
@@ -134,9 +134,9 @@ def _attend_spans(query: Tensor, keys: Tensor, values: Tensor, spans: list[Span]
 
 
 def _attend_span(query: Tensor, keys: Tensor, values: Tensor, span: Span, kind: Kind) -> Tensor:
-    """The `(1, heads, length, head_dim)` of one slot."""
+    """Attention output `(1, heads, length, head_dim)` of one span."""
     end, window = span.start + span.length, kind.window
-    # A lone token sees a window's worth of keys; a chunk's tokens see different ones, which takes a mask.
+    # With a sliding window, a single token needs only the last `window` keys; the tokens of a chunk need a mask.
     first = max(0, end - window) if window is not None and span.length == 1 else 0
     key, value = keys[span.slot, None, :, first:end], values[span.slot, None, :, first:end]
     mask = None if span.length == 1 else _chunk_mask(span, window, query.device)
@@ -145,7 +145,7 @@ def _attend_span(query: Tensor, keys: Tensor, values: Tensor, span: Span, kind: 
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
         return softcapped_attention(query, key, value, mask, kind)
     if span.length == 1:
-        # The heads that share a key head become several queries of that head.
+        # Grouped-query attention: the heads that share a key head become several queries of that head.
         folded = query.reshape(1, key.shape[1], groups, query.shape[3])
         output = scaled_dot_product_attention(folded, key, value, scale=kind.scale)
         return output.reshape(1, query.shape[1], 1, value.shape[3])
@@ -155,7 +155,7 @@ def _attend_span(query: Tensor, keys: Tensor, values: Tensor, span: Span, kind: 
 
 
 def _chunk_mask(span: Span, window: int | None, device: torch.device) -> Tensor | None:
-    """Causal mask of a chunk of one slot, `(length, start + length)`; None when it is a plain triangle."""
+    """Causal mask `(length, start + length)` of a chunk of one slot; None if it is a plain triangle."""
     total = span.start + span.length
     if span.start == 0 and (window is None or total <= window):
         return None

@@ -1,7 +1,7 @@
-"""The one file that touches transformers' internals.
+"""The only file that touches transformers' internals.
 
-A forward pass of the engine packs the tokens of many rows into one sequence, `(1, tokens)`, and needs only an attention
-function of its own (`attention`). transformers lets us register one; models are used as they are, none is
+A forward pass of the engine packs the tokens of many rows into one sequence, `(1, tokens)`, and needs only its own
+attention function (`attention`). transformers allows registering one; models are used as they are, none is
 re-implemented.
 
 Tested with transformers 5.10, 5.17 and 5.22.
@@ -30,7 +30,7 @@ from quaere.policies.native.rounding import round_weights
 from quaere.policies.native.varlen import VARLEN, Packing, varlen_attention
 
 ATTENTION = "quaere_packed"
-# Layers that a model calls with the same states.
+# Linear layers that have the same input.
 SIDE_BY_SIDE = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 _pass: ContextVar[Pass] = ContextVar("quaere_packed_pass")
 
@@ -38,23 +38,23 @@ _pass: ContextVar[Pass] = ContextVar("quaere_packed_pass")
 def _packed_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
 ) -> tuple[Tensor, None]:
-    """What transformers calls in place of its own attention."""
+    """Attention function registered with transformers: it delegates to the current `Pass`."""
     output = _pass.get().attend(module.layer_idx, query, key, value, Kind.read(query.shape[-1], options))
     return output, None
 
 
 def load_model(model: str | ModelPath, device: str, dtype: str, *, packed: bool = True, as_base: bool = False) -> Any:
-    """A causal LM of transformers that attends through a `Pass`, ready for inference; or a plain one to train.
+    """A causal LM of transformers, ready for inference through a `Pass`; with `packed=False` a plain one to train.
 
-    With dtype "int8" its weights are float32, and a CPU decodes with them as bytes (`products`). Adapters are added in
-    float32; with `as_base` it is one to train an adapter on (`lora`). To bfloat16, weights are rounded as they are on
-    their way from a learner to its sampler (`rounding`).
+    With dtype "int8" the weights are float32, and a CPU decodes with an int8 copy of them (`cpu_matmul`). Adapters are
+    merged in float32; with `as_base` the result is one to train an adapter on (`lora`). For bfloat16, weights are
+    rounded as on their way from a learner to its sampler (`rounding`).
     """
     found = ModelPath(name=model, path=model) if isinstance(model, str) else model
     path = found.path
     if dtype == "int8" and device != "cpu":
-        raise BadInput("int8 is for sampling on a CPU; a GPU samples in bfloat16", hint="--dtype bfloat16")
-    # OpenMP threads that spin while they wait slow down tenfold when something else needs the core.
+        raise BadInput("int8 works only on a CPU; on a GPU use bfloat16", hint="--dtype bfloat16")
+    # By default OpenMP threads spin while they wait, which slows sampling tenfold if another process needs the core.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from transformers import AutoModelForCausalLM
     from transformers.modeling_utils import AttentionInterface
@@ -67,10 +67,10 @@ def load_model(model: str | ModelPath, device: str, dtype: str, *, packed: bool 
             dtype=torch.float32 if found.adapters else kept,
             attn_implementation=ATTENTION if packed else "sdpa",
             low_cpu_mem_usage=True,
-            use_safetensors=True,  # a pickle runs code when it is loaded
-            trust_remote_code=False,  # said outright: without it transformers asks at a terminal
+            use_safetensors=True,  # loading a pickle runs code
+            trust_remote_code=False,  # must be explicit: without it transformers asks at a terminal
         )
-    except Exception as error:  # files can be wrong in many ways, and each raises a type of its own
+    except Exception as error:  # invalid files raise many exception types
         raise ModelMissing(f"cannot load a causal language model from {path}: {first_line(error)}") from error
     if found.adapters:
         loaded = merge_adapters(loaded, found.adapters, stored_dtype(path), as_base=as_base)
@@ -82,14 +82,14 @@ def load_model(model: str | ModelPath, device: str, dtype: str, *, packed: bool 
 
 
 def stored_dtype(path: str) -> torch.dtype:
-    """The dtype a model's config says its weights have; float32 where it says nothing."""
+    """The dtype of a model's weights by its config; float32 if the config has none."""
     from transformers import AutoConfig
 
     return AutoConfig.from_pretrained(path, trust_remote_code=False).dtype or torch.float32
 
 
 def use_packed_attention(model: Any) -> Any:
-    """Switch a model that is already in memory to our attention."""
+    """Switch a loaded model to attention through a `Pass`."""
     from transformers.modeling_utils import AttentionInterface
 
     AttentionInterface.register(ATTENTION, _packed_attention)
@@ -98,10 +98,10 @@ def use_packed_attention(model: Any) -> Any:
 
 
 def fuse(model: Any) -> int:
-    """Put one kernel in the place of several, everywhere in a model that samples; returns in how many places.
+    """Replace groups of operations by single kernels in a model that samples; returns the number of replacements.
 
-    Products of the same states become one. So does each norm, gate and rotation: a replacement is tried on random
-    numbers first, and stays only where it says what the model's own code says.
+    Linear layers with the same input become one product. Each norm, gate and rotary embedding becomes one kernel: a
+    replacement is compared with the model's own code on random numbers, and used only if the results agree.
     """
     num_fused = merge_products(model)
     for module in model.modules():
@@ -113,7 +113,7 @@ def fuse(model: Any) -> int:
 
 
 def merge_products(model: Any) -> int:
-    """Let query, key and value be one product, and gate and up; returns how many there are of these."""
+    """Merge the products of query, key and value, and those of gate and up; returns the number of merged groups."""
     groups = [
         [getattr(module, name) for name in names]
         for module in model.modules()
@@ -122,7 +122,7 @@ def merge_products(model: Any) -> int:
     ]
     num_merged = sum(merge(layers) for layers in groups)
     if num_merged and torch.cuda.is_available():
-        torch.cuda.empty_cache()  # the memory of the single weights, in pieces too small for the next matrix
+        torch.cuda.empty_cache()  # frees the single weights, whose blocks are too small to be reused for merged ones
     return num_merged
 
 
@@ -140,7 +140,7 @@ def _fused_gate(module: Any, states: Tensor) -> Tensor:
 
 
 def _replace(module: Any, replacement: Any, width: int) -> bool:
-    """Let a module compute this instead, if on some random states it comes to the same."""
+    """Replace a module's forward function if both agree on random states; returns True if replaced."""
     weight = next(module.parameters())
     states = torch.randn(1, 5, width, generator=torch.Generator().manual_seed(0)).to(weight.device, weight.dtype)
     with torch.no_grad():
@@ -151,7 +151,7 @@ def _replace(module: Any, replacement: Any, width: int) -> bool:
 
 
 def _fuse_rotation(model: Any) -> bool:
-    """Rotary positions are a function of the model's file; passes of the engine get ours from now on."""
+    """Replace the rotary embedding function in the model's module by a kernel, for passes of the engine only."""
     from quaere.policies.native import fused
 
     where = sys.modules[type(model).__module__]
@@ -181,18 +181,18 @@ def _fuse_rotation(model: Any) -> bool:
 
 
 def _same(theirs: Tensor, ours: Tensor) -> bool:
-    """Alike but for the last bit or two of the less precise."""
+    """True if two tensors agree up to a few units of rounding."""
     gap = (theirs.float() - ours.float()).norm() / theirs.float().norm().clamp(min=1e-6)
     return bool(gap < 4 * torch.finfo(theirs.dtype).eps)
 
 
 def max_positions(model: Any) -> int:
-    """How many tokens the model can attend to."""
+    """The model's maximum context length in tokens."""
     return int(getattr(model.config.get_text_config(), "max_position_embeddings", 1 << 20))
 
 
 def forward(model: Any, where: Pass, token_ids: Tensor, positions: Tensor, wanted: Tensor | None = None) -> Tensor:
-    """Run the packed tokens through the model; its logits `(wanted, vocabulary)` of the wanted (or all) tokens."""
+    """Logits `(wanted, vocabulary)` of the wanted (or all) packed tokens."""
     token = _pass.set(where)
     try:
         output = model(
@@ -211,7 +211,7 @@ def forward(model: Any, where: Pass, token_ids: Tensor, positions: Tensor, wante
 
 
 class Head(NamedTuple):
-    """The last layer: `logits = states @ weight.T + bias`, squashed to within `softcap` where there is one.
+    """The output layer: `logits = states @ weight.T + bias`, soft-capped if `softcap` is set.
 
     Head(weight=tensor of (49152, 576), bias=None, softcap=None)
     """
@@ -222,7 +222,7 @@ class Head(NamedTuple):
 
 
 def use_varlen_attention(model: Any) -> Any:
-    """Let a model attend within the sequences of a packing, where it is called with one; else it does as before."""
+    """Switch a model to attention within the sequences of a packing; calls without a packing work as before."""
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
     from transformers.modeling_utils import AttentionInterface
 
@@ -236,11 +236,11 @@ def use_varlen_attention(model: Any) -> Any:
 
 
 def packed_states(model: Any, token_ids: Tensor, packing: Packing) -> Tensor:
-    """The last hidden states `(tokens, width)` of packed tokens, with gradients; no logits are made."""
+    """Last hidden states `(tokens, width)` of packed tokens, with gradients; no logits are computed."""
     if model.config.get_text_config()._attn_implementation != VARLEN:
-        raise ValueError("call use_varlen_attention(model) first: other attention sees across sequences")
+        raise ValueError("call use_varlen_attention(model) first: other attention would mix the packed sequences")
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
-    # A mask of four dimensions counts as finished, so none of tokens by tokens is built; ours is never looked at.
+    # transformers takes a mask of four dimensions as complete and builds no tokens x tokens mask; this one is not read.
     finished = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=token_ids.device)
     output = decoder(
         input_ids=token_ids[None],
@@ -254,7 +254,7 @@ def packed_states(model: Any, token_ids: Tensor, packing: Packing) -> Tensor:
 
 
 def output_head(model: Any) -> Head:
-    """The head of a causal language model, if it is one we can do ourselves."""
+    """The output layer of a causal language model; `ModelMissing` if its form is not supported."""
     config = model.config.get_text_config()
     for name in ("logit_scale", "logits_scaling"):
         if getattr(config, name, None) not in (None, 1, 1.0):
@@ -266,7 +266,7 @@ def output_head(model: Any) -> Head:
 
 
 def decoder_layers(model: Any) -> list[Any]:
-    """The layers a model repeats."""
+    """The decoder layers of a model."""
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]

@@ -1,8 +1,8 @@
-"""How the linear layers of a model multiply when it samples on a CPU.
+"""Matrix products of linear layers for sampling on a CPU.
 
-Two things a general library does not do: a few rows are multiplied the other way round, and with `int8` the weights of
-a decoding step are read as bytes. A step of few rows does little more than read all weights once, so a quarter of the
-bytes is most of a quarter of the time; prompts have many rows, where that gains nothing, and keep the whole weights.
+Two optimisations: for few rows the product is computed transposed, and with `int8` a decode step reads int8 weights. A
+step of few rows is bound by reading all weights once, so a quarter of the bytes takes little more than a quarter of the
+time. Prompts have many rows, where int8 gains nothing, and use the float weights.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from torch.nn import Linear
 from torch.nn.functional import linear
 
 SWAPPED_ROWS = range(4, 49)
-INT8_ROWS = range(1, 7)  # with more, unpacking the bytes costs more than reading them saves
+INT8_ROWS = range(1, 7)  # with more rows, unpacking int8 costs more than it saves in reading
 
 
 class Bytes(NamedTuple):
-    """A weight as bytes: `values[row] * scales[row]` is about the row.
+    """An int8 weight: `values[row] * scales[row]` approximates the row.
 
     Bytes(values=int8 (rows, columns), scales=bfloat16 (rows,))
     """
@@ -30,7 +30,7 @@ class Bytes(NamedTuple):
 
 
 def prepare_products(model: Any) -> None:
-    """Make a model's layers ready to sample with the weights it has now: as bytes if it was loaded so, else swapped."""
+    """Prepare the linear layers for sampling with the current weights: int8 if loaded so, else transposed products."""
     if decodes_in_int8(model):
         use_int8(model)
     else:
@@ -38,14 +38,14 @@ def prepare_products(model: Any) -> None:
 
 
 def swap_products(model: Any) -> None:
-    """Let the linear layers of a model that samples on a CPU multiply the other way round where that is faster."""
+    """Let the linear layers of a model on a CPU compute transposed products where these are faster."""
     for module in model.modules():
         if type(module) is Linear and module.weight.device.type == "cpu":
             module.forward = partial(_swapped_linear, module)
 
 
 def _swapped_linear(layer: Linear, states: Tensor) -> Tensor:
-    """`(weight @ states.T).T` for as many rows as decode together: in float32 faster than `states @ weight.T`."""
+    """`(weight @ states.T).T` for the number of rows of a decode batch: in float32 faster than `states @ weight.T`."""
     rows = states.numel() // states.shape[-1]
     if rows not in SWAPPED_ROWS or states.dtype != torch.float32:
         return linear(states, layer.weight, layer.bias)
@@ -56,7 +56,7 @@ def _swapped_linear(layer: Linear, states: Tensor) -> Tensor:
 
 
 def use_int8(model: Any) -> int:
-    """Let a model decode with weights as bytes; returns how many layers do."""
+    """Let a model decode with int8 weights; returns the number of layers."""
     layers = [module for module in model.modules() if type(module) is Linear]
     for layer in layers:
         layer.as_bytes = pack(layer.weight.detach())
@@ -65,16 +65,16 @@ def use_int8(model: Any) -> int:
 
 
 def decodes_in_int8(model: Any) -> bool:
-    """Was `use_int8` called on it?"""
+    """True if `use_int8` was called on the model."""
     return any(hasattr(module, "as_bytes") for module in model.modules())
 
 
 def pack(weight: Tensor) -> Bytes:
-    """Every row as whole numbers from -127 to 127 and what to multiply them by.
+    """The weight as int8 values from -127 to 127 with one scale per row.
 
     pack(torch.tensor([[0.5, -1.27]])) -> Bytes(values=[[50, -127]], scales=[0.01])
     """
-    # Rounded first, so that the numbers fit the scale that is really used.
+    # The scale is rounded to bfloat16 first, so that the values are computed with the scale that is used later.
     scales = (weight.abs().amax(dim=1).clamp(min=1e-12) / 127).bfloat16()
     values = (weight / scales.float()[:, None]).round().clamp(-127, 127).to(torch.int8)
     return Bytes(values, scales)

@@ -1,12 +1,12 @@
-"""What the rows in flight need on the device to go on, and one step of all of them.
+"""Device state of the rows in flight, and one decode step for all of them.
 
-The last token of every slot, its length and how it draws stay on the device. A step is given the slots alone: it reads
-their tokens, runs the model, draws, and puts the new tokens where the next step will look. So nothing has to come back
-to the program before the next step can start.
+The last token of every slot, its length and its sampling parameters stay on the device. A step is given only the slots:
+it reads their tokens, runs the model, samples, and stores the new tokens for the next step. So the next step can start
+before any result is copied back to the host.
 
-On a GPU a step is captured once as a CUDA graph for every size of batch (sizes are rounded up to a few, captured when
-first needed) and then replayed: the cost of launching a thousand small kernels is paid once. Weights are read where
-they lie, so copying new ones into place needs no new capture.
+On a GPU a step is captured once as a CUDA graph per batch size (sizes are rounded up to a few, captured when first
+needed) and then replayed: the cost of launching a thousand small kernels is paid once. Graphs read weights at fixed
+addresses, so copying new weights in place needs no new capture.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from quaere.policies.sampler import SamplingParams
 
 
 class Drawn:
-    """Tokens and log-probs of one step, perhaps still on their way from the device."""
+    """Tokens and log-probs of one step, possibly still being copied from the device."""
 
     def __init__(self, values: Tensor) -> None:
         self._event: torch.cuda.Event | None = None
@@ -42,7 +42,7 @@ class Drawn:
             self._values = values
 
     def read(self) -> tuple[list[int], list[float]]:
-        """Wait for them."""
+        """Wait for the copy and return tokens and log-probs."""
         if self._event is not None:
             self._event.synchronize()
         tokens, logprobs = self._values.tolist()
@@ -50,7 +50,7 @@ class Drawn:
 
 
 class Joining(Struct, frozen=True):
-    """A row whose context is stored but for its last tokens, and how it will draw.
+    """A row that ends its prefill in this pass, with its sampling parameters.
 
     Joining(slot=3, length=512, params=SamplingParams(seed=7))
     """
@@ -67,7 +67,7 @@ class _Captured(Struct, frozen=True):
 
 
 class Decoder:
-    """The state of every slot on the device. One slot more than there are serves as padding."""
+    """The state of every slot on the device. One additional slot serves as padding."""
 
     def __init__(self, model: Any, storage: KVStorage, num_slots: int) -> None:
         self.model = model
@@ -82,17 +82,17 @@ class Decoder:
         self._last_token, self._length, self._num_drawn = zeros(torch.long), zeros(torch.long), zeros(torch.long)
         self._seed, self._top_k = zeros(torch.long), zeros(torch.long)
         self._temperature, self._top_p = zeros(torch.float32), zeros(torch.float64)
-        draws_in_one_kernel(self.device)  # found out now, as a graph that is being captured cannot wait for it
+        draws_in_one_kernel(self.device)  # cached now: the check synchronises, which a graph capture does not allow
         self._graphs: dict[tuple[int, Draw], _Captured] = {}
         self._pool: Any = None
         self._version = -1
 
     def prefill(self, spans: list[Span], token_ids: list[int], joining: Sequence[Joining], draw: Draw) -> Drawn | None:
-        """Run chunks of contexts; the rows that join (their last token is in this pass) draw their first token."""
+        """Prefill chunks of contexts; the rows in `joining`, complete after this pass, sample their first token."""
         where = PrefillPass(self.storage, spans, self.device)
         ends = {span.slot: span.offset + span.length - 1 for span in spans}
         wanted = torch.tensor([ends[row.slot] for row in joining], dtype=torch.long, device=self.device)
-        ids = torch.from_numpy(np.array(token_ids, dtype=np.int64)).to(self.device)  # five times as fast as from a list
+        ids = torch.from_numpy(np.array(token_ids, dtype=np.int64)).to(self.device)  # 5x faster than from a list
         with torch.no_grad():
             logits = forward(self.model, where, ids, where.positions, wanted)
             if not joining:
@@ -101,8 +101,8 @@ class Decoder:
             return Drawn(self._draw(logits, slots, draw))
 
     def decode(self, slots: Sequence[int], draw: Draw) -> Drawn:
-        """One more token for each of these slots."""
-        if not has_kernels(self.device):  # attention slot by slot looks at lengths, which no graph can hold
+        """Sample one more token for each of these slots."""
+        if not has_kernels(self.device):  # attention per slot reads lengths on the host, which no graph allows
             with torch.no_grad():
                 return Drawn(self._step(torch.tensor(slots, device=self.device), draw))
         captured = self._captured(_rounded(len(slots)), draw)
@@ -122,7 +122,7 @@ class Decoder:
         return drawn
 
     def _draw(self, logits: Tensor, slots: Tensor, draw: Draw) -> Tensor:
-        """Draw a token for each slot and put it where the next step looks; `(2, slots)`: tokens, log-probs."""
+        """Sample a token for each slot and store it for the next step; returns `(2, slots)`: tokens and log-probs."""
         index = self._num_drawn[slots]
         numbers, temperatures = uniforms(self._seed[slots], index), self._temperature[slots]
         if draw == "plain" and draws_in_one_kernel(self.device):
@@ -155,9 +155,9 @@ class Decoder:
     # ------------------------------------------------------------------------------------------------------- capture
 
     def _captured(self, size: int, draw: Draw) -> _Captured:
-        if self._version != self.storage.version:  # keys and values have moved
+        if self._version != self.storage.version:  # the KV cache was reallocated, so graphs hold old addresses
             self._graphs.clear()
-            self._pool = None  # it went with the last graph
+            self._pool = None  # the memory pool was freed with the last graph
             self._version = self.storage.version
         if (size, draw) not in self._graphs:
             self._graphs[size, draw] = self._capture(size, draw)
@@ -168,7 +168,7 @@ class Decoder:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.no_grad(), torch.cuda.stream(stream):
-            self._step(slots, draw)  # compiles kernels and sizes workspaces, on the padding slot alone
+            self._step(slots, draw)  # compiles kernels and allocates workspaces; only the padding slot is changed
         torch.cuda.current_stream().wait_stream(stream)
         torch.cuda.synchronize()
         if self._pool is None:
@@ -184,7 +184,7 @@ class Decoder:
 
 @cache
 def draws_in_one_kernel(device: torch.device) -> bool:
-    """Does the kernel that draws work here, and draw what `pick_tokens` draws?"""
+    """True if the fused sampling kernel works on this device and samples the same tokens as `pick_tokens`."""
     if not has_kernels(device):
         return False
     from quaere.policies.native import fused
@@ -197,15 +197,15 @@ def draws_in_one_kernel(device: torch.device) -> bool:
     expected = pick_tokens(logits, "plain", temperatures, nothing, nothing, numbers)
     try:
         found = fused.draw_tokens(logits, temperatures, numbers)
-    except Exception:  # whatever a compiler may say
+    except Exception:  # any error of Triton's compiler
         return False
-    # A number may fall between two tokens, where the last bit of a sum decides.
+    # A random number may fall between two tokens, where the last bit of a sum decides: a few may differ.
     same = found[0] == expected[0]
     return bool(same.sum() >= 62) and torch.allclose(found[1][same], expected[1][same], atol=1e-4)
 
 
 def _rounded(size: int) -> int:
-    """The size of the captured batch that serves this many rows: 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, ...
+    """Batch size of the captured graph for this many rows: 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, ...
 
     _rounded(17) == 24
     """

@@ -1,4 +1,4 @@
-"""Which device and which precision `auto` stands for, and whether kernels of our own run there."""
+"""Choice of device and precision for `auto`, and whether the Triton kernels run on a device."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     import torch
 
 Precision = Literal["auto", "float32", "bfloat16", "int8"]
-"""What is asked for after `--dtype`; int8 is float32 with the weights of a decoding step as bytes, on a CPU."""
+"""Values of `--dtype`. int8 is for CPUs: float32 weights, with an int8 copy for decode steps."""
 
 
 @cache
 def has_kernels(device: torch.device) -> bool:
-    """Kernels are Triton's, which comes with torch for CUDA on most systems."""
+    """True if Triton kernels can run on the device; torch for CUDA installs Triton on most systems."""
     return device.type == "cuda" and find_spec("triton") is not None
 
 
 def choose_device(wanted: str, report: Callable[[str], None] = lambda line: None) -> str:
-    """`cuda` or `cpu`; says so when there are GPUs that will not be used."""
+    """ "cuda" or "cpu"; reports GPUs that will not be used."""
     import torch
 
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise BadInput("there is no CUDA device here", hint="quaere doctor")
+        raise BadInput("no CUDA device was found, so the device must be cpu or auto", hint="quaere doctor")
     device = ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted
     if device == "cuda" and torch.cuda.device_count() > 1:
         count = torch.cuda.device_count()
@@ -38,10 +38,10 @@ def choose_device(wanted: str, report: Callable[[str], None] = lambda line: None
 
 
 def choose_dtype(wanted: str, device: str, mode: str = "deterministic") -> str:
-    """What `auto` stands for: bfloat16 on a GPU, where it halves what must be read; on a CPU float32.
+    """The dtype that `auto` stands for: bfloat16 on a GPU, where it halves the bytes to be read; float32 on a CPU.
 
-    In fast mode a CPU is tried: some have instructions for bfloat16, on others it is several times slower. A choice by
-    the clock is no good where results must repeat, so deterministic mode and training weights keep to float32.
+    In fast mode bfloat16 is timed on a CPU: some CPUs have instructions for it, on others it is several times slower. A
+    choice by timing is not reproducible, so deterministic mode and training use float32.
 
         choose_dtype("auto", "cpu") == "float32"
     """
@@ -54,17 +54,17 @@ def choose_dtype(wanted: str, device: str, mode: str = "deterministic") -> str:
 
 @cache
 def _bfloat16_wins() -> bool:
-    """Is a matrix product of a decoding step clearly faster in bfloat16 here?"""
+    """True if a matrix product of a decode step is clearly faster in bfloat16 on this CPU."""
     import torch
 
     with warnings.catch_warnings():
-        # A CPU without instructions for bfloat16 warns with a stack trace; that it is slow is measured here anyway.
+        # A CPU without bfloat16 instructions warns with a stack trace; its speed is measured here anyway.
         warnings.simplefilter("ignore")
         return _seconds_of_product(torch.bfloat16) < 0.8 * _seconds_of_product(torch.float32)
 
 
 def _seconds_of_product(dtype: torch.dtype) -> float:
-    """The best of a few tries, so that what else the machine does matters little."""
+    """Best time of several tries, which reduces the influence of other load on the machine."""
     import torch
 
     states, weight = torch.ones(32, 1024, dtype=dtype), torch.ones(1024, 1024, dtype=dtype)

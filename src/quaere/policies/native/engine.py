@@ -1,9 +1,9 @@
-"""Continuous batching as a plain state machine: no threads, no asyncio.
+"""Continuous batching as a plain state machine, without threads or asyncio.
 
-Every row has a slot (`slots`), in which some of its tokens already have their keys and values stored: those of its
-session's earlier turns, or of a prompt it shares with another. A step lets every row whose context is complete draw one
-more token, and computes what is missing of the contexts that have joined, in chunks that fit. So a prompt may join
-while others are in the middle of their turn, and a row leaves the moment it is done.
+Every row has a slot (`slots`) with the KV cache of some of its tokens: those of its session's earlier turns, or of a
+prompt that it shares with another row. A step samples one more token for every row whose context is complete, and
+prefills the missing parts of other contexts, in chunks that fit. So a prompt can join while other rows are in the
+middle of their turn, and a row leaves as soon as it is done.
 
     engine = Engine(model, decode, max_rows=32)
     engine.add(Request("e1", prompt_ids, SamplingParams(max_tokens=64)))
@@ -11,8 +11,8 @@ while others are in the middle of their turn, and a row leaves the moment it is 
         for done in engine.step():
             print(done.key, done.sampled())
 
-On a GPU the next step is launched before the tokens of the last one are looked at; a row that turns out to have stopped
-has then drawn one token too many, which is dropped.
+On a GPU the next step is launched before the tokens of the last one are read; a row that turns out to have stopped has
+then sampled one token too many, which is dropped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from quaere.records import StopReason
 
 
 class Request:
-    """One turn to be sampled, and how far it has come. Turns of one session build on what it has stored."""
+    """One turn to be sampled, and its state. Turns of one session reuse its KV cache."""
 
     def __init__(self, key: str, token_ids: Sequence[int], params: SamplingParams, session: str = "") -> None:
         self.key = key
@@ -48,18 +48,18 @@ class Request:
         self.draw = how_to_draw([params])
         self.tokens = list(token_ids)
         self.num_prompt = len(self.tokens)
-        self.num_launched = 0  # tokens drawn, or being drawn
+        self.num_launched = 0  # tokens sampled or being sampled
         self.logprobs: list[float] = []
         self.stop_reason: StopReason | None = None
         self.cancelled = False
         self.slot: Slot | None = None
-        self.donor: Slot | None = None  # its first `num_shared` tokens will be copied from here
+        self.donor: Slot | None = None  # slot from which the first `num_shared` tokens will be copied
         self.donor_epoch = 0
         self.num_shared = 0
 
     @property
     def new_tokens(self) -> list[int]:
-        """What was sampled so far."""
+        """The tokens sampled so far."""
         return self.tokens[self.num_prompt :]
 
     def sampled(self) -> Sampled:
@@ -69,12 +69,12 @@ class Request:
 
 
 class Counts(Struct):
-    """What the engine has done since it was made, in tokens.
+    """Token counts of the engine since it was made.
 
     Counts(prefilled=700, kept=512, copied=300, again=0, drawn=64)
 
-    prefilled: context tokens computed; kept: found in the session's own slot; copied: taken from a shared prompt;
-    again: computed although the session had them stored before (its slot was given away); drawn: sampled.
+    prefilled: context tokens computed; kept: found in the session's own slot; copied: from another slot with the same
+    prompt; again: computed again after the session's slot was given to another; drawn: sampled.
     """
 
     prefilled: int = 0
@@ -85,7 +85,7 @@ class Counts(Struct):
 
 
 class Engine:
-    """Steps all rows in flight together; `observe` (if set) is told the keys and token counts of every step."""
+    """Steps all rows in flight together; `observe`, if set, is called with the keys and token counts of every step."""
 
     def __init__(
         self,
@@ -107,15 +107,15 @@ class Engine:
         self.counts = Counts()
         self.observe: Callable[[list[tuple[str, int]]], None] | None = None
         self._stops = StopStrings(decode)
-        # A GPU works ahead of what was looked at, and lets contexts gather for some steps: there, a pass over one of
-        # them costs about as much as a pass over all.
+        # A GPU launches one step before reading the last, and collects contexts for up to 16 steps before it prefills:
+        # a prefill of one context costs about as much there as a prefill of all.
         is_cuda = self.device.type == "cuda"
         self.lookahead = 1 if is_cuda else 0
         self.patience = 16 if is_cuda else 0
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything in flight and give its memory back."""
+        """Drop all requests and free their memory."""
         self.rows: list[Request] = []
         self.waiting: deque[Request] = deque()
         self.storage = KVStorage()
@@ -127,7 +127,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Is anything in flight or waiting?"""
+        """True if any request is in flight or waiting."""
         return bool(self.rows or self.waiting)
 
     def add(self, request: Request) -> None:
@@ -135,7 +135,7 @@ class Engine:
         self.waiting.append(request)
 
     def end(self, session: str) -> None:
-        """The session is over: what it has stored may go, and nothing that a last turn of it stores is kept."""
+        """End a session: its KV cache may be dropped, and a last turn still in flight keeps nothing."""
         self.slots.end(session)
         for request in self.waiting:
             if request.session == session:
@@ -143,16 +143,16 @@ class Engine:
         self._stored_before.pop(session, None)
 
     def forget(self) -> None:
-        """The weights have changed: nothing stored may be built upon."""
+        """Invalidate the KV cache after the weights have changed."""
         prepare_products(self.model)
         self.slots.forget()
         self._stored_before.clear()
         for row in self.rows:
-            if not row.num_launched:  # it has drawn nothing yet, so all of its context can still be computed anew
+            if not row.num_launched:  # nothing sampled yet, so the whole context can be computed again
                 _slot_of(row).num_stored = 0
 
     def step(self) -> list[Request]:
-        """Move every row on; returns the requests that are done."""
+        """Advance every row; returns the finished requests."""
         self._drop_cancelled()
         self._admit()
         decoded = self._decode()
@@ -162,11 +162,11 @@ class Engine:
         return self._collect()
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Log-prob of every token given those before it, in passes of its own; the first one's is 0."""
+        """Log-prob of every token given those before it, in separate passes; 0 for the first token."""
         return self.score_many([token_ids])[0]
 
     def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
-        """As `score`, for many sequences side by side; with `starts`, only the tokens from there on in each."""
+        """As `score`, for many sequences side by side; with `starts`, only the tokens from that position on in each."""
         return score_sequences(
             self.model, sequences, starts, max_rows=self.max_rows, max_step_tokens=self.max_step_tokens
         )
@@ -179,9 +179,9 @@ class Engine:
             self._leave(row)
 
     def _admit(self) -> None:
-        """Give slots to those that wait; not yet to those whose contexts would be more than four steps of work.
+        """Give slots to waiting requests until the missing contexts are more than four steps of work.
 
-        They lose nothing by it, and a GPU that has nothing to do does not wait for a thousand slots to be found.
+        Later requests lose nothing by waiting, and an idle GPU need not wait until a thousand slots are assigned.
         """
         coming = [*islice(self.waiting, self.max_rows - len(self.rows))]
         longest = max((row.num_prompt + row.max_tokens for row in coming), default=0)
@@ -200,7 +200,7 @@ class Engine:
             self.storage.reserve(self._decoder.num_slots, longest, self.slots.stored())
 
     def _decode(self) -> list[Request]:
-        """One more token for every row that has begun and may go on; returns them."""
+        """Sample one more token for every row that has started and may continue; returns these rows."""
         rows = [row for row in self.rows if 0 < row.num_launched < row.max_tokens]
         if not rows:
             return []
@@ -212,7 +212,7 @@ class Engine:
         return rows
 
     def _prefill(self, num_decoded: int) -> list[tuple[str, int]]:
-        """Compute contexts, in chunks that fit the step; rows whose context is complete draw their first token."""
+        """Prefill contexts in chunks that fit the step; rows whose context is complete sample their first token."""
         self._since_prefill += 1
         behind = [row for row in self.rows if not row.num_launched]
         if not behind or not (self._since_prefill >= self.patience or self._has_gathered(behind, num_decoded)):
@@ -231,7 +231,7 @@ class Engine:
             slot.num_stored += length
             if slot.num_stored == row.num_prompt:
                 joining.append(row)
-        # What did not fit into this step goes on in the next: nobody new is waited for.
+        # If the step was full, the next one continues without waiting for more contexts.
         self._since_prefill = 0 if len(token_ids) < room else self.patience
         self.counts.prefilled += len(token_ids)
         rows = [Joining(_slot_of(row).number, row.num_prompt, row.params) for row in joining]
@@ -242,13 +242,13 @@ class Engine:
         return [(names[span.slot], span.length) for span in spans]
 
     def _has_gathered(self, behind: list[Request], num_decoded: int) -> bool:
-        """Are those that wait as many as half of those that write, or is there work for a whole step?"""
+        """True if the rows to prefill are at least half as many as those that decode, or fill a whole step."""
         if 2 * len(behind) >= num_decoded:
             return True
         return sum(row.num_prompt - _slot_of(row).num_stored for row in behind) >= self.max_step_tokens
 
     def _copy_shared(self, rows: list[Request]) -> list[Request]:
-        """Copy what other slots have of these contexts; left out are rows for which it is still being computed."""
+        """Copy shared prompts from other slots; returns the rows except those whose donor is still computing."""
         ready: list[Request] = []
         copies: dict[tuple[int, int], list[int]] = {}
         for row in rows:
@@ -272,7 +272,7 @@ class Engine:
         self._launched.append((rows, drawn))
 
     def _collect(self) -> list[Request]:
-        """Look at the tokens of earlier steps; of the last one only when nothing runs behind it."""
+        """Read the tokens of earlier steps; those of the last step only if no other step is running."""
         done: list[Request] = []
         while len(self._launched) > self.lookahead:
             done += self._read(*self._launched.popleft())
@@ -284,7 +284,7 @@ class Engine:
     def _read(self, rows: list[Request], drawn: Drawn) -> list[Request]:
         done = []
         for row, token, logprob in zip(rows, *drawn.read(), strict=True):
-            if row.slot is None:  # it has left: this token was one too many
+            if row.slot is None:  # the row has stopped already: this token is one too many
                 continue
             self.counts.drawn += 1
             row.tokens.append(token)
@@ -303,11 +303,11 @@ class Engine:
         return done
 
     def _leave(self, row: Request) -> None:
-        """Take a row out; its session keeps the slot."""
+        """Remove a row; its session keeps the slot."""
         slot = _slot_of(row)
         self.rows.remove(row)
         row.slot = None
-        # A step launched ahead has stored the last token too; nothing beyond it counts.
+        # A step launched ahead may have stored the last token and one more; tokens beyond the row's own do not count.
         slot.num_stored = min(slot.num_stored, len(row.tokens))
         if slot.session:
             self._stored_before[slot.session] = slot.num_stored
@@ -315,7 +315,7 @@ class Engine:
 
 
 def _draw_of(rows: Sequence[Request]) -> Draw:
-    """The least work that serves all these rows."""
+    """The cheapest sampling method that serves all these rows."""
     draws = {row.draw for row in rows}
     return draws.pop() if len(draws) == 1 else "cut"
 

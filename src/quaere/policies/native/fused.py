@@ -1,8 +1,8 @@
-"""The small steps between a model's matrix products, each as one kernel instead of five to ten.
+"""Fused Triton kernels for the operations between a model's matrix products.
 
-A decoding step of a small model is made of a thousand kernels that run for two microseconds each; most of them are
-pieces of a norm, a rotation or a gate. Here each of those is one Triton kernel, with the same roundings in between, so
-that results stay those of the model's own code. `bridge.fuse` puts them in place after comparing them with it.
+A decode step of a small model runs a thousand kernels of two microseconds each; most are parts of a norm, a rotary
+embedding or a gate. Here each of these is one kernel, with the same intermediate rounding, so that results equal those
+of the model's own code. `bridge.fuse` installs them after comparing the results.
 """
 
 # ruff: noqa: N803 (capitals are compile-time constants of a kernel)
@@ -16,9 +16,9 @@ from torch import Tensor
 
 
 def rms_norm(states: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """`states / rms(states) * weight` over the last dimension; rounded before the weight comes in, as models do."""
+    """RMS norm over the last dimension: `states / rms(states) * weight`, rounded before the weight is applied."""
     width = states.shape[-1]
-    # Heads may be a slice of wider rows, (1, tokens, heads, width): two strides reach them without a copy.
+    # Heads may be a slice of wider rows, (1, tokens, heads, width): two strides address them without a copy.
     rows = states.reshape(-1, *states.shape[-2:])
     output = states.new_empty(states.shape)
     _norm_kernel[(rows.shape[0] * rows.shape[1],)](
@@ -40,7 +40,7 @@ def gated_silu(gate: Tensor, up: Tensor) -> Tensor:
 
 
 def rotate(query: Tensor, key: Tensor, cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor]:
-    """Rotary positions: `(1, heads, tokens, dim)` and `(1, key heads, tokens, dim)`, angles as `(1, tokens, dim)`."""
+    """Rotary embedding of `(1, heads, tokens, dim)` and `(1, key heads, tokens, dim)` by angles `(1, tokens, dim)`."""
     _, heads, tokens, dim = query.shape
     key_heads = key.shape[1]
     new_query, new_key = query.new_empty(1, tokens, heads, dim), key.new_empty(1, tokens, key_heads, dim)
@@ -54,7 +54,7 @@ def rotate(query: Tensor, key: Tensor, cosines: Tensor, sines: Tensor) -> tuple[
 
 
 def write_slots(keys: Tensor, values: Tensor, key: Tensor, value: Tensor, slots: Tensor, positions: Tensor) -> None:
-    """Put packed `(1, heads, tokens, dim)` keys and values where their slots have them."""
+    """Write packed `(1, heads, tokens, dim)` keys and values to their slots."""
     _, heads, tokens, dim = key.shape
     _write_kernel[(tokens,)](
         keys, values, key, value, slots, positions,
@@ -66,10 +66,10 @@ def write_slots(keys: Tensor, values: Tensor, key: Tensor, value: Tensor, slots:
 
 
 def draw_tokens(logits: Tensor, temperatures: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """A token per row of `(rows, words)` by one number in [0, 1) each, and its log-prob at temperature 1.
+    """One token per row of `(rows, words)`, sampled with one number in [0, 1) each, and its log-prob at temperature 1.
 
-    What `picking.pick_tokens` does for rows that are neither greedy nor cut, with a row read three times and nothing
-    of its size written.
+    Equals `sampling.pick_tokens` for rows without greedy sampling, top-k or top-p; each row is read three times and no
+    tensor of its size is written.
     """
     rows, size = logits.shape
     tokens = torch.empty(rows, dtype=torch.long, device=logits.device)
@@ -137,7 +137,7 @@ def _rotate_heads(
     states, cosines, sines, output, stride_head,
     HEADS: tl.constexpr, HALF: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """All heads of one token."""
+    """Rotary embedding of all heads of one token."""
     h = tl.arange(0, BLOCK_H)
     d = tl.arange(0, BLOCK)
     there = (h < HEADS)[:, None] & (d < HALF)[None, :]
@@ -149,7 +149,7 @@ def _rotate_heads(
     sin_x = tl.load(sines + d, mask=d < HALF, other=0.0).to(tl.float32)[None, :]
     cos_y = tl.load(cosines + d + HALF, mask=d < HALF, other=0.0).to(tl.float32)[None, :]
     sin_y = tl.load(sines + d + HALF, mask=d < HALF, other=0.0).to(tl.float32)[None, :]
-    # Every product is rounded before the sum, as it is when they are separate steps.
+    # Every product is rounded before the sum, as in the model's own code, where these are separate operations.
     new_x = (x * cos_x).to(dtype).to(tl.float32) - (y * sin_x).to(dtype).to(tl.float32)
     new_y = (y * cos_y).to(dtype).to(tl.float32) + (x * sin_y).to(dtype).to(tl.float32)
     target = output + h[:, None] * 2 * HALF + d[None, :]
@@ -185,14 +185,14 @@ def _draw_kernel(logits, temperatures, numbers, tokens, logprobs, stride, size, 
     row = tl.program_id(0)
     words = logits + row.to(tl.int64) * stride
     places = tl.arange(0, BLOCK)
-    heat = tl.maximum(tl.load(temperatures + row), 1e-6)  # below this the best token is picked already
+    heat = tl.maximum(tl.load(temperatures + row), 1e-6)  # a lower temperature would pick the best token as well
 
     highest = tl.full((), float("-inf"), tl.float32)
     for start in range(0, size, BLOCK):
         block = tl.load(words + start + places, mask=start + places < size, other=float("-inf")).to(tl.float32)
         highest = tl.maximum(highest, tl.max(block, 0))
 
-    # Sums of blocks are added in float64, so that the order of magnitude of what is left never matters.
+    # Sums of blocks are added in float64, so that small probabilities are not lost.
     total = tl.full((), 0.0, tl.float64)
     plain = tl.full((), 0.0, tl.float64)
     for start in range(0, size, BLOCK):
@@ -212,7 +212,7 @@ def _draw_kernel(logits, temperatures, numbers, tokens, logprobs, stride, size, 
         rest = tl.where(is_here, target - before, rest)
         last, last_before = tl.where(mass > 0, start, last), tl.where(mass > 0, before, last_before)
         before += mass
-    # Rounding may carry a number past the end: then it is the last block that has any weight at all.
+    # Rounding may push the target past the end: then the last block with a non-zero weight is used.
     rest = tl.where(chosen < 0, target - last_before, rest)
     chosen = tl.where(chosen < 0, last, chosen)
 

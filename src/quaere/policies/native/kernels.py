@@ -1,11 +1,11 @@
-"""Attention over slots on a GPU, as Triton kernels.
+"""Triton kernels for attention over slots on a GPU.
 
-Both read keys and values where they lie, `(slots, heads, capacity, head_dim)`, up to each slot's real length, with the
-usual running maximum and sum, so that scores are never written to memory.
+Both read keys and values in place, `(slots, heads, capacity, head_dim)`, up to each slot's real length. They use the
+online softmax with running maximum and sum, so scores are never written to memory.
 
 prefill   one program per head and block of `BLOCK_M` queries of one slot
-decode    one program per key head and slot, or several when there are few slots: each takes a part of the keys, and a
-          second kernel adds the parts up. The query heads that share a key head are the rows of one matrix product.
+decode    one program per key head and slot, or several if there are few slots: each takes a part of the keys, and a
+          second kernel combines the parts. The query heads that share a key head are the rows of one matrix product.
 """
 
 # ruff: noqa: N803, N806 (capitals are compile-time constants of a kernel)
@@ -27,7 +27,7 @@ MAX_PARTS = 16
 
 
 def query_blocks(spans: list[Span], device: torch.device) -> Tensor:
-    """`(blocks, 4)` int32: slot, place in the packed sequence, position in the slot, and how many queries."""
+    """Blocks of queries as `(blocks, 4)` int32: slot, offset in the packed sequence, position in the slot, length."""
     blocks = [
         (span.slot, span.offset + first, span.start + first, min(BLOCK_M, span.length - first))
         for span in spans
@@ -43,7 +43,7 @@ def prefill_attention(
     blocks: Tensor,
     kind: Kind,
 ) -> Tensor:
-    """Packed queries `(1, heads, tokens, head_dim)` of several slots; `(1, tokens, heads, head_dim)` comes back."""
+    """Attention of packed queries `(1, heads, tokens, head_dim)` of slots; returns `(1, tokens, heads, head_dim)`."""
     _, heads, tokens, head_dim = query.shape
     output = query.new_empty(1, tokens, heads, values.shape[3])
     _prefill_kernel[(len(blocks), heads)](
@@ -68,13 +68,13 @@ def decode_attention(
     positions: Tensor,
     kind: Kind,
 ) -> Tensor:
-    """One query per slot, packed `(1, heads, rows, head_dim)`; `(1, rows, heads, head_dim)` comes back."""
+    """Attention of one query per slot, packed `(1, heads, rows, head_dim)`; returns `(1, rows, heads, head_dim)`."""
     _, heads, rows, head_dim = query.shape
     key_heads, value_dim = keys.shape[1], values.shape[3]
     groups = heads // key_heads
     parts = num_parts(rows * key_heads)
     output = query.new_empty(1, rows, heads, value_dim)
-    # Unfinished sums of every part, with the maximum and the sum of its weights behind them.
+    # Per part: the unnormalised result, followed by the maximum score and the sum of its weights.
     partial = query.new_empty((rows, heads, parts, value_dim + 2) if parts > 1 else (1,), dtype=torch.float32)
     _decode_kernel[(rows, key_heads, parts)](
         query, keys, values, output, partial, slots, positions,
@@ -94,10 +94,10 @@ def decode_attention(
 
 
 def num_parts(programs: int) -> int:
-    """Into how many parts to cut the keys so that a GPU with about 130 processors is busy.
+    """Number of parts to split the keys into, so that a GPU with about 130 processors is busy.
 
-    It must not depend on how much memory there is: that has grown in the course of a run, and sums cut in other places
-    round differently, so a run that was resumed would not repeat bit for bit.
+    It must not depend on the allocated capacity, which grows during a run: sums split at other places round
+    differently, so a resumed run would not repeat bit for bit.
 
     num_parts(768) == 1; num_parts(6) == 16
     """
@@ -105,7 +105,7 @@ def num_parts(programs: int) -> int:
 
 
 def _padded(size: int) -> int:
-    """Matrix products come in powers of two, 16 at least."""
+    """Block size for a matrix product: a power of two, at least 16."""
     return max(16, int(triton.next_power_of_2(size)))
 
 
@@ -160,7 +160,7 @@ def _prefill_kernel(
             scores = softcap * (2 * tl.sigmoid(2 * scores / softcap) - 1)
         scores = tl.where(seen, scores, float("-inf"))
         new_best = tl.maximum(best, tl.max(scores, 1))
-        # Queries that have seen nothing yet keep an empty sum instead of a NaN.
+        # For a query without any visible key so far, -inf - -inf would be NaN.
         safe = tl.where(new_best == float("-inf"), 0.0, new_best)
         weights = tl.exp(scores - safe[:, None])
         shrink = tl.exp(best - safe)
@@ -258,7 +258,7 @@ def _combine_kernel(
     base = partial + (row * PARTS + p) * (VALUE_DIM + 2)
     best = tl.load(base + VALUE_DIM, mask=p < PARTS, other=float("-inf"))
     total = tl.load(base + VALUE_DIM + 1, mask=p < PARTS, other=0.0)
-    weight = tl.exp(best - tl.max(best, 0))  # a part with no keys has -inf, so it weighs nothing
+    weight = tl.exp(best - tl.max(best, 0))  # a part without keys has -inf, so its weight is 0
     results = tl.load(base[:, None] + v[None, :], mask=(p < PARTS)[:, None] & (v < VALUE_DIM)[None, :], other=0.0)
     summed = tl.sum(results * weight[:, None], 0) / tl.sum(total * weight, 0)
     tl.store(output + row * VALUE_DIM + v, summed.to(output.dtype.element_ty), mask=v < VALUE_DIM)

@@ -1,15 +1,14 @@
-"""Linear layers that multiply the same states, as one product.
+"""Linear layers with the same input, computed as one matrix product.
 
-A model multiplies a token's states by the weights of query, key and value one after the other, and by those of gate and
-up. When a small model decodes, each of these is a kernel that is over before a GPU is busy; one product over all of the
-weights keeps it busier, and there are fewer of them to start.
+A model multiplies a token's states by the weights of query, key and value in turn, and by those of gate and up. In a
+small model's decode step each product is a kernel too short to occupy a GPU; one product over all these weights
+occupies it better and needs fewer launches.
 
     merge([attention.q_proj, attention.k_proj, attention.v_proj])
 
-The layers stay, under their own names; their weights become parts of one matrix, so that new weights copied into them
-reach it and nothing is held twice. The model calls its layers as before: the first one asked about some states
-multiplies for all, and the others hand out their part, a slice of the same rows. This is for sampling: there are no
-gradients to think of.
+The layers keep their names. Their weights become views of one matrix, so that new weights copied into them reach it and
+nothing is stored twice. The model calls its layers as before: the first one called with some states computes the
+product for all, and the others return their slice of it. This is for sampling only: there are no gradients.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from torch.nn.functional import linear
 
 
 class _Waiting(NamedTuple):
-    """What was computed for the other layers, until they are asked about the same states."""
+    """Results computed for the other layers, until these are called with the same states."""
 
     states: Tensor
     parts: dict[int, Tensor]
 
 
 class _Merged:
-    """Some layers and the one matrix their weights are parts of."""
+    """A group of layers and the matrix that their weights are views of."""
 
     def __init__(self, layers: Sequence[Linear]) -> None:
         self.layers = list(layers)
@@ -43,11 +42,11 @@ class _Merged:
         self._waiting: _Waiting | None = None
 
     def forward(self, number: int, states: Tensor) -> Tensor:
-        """What layer `number` says about the states."""
+        """Output of layer `number` for the states."""
         waiting, self._waiting = self._waiting, None
         if waiting is not None and waiting.states is states and number in waiting.parts:
             part = waiting.parts.pop(number)
-            if waiting.parts:  # the last one leaves nothing behind
+            if waiting.parts:  # after the last layer nothing is kept
                 self._waiting = waiting
             return part
         if self._places != self._where_weights_lie():
@@ -59,15 +58,16 @@ class _Merged:
         return part
 
     def _where_weights_lie(self) -> list[int]:
-        """Their addresses: other ones, and a model was moved, copied or given weights that are not in the matrix."""
+        """Addresses of the weights; they change if the model was moved, copied or given weights outside the matrix."""
         tensors = [tensor for layer in self.layers for tensor in (layer.weight, layer.bias) if tensor is not None]
         return [tensor.data_ptr() for tensor in tensors]
 
 
 def merge(layers: Sequence[Any]) -> bool:
-    """Let linear layers that are called with the same states multiply as one; False where they cannot, or do already.
+    """Merge linear layers that have the same input; returns False if they cannot be merged or are merged already.
 
-    Who has a forward of its own (weights as bytes, layers spread over devices, or merged before) is left alone.
+    Layers with a forward function of their own (int8 weights, layers spread over devices, merged layers) are not
+    changed.
     """
     plain = [layer for layer in layers if type(layer) is Linear and "forward" not in vars(layer)]
     kinds = {(layer.in_features, layer.weight.dtype, layer.weight.device, layer.bias is None) for layer in plain}
@@ -80,7 +80,7 @@ def merge(layers: Sequence[Any]) -> bool:
 
 
 def _join(tensors: Sequence[Tensor]) -> Tensor:
-    """One tensor of all rows; the tensors become views of it, and the memory they had is free."""
+    """One tensor of all rows; the tensors become views of it, and their own memory is freed."""
     whole = torch.cat([tensor.detach() for tensor in tensors])
     for tensor, part in zip(tensors, whole.split([len(tensor) for tensor in tensors]), strict=True):
         tensor.data = part

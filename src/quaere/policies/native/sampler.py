@@ -1,14 +1,14 @@
-"""The asynchronous face of the native engine.
+"""Asynchronous interface of the native engine.
 
-One thread owns the model and steps the engine; coroutines hand it requests and wait for theirs to finish.
+One thread owns the model and steps the engine; coroutines submit requests and await the results.
 
     async with NativeSampler.load("smollm2-135m") as sampler:
         sampler.open("e1")
         sampled = await sampler.sample("e1", prompt_ids, SamplingParams(max_tokens=64))
 
-Two modes. `fast`: a request joins the batch as soon as it is made. `deterministic`: a batch starts only when every open
-session has made its request, and rows are ordered as their sessions were opened; so what a batch is made of never
-depends on how long a search took, and results repeat bit for bit.
+There are two modes. `fast`: a request joins the batch as soon as it is made. `deterministic`: a batch starts only when
+every open session has made its request, and rows are in the order in which their sessions were opened; so the
+composition of a batch never depends on how long a search took, and results repeat bit for bit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OnTokens = Callable[[list[int]], None]
 
 
 class _Pending:
-    """A request on its way through the engine's thread, and the future its coroutine waits on."""
+    """A submitted request and the future that its coroutine awaits."""
 
     def __init__(self, session: str, request: Request, on_tokens: OnTokens | None = None) -> None:
         self.session = session
@@ -40,7 +40,7 @@ class _Pending:
         self._num_told = 0
 
     def tell(self) -> None:
-        """Pass on what was sampled since the last time, from the engine's thread, if somebody wants to see it grow."""
+        """Pass newly sampled tokens to `on_tokens`, if set; called in the engine's thread."""
         num_new = len(self.request.logprobs) - self._num_told
         if self._on_tokens is None or not num_new or self.loop.is_closed():
             return
@@ -48,7 +48,7 @@ class _Pending:
         self.loop.call_soon_threadsafe(self._on_tokens, self.request.tokens[-num_new:])
 
     def settle(self, result: Sampled | Exception) -> None:
-        """Answer from the engine's thread."""
+        """Set the result of the future; called in the engine's thread."""
 
         def set_result() -> None:
             if self.future.done():
@@ -58,20 +58,20 @@ class _Pending:
             else:
                 self.future.set_result(result)
 
-        # The loop may be gone when a program is interrupted; then nobody waits any more.
+        # If the program was interrupted, the loop may be closed; then no coroutine waits.
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(set_result)
 
 
 class NativeSampler:
-    """A `TokenSampler` over an `Engine`, in a thread of its own."""
+    """A `TokenSampler` over an `Engine`, which runs in a thread of its own."""
 
     def __init__(self, engine: Engine, *, name: str, mode: Mode = "fast", max_positions: int = 1 << 20) -> None:
         self.name = name
         self.lockstep = mode == "deterministic"
         self.engine = engine
         self.max_positions = max_positions
-        self._sessions: dict[str, int] = {}  # open sessions in the order they were opened, with their turns so far
+        self._sessions: dict[str, int] = {}  # open sessions in the order of opening, with their number of turns
         self._ended: list[str] = []
         self._inbox: list[_Pending] = []
         self._jobs: list[Callable[[], None]] = []
@@ -92,7 +92,7 @@ class NativeSampler:
         mode: Mode = "fast",
         max_rows: int = 32,
     ) -> NativeSampler:
-        """Load a model from a directory or hub id. `decode` is the tokenizer's, for stop strings."""
+        """A sampler for a model in a directory or with a hub id. `decode` is the tokenizer's, for stop strings."""
         from quaere.policies.native.bridge import load_model
 
         name = name or (model if isinstance(model, str) else model.name)
@@ -109,34 +109,34 @@ class NativeSampler:
         max_rows: int = 32,
         reuse: bool = True,
     ) -> NativeSampler:
-        """A sampler over a model in memory that attends through the native engine.
+        """A sampler over a model in memory that uses packed attention.
 
-        `reuse=False` computes every context from its first token: nothing is kept between turns or shared.
+        With `reuse=False` every context is computed from its first token: no KV cache is kept between turns or shared.
         """
         from quaere.policies.native.bridge import max_positions
 
-        # A GPU needs thousands of tokens to be busy; on a CPU a long step only keeps others waiting.
+        # A GPU needs thousands of tokens to be busy; on a CPU a long step only delays the other rows.
         is_cuda = next(model.parameters()).device.type == "cuda"
         max_step_tokens = 32768 if is_cuda else 2048
         engine = Engine(model, decode, max_rows=max_rows, max_step_tokens=max_step_tokens, reuse=reuse)
         return cls(engine, name=name, mode=mode, max_positions=max_positions(model))
 
-    # ------------------------------------------------------------------------------------------- what coroutines call
+    # ------------------------------------------------------------------------------------------- called by coroutines
 
     def open(self, session: str) -> None:
-        """Announce a session."""
+        """Register a session."""
         with self._wake:
             self._sessions.setdefault(session, 0)
 
     def close(self, session: str) -> None:
-        """End a session. In deterministic mode the others may have been waiting for it."""
+        """End a session. In deterministic mode the other sessions may have been waiting for it."""
         with self._wake:
             if self._sessions.pop(session, None) is not None:
                 self._ended.append(session)
             self._wake.notify()
 
     def weights_changed(self) -> None:
-        """New weights were copied into the model: nothing it has computed so far may be built upon."""
+        """Tell the engine that new weights were copied into the model: its KV cache is invalid."""
         with self._wake:
             self._jobs.append(self.engine.forget)
             self._wake.notify()
@@ -150,14 +150,15 @@ class NativeSampler:
     ) -> Sampled:
         """Sample a turn; requests of other coroutines are batched with it.
 
-        `on_tokens` is told new ids as they come, in the caller's event loop; all of them before the turn is returned.
+        `on_tokens` is called with new ids as they are sampled, in the caller's event loop, before the turn is returned.
         """
         if not token_ids:
-            raise SamplingFailed("the context is empty: there is no token to go on from")
+            raise SamplingFailed("the context is empty; sampling needs at least one token")
         room = self.max_positions - len(token_ids)
         if room < params.max_tokens:
             raise SamplingFailed(
-                f"{len(token_ids)} tokens and {params.max_tokens} new ones exceed the model's {self.max_positions}"
+                f"a context of {len(token_ids)} tokens plus {params.max_tokens} new tokens exceeds the model's context "
+                f"length of {self.max_positions}"
             )
         with self._wake:
             self._start()
@@ -175,14 +176,14 @@ class NativeSampler:
             raise
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Log-probs of given tokens, computed between two steps in passes of their own."""
+        """Log-probs of the given tokens, computed between two steps in separate passes."""
         return (await self.score_many([token_ids]))[0]
 
     async def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
-        """As `score`, for many sequences at once; with `starts`, only the tokens from there on in each."""
+        """As `score`, for many sequences at once; with `starts`, only the tokens from that position on in each."""
         longest = max(map(len, sequences), default=0)
         if longest > self.max_positions:
-            raise SamplingFailed(f"{longest} tokens exceed the model's {self.max_positions}")
+            raise SamplingFailed(f"{longest} tokens exceed the model's context length of {self.max_positions}")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[list[float]]] = loop.create_future()
 
@@ -207,7 +208,7 @@ class NativeSampler:
         await self.stop()
 
     async def stop(self) -> None:
-        """End the thread after the step it is in. Waiting requests fail."""
+        """Stop the thread after its current step. Waiting requests fail."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
@@ -243,7 +244,7 @@ class NativeSampler:
             pending.settle(SamplingFailed("the engine was stopped"))
 
     def _ready(self) -> bool:
-        """May what is in the inbox join the batch now?"""
+        """True if the requests in the inbox may join the batch now."""
         if not self.lockstep or not self._inbox:
             return bool(self._inbox)
         waiting = {pending.session for pending in self._inbox}
@@ -255,11 +256,11 @@ class NativeSampler:
         taken, self._inbox = self._inbox, []
         if self.lockstep:
             order = {session: number for number, session in enumerate(self._sessions)}
-            taken.sort(key=lambda pending: order.get(pending.session, len(order)))  # a closed session may still wait
+            taken.sort(key=lambda pending: order.get(pending.session, len(order)))  # closed sessions may have requests
         return taken
 
     def _end_sessions(self) -> None:
-        """Give up the slots of closed sessions; in lockstep only between batches, whenever they were closed."""
+        """Release the slots of closed sessions; in lockstep only between batches, so that timing has no influence."""
         for session in self._ended:
             self.engine.end(session)
         self._ended.clear()
@@ -268,7 +269,7 @@ class NativeSampler:
         try:
             done = self.engine.step()
         except Exception as error:
-            # One bad step must not hang the coroutines that wait for it: fail what was in flight, and go on empty.
+            # A failed step must not leave coroutines waiting forever: fail all requests in flight and reset the engine.
             failure = _sampling_failed(error)
             self.engine.reset()
             for pending in self._in_flight.values():

@@ -1,11 +1,10 @@
-"""How likely given tokens are: many sequences side by side in packed passes, none of them sampled.
+"""Log-probs of given tokens: many sequences side by side in packed passes, without sampling.
 
     score_sequences(model, [[5, 7, 9], [5, 8]], max_rows=32, max_step_tokens=2048)
     -> [[0.0, -0.7, -0.1], [0.0, -2.3]]
 
-Memory is bounded however many sequences there are: at most `max_rows` of them have their keys and values stored at a
-time, a pass takes at most `max_step_tokens` tokens, and logits of the whole vocabulary are made for 2048 of them at
-most.
+Memory is bounded for any number of sequences: the KV cache holds at most `max_rows` of them, a pass has at most
+`max_step_tokens` tokens, and logits over the vocabulary are computed for at most 2048 of them.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from quaere.policies.native.attention import PrefillPass
 from quaere.policies.native.bridge import forward
 from quaere.policies.native.storage import KVStorage, Span
 
-_MAX_LOGITS = 2048  # rows of the vocabulary's size at once
+_MAX_LOGITS = 2048  # rows of logits at once
 
 
 def score_sequences(
@@ -30,16 +29,16 @@ def score_sequences(
     max_rows: int,
     max_step_tokens: int,
 ) -> list[list[float]]:
-    """Per sequence, the log-prob of every token given those before it; that of a first token is 0.
+    """Per sequence, the log-prob of every token given those before it; 0 for the first token.
 
-    With `starts`, only the tokens from there on are scored in each sequence and the others count as 0: what a shared
-    or uninteresting beginning costs is then only its way through the layers, not through the vocabulary.
+    With `starts`, only the tokens from that position on are scored in each sequence and the others are 0: a shared or
+    irrelevant prefix then costs only its way through the layers, not through the output layer.
     """
     starts = starts or [1] * len(sequences)
     if len(starts) != len(sequences) or any(start < 1 for start in starts):
-        raise ValueError("every sequence needs one start, at least 1: nothing comes before a first token")
+        raise ValueError("starts needs one position per sequence, each at least 1: the first token has no log-prob")
     scores = [[0.0] * len(sequence) for sequence in sequences]
-    # Those of about equal length share a storage, whose slots are all as long as the longest.
+    # Sequences of similar length share a KV storage, whose slots are all as long as the longest: less memory is wasted.
     order = sorted(range(len(sequences)), key=lambda number: len(sequences[number]))
     order = [number for number in order if starts[number] < len(sequences[number])]
     for first in range(0, len(order), max_rows):
@@ -49,7 +48,7 @@ def score_sequences(
 
 
 class _Row:
-    """A sequence, and how far it has come."""
+    """A sequence and its progress."""
 
     def __init__(self, token_ids: Sequence[int], start: int, scores: list[float]) -> None:
         self.token_ids = token_ids
@@ -59,25 +58,25 @@ class _Row:
 
     @property
     def num_left(self) -> int:
-        """The last token is only ever predicted, so it never goes in."""
+        """Number of tokens still to be fed; the last token is only predicted, so it is never fed."""
         return len(self.token_ids) - 1 - self.num_stored
 
 
 class _Chunk:
-    """Tokens of one row inside a pass: what goes in, and where the logits that predict scored tokens stand."""
+    """Tokens of one row in a pass, and the places of the logits that predict its scored tokens."""
 
     def __init__(self, row: _Row, slot: int, offset: int, length: int) -> None:
         self.row = row
         self.span = Span(slot, row.num_stored, length, offset)
         begin, end = row.num_stored, row.num_stored + length
         self.token_ids = row.token_ids[begin:end]
-        self.scored = range(max(begin + 1, row.start), end + 1)  # places of the tokens that get a score
+        self.scored = range(max(begin + 1, row.start), end + 1)  # indices of the tokens that are scored
         self.wanted = range(offset + self.scored.start - 1 - begin, offset + length)
         row.num_stored = end
 
 
 def _score_rows(model: Any, rows: list[_Row], max_step_tokens: int) -> None:
-    """Run the rows through the model, chunk by chunk, and put their scores where they belong."""
+    """Run the rows through the model in chunks and store their scores."""
     device = next(model.parameters()).device
     storage = KVStorage()
     storage.reserve(len(rows), max(len(row.token_ids) for row in rows), {})
@@ -98,13 +97,13 @@ def _score_rows(model: Any, rows: list[_Row], max_step_tokens: int) -> None:
 
 
 def _passes(rows: list[_Row], max_step_tokens: int) -> Iterator[list[_Chunk]]:
-    """Fill pass after pass with as much of the rows as fits."""
+    """Chunks of the rows, grouped into passes that are filled as far as the limits allow."""
     chunks: list[_Chunk] = []
     for slot, row in enumerate(rows):
         while row.num_left:
             num_tokens = sum(chunk.span.length for chunk in chunks)
             num_logits = sum(len(chunk.wanted) for chunk in chunks)
-            # Up to the first scored token a chunk may run on for nothing; from there each token costs a row of logits.
+            # Tokens before the first scored one need no logits; from there on each token needs a row of logits.
             free = max(0, row.start - 1 - row.num_stored)
             length = min(row.num_left, max_step_tokens - num_tokens, free + _MAX_LOGITS - num_logits)
             if length > 0:

@@ -1,4 +1,4 @@
-"""Has a stop string just appeared? Asked after every token of every row, so it must cost next to nothing."""
+"""Detection of stop strings. It runs after every token of every row, so it must be cheap."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 
 class StopStrings:
-    """Looks for strings at the end of what was sampled, through the tokenizer's `decode`.
+    """Finds stop strings at the end of the sampled tokens, using the tokenizer's `decode`.
 
     StopStrings(tokenizer.decode).just_ended([60, 1250, 62], ("</answer>",))
     """
@@ -17,10 +17,10 @@ class StopStrings:
         self._lasts: dict[tuple[str, ...], frozenset[str]] = {}
 
     def just_ended(self, new: list[int], stop: tuple[str, ...]) -> bool:
-        """Has one of the strings just appeared? It may end inside the last token, which is kept whole.
+        """True if a stop string has just appeared. It may end inside the last token, which is kept whole.
 
-        A token stands for at least one byte of text, so a tail of tokens as long as the longest string in bytes holds
-        any string that the newest token completes; some more keep a character cut at the front out of the way.
+        A token is at least one byte of text, so a tail of as many tokens as the longest string has bytes contains any
+        string that the newest token completes; a few more keep a character cut at the front from mattering.
         """
         if not self._may_end(new[-1], stop):
             return False
@@ -29,11 +29,11 @@ class StopStrings:
         return any(text in tail for text in stop)
 
     def _may_end(self, token: int, stop: tuple[str, ...]) -> bool:
-        """Could this token complete one of the strings?
+        """True if this token could complete a stop string.
 
-        What a token says is decoded once; a tail of tokens for every row and step would cost much of a fast step. A
-        last character of several bytes may be shared by two tokens, and a tokenizer may drop a space that stands alone,
-        so then nothing is ruled out.
+        Each token is decoded once and cached; decoding a tail for every row and step would take much of a fast step. A
+        last character of several bytes may be split over two tokens, and a tokenizer may drop a lone space: in these
+        cases nothing is ruled out.
         """
         lasts = self._lasts.get(stop)
         if lasts is None:

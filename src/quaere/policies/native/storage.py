@@ -1,7 +1,7 @@
-"""Keys and values of every slot, layer by layer.
+"""KV cache of all slots, per layer.
 
-A slot holds one conversation: the keys and values of its tokens, from position 0 on. Who is in which slot is the
-business of `slots`; here is only the memory.
+A slot holds the keys and values of one conversation's tokens, from position 0 on. `slots` decides which conversation
+has which slot; this module only manages the memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STRIDE = 512  # tokens
 
 
 class Span(Struct, frozen=True):
-    """Tokens of one slot inside a packed pass: `packed[offset:offset+length]` are its positions `start..start+length`.
+    """Tokens of one slot in a packed pass: `packed[offset:offset+length]` are its positions `start..start+length`.
 
     Span(slot=2, start=117, length=40, offset=16)      # tokens 117 to 156 of slot 2, after 16 tokens of others
     """
@@ -31,11 +31,11 @@ class Span(Struct, frozen=True):
 
 
 class KVStorage:
-    """Per layer, keys and values as `(slots, heads, capacity, head_dim)`; grows, keeps what it holds.
+    """Keys and values per layer as `(slots, heads, capacity, head_dim)`; grows without losing its content.
 
-    Layers are allocated when they first write. `version` changes when memory has moved: whoever remembers addresses
-    must look again. What was never written is zero: attention over padded slots masks it, but a stray NaN there would
-    survive the mask.
+    Layers are allocated at their first write. `version` changes when memory was reallocated: addresses held elsewhere
+    are then invalid. Unwritten memory is zero: attention over padded slots masks it, but a NaN there would survive the
+    mask.
     """
 
     def __init__(self) -> None:
@@ -45,14 +45,14 @@ class KVStorage:
         self.version = 0
 
     def reserve(self, num_slots: int, capacity: int, stored: Mapping[int, int]) -> None:
-        """Make room for so many slots of so many tokens; `stored` says how many tokens of which slot to keep.
+        """Allocate space for this many slots of `capacity` tokens; `stored` is the number of tokens per slot to keep.
 
-        Memory that is not written to costs nothing on a CPU, so slots may be reserved that are never used.
+        On a CPU, memory that is never written to is not allocated by the system, so unused slots cost nothing.
         """
         if num_slots <= self.num_slots and capacity <= self.capacity:
             return
         self.num_slots = max(self.num_slots, num_slots)
-        # Grow in strides, so that a few more tokens do not copy everything again.
+        # The capacity grows in strides, so that a few more tokens do not reallocate everything.
         self.capacity = max(self.capacity, -(-capacity // STRIDE) * STRIDE)
         self.version += 1
         for layer, (keys, values) in self.layers.items():
@@ -87,7 +87,7 @@ class KVStorage:
 
 
 def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Zeros of this shape. On a CPU numpy gets memory that is zero already, which costs nothing until it is used."""
+    """A zero tensor. On a CPU numpy gets pages that are zero already, which cost nothing until they are used."""
     if like.device.type != "cpu":
         return like.new_zeros(shape)
     plain = np.zeros(shape, dtype=f"i{like.element_size()}")

@@ -1,11 +1,11 @@
-"""Attention within each of many sequences that stand end to end, with gradients: what training needs.
+"""Attention within each of many sequences packed end to end, with gradients, for training.
 
     use_varlen_attention(model)                                             # see bridge
     states_TD = packed_states(model, token_ids_T, Packing((3, 5), device))
 
-A sequence may continue another one, its prefix: it sees all of that, then itself. So a prompt of several answers stands
-there once. On a GPU, in half precision, one kernel does all sequences, if none continues another; elsewhere each has
-its turn.
+A sequence may continue another one, its prefix: its tokens then see the prefix and themselves. So a prompt with several
+answers is packed once. On a GPU in half precision one kernel computes all sequences if none has a prefix; otherwise the
+sequences are computed one after another.
 
 Shapes: T packed tokens, H heads, D the width of one.
 """
@@ -28,7 +28,7 @@ VARLEN = "quaere_varlen"
 
 
 class Packing:
-    """Where the sequences of a packed one begin and end, and which of them each continues, if any.
+    """Bounds of the sequences in a packed one, and the prefix that each continues, if any.
 
     Packing((3, 5), torch.device("cpu")).bounds -> tensor([0, 3, 8])
     Packing((3, 2, 1), torch.device("cpu"), prefixes=(None, 0, 0)).positions_T -> tensor([0, 1, 2, 3, 4, 3])
@@ -39,7 +39,7 @@ class Packing:
     ) -> None:
         self.lengths = list(lengths)
         self.prefixes = list(prefixes or [None] * len(lengths))
-        # Positions go on where the prefix ends, which continues nothing itself.
+        # Positions continue where the prefix ends; a prefix has no prefix itself.
         self.starts = [0 if prefix is None else self.lengths[prefix] for prefix in self.prefixes]
         ends = [start + length for start, length in zip(self.starts, self.lengths, strict=True)]
         self.longest = max(ends)
@@ -50,16 +50,16 @@ class Packing:
 
     @property
     def is_plain(self) -> bool:
-        """Does every sequence stand for itself?"""
+        """True if no sequence has a prefix."""
         return not any(self.starts)
 
     def mask(self, number: int, window: int | None) -> Tensor | None:
-        """What each token of a sequence may look at, of its prefix and itself; None is the plain causal triangle."""
+        """Attention mask of a sequence over its prefix and itself; None for plain causal attention."""
         start, end = self.starts[number], self.starts[number] + self.lengths[number]
         window = self.longest if window is None else window
         if start == 0 and end <= window:
             return None
-        if window not in self._masks:  # of the longest one; the others' are parts of it
+        if window not in self._masks:  # for the longest sequence; the masks of others are slices of it
             place = torch.arange(self.longest, device=self.bounds.device)
             ago = place[:, None] - place
             self._masks[window] = (ago >= 0) & (ago < window)
@@ -69,19 +69,19 @@ class Packing:
 # -------------------------------------------------------------------------------------------------------- attention
 
 
-# A break in the graph: neither the kernel nor a loop over sequences gains from compiling.
+# A deliberate graph break: neither the kernel nor a loop over sequences gains from torch.compile.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def varlen_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """What transformers calls in place of its own: `(1, H, T, head_dim)` in, `(1, T, H, head_dim)` out."""
+    """Attention function registered with transformers: `(1, H, T, head_dim)` in, `(1, T, H, head_dim)` out."""
     kind = Kind.read(query.shape[-1], options)
     device = query.device.type
-    if torch.is_autocast_enabled(device):  # rotating has made queries and keys float32 again
+    if torch.is_autocast_enabled(device):  # the rotary embedding has turned queries and keys into float32
         dtype = torch.get_autocast_dtype(device)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
     packing = options.get("packing")
-    if packing is None:  # someone else's call, in rows, with a mask as for sdpa
+    if packing is None:  # a call without a packing: padded rows, with a mask as for sdpa
         return _attend_rows(query, key, value, attention_mask, kind).transpose(1, 2), None
     if packing.is_plain and _has_kernel(query, key, kind):
         return _attend_flash(query, key, value, packing, kind).transpose(1, 2), None
@@ -89,7 +89,7 @@ def varlen_attention(
 
 
 def _attend_flash(query: Tensor, key: Tensor, value: Tensor, packing: Packing, kind: Kind) -> Tensor:
-    """All sequences in one kernel; torch's own `varlen_attn` is this call, with a signature that still changes."""
+    """Attention of all sequences in one kernel. torch's `varlen_attn` wraps this call; its signature still changes."""
     query_THD, key_THD, value_THD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     output_THD: Tensor = torch.ops.aten._flash_attention_forward(
         query_THD,
@@ -110,7 +110,7 @@ def _attend_flash(query: Tensor, key: Tensor, value: Tensor, packing: Packing, k
 
 
 def _attend_each(query: Tensor, key: Tensor, value: Tensor, packing: Packing, kind: Kind) -> Tensor:
-    """Sequence after sequence: anywhere, in any precision, with any kind of attention."""
+    """Attention of one sequence after another: on any device, in any precision, with any attention parameters."""
     queries, keys, values = (tensor.split(packing.lengths, dim=2) for tensor in (query, key, value))
     outputs = []
     for number, prefix in enumerate(packing.prefixes):
@@ -122,9 +122,9 @@ def _attend_each(query: Tensor, key: Tensor, value: Tensor, packing: Packing, ki
 
 
 def _attend_rows(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kind: Kind) -> Tensor:
-    """Rows of equal length. Without a mask it is a causal triangle, or one token that sees all before it."""
+    """Attention of rows of equal length. Without a mask it is causal; a single query token sees all keys."""
     groups = query.shape[1] // key.shape[1]
-    # The kernel of a CPU reads a head that several queries share where it stands; elsewhere it is repeated.
+    # The CPU kernel supports grouped-query attention in place; elsewhere shared key heads are repeated.
     in_place = kind.softcap is None and query.device.type == "cpu"
     if groups > 1 and not in_place:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
@@ -154,15 +154,15 @@ def _has_kernel(query: Tensor, key: Tensor, kind: Kind) -> bool:
 
 @lru_cache
 def kernel_works(device: torch.device, dtype: torch.dtype, num_heads: int, num_kv_heads: int, head_dim: int) -> bool:
-    """Does torch's kernel for many sequences run here, forth and back, and agree with one sequence after another?
+    """True if torch's flash kernel for packed sequences works here and agrees with `_attend_each`, gradients included.
 
-    Asked once for every shape of head. It is not to be had in float32, for every width, or on every device.
+    It is tested once per shape of head; it does not support float32, every width or every device.
 
         kernel_works(torch.device("cpu"), torch.float32, 9, 3, 64) == False
     """
     if device.type != "cuda" or dtype not in (torch.bfloat16, torch.float16):
         return False
-    # Hooks of our own: those of a checkpoint around us would take what is saved here for a part of it.
+    # Identity hooks: under gradient checkpointing its own hooks would take the tensors saved here for the model's.
     apart = torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
     try:
         with apart, torch.enable_grad(), torch.autocast(device.type, enabled=False):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from quaere.dialects.registry import taught_name
 from quaere.recipes.drzero.config import PRESETS, DrZeroConfig
 from quaere.recipes.drzero.prompts import solver_protocol
 from quaere.recipes.drzero.train import evolve
@@ -10,7 +9,7 @@ from quaere.recipes.registry import Recipe
 from quaere.runs import Run
 from quaere.training.progress import Reporter
 from quaere.training.run_setup import check_openable, open_run, open_training
-from quaere.training.self_play.config import check_self_play
+from quaere.training.self_play.config import check_self_play, needed_dialects
 from quaere.training.self_play.schedule import ROLES, count_steps, plan_self_play
 
 
@@ -26,8 +25,7 @@ async def train(config: DrZeroConfig, store: Run, reporter: Reporter) -> None:
 def check(config: DrZeroConfig) -> None:
     """Refuse what cannot be run, before anything is loaded."""
     check_self_play(config)
-    dialect = config.solver.dialect
-    check_openable(config, "drzero", ["drzero"] if dialect == "tool-call" else ["drzero", taught_name(dialect)])
+    check_openable(config, "drzero", needed_dialects(config, "drzero"))
 
 
 DRZERO = Recipe(

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from quaere.dialects.registry import taught_name
 from quaere.recipes.eve.config import PRESETS, EveConfig, check_config
 from quaere.recipes.eve.documents import (
     Documents,
@@ -32,6 +31,7 @@ from quaere.training.run_setup import Opened, check_openable, open_run, open_tra
 from quaere.training.selector.clusters import sklearn_missing
 from quaere.training.selector.embeddings import embed_index
 from quaere.training.selector.selector import Selector
+from quaere.training.self_play.config import needed_dialects
 from quaere.training.self_play.schedule import ROLES, count_steps, plan_self_play
 
 
@@ -103,8 +103,7 @@ def check(config: EveConfig) -> None:
         raise sklearn_missing()
     if config.prompt_source == "questions":
         read_questions(Path(config.prompt_questions))
-    dialect, own = config.solver.dialect, "eve" if config.evidence.protocol else "drzero"
-    check_openable(config, "eve", [own] if dialect == "tool-call" else [own, taught_name(dialect)])
+    check_openable(config, "eve", needed_dialects(config, "eve" if config.evidence.protocol else "drzero"))
 
 
 def plan(config: EveConfig) -> list[tuple[str, str]]:

@@ -1,10 +1,10 @@
-"""A model behind the chat interface that other programs speak, so that their agents can be driven by it.
+"""A model behind OpenAI's chat API, so that agents of other projects can use it.
 
-wire        what requests look like, and what is wrong with them
-prompting   messages to token ids; what a message says can hold no control token
-writing     answers, whole or as they grow; stop strings, tool calls, log-probs
-replying    answers in the form clients expect
-embedding   texts to vectors
-documents   the retriever and the pages of an index
-app         the routes; serve runs them
+wire         request formats and the error format
+prompts      messages to token ids; the text of a message cannot become a control token
+generation   responses, whole or streamed; stop strings, tool calls, log-probs
+replies      responses in the format clients expect
+embeddings   texts to vectors
+documents    the retriever and the pages of an index
+app          the routes and the ASGI application
 """

@@ -2,8 +2,8 @@
 
     app = make_app(Service(name="smollm2-135m", policy=policy, embedder=HashEmbedder()))
 
-Whatever a request holds, the worst that can happen to it is an error in the form clients know; nothing it says ends
-the server. A client that goes away takes its answers with it: their rows are free at the next step.
+Every error of a request is returned in the API's error format; no request can end the server. When a client
+disconnects, its generation is cancelled and its rows are free at the next step.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 MAX_TEXTS = 2048
-# Under its name and this, the model writes lists of strings: some agents ask for a list in words alone, and break where
-# a model too small for that answers with words.
+# Suffix of the model's name under which it writes a JSON list of strings. Some agents ask for a list only in their
+# prompt and fail if a model too small to follow it answers in prose.
 LIST = ":list"
 _Result = TypeVar("_Result")
-_Answer = tuple[Prompt, Any]  # a prompt and how it is sampled
+_Answer = tuple[Prompt, Any]  # a prompt and its sampling parameters
 
 
 class Service:
-    """What is served, and within which limits. `max_tokens` bounds one answer, whatever a request asks for."""
+    """The model, embedder and documents served, with their limits. `max_tokens` bounds every response."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Service:
         from quaere.policies.native.sampler import NativeSampler
 
         if not isinstance(policy.sampler, NativeSampler) or policy.lockstep:
-            raise BadInput("only the native engine in its fast mode can serve")
+            raise BadInput("only the native engine in fast mode can serve a model")
         if max_tokens < 1 or max_waiting < 0 or not 0 <= temperature <= 2:
             raise BadInput("max_tokens must be at least 1, max_waiting at least 0, and temperature 0 to 2")
         self.name = name
@@ -92,7 +92,7 @@ class Service:
         if request.model == f"{self.name}{LIST}":
             request = structs.replace(request, model=self.name, response_format={"type": "json_list"})
         self._check(request, request.num_chars)
-        with self._writer.admit(request.num_choices):  # tokenising is work, too
+        with self._writer.admit(request.num_choices):  # tokenising counts towards the limit as well
             prompt = await asyncio.to_thread(self._prompter.of_chat, request)
         return await self._answer(http, request, [prompt], ChatForm(self.name, bool(request.logprobs)))
 
@@ -112,12 +112,12 @@ class Service:
             raise _no_model(request.model, f"embedder; {served}")
         texts = request.texts
         if len(texts) > MAX_TEXTS:
-            raise Refused(f"at most {MAX_TEXTS} texts are embedded at once", param="input")
+            raise Refused(f"input may contain at most {MAX_TEXTS} texts", param="input")
         with self._writer.admit(1):
             rows = await asyncio.to_thread(self.embedder.embed, texts, request.dimensions)
         vectors = [_vector(row, request.encoding_format) for row in rows]
         data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(vectors)]
-        num_words = sum(len(text.split()) for text in texts)  # an embedder by words has no other tokens
+        num_words = sum(len(text.split()) for text in texts)  # the hash embedder has no tokens other than words
         usage = {"prompt_tokens": num_words, "total_tokens": num_words}
         return _json({"object": "list", "data": data, "model": self.embedder.name, "usage": usage})
 
@@ -142,7 +142,7 @@ class Service:
         assert self.documents is not None
         topk = http.query_params.get("topk")
         if topk is not None and not (topk.isascii() and topk.isdecimal() and len(topk) < 9):
-            raise Refused("topk must be a number", param="topk")
+            raise Refused("topk must be a whole number", param="topk")
         query = http.query_params.get("query", "")
         root = str(http.base_url).rstrip("/")
         found = await self.documents.find(query, int(topk) if topk else None, root)
@@ -151,14 +151,14 @@ class Service:
         )
 
     async def search(self, http: Request) -> Response:
-        """POST /search, as Tavily's clients speak."""
+        """POST /search, in the format of Tavily's clients."""
         assert self.documents is not None
         request = read_body(await http.body(), SearchRequest)
         found = await self.documents.find(request.query, request.max_results, str(http.base_url).rstrip("/"))
         return _json({"query": request.query, "results": [structs.asdict(one) for one in found]})
 
     async def page(self, http: Request) -> Response:
-        """GET /documents/ID: always as plain text, whatever the document holds."""
+        """GET /documents/ID: always as plain text, so that no document is rendered as HTML."""
         from starlette.responses import PlainTextResponse
 
         assert self.documents is not None
@@ -168,28 +168,28 @@ class Service:
     # ------------------------------------------------------------------------------------------------------- answers
 
     def _check(self, request: WriteRequest, num_chars: int) -> None:
-        """Refuse what cannot be answered, before anything is tokenised: a prompt that is too long by its length."""
+        """Refuse a wrong model, invalid options and over-long prompts before anything is tokenised."""
         if request.model != self.name:
             raise _no_model(request.model, f"model; it is {self.name}")
         request.check()
         most = self._writer.sampler.max_positions * self._prompter.max_token_chars
         if num_chars > most:
-            said = f"the prompt has {num_chars} characters, and no text of more than {most} fits this model's context"
+            said = f"the prompt has {num_chars} characters; at most {most} can fit into this model's context"
             raise Refused(said, param="messages", code="context_length_exceeded")
 
     async def _answer(self, http: Request, request: WriteRequest, prompts: list[Prompt], form: ChatForm) -> Response:
-        """One answer or several to each prompt, whole or as a stream."""
+        """Response with one or several answers to each prompt, whole or as a stream."""
         from starlette.responses import StreamingResponse
 
         seed = secrets.randbits(62) if request.seed is None else request.seed % (1 << 63)
         answers: list[_Answer] = []
         for prompt in prompts:
             for _ in range(request.num_choices):
-                # The first answer has the request's own seed, each further one a seed of its own.
+                # The first answer uses the request's seed; each further answer derives its own from it.
                 own = derive_seed(seed, "answer", len(answers)) if answers else seed
                 answers.append((prompt, self._writer.params_for(prompt, request, own)))
         if request.stream:
-            self._writer.check_room(len(answers))  # now, while it can still be said with a status
+            self._writer.check_room(len(answers))  # before the stream starts: after that no status can be sent
             events = self._stream(answers, prompts, form, request.wants_usage)
             return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
         with self._writer.admit(len(answers)):
@@ -199,7 +199,7 @@ class Service:
     async def _stream(
         self, answers: list[_Answer], prompts: list[Prompt], form: ChatForm, wants_usage: bool
     ) -> AsyncIterator[bytes]:
-        """Events as the answers grow; leaving it early, as when the client has gone, cancels them."""
+        """Events as the answers grow; closing the generator early, as on a disconnect, cancels them."""
         queue: asyncio.Queue[tuple[int, list[int] | Written | Exception]] = asyncio.Queue()
         growing = [self._writer.follow(*answer) for answer in answers]
         finished: list[Written] = []
@@ -236,7 +236,7 @@ class Service:
 
 
 def _pieces(index: int, news: list[int] | Written, growing: Growing, form: ChatForm) -> list[dict[str, Any]]:
-    """What a stream says about new ids, or about the end of an answer."""
+    """Stream chunks for new token ids or for the end of an answer."""
     if not isinstance(news, Written):
         text = growing.push(news)
         return [form.chunk(index, form.piece(text))] if text else []
@@ -249,7 +249,7 @@ def _pieces(index: int, news: list[int] | Written, growing: Growing, form: ChatF
 
 
 def make_app(service: Service) -> Starlette:
-    """The service as an ASGI application; when it ends, the engine ends."""
+    """The service as an ASGI application; its shutdown stops the engine."""
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.routing import Route
@@ -286,7 +286,7 @@ def make_app(service: Service) -> Starlette:
 
 
 def _guarded(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """The handler, with whatever goes wrong in it said in the form clients know."""
+    """The handler with its exceptions converted to error responses."""
     from starlette.requests import ClientDisconnect
     from starlette.responses import Response
 
@@ -294,7 +294,7 @@ def _guarded(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Req
         try:
             return await handler(http)
         except ClientDisconnect:
-            return Response(status_code=499)  # nobody reads it
+            return Response(status_code=499)  # the client is gone; only the log shows it
         except Exception as error:
             return _refuse(_as_refusal(error))
 
@@ -322,17 +322,17 @@ def _no_model(wanted: str, words: str) -> Refused:
 
 
 async def _gather(writings: list[Coroutine[Any, Any, Written]]) -> list[Written]:
-    async with asyncio.TaskGroup() as group:  # one that fails, or being cancelled, ends them all
+    async with asyncio.TaskGroup() as group:  # a failure or a cancellation ends all tasks
         tasks = [group.create_task(writing) for writing in writings]
     return [task.result() for task in tasks]
 
 
 async def _unless_gone(http: Request, work: Coroutine[Any, Any, _Result]) -> _Result:
-    """The result of the work, which is given up when the client hangs up."""
+    """The result of `work`, which is cancelled when the client disconnects."""
     from starlette.requests import ClientDisconnect
 
     task = asyncio.create_task(work)
-    gone = asyncio.ensure_future(http.receive())  # the body is read; all that can come now is the end
+    gone = asyncio.ensure_future(http.receive())  # the body has been read, so this can only be the disconnect
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():

@@ -1,4 +1,4 @@
-"""An index as agents from elsewhere want it: a retriever that names pages, and the pages.
+"""An index for agents of other projects: a retriever that returns URLs, and the pages behind them.
 
 GET /retrieve-gpt-researcher?query=Halm+bridge
 -> [{"url": "http://127.0.0.1:8000/documents/rivers.md", "raw_content": "The Oss\\n..."}]
@@ -22,7 +22,7 @@ MAX_TOPK = 100
 
 
 class Found(Struct, frozen=True):
-    """A document in which something was found: its best passage, and all passages with the title.
+    """A search result: a document with its best passage, and the title with all passages found.
 
     Found(url="http://127.0.0.1:8000/documents/rivers.md", title="The Oss", content="...", raw_content="...", score=7.2)
     """
@@ -35,7 +35,7 @@ class Found(Struct, frozen=True):
 
 
 class SearchRequest(Struct):
-    """POST /search, as Tavily's clients send it; what else they say is passed over.
+    """POST /search, in the format of Tavily's clients; other fields are ignored.
 
     {"query": "who built the Halm bridge?", "max_results": 5}
     """
@@ -45,7 +45,7 @@ class SearchRequest(Struct):
 
 
 class Documents:
-    """Searches and pages of one index. A page is looked up by its id alone: no path of this machine is ever made."""
+    """Searches and pages of one index. Pages are looked up by document id, never by a path of the file system."""
 
     def __init__(self, index: Index, topk: int) -> None:
         self.index = index
@@ -53,7 +53,7 @@ class Documents:
         self._searcher = LocalSearcher(index, max_waiting=256, join=True)
 
     async def find(self, query: str, topk: int | None, root: str) -> list[Found]:
-        """The documents that passages were found in, best first, each with what was found of it."""
+        """Documents with matching passages, best first, each with all its passages found."""
         if not query.strip() or len(query) > MAX_QUERY_CHARS:
             raise Refused(f"query must have 1 to {MAX_QUERY_CHARS} characters", param="query")
         topk = self.topk if topk is None else topk
@@ -82,14 +82,14 @@ class Documents:
         try:
             return self.index.document(doc_id)
         except (BadInput, UnicodeError):
-            raise Refused("there is no such document in the index", status=404) from None
+            raise Refused("the index has no document with this id", status=404) from None
 
     async def close(self) -> None:
-        """Let go of the threads."""
+        """Stop the search threads."""
         await self._searcher.close()
 
 
 def _join(passages: list[Passage]) -> str:
-    """The title and the passages, in the order of their document."""
+    """The title and the passages, in document order."""
     texts = [passage.text for passage in sorted(passages, key=lambda passage: passage.start)]
     return "\n\n".join([passages[0].title, *texts] if passages[0].title else texts)

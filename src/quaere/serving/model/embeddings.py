@@ -1,7 +1,8 @@
-"""Texts to vectors, for agents that compare passages before they show them to a model.
+"""Text embeddings, for agents that rank passages by similarity.
 
-`hash` needs no model: words are counted into a fixed number of buckets by a hash of their letters (scikit-learn's
-`HashingVectorizer`). It is the same on every machine and knows no synonyms: two texts are near if they share words.
+`hash` needs no model: words are counted in a fixed number of buckets by their hash (scikit-learn's
+`HashingVectorizer`). It gives the same vectors on every machine and knows no synonyms: texts are similar if they share
+words.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ MAX_DIMENSIONS = 8192
 
 
 class TextEmbedder(Protocol):
-    """Somebody who turns texts into vectors of length one."""
+    """An embedder of texts as vectors of length one."""
 
     name: str
 
     def embed(self, texts: Sequence[str], num_dimensions: int | None) -> NDArray[np.float32]:
-        """One row per text; `num_dimensions` None leaves their length to the embedder."""
+        """One row per text; with `num_dimensions` None the embedder chooses the size."""
         ...
 
 
 class HashEmbedder:
-    """Words counted into buckets.
+    """Embedder by hashed word counts.
 
     HashEmbedder().embed(["The Oss rises.", "the Oss rises!"], 8)    # two equal rows
     """
@@ -66,16 +67,19 @@ class ModelEmbedder:
         self._embedder = Embedder(settings.with_known_prefixes())
 
     def embed(self, texts: Sequence[str], num_dimensions: int | None) -> NDArray[np.float32]:
-        """One row per text, as long as the model makes them."""
+        """One row per text, of the model's own size."""
         rows = self._embedder.embed_queries(texts)
         if num_dimensions not in (None, rows.shape[1]):
-            raise Refused(f"this embedder makes vectors of {rows.shape[1]}", param="dimensions")
+            raise Refused(f"dimensions must be {rows.shape[1]} for this embedder", param="dimensions")
         return rows
 
 
 def open_embedder(wanted: str, index: Index | None) -> TextEmbedder | None:
-    """The embedder of this name; `auto` is the one the index was made with, else `hash`, else, where not even that
-    is installed, none: a model can be served without."""
+    """The embedder for a name.
+
+    `auto` is the index's own embedder, else `hash`, else None if scikit-learn is not installed: a model can be served
+    without an embedder.
+    """
     if wanted == "auto" and index is not None and "dense" in index.manifest.settings.engine_names:
         return ModelEmbedder(index.manifest.settings.dense)
     if wanted == "auto":

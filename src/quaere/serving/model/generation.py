@@ -1,12 +1,12 @@
-"""Answers from the engine, whole or as they grow.
+"""Generation of responses, whole or streamed.
 
     writer = Writer(policy, max_tokens=2048, max_waiting=256)
     with writer.admit(num_choices=2):
         written = await writer.write(prompt, params)             # Written(text="Hello.", finish="stop", ...)
 
-A stop string and the token that ends a turn are no part of an answer. While an answer grows, text is held back as long
-as it could still turn out to be the beginning of a stop string or of a tool call, or half a character; so what a stream
-says, put together, is what the whole answer would have been.
+The stop string and the end-of-turn token are not part of a response. While streaming, text is held back as long as it
+may be the start of a stop string or of a tool call, or an incomplete character. The chunks of a stream together
+therefore equal the whole response.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _CALL, _CALL_END = "<tool_call>", "</tool_call>"
 
 
 class Written(Struct, frozen=True):
-    """An answer. `tokens` and `logprobs` are those of its text; `num_tokens` counts all that were sampled.
+    """A finished response. `tokens` and `logprobs` belong to its text; `num_tokens` counts all sampled tokens.
 
     Written(text="Hello.", finish="stop", stopped_at=None, tokens=("Hello", "."), logprobs=(-0.1, -0.2), num_tokens=3)
 
-    `stopped_at` is the stop string that was met. With calls, `text` is what stands before the first of them.
+    `stopped_at` is the stop string that ended it. With tool calls, `text` is what precedes the first of them.
     """
 
     text: str
@@ -49,7 +49,7 @@ class Written(Struct, frozen=True):
 
 
 class Writer:
-    """Lets one model answer, many requests at a time."""
+    """Generates responses of one model, many at a time."""
 
     def __init__(
         self, sampler: NativeSampler, renderer: Renderer, *, max_tokens: int, max_waiting: int, temperature: float = 1.0
@@ -62,18 +62,18 @@ class Writer:
         self._max_active = self._max_rows + max_waiting
         self._num_active = 0
         self._numbers = count()
-        # The engine keeps what a session has computed, and who begins with the same words copies it: the next turn of
-        # a conversation does. So sessions are closed late, the oldest first.
+        # The engine reuses a session's key-value cache for a later request with the same prefix, such as the next turn
+        # of a conversation. Sessions are therefore closed late, the oldest first.
         self._finished: deque[str] = deque()
 
     def check_room(self, num_choices: int) -> None:
-        """Say so when there is too much to do already."""
+        """Raise `Refused` with 429 if too many responses are active or waiting."""
         if self._num_active + num_choices > self._max_active:
-            raise Refused(f"{self._num_active} answers are being written or waited for", status=429)
+            raise Refused(f"the server is busy: {self._num_active} answers are active or waiting", status=429)
 
     @contextmanager
     def admit(self, num_choices: int) -> Iterator[None]:
-        """Take on so many answers, if there is room for them."""
+        """Reserve room for `num_choices` responses; raises `Refused` if there is none."""
         self.check_room(num_choices)
         self._num_active += num_choices
         try:
@@ -82,10 +82,10 @@ class Writer:
             self._num_active -= num_choices
 
     def params_for(self, prompt: Prompt, request: WriteRequest, seed: int) -> SamplingParams:
-        """How an answer to this prompt is sampled; it is never longer than the model or this server allows."""
+        """Sampling parameters of a response; its length is bounded by the context and by the server's limit."""
         room = self.sampler.max_positions - len(prompt.token_ids)
         if room < 1:
-            said = f"the prompt has {len(prompt.token_ids)} tokens, this model takes {self.sampler.max_positions - 1}"
+            said = f"the prompt has {len(prompt.token_ids)} tokens; this model takes {self.sampler.max_positions - 1}"
             raise Refused(said, param="messages", code="context_length_exceeded")
         max_tokens = min(request.wanted_tokens or self.max_tokens, self.max_tokens, room)
         params = request.sampling(max_tokens, self.temperature, seed)
@@ -95,7 +95,7 @@ class Writer:
     async def write(
         self, prompt: Prompt, params: SamplingParams, on_tokens: Callable[[list[int]], None] | None = None
     ) -> Written:
-        """Sample one answer. Cancelling this frees its row at the next step."""
+        """Sample one response. Cancelling this call frees its row at the next step."""
         session = f"answer-{next(self._numbers)}"
         try:
             sampled = await self.sampler.sample(session, prompt.token_ids, params, on_tokens)
@@ -106,8 +106,8 @@ class Writer:
         return self._read(prompt, params, sampled)
 
     def follow(self, prompt: Prompt, params: SamplingParams) -> Growing:
-        """What may be shown of an answer while it grows."""
-        # How much of JSON counts is known when it is whole.
+        """The `Growing` that streams a response."""
+        # JSON is held back until it is complete: only then is it known where it ends.
         held = (
             *_visible_stops(prompt, params),
             *((_CALL,) if prompt.tools else ()),
@@ -141,7 +141,7 @@ class Writer:
 
 
 class Growing:
-    """Turns ids that come one after another into text that can be shown.
+    """Converts token ids, as they arrive, into text that can be shown.
 
     growing = Growing(renderer, held=("</answer>",), opened="")
     growing.push([60]) -> ""       # "<" may be the beginning of the stop string
@@ -152,14 +152,14 @@ class Growing:
         self._renderer = renderer
         self._held = held
         self._ids: list[int] = []
-        self._before = 0  # ids[before:done] were shown last: what a token says may depend on the one before it
+        self._before = 0  # ids[before:done] were shown last: a token's text may depend on the token before it
         self._done = 0
         self._waiting = opened
         self._ended = False
         self.shown = ""
 
     def push(self, token_ids: Sequence[int]) -> str:
-        """The text that may be shown now, of these ids and of what was held back."""
+        """The text that can be shown now, of these ids and of what was held back."""
         self._ids += [token for token in token_ids if token not in self._renderer.stop_token_ids]
         self._waiting += self._decode_new()
         end = _safe_length(self._waiting, self._held)
@@ -169,7 +169,7 @@ class Growing:
         return new
 
     def rest_of(self, written: Written) -> str:
-        """What is still to be shown of the finished answer."""
+        """The part of the finished response that has not been shown yet."""
         return written.text[len(self.shown) :]
 
     def _decode_new(self) -> str:
@@ -187,12 +187,12 @@ class Growing:
 
 
 def _visible_stops(prompt: Prompt, params: SamplingParams) -> tuple[str, ...]:
-    """The stop strings of the request; the one that closes a required call is ours, and stays."""
+    """Stop strings of the request, without the one we add to end a required call."""
     return params.stop[:-1] if prompt.calls else params.stop
 
 
 def _first_of(text: str, strings: Sequence[str]) -> tuple[int, str | None]:
-    """Where the first of these strings begins, and which it is; the end of the text if there is none.
+    """Start of the first occurrence of any of these strings, and which it is; the end of the text if there is none.
 
     _first_of("one two three", ("three", "two")) == (4, "two")
     """
@@ -201,7 +201,7 @@ def _first_of(text: str, strings: Sequence[str]) -> tuple[int, str | None]:
 
 
 def _safe_length(text: str, held: Sequence[str]) -> int:
-    """How much of the text holds none of these strings and is not the beginning of one.
+    """Length of the text before any of these strings or a possible start of one.
 
     _safe_length("good </ans", ("</answer>",)) == 5
     """
@@ -216,14 +216,17 @@ def _safe_length(text: str, held: Sequence[str]) -> int:
 
 
 def _ids_within(renderer: Renderer, ids: tuple[int, ...], num_chars: int) -> tuple[int, ...]:
-    """The ids that begin within so many characters; what is taken off is a stop string, so there are few."""
+    """The ids that start within `num_chars` characters.
+
+    Only the tokens of a stop string are removed, so the loop is short.
+    """
     while ids and len(renderer.decode(ids[:-1])) >= num_chars:
         ids = ids[:-1]
     return ids
 
 
 def _json_length(text: str) -> int:
-    """Where the JSON that the text begins with ends; 0 where it does not end.
+    """Length of the JSON value at the start of the text; 0 if it is incomplete.
 
     _json_length('{"a": 1} and so on') == 8
     """
@@ -234,7 +237,7 @@ def _json_length(text: str) -> int:
 
 
 def _find_calls(text: str, prompt: Prompt) -> tuple[tuple[ToolCall, ...], int]:
-    """The calls in an answer, and where the first begins. A call that cannot be read is text."""
+    """The tool calls in a response, and the offset of the first; an invalid call is left as text."""
     if not prompt.tools:
         return (), len(text)
     blocks = [block for block in find_blocks(text, ("think", "tool_call")) if block.name == "tool_call"]

@@ -1,7 +1,7 @@
-"""From a request to the token ids a model goes on from.
+"""From a request to the token ids of a prompt.
 
-Whatever a message says is encoded as plain text: `<|im_end|>` in it is a word like any other. Only the template's own
-words, and the tags around calls and results, become control tokens.
+The text of a message is encoded as plain text: `<|im_end|>` in it is an ordinary word. Only the template's own text,
+and the tags around calls and results, become control tokens.
 
     Prompter(renderer).of_chat(request) -> Prompt(token_ids=(1, 9690, ...))
 """
@@ -28,7 +28,7 @@ _HOW_TO_CALL = (
 
 
 class Prompt(Struct, frozen=True):
-    """What the model goes on from. `opened` are the first words of its turn, where they are not left to it.
+    """The prompt of a response. `opened` is the start of the model's turn, if the request determines it.
 
     Prompt(token_ids=(1, 9690, 198), opened='<tool_call>\\n{"name": "search", "arguments": {')
     """
@@ -36,16 +36,16 @@ class Prompt(Struct, frozen=True):
     token_ids: tuple[int, ...]
     opened: str = ""
     tools: tuple[ToolSchema, ...] = ()
-    is_json: bool = False  # JSON is wanted: what follows it is no part of the answer
+    is_json: bool = False  # JSON was requested: text after it is not part of the response
 
     @property
     def calls(self) -> bool:
-        """Is the turn opened as a call?"""
+        """True if the turn is opened as a tool call."""
         return bool(self.opened) and not self.is_json
 
 
 class Prompter:
-    """Writes prompts in one tokenizer's chat template."""
+    """Renders prompts with one tokenizer's chat template."""
 
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
@@ -55,7 +55,7 @@ class Prompter:
         self._begin = tuple(tokenizer.encode("")[:1]) if tokenizer.bos_token_id in tokenizer.encode("")[:1] else ()
 
     def of_chat(self, request: ChatRequest) -> Prompt:
-        """A conversation, ending where the model starts to write."""
+        """The prompt of a conversation, ending where the model starts to write."""
         tools = () if request.tool_choice == "none" else self._read_tools(request)
         messages = [_as_message(message) for message in request.messages]
         if tools and not self._renderer.speaks_tools:
@@ -63,10 +63,10 @@ class Prompter:
         shown = tools if self._renderer.speaks_tools else ()
         try:
             ids = self._renderer.opening(messages, shown)
-        except Exception as error:  # templates refuse conversations by raising errors of their own making
+        except Exception as error:  # chat templates may raise any exception for conversations they do not support
             reason = " ".join(str(error).split())[:200]
             raise Refused(
-                f"the model's chat template cannot write these messages: {reason}", param="messages"
+                f"the model's chat template cannot render these messages: {reason}", param="messages"
             ) from error
         called, begun = _open_call(request, tools), self._open_json(request)
         opened = called or begun
@@ -75,20 +75,20 @@ class Prompter:
         )
 
     def of_text(self, prompt: str | list[int]) -> Prompt:
-        """Text as it is, or token ids, which alone may be control tokens."""
+        """The prompt of plain text, or of token ids; only the latter may contain control tokens."""
         if isinstance(prompt, str):
             return self._not_empty((*self._begin, *self._plain.encode(prompt)))
         if not all(0 <= token < len(self._renderer.tokenizer) for token in prompt):
-            raise Refused("prompt holds numbers that are no token ids of this model", param="prompt")
+            raise Refused("prompt contains numbers that are not token ids of this model", param="prompt")
         return self._not_empty(tuple(prompt))
 
     def _not_empty(self, token_ids: tuple[int, ...]) -> Prompt:
         if not token_ids:
-            raise Refused("prompt is empty: there is no token to go on from", param="prompt")
+            raise Refused("prompt is empty; it must have at least one token", param="prompt")
         return Prompt(token_ids)
 
     def _open_json(self, request: ChatRequest) -> str:
-        """How the turn begins where JSON is wanted: with the JSON, not with words about it or a fence around it."""
+        """The start of the turn if JSON is requested: small models would otherwise begin with prose or a code fence."""
         wanted = request.response_format or {}
         if wanted.get("type", "text") == "text":
             return ""
@@ -105,17 +105,17 @@ class Prompter:
         return opened if is_plain else "{"
 
     def _read_tools(self, request: ChatRequest) -> tuple[ToolSchema, ...]:
-        """The tools, which templates write out as they are; so nothing in them may act as a control token."""
+        """The tools of a request. Templates write them verbatim, so they must not contain control tokens."""
         functions = [tool.function for tool in request.tools or ()]
         tools = tuple(
             ToolSchema(function.name, function.description or "", function.parameters or {"type": "object"})
             for function in functions
         )
         if not all(_NAME.fullmatch(tool.name) for tool in tools):
-            raise Refused("a tool's name is 1 to 64 letters, digits, dots, dashes or underscores", param="tools")
+            raise Refused("a tool's name must be 1 to 64 letters, digits, dots, dashes or underscores", param="tools")
         ids = self._renderer.encode_parts((json.dumps([tool.as_json() for tool in tools], ensure_ascii=False),))
         if not self._plain.control_ids.isdisjoint(ids):
-            raise Refused("a tool's description holds a control string of this model", param="tools")
+            raise Refused("a tool's description contains a control token of this model", param="tools")
         return tools
 
 
@@ -125,7 +125,7 @@ def _as_message(message: ChatMessage) -> Message:
         try:
             arguments = json.loads(call.function.arguments or "{}")
         except (ValueError, RecursionError):
-            arguments = call.function.arguments  # what the model wrote then, readable or not
+            arguments = call.function.arguments  # kept as the model wrote it, even if it is not valid JSON
         written = json.dumps({"name": call.function.name, "arguments": arguments}, ensure_ascii=False)
         parts += ["\n<tool_call>\n" if message.text else "<tool_call>\n", Quoted(written), "\n</tool_call>"]
     role: Role = _ROLES.get(message.role) or message.role  # type: ignore[assignment]
@@ -133,7 +133,7 @@ def _as_message(message: ChatMessage) -> Message:
 
 
 def _describe(messages: list[Message], tools: Sequence[ToolSchema]) -> list[Message]:
-    """The tools at the end of the system message, for templates that know none."""
+    """The messages with the tools appended to the system message, for templates without tools."""
     parts: tuple[Part, ...] = (Quoted(describe_tools(tools).strip()), _HOW_TO_CALL)
     if messages[0].role != "system":
         return [Message("system", parts), *messages]
@@ -141,17 +141,17 @@ def _describe(messages: list[Message], tools: Sequence[ToolSchema]) -> list[Mess
 
 
 def _open_call(request: ChatRequest, tools: Sequence[ToolSchema]) -> str:
-    """How the turn begins where a call is required: small models finish a call far more often than they begin one."""
+    """The start of the turn if a call is required: small models finish a call far more often than they begin one."""
     choice = request.tool_choice
     if choice in (None, "auto", "none"):
         return ""
     if not tools:
-        raise Refused("tool_choice asks for a call and there are no tools", param="tool_choice")
+        raise Refused("tool_choice requires a call, but tools is empty", param="tool_choice")
     if isinstance(choice, dict):
         function = choice.get("function")
         name = function.get("name") if isinstance(function, dict) else choice.get("name")
         if name not in {tool.name for tool in tools}:
-            raise Refused("tool_choice names no tool of this request", param="tool_choice")
+            raise Refused("tool_choice names a function that is not in tools", param="tool_choice")
     elif choice in ("required", "any"):
         if len(tools) > 1:
             return '<tool_call>\n{"name": "'

@@ -1,4 +1,4 @@
-"""Answers in the form clients expect: one object, or a stream of events that ends with `[DONE]`."""
+"""Responses in the format of OpenAI's API: one object, or a stream of events that ends with `[DONE]`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quaere.serving.model.wire import Refused
 
 
 class ChatForm:
-    """How chat completions look.
+    """The format of chat completions.
 
     ChatForm("smollm2-135m").whole([written], num_prompt_tokens=12)
     """
@@ -31,7 +31,7 @@ class ChatForm:
         }
 
     def whole(self, answers: list[Written], num_prompt_tokens: int) -> dict[str, Any]:
-        """All answers at once."""
+        """The response object with all answers."""
         choices = [
             {"index": index, **self.content(written), **self.ending(written)} for index, written in enumerate(answers)
         ]
@@ -39,16 +39,16 @@ class ChatForm:
         return {**self._head, "object": self.object, "choices": choices, "usage": usage}
 
     def chunk(self, index: int, content: dict[str, Any], ending: dict[str, Any] | None = None) -> dict[str, Any]:
-        """A piece of one answer."""
+        """A stream chunk of one answer."""
         ending = ending or {"finish_reason": None, "logprobs": None}
         return {**self._head, "object": self.chunk_object, "choices": [{"index": index, **content, **ending}]}
 
     def last_chunk(self, usage: dict[str, int]) -> dict[str, Any]:
-        """How many tokens it took."""
+        """The last stream chunk, with the token counts."""
         return {**self._head, "object": self.chunk_object, "choices": [], "usage": usage}
 
     def content(self, written: Written) -> dict[str, Any]:
-        """What an answer says."""
+        """The message of an answer."""
         message: dict[str, Any] = {"role": "assistant", "content": written.text, "refusal": None}
         if written.calls:
             message |= {
@@ -58,20 +58,20 @@ class ChatForm:
         return {"message": message}
 
     def opening(self) -> dict[str, Any] | None:
-        """The first piece of an answer, before any text."""
+        """The first delta of an answer, before any text."""
         return {"delta": {"role": "assistant", "content": ""}}
 
     def piece(self, text: str) -> dict[str, Any]:
-        """Some text of an answer."""
+        """A delta with text."""
         return {"delta": {"content": text}}
 
     def closing(self, written: Written) -> dict[str, Any]:
-        """The last piece of an answer: its calls, if there are any."""
+        """The last delta of an answer: its tool calls, if there are any."""
         calls = [{"index": number, **_call(call)} for number, call in enumerate(written.calls)]
         return {"delta": {"tool_calls": calls} if calls else {}}
 
     def ending(self, written: Written) -> dict[str, Any]:
-        """Why an answer ended, and what its tokens were worth to the model."""
+        """Finish reason and log-probs of an answer."""
         logprobs = self._logprobs(written) if self._with_logprobs else None
         return {"finish_reason": written.finish, "stop_reason": written.stopped_at, "logprobs": logprobs}
 
@@ -86,25 +86,25 @@ class ChatForm:
 
 
 class TextForm(ChatForm):
-    """How plain completions look."""
+    """The format of plain completions."""
 
     object = chunk_object = "text_completion"
     prefix = "cmpl"
 
     def content(self, written: Written) -> dict[str, Any]:
-        """What an answer says."""
+        """The text of an answer."""
         return {"text": written.text}
 
     def opening(self) -> dict[str, Any] | None:
-        """There is nobody to announce."""
+        """None: plain completions have no first delta."""
         return None
 
     def piece(self, text: str) -> dict[str, Any]:
-        """Some text of an answer."""
+        """A chunk of text."""
         return {"text": text}
 
     def closing(self, written: Written) -> dict[str, Any]:
-        """There is nothing left to say."""
+        """An empty last chunk."""
         return {"text": ""}
 
     def _logprobs(self, written: Written) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class TextForm(ChatForm):
 
 
 def usage_of(num_prompt_tokens: int, answers: list[Written]) -> dict[str, int]:
-    """What the answers took, in tokens."""
+    """Token counts of prompt and answers."""
     num_tokens = sum(written.num_tokens for written in answers)
     return {
         "prompt_tokens": num_prompt_tokens,
@@ -131,7 +131,7 @@ def usage_of(num_prompt_tokens: int, answers: list[Written]) -> dict[str, int]:
 
 
 def as_event(content: dict[str, Any] | str) -> bytes:
-    """One event of a stream.
+    """One server-sent event of a stream.
 
     as_event("[DONE]") == b"data: [DONE]\\n\\n"
     """
@@ -140,7 +140,7 @@ def as_event(content: dict[str, Any] | str) -> bytes:
 
 
 def as_error_event(refusal: Refused) -> bytes:
-    """What a stream says when it cannot go on."""
+    """The event that ends a stream with an error."""
     return as_event(refusal.as_json())
 
 
@@ -150,5 +150,5 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def _bytes_of(token: str) -> list[int] | None:
-    """The token's bytes, where what it says is known: it may be half a character."""
+    """The token's bytes; None if its text is an incomplete character."""
     return None if "\ufffd" in token else list(token.encode())

@@ -1,9 +1,9 @@
-"""What a request may say, and `Refused`: what is wrong with it, in the form clients of this interface know.
+"""Request formats, and `Refused`, which describes an invalid request in the API's error format.
 
     {"error": {"message": "n must be 1 to 16, not 0", "type": "invalid_request_error", "param": "n", "code": null}}
 
-Fields that are not known here are passed over, as other servers do. Fields that are known and cannot be honoured are
-refused, so that nobody gets something else than what was asked for.
+Unknown fields are ignored, as other servers do. Known fields that are not supported are refused, so that no client gets
+something other than it requested.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Body = TypeVar("_Body", bound="Struct")
 
 
 class Refused(Exception):
-    """A request that is not answered.
+    """A request that is refused, with the status and message of the error response.
 
     Refused("n must be 1 to 16, not 0", param="n")
     """
@@ -40,13 +40,13 @@ class Refused(Exception):
         self.code = code
 
     def as_json(self) -> dict[str, Any]:
-        """The body of the answer."""
+        """The body of the error response."""
         kind = _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
 
 
 def error_form(status: int, message: str) -> dict[str, Any]:
-    """The body of an answer that refuses a request before the application has seen it."""
+    """Body of the error response for a request that was refused before the application saw it."""
     return Refused(message, status=status, code="invalid_api_key" if status == 401 else None).as_json()
 
 
@@ -54,7 +54,7 @@ def error_form(status: int, message: str) -> dict[str, Any]:
 
 
 class TextPart(Struct):
-    """A part of a message; only text is understood.
+    """A part of a message; only text is supported.
 
     {"type": "text", "text": "Who built the bridge?"}
     """
@@ -64,21 +64,27 @@ class TextPart(Struct):
 
 
 class FunctionCall(Struct):
-    """A call in an earlier assistant message; `arguments` is JSON in a string."""
+    """A tool call in an earlier assistant message; `arguments` is JSON in a string."""
 
     name: str
     arguments: str = "{}"
 
 
 class EarlierCall(Struct):
-    """{"id": "call_1", "type": "function", "function": {"name": "search", "arguments": "{}"}}"""
+    """An earlier tool call.
+
+    {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+    """
 
     function: FunctionCall
     id: str = ""
 
 
 class ChatMessage(Struct):
-    """{"role": "user", "content": "Who built the bridge?"}"""
+    """A message of a conversation.
+
+    {"role": "user", "content": "Who built the bridge?"}
+    """
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[TextPart] | None = None
@@ -86,16 +92,16 @@ class ChatMessage(Struct):
 
     @property
     def text(self) -> str:
-        """What the message says."""
+        """The text of the message."""
         if isinstance(self.content, list):
             if any(part.type != "text" for part in self.content):
-                raise Refused("only parts of type text are understood", param="messages")
+                raise Refused("only message parts of type text are supported", param="messages")
             return "".join(part.text for part in self.content)
         return self.content or ""
 
 
 class Function(Struct):
-    """A tool as a request describes it; `parameters` is a JSON schema."""
+    """A tool in a request; `parameters` is a JSON schema."""
 
     name: str
     description: str | None = None
@@ -103,20 +109,26 @@ class Function(Struct):
 
 
 class Tool(Struct):
-    """{"type": "function", "function": {"name": "search", "parameters": {}}}"""
+    """A tool of type function.
+
+    {"type": "function", "function": {"name": "search", "parameters": {}}}
+    """
 
     function: Function
     type: Literal["function"] = "function"
 
 
 class StreamOptions(Struct):
-    """{"include_usage": true}"""
+    """Options of a stream.
+
+    {"include_usage": true}
+    """
 
     include_usage: bool | None = None
 
 
 class WriteRequest(Struct, kw_only=True):
-    """What chat and plain completions have in common."""
+    """Fields shared by chat and plain completions."""
 
     model: str
     max_tokens: int | None = None
@@ -134,42 +146,42 @@ class WriteRequest(Struct, kw_only=True):
 
     @property
     def wanted_tokens(self) -> int | None:
-        """How long an answer may be; None where the request leaves it open."""
+        """The requested maximum length in tokens; None if not given."""
         return self.max_tokens
 
     @property
     def num_choices(self) -> int:
-        """How many answers are wanted."""
+        """Number of answers requested."""
         return 1 if self.n is None else self.n
 
     @property
     def wants_usage(self) -> bool:
-        """Does a stream end with how many tokens it took?"""
+        """True if the stream should end with token counts."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """The strings an answer ends before."""
+        """The stop strings."""
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
 
     def check(self) -> None:
-        """Refuse what is out of range or cannot be done."""
+        """Raise `Refused` for values out of range and unsupported options."""
         _within("n", self.num_choices, 1, MAX_CHOICES)
         _within("temperature", self.temperature, 0, 2)
         _within("top_k", self.top_k, -1, 1 << 31)
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise Refused(f"top_p must be more than 0 and at most 1, not {self.top_p}", param="top_p")
+            raise Refused(f"top_p must be above 0 and at most 1, not {self.top_p}", param="top_p")
         if self.wanted_tokens is not None and self.wanted_tokens < 1:
             raise Refused(f"max_tokens must be at least 1, not {self.wanted_tokens}", param="max_tokens")
         if len(self.stops) > MAX_STOPS or not all(0 < len(text) <= MAX_STOP_CHARS for text in self.stops):
-            said = f"stop may hold at most {MAX_STOPS} strings of 1 to {MAX_STOP_CHARS} characters"
+            said = f"stop may contain at most {MAX_STOPS} strings of 1 to {MAX_STOP_CHARS} characters"
             raise Refused(said, param="stop")
         for name in ("frequency_penalty", "presence_penalty", "logit_bias"):
             if getattr(self, name):
                 raise Refused(f"{name} is not supported here", param=name)
 
     def sampling(self, max_tokens: int, temperature: float, seed: int) -> SamplingParams:
-        """How one answer is sampled; the temperature is that of requests that name none."""
+        """Sampling parameters; `temperature` is the default for requests without one."""
         return SamplingParams(
             max_tokens=max_tokens,
             temperature=temperature if self.temperature is None else self.temperature,
@@ -192,31 +204,31 @@ class ChatRequest(WriteRequest, kw_only=True):
     top_logprobs: int | None = None
     tools: list[Tool] | None = None
     tool_choice: str | dict[str, Any] | None = None
-    response_format: dict[str, Any] | None = None  # a wish: the answer begins as JSON; the rest is up to the model
+    response_format: dict[str, Any] | None = None  # best effort: only the start of the JSON is enforced
 
     @property
     def wanted_tokens(self) -> int | None:
-        """The newer name counts."""
+        """`max_completion_tokens`, the newer name, else `max_tokens`."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
     @property
     def num_chars(self) -> int:
-        """How much text there is to tokenise."""
+        """Number of characters to tokenise."""
         called = (call.function for message in self.messages for call in message.tool_calls or ())
         described = msgspec.json.encode(self.tools) if self.tools else b""
         texts = [message.text for message in self.messages] + [call.name + call.arguments for call in called]
         return sum(map(len, texts)) + len(described.decode())
 
     def check(self) -> None:
-        """Refuse what is out of range or cannot be done."""
+        """Raise `Refused` for values out of range and unsupported options."""
         super().check()
         if not self.messages:
-            raise Refused("messages must hold at least one message", param="messages")
+            raise Refused("messages must contain at least one message", param="messages")
         if self.top_logprobs:
             said = "top_logprobs is not supported: logprobs=true gives the log-probs of the tokens that were chosen"
             raise Refused(said, param="top_logprobs")
         if len(self.tools or ()) > MAX_TOOLS:
-            raise Refused(f"at most {MAX_TOOLS} tools are taken", param="tools")
+            raise Refused(f"at most {MAX_TOOLS} tools are allowed", param="tools")
         form = (self.response_format or {}).get("type", "text")
         if form not in ("text", "json_object", "json_schema", "json_list"):
             said = "response_format must be text, json_object, json_schema or json_list"
@@ -237,23 +249,23 @@ class CompletionRequest(WriteRequest, kw_only=True):
 
     @property
     def prompts(self) -> list[str | list[int]]:
-        """One or many: a list of numbers is one prompt."""
+        """The prompts; a list of numbers is one prompt of token ids."""
         if isinstance(self.prompt, str):
             return [self.prompt]
         numbers = [item for item in self.prompt if isinstance(item, int)]
         if numbers and len(numbers) == len(self.prompt):
             return [numbers]
         if numbers:
-            raise Refused("prompt mixes token ids with other prompts", param="prompt")
+            raise Refused("prompt must not mix token ids with other prompts", param="prompt")
         return [item for item in self.prompt if not isinstance(item, int)]
 
     @property
     def num_chars(self) -> int:
-        """How much text there is to tokenise, in the longest of the prompts."""
+        """Number of characters of the longest prompt."""
         return max((len(prompt) for prompt in self.prompts), default=0)
 
     def check(self) -> None:
-        """Refuse what is out of range or cannot be done."""
+        """Raise `Refused` for values out of range and unsupported options."""
         super().check()
         _within("prompt", len(self.prompts) * self.num_choices, 1, MAX_CHOICES, "answers")
         _within("logprobs", self.logprobs, 0, 1)
@@ -276,11 +288,11 @@ class EmbeddingRequest(Struct, kw_only=True):
 
     @property
     def texts(self) -> list[str]:
-        """What is to be embedded."""
+        """The texts to embed."""
         items = [self.input] if isinstance(self.input, str) else self.input
         texts = [item for item in items if isinstance(item, str)]
         if len(texts) < len(items):
-            said = "input must be text; ids of another model's tokens mean nothing here (LangChain: "
+            said = "input must be text, not token ids (LangChain: "
             raise Refused(said + "check_embedding_ctx_length=False)", param="input")
         if not texts:
             raise Refused("input is empty", param="input")
@@ -291,7 +303,7 @@ class EmbeddingRequest(Struct, kw_only=True):
 
 
 def read_body(content: bytes, kind: type[_Body]) -> _Body:
-    """A request of this kind, or `Refused` with the place of what is wrong."""
+    """The body decoded as `kind`; raises `Refused` with the name of the invalid field."""
     try:
         return decode_json(content, kind)
     except msgspec.ValidationError as error:

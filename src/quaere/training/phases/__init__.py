@@ -1,1 +1,1 @@
-"""What recipes are composed of: drawing tasks, proposing, attempting, generating, and rewards read from episodes."""
+"""Parts of a training step that recipes combine: tasks, proposals, attempts, curriculum filter, rewards, update."""

@@ -1,12 +1,12 @@
-"""Reports are assessed: all those on one question together, in several passes, each in an order of its own.
+"""Assessment of reports: all reports on a question together, in several passes, each in another order.
 
     viewings = view_reports(groups, rubrics, harness, passes=2, name="i0-r3", seed=step.seed)
     assessed = await assess_reports(stage, step, "actor", viewings, evaluating)
     assessed["q1"][0] -> Verdict(scores=Scores(1, {"factuality": 7.0}), num_searches=2)
 
-The order is shuffled so that no report owes its score to its place, and so that what places do to scores can be seen
-(`measure_places`). Scores are mapped back to the reports they belong to. What an evaluator did not judge has no
-verdict: that is its failure, and nobody else's.
+The order is shuffled so that no score depends on a report's position, and position bias can be measured
+(`measure_places`). Scores are mapped back to their reports. A report that the evaluator did not score has the result
+None and is not penalised for it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from quaere.rollout.seeds import derive_seed
 from quaere.training.phases.stage import Stage
 from quaere.training.training_run import Step
 
-NAME = "assessments"  # what the episodes are measured under
+NAME = "assessments"  # prefix of the episodes' metrics
 
 
 class Evaluating(Struct, frozen=True):
-    """How an evaluator assesses: how it is spoken to, how far it may go, how it draws.
+    """Settings of an evaluator's assessments: limits, sampling, scale and prompt style.
 
     Evaluating(limits=Limits(max_turns=10, turn_tokens=2048), temperature=0.8)
     """
@@ -47,7 +47,7 @@ class Evaluating(Struct, frozen=True):
 
 
 class Viewing(Struct, frozen=True):
-    """One pass over the reports on a question: `order[place]` is the number of the report shown in that place.
+    """One pass over the reports on a question: `order[place]` is the index of the report shown at that place.
 
     Viewing(task=AssessTask(...), order=(2, 0, 1))
     """
@@ -57,9 +57,9 @@ class Viewing(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """What became of a report in all passes: its mean scores, and by how many searches it was looked into at least.
+    """Result of a report over all passes: its mean scores, and the minimum number of searches made about it.
 
-    `scores.number` is the report's own, from 1. Only passes that judged it count.
+    `scores.number` is the report's own number, from 1. Only passes that scored the report count.
 
         Verdict(scores=Scores(3, {"factuality": 7.0}), num_searches=2)
     """
@@ -69,7 +69,7 @@ class Verdict(Struct, frozen=True):
 
 
 class Assessed(Struct, frozen=True):
-    """All passes with their episodes, and by question the verdict on each report: None where nobody judged it.
+    """All passes with their episodes, and by question the result of each report; None if no pass scored it.
 
     Assessed(passes=[(Viewing(...), Episode(...))], verdicts={"q1": [Verdict(...), None]})
     """
@@ -87,7 +87,7 @@ def view_reports(
     name: str,
     seed: int,
 ) -> list[Viewing]:
-    """The passes over each group of reports on one question, by the rubric of the same place; none over no reports."""
+    """The passes over each group of reports on one question, with the rubric at the same index."""
     viewings = []
     for reports, rubric in zip(groups, rubrics, strict=True):
         for number in range(passes if reports else 0):
@@ -100,7 +100,7 @@ def view_reports(
 
 
 def draw_order(num_reports: int, seed: int) -> tuple[int, ...]:
-    """The numbers from 0 in an order that depends on the seed alone.
+    """A random permutation of `range(num_reports)` that depends on the seed alone.
 
     sorted(draw_order(3, 7)) == [0, 1, 2]
     """
@@ -110,7 +110,7 @@ def draw_order(num_reports: int, seed: int) -> tuple[int, ...]:
 
 
 async def assess_reports(stage: Stage, step: Step, role: str, viewings: Sequence[Viewing], how: Evaluating) -> Assessed:
-    """Let the evaluator look into the reports and score them; a pass that a failed search has spoiled says nothing."""
+    """Run the evaluator over the reports; passes in which a search failed are left out."""
     jobs = [Job(_assessor(viewing.task, how), viewing.task, viewing.task.id) for viewing in viewings]
     params = SamplingParams(temperature=how.temperature)
     played = await stage.play(step, role, jobs, how.limits, name=NAME, params=params)
@@ -135,7 +135,7 @@ def _assessor(task: AssessTask, how: Evaluating) -> Protocol:
 
 
 def _verdicts(question: str, num_reports: int, passes: Sequence[tuple[Viewing, Episode]]) -> list[Verdict | None]:
-    """Per report of the question, what its passes come to."""
+    """Per report of the question, its result over the passes."""
     scores: list[list[Scores]] = [[] for _ in range(num_reports)]
     searches: list[list[int]] = [[] for _ in range(num_reports)]
     for viewing, episode in passes:
@@ -156,7 +156,7 @@ def _verdicts(question: str, num_reports: int, passes: Sequence[tuple[Viewing, E
 
 
 def overall_score(scores: Scores, scale: float) -> float:
-    """One number for a report: the mean over the dimensions, from 0 to 1.
+    """Overall score of a report: the mean over the dimensions, from 0 to 1.
 
     overall_score(Scores(1, {"factuality": 7.0, "coverage": 5.0}), 10.0) -> 0.6
     """
@@ -164,7 +164,7 @@ def overall_score(scores: Scores, scale: float) -> float:
 
 
 def measure_assessments(assessed: Assessed, scale: float) -> dict[str, float]:
-    """How assessments went: how many could be read, how deep they went, how scores spread, and what places did to them.
+    """Metrics of assessments: readable share, searches, spread of the scores and position bias.
 
     measure_assessments(assessed, 10.0)
     -> {"assessments/readable": 0.9, "scores/mean": 0.6, "scores/spread": 0.08, "scores/ceiling": 0.1,
@@ -185,9 +185,9 @@ def measure_assessments(assessed: Assessed, scale: float) -> dict[str, float]:
 
 
 def measure_spread(assessed: Assessed, scale: float) -> dict[str, float]:
-    """Do scores still tell reports apart? `spread` is their deviation among the reports on one question, on average.
+    """Metrics of how well scores separate reports; `spread` is their mean standard deviation within a question.
 
-    `ceiling` is the share of the reports whose mean score is within a twentieth of the scale's top; `num` counts them.
+    `ceiling` is the share of reports whose overall score is at least 0.95; `num` is the number of reports.
 
         measure_spread(assessed, 10.0) -> {"scores/num": 64.0, "scores/mean": 0.6, "scores/spread": 0.08, ...}
     """
@@ -205,10 +205,10 @@ def measure_spread(assessed: Assessed, scale: float) -> dict[str, float]:
 
 
 def measure_places(passes: Sequence[tuple[Viewing, Episode]], scale: float) -> dict[str, float]:
-    """What the place a report was shown in did to its score, over all passes that scored several.
+    """Position bias over all passes that scored several reports.
 
-    Places are drawn by chance, so without bias both are 0 on average. `correlation` is between place and score, each
-    less the mean of its pass; `first_minus_last` is the mean score of the first place less that of the last.
+    Places are random, so without bias both metrics are 0 on average. `correlation` is between place and score, each
+    centred within its pass; `first_minus_last` is the mean score of the first place minus that of the last.
 
         measure_places(passes, 10.0) -> {"position/correlation": -0.2, "position/first_minus_last": 0.05}
     """
@@ -232,7 +232,7 @@ def measure_places(passes: Sequence[tuple[Viewing, Episode]], scale: float) -> d
 
 
 def correlate(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Pearson's correlation; None where one of them does not vary.
+    """Pearson correlation; None if one of the sequences is constant.
 
     correlate([1, 2, 3], [2, 4, 6]) -> 1.0
     """
@@ -253,7 +253,7 @@ def _deviation(values: Sequence[float]) -> float:
 
 
 def verdict_parts(scores: Mapping[str, float]) -> dict[str, float]:
-    """The scores of a report, as a run stores them.
+    """The scores of a report under the names a run stores them by.
 
     verdict_parts({"factuality": 7.0}) -> {"score/factuality": 7.0}
     """

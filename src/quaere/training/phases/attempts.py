@@ -1,4 +1,4 @@
-"""Letting a solver try questions, and counting how often it is right."""
+"""The solver's attempts at questions, and how many of them are right."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quaere.rollout.many import Job
 
 
 def attempt_jobs(protocol: Protocol, questions: Sequence[Question], num_attempts: int, name: str) -> list[Job]:
-    """`num_attempts` episodes for each question; those of one question stand together.
+    """`num_attempts` episodes per question; those of one question are adjacent.
 
     attempt_jobs(protocol, [question], 2, "i0-p3")[1].episode_id == "i0-p3-i0-000017-a1"
     """
@@ -23,16 +23,16 @@ def attempt_jobs(protocol: Protocol, questions: Sequence[Question], num_attempts
 
 
 def rights(attempts: Sequence[Episode], min_searches: int = 0) -> list[float]:
-    """Which attempts were right, and searched `min_searches` times with results: [1.0, 0.0, 1.0]."""
+    """1.0 per attempt that was right with at least `min_searches` queries that had results, else 0.0: [1.0, 0.0]."""
     return [solver_reward(attempt) * (count_found(attempt) >= min_searches) for attempt in attempts]
 
 
 def count_found(episode: Episode) -> int:
-    """How many queries of an episode had results: a query that nothing was found for is none."""
+    """Number of queries of an episode that returned results."""
     return sum(bool(result.hits) for turn in episode.turns for result in turn.results)
 
 
 def group_attempts(episodes: Sequence[Episode], num_attempts: int) -> list[list[Episode]]:
-    """The attempts at each question, without those a failed search has spoiled."""
+    """The attempts at each question, without those in which a search failed."""
     groups = [list(episodes[first : first + num_attempts]) for first in range(0, len(episodes), num_attempts)]
     return [[episode for episode in group if not episode.search_failed] for group in groups]

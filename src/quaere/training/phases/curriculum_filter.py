@@ -1,4 +1,4 @@
-"""From candidates to a curriculum: which of the questions a proposer wrote are worth a solver's time, and why not."""
+"""Curriculum filter: which of the proposer's questions the solver trains on, and why others are dropped."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from quaere.training.phases.proposals import Proposed, is_too_long, leaks_answer
 
 
 def judge_form(proposed: Proposed, seen: set[str], max_words: int = 0) -> DropReason:
-    """Why a question is not even tried, or "". `seen` holds the normalised questions so far and grows.
+    """Reason to drop a question without attempts; "" if it passes. `seen` (normalised questions so far) is extended.
 
-    One of more than `max_words` words is invalid; with 0, none is for its length.
+    A question of more than `max_words` words is invalid; 0 means no limit.
     """
     if proposed.episode.search_failed:
         return "unfinished"
@@ -31,25 +31,25 @@ def judge_form(proposed: Proposed, seen: set[str], max_words: int = 0) -> DropRe
 
 
 def remember_questions(candidates: Sequence[Candidate]) -> set[str]:
-    """What `judge_form` has seen by the time it has judged these: every question that was good in form."""
+    """The set `seen` of `judge_form` after these candidates: every question that passed it."""
     return {normalise_answer(item.question) for item in candidates if _was_good_in_form(item)}
 
 
 def _was_good_in_form(candidate: Candidate) -> bool:
-    if candidate.reason == "refused":  # the verifier is asked about those alone that were good in form
+    if candidate.reason == "refused":  # only questions that passed `judge_form` are sent to the verifier
         return candidate.refusals == ("needed",)
     return bool(candidate.num_attempts) or candidate.reason not in ("unfinished", "leaked answer", "invalid")
 
 
 def judge_attempts(num_right: int, num_attempts: int) -> DropReason:
-    """A question teaches only if it is solved sometimes.
+    """Reason to drop a question by its attempts: only questions that are solved sometimes give a gradient.
 
-    Without an attempt that no failed search has spoiled, nothing is known of it.
+    Without an attempt that had no failed search, the difficulty is unknown.
 
     judge_attempts(0, 5) == "never solved"; judge_attempts(5, 5) == "always solved"; judge_attempts(2, 5) == ""
     """
     if not num_attempts:
-        return "spoiled"  # not "unfinished": a resumed run must know that its form was good, and remember it
+        return "spoiled"  # not "unfinished": a resumed run must know that the question passed `judge_form`
     if num_right == 0:
         return "never solved"
     return "always solved" if num_right == num_attempts else ""
@@ -58,7 +58,7 @@ def judge_attempts(num_right: int, num_attempts: int) -> DropReason:
 def make_candidate(
     proposed: Proposed, *, step: int, iteration: int, reason: DropReason, num_right: int = 0, num_attempts: int = 0
 ) -> Candidate:
-    """The record of one candidate."""
+    """The stored record of a candidate."""
     task, outcome = proposed.episode.task, proposed.episode.outcome
     assert isinstance(task, ProposeTask)
     written = outcome if isinstance(outcome, Proposal) else Proposal("", "")
@@ -81,7 +81,7 @@ def make_candidate(
 
 
 def measure_verdicts(kept: Sequence[Candidate], curriculum: Sequence[Candidate]) -> dict[str, float]:
-    """How a curriculum differs, by what people said and added, from the candidates the run itself kept.
+    """Metrics of how people's verdicts and added questions changed the curriculum that the run kept.
 
     measure_verdicts([a, b], [b, c, added])
     -> {"curriculum/questions": 3.0, "curriculum/rejected": 1.0, "curriculum/accepted": 1.0, "curriculum/added": 1.0}
@@ -98,14 +98,14 @@ def measure_verdicts(kept: Sequence[Candidate], curriculum: Sequence[Candidate])
 
 
 def as_questions(curriculum: Sequence[Candidate]) -> list[Question]:
-    """A curriculum as questions to be answered."""
+    """The curriculum as questions."""
     return [item.to_question() for item in curriculum]
 
 
 def count_steps_with_questions(num_steps: int, num_questions: int, batch: int, max_draws: int) -> int:
-    """For how many of a phase's steps there are whole batches, if no question is drawn more than `max_draws` times.
+    """Number of a phase's steps for which there are whole batches if each question is drawn at most `max_draws` times.
 
-    0 is no limit. By the number of questions alone, so that it is the same after a resume.
+    0 means no limit. It depends on the number of questions alone, so it is the same after a resume.
 
         count_steps_with_questions(80, num_questions=295, batch=64, max_draws=2) == 9
     """
@@ -115,9 +115,9 @@ def count_steps_with_questions(num_steps: int, num_questions: int, batch: int, m
 
 
 def draw_questions(questions: Sequence[Question], number: int, batch: int, seed: int) -> list[Question]:
-    """The questions of a step: all of them in shuffled rounds, each once a round.
+    """The questions of a step, from shuffled rounds over all questions.
 
-    With fewer questions than a batch holds, a step takes them all.
+    If there are fewer questions than `batch`, a step uses all of them.
     """
     batch = min(batch, len(questions))
     places = range(number * batch, (number + 1) * batch)
@@ -126,4 +126,4 @@ def draw_questions(questions: Sequence[Question], number: int, batch: int, seed:
         rounds[turn] = list(questions)
         random.Random(derive_seed(seed, "round", turn)).shuffle(rounds[turn])
     chosen = [rounds[place // len(questions)][place % len(questions)] for place in places]
-    return list({question.id: question for question in chosen}.values())  # a batch may span two rounds
+    return list({question.id: question for question in chosen}.values())  # a batch over two rounds may repeat one

@@ -1,4 +1,4 @@
-"""Letting a proposer write questions, and reading what it wrote."""
+"""The proposer's episodes: jobs, format score and the question in each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quaere.rollout.many import Job
 
 
 class Proposed(Struct, frozen=True):
-    """An episode of the proposer with its format score, and the question if there is one worth trying.
+    """An episode of the proposer with its format score, and its question if the solver should attempt it.
 
     Proposed(episode=Episode(...), score=FormatScore(...), question=Question(id="i0-000001", text="Who ...?", ...))
     """
@@ -26,11 +26,11 @@ class Proposed(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The question as written, "" where there is none."""
+        """The question as written; "" if there is none."""
         return self.episode.outcome.question if isinstance(self.episode.outcome, Proposal) else ""
 
     def measured(self) -> dict[str, float]:
-        """The parts of its format score, for the store."""
+        """Components of the format score, as metrics of the episode."""
         score = self.score
         return {
             "format/think": score.think,
@@ -41,13 +41,13 @@ class Proposed(Struct, frozen=True):
 
     @property
     def hops(self) -> int:
-        """How many hops were asked for."""
+        """Number of hops the task asked for."""
         assert isinstance(self.episode.task, ProposeTask)
         return self.episode.task.hops
 
 
 def propose_jobs(protocol: Protocol, tasks: Sequence[ProposeTask], num_questions: int) -> list[Job]:
-    """`num_questions` episodes for each task; those of one task stand together."""
+    """`num_questions` episodes per task; those of one task are adjacent."""
     return [
         Job(protocol, task, task.id if num_questions == 1 else f"{task.id}.{number}")
         for task in tasks
@@ -56,9 +56,9 @@ def propose_jobs(protocol: Protocol, tasks: Sequence[ProposeTask], num_questions
 
 
 def best_samples(proposals: Sequence[Proposed], num_samples: int, max_words: int) -> list[Proposed]:
-    """Of every `num_samples` proposals in a row the best by format; of equals, the first.
+    """The best by format of each `num_samples` consecutive proposals; the first among equals.
 
-    One that a failed search spoiled comes last, and before it those that would not be kept anyhow.
+    Order of preference: episodes without a failed search, then questions the filter could keep, then the format score.
     """
 
     def worth(item: Proposed) -> tuple[bool, bool, float]:
@@ -70,7 +70,7 @@ def best_samples(proposals: Sequence[Proposed], num_samples: int, max_words: int
 
 
 def is_too_long(proposed: Proposed, max_words: int) -> bool:
-    """Has the question more than `max_words` words? With 0, never."""
+    """True if the question has more than `max_words` words; never for 0."""
     return bool(max_words) and len(proposed.text.split()) > max_words
 
 
@@ -81,7 +81,7 @@ def read_proposal(
     invalid_rule: InvalidRule = "text",
     containment: Containment = "words",
 ) -> Proposed:
-    """Score how a proposer went about its task, by its actions and the replies it really got."""
+    """Format score of a proposer's episode, from its actions and the replies it received."""
     task = episode.task
     assert isinstance(task, ProposeTask)
     outcome = episode.outcome if isinstance(episode.outcome, Proposal) else Proposal("", "")
@@ -101,7 +101,7 @@ def read_proposal(
         invalid_rule=invalid_rule,
         containment=containment,
     )
-    # What was written after a search had failed is not held against anybody, nor is anybody asked to answer it.
+    # A proposal written after a failed search is neither penalised nor attempted by the solver.
     is_worth_trying = score.valid and not episode.search_failed
     if not is_worth_trying:
         return Proposed(episode, score, None)
@@ -112,7 +112,7 @@ def read_proposal(
 
 
 def opens_with_plan(text: str) -> bool:
-    """Does the turn begin with a thought that says something?
+    """True if the turn starts with a non-empty thought.
 
     opens_with_plan("<think>I need the builder.</think><answer>Venn</answer>") -> True
     """
@@ -121,5 +121,5 @@ def opens_with_plan(text: str) -> bool:
 
 
 def leaks_answer(proposed: Proposed) -> bool:
-    """Is the proposal invalid because its question holds its answer, by the rules its form was scored by?"""
+    """True if the proposal is invalid because its question contains its answer, by the rules of its format score."""
     return proposed.score.leaked

@@ -1,4 +1,4 @@
-"""Reports: several on every question, each an episode of its own, bound to what it was shown.
+"""Report episodes: several reports per question, each bound to the passages it was shown.
 
 jobs = write_jobs(ReportWriter(), questions, rubrics, 8, "i0-r3")
 groups = await write_reports(stage, step, "actor", jobs, limits)      # one group of `Written` a question
@@ -19,11 +19,11 @@ from quaere.rollout.many import Job
 from quaere.training.phases.stage import Stage
 from quaere.training.training_run import Step
 
-NAME = "reports"  # what the episodes are measured under
+NAME = "reports"  # prefix of the episodes' metrics
 
 
 class Written(Struct, frozen=True):
-    """An episode of a writer, and the report in it: None if it was never finished.
+    """A report episode; `report` is None if the report was not finished.
 
     Written(episode=Episode(...), report=Report(...))
     """
@@ -33,14 +33,14 @@ class Written(Struct, frozen=True):
 
     @property
     def conclusion(self) -> str:
-        """What it comes to; nothing, if it was never finished."""
+        """The report's conclusion; "" if it was not finished."""
         return self.report.conclusion if self.report else ""
 
 
 def write_jobs(
     protocol: Protocol, questions: Sequence[Question], rubrics: Sequence[Rubric | None], num_reports: int, name: str
 ) -> list[Job]:
-    """`num_reports` episodes for each question, under the rubric of the same place; those of one stand together.
+    """`num_reports` episodes per question, with the rubric at the same index; those of one question are adjacent.
 
     write_jobs(ReportWriter(), [question], [rubric], 2, "i0-r3")[1].episode_id == "i0-r3-q1-r1"
     """
@@ -55,7 +55,7 @@ def write_jobs(
 async def write_reports(
     stage: Stage, step: Step, role: str, jobs: Sequence[Job], limits: Limits
 ) -> list[list[Written]]:
-    """Play the jobs; for each question in order, what was written on it, without what a failed search has spoiled."""
+    """Play the jobs; returns the reports of each question in order, without episodes in which a search failed."""
     played = await stage.play(step, role, jobs, limits, name=NAME)
     groups: dict[str, list[Written]] = {_question(job.task).id: [] for job in jobs}
     for episode in played.episodes:
@@ -70,7 +70,7 @@ def _question(task: object) -> Question:
 
 
 def measure_report(written: Written) -> dict[str, float]:
-    """What is known of one report without a judge.
+    """Metrics of one report that need no judge.
 
     measure_report(written) -> {"report/finished": 1.0, "report/citations": 4.0, "check/resolved": 1.0, ...}
     """
@@ -87,9 +87,9 @@ def measure_report(written: Written) -> dict[str, float]:
 
 
 def measure_groups(groups: Sequence[Sequence[Written]], measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """A batch of reports: the means of what each was measured by, how alike conclusions are and how unlike texts.
+    """Metrics of a batch of reports: means of the reports' metrics, similarity of conclusions and diversity of texts.
 
-    A report that was never finished cites nothing: for citations it counts as 0.
+    An unfinished report has no citations and counts as 0 in the citation checks.
 
         measure_groups(groups, measured) -> {"check/resolved": 0.6, "consistency/mean": 0.4, "diversity/mean": 0.7, ...}
     """

@@ -1,4 +1,4 @@
-"""The solver's phase: a group of answers to each question, compared with one another (GRPO; Dr. Zero, Eq. 5)."""
+"""The solver's phase: group-relative advantages over several attempts per question (GRPO; Dr. Zero, Eq. 5)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def num_samples(self) -> int:
-        """The most episodes that one update learns from."""
+        """Maximum number of episodes per update."""
         return self.batch * self.attempts
 
 
@@ -94,9 +94,10 @@ async def train_solver(
     validation: ValidationSettings,
     seed: int,
 ) -> None:
-    """Practise on the curriculum of the iteration: what was kept, with what people have said of it and added to it.
+    """Train on the curriculum of the iteration: the kept candidates with people's verdicts and added questions applied.
 
-    The caller reads it, once: people may add at any moment, and a solver is paid by the curriculum it is asked from.
+    The caller reads the curriculum once, since people may change it at any time, and rewards must come from the
+    curriculum that was asked.
     """
     kept = training.store.candidates(iteration=iteration, kept=True)
     if not curriculum:
@@ -130,7 +131,7 @@ async def practise(
     seed: int,
     also: Mapping[str, float] | None = None,
 ) -> None:
-    """GRPO on these questions but those held back to validate; `also` are metrics every step repeats."""
+    """GRPO on these questions except those held back for validation; `also` are metrics repeated at every step."""
     questions, held_back = hold_back(questions, validation, seed)
     num_steps = count_steps_with_questions(config.steps, len(questions), config.batch, config.max_draws)
     every = validation.every
@@ -172,7 +173,7 @@ async def practise(
 def measure_solver(
     episodes: Sequence[Episode], paid: Sequence[Mapping[str, float]], advantages: Advantages, num_attempts: int
 ) -> dict[str, float]:
-    """Rewards, advantages, groups that differ, and how often each question was solved."""
+    """Metrics of rewards, advantages and groups, and the histogram of right attempts per question."""
     rights: dict[str, list[float]] = {}
     for episode, parts in zip(episodes, paid, strict=True):
         rights.setdefault(episode.task.id, []).append(parts["answer/exact_match"])

@@ -1,4 +1,4 @@
-"""Where the phases of a recipe are played: episodes by role, attempts at questions, and the update at the end."""
+"""Where a recipe's phases play episodes: rollouts by role, attempts at questions, and the update at the end."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class Stage:
         name: str = "",
         params: SamplingParams | None = None,
     ) -> Played:
-        """Play episodes as this role, and measure how it went, under `name` if it is not the role's own work.
+        """Play episodes as this role and add their metrics, under `name` if given, else under the role.
 
-        Without `params` they are sampled as in all of the training.
+        Without `params`, the sampling settings of the run are used.
         """
         started = time.perf_counter()
         seed = derive_seed(step.seed, name or role)
@@ -66,7 +66,7 @@ class Stage:
     async def attempt(
         self, step: Step, protocol: Protocol, proposals: Sequence[Proposed], num_attempts: int, limits: Limits
     ) -> list[list[Episode]]:
-        """The solver as it stands tries every valid question; one list of attempts per proposal, empty if not tried."""
+        """The current solver's attempts at every valid question; one list per proposal, empty if it has no question."""
         if not num_attempts:
             return [[] for _ in proposals]
         questions = [item.question for item in proposals if item.question is not None]
@@ -76,7 +76,7 @@ class Stage:
     async def attempt_questions(
         self, step: Step, protocol: Protocol, questions: Sequence[Question], num_attempts: int, limits: Limits
     ) -> list[list[Episode]]:
-        """The same for questions; one list of attempts each, empty if there are to be none."""
+        """The current solver's attempts at these questions; one list per question, empty with `num_attempts` 0."""
         if not num_attempts:
             return [[] for _ in questions]
         jobs = attempt_jobs(protocol, questions, num_attempts, step.name)
@@ -88,7 +88,7 @@ class Stage:
 
 
 def keep_best(step: Step, proposals: Sequence[Proposed], num_samples: int, max_words: int) -> list[Proposed]:
-    """The best of every `num_samples` proposals; the others are stored and go no further."""
+    """The best of every `num_samples` proposals; the others are stored and not used further."""
     best = best_samples(proposals, num_samples, max_words)
     chosen = {item.episode.id for item in best}
     for item in proposals:
@@ -98,7 +98,10 @@ def keep_best(step: Step, proposals: Sequence[Proposed], num_samples: int, max_w
 
 
 def can_be_judged(proposed: Proposed, attempts: Sequence[Episode]) -> bool:
-    """Not if a failed search stood in the way of the proposer, or of all but one of the solver's attempts."""
+    """True if the proposal can be rewarded.
+
+    It cannot if a search of the proposer failed, or if fewer than two of the solver's attempts had no failed search.
+    """
     if proposed.episode.search_failed:
         return False
     return proposed.question is None or len(attempts) >= 2
@@ -110,9 +113,9 @@ def learn(
     advantages: Advantages,
     weigh: Callable[[Episode], Sequence[float]] | None = None,
 ) -> None:
-    """One update on these episodes; none if no episode did better or worse than those it is compared with.
+    """One update on these episodes; none if all advantages are 0.
 
-    `weigh` gives each token of an episode a factor for the episode's advantage.
+    `weigh` returns a factor per token that multiplies the episode's advantage.
     """
     values = advantages.values.tolist()
     samples = [
@@ -126,19 +129,19 @@ def learn(
 
 
 def shuffled(advantages: Advantages, seed: int) -> Advantages:
-    """The same advantages given to the wrong episodes: a control that must not learn."""
+    """The advantages assigned to random episodes: a control that must not learn."""
     order = list(range(len(advantages.values)))
     random.Random(seed).shuffle(order)
     return structs.replace(advantages, values=advantages.values[torch.tensor(order, dtype=torch.long)])
 
 
 def coin(seed: int, number: int) -> float:
-    """1 or -1: what makes a single advantage worth nothing on average, where there is nobody to swap it with."""
+    """Random sign: the shuffle control for a single advantage."""
     return 1.0 if derive_seed(seed, "coin", number) % 2 else -1.0
 
 
 def check_finite(rewards: Sequence[float]) -> None:
-    """Stop before any weight moves if a reward is not a number."""
+    """Raise TrainingStopped if a reward is not finite, before any weight changes."""
     for number, reward in enumerate(rewards):
         if not math.isfinite(reward):
             raise TrainingStopped(f"the reward of episode {number} of the batch is not finite; no weight was changed")

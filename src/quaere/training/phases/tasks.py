@@ -1,6 +1,6 @@
-"""Which document and how many hops a proposer gets, as a function of the seed and a number alone.
+"""The proposer's tasks (document and number of hops), as a function of the seed and the task number alone.
 
-So a resumed run, or a later phase that wants the same tasks again, needs no memory of what was drawn.
+A resumed run, or a later phase that needs the same tasks, therefore stores nothing about what was drawn.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Passages(Protocol):
     """Numbered passages, such as an index."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of passages."""
         ...
 
     def passage(self, number: int) -> Passage:
@@ -29,7 +29,7 @@ class Passages(Protocol):
 def draw_tasks(
     passages: Passages, numbers: Sequence[int], hop_ratio: Sequence[int], *, seed: int, name: str, document: bool = True
 ) -> list[ProposeTask]:
-    """The tasks with these numbers. No document comes twice before every one has come once.
+    """The tasks with these numbers. No document is repeated before every document was used once.
 
     draw_tasks(index, range(2), (4, 3, 2, 1), seed=7, name="i0")
     -> [ProposeTask(id="i0-000000", document=Passage(...), hops=2), ProposeTask(id="i0-000001", ...)]
@@ -43,7 +43,7 @@ def draw_tasks(
 
 
 def draw_hops(number: int, hop_ratio: Sequence[int], seed: int) -> int:
-    """Hops are dealt from shuffled decks that hold the ratio exactly, so that every batch is close to it.
+    """Number of hops of a task, from shuffled decks with exactly the given ratio, so that every batch is close to it.
 
     [draw_hops(number, (1, 1), seed=7) for number in range(4)] holds 1 twice and 2 twice
     """
@@ -54,7 +54,7 @@ def draw_hops(number: int, hop_ratio: Sequence[int], seed: int) -> int:
 
 
 def _round_trip(size: int, seed: int) -> tuple[int, int]:
-    """A start and a stride that visit every number below `size` once, in an order that looks random."""
+    """A start and a stride that visit every number below `size` once, in a pseudo-random order."""
     draw = random.Random(derive_seed(seed, "documents"))
     start = draw.randrange(size)
     while gcd(stride := draw.randrange(1, size + 1), size) != 1:

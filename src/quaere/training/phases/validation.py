@@ -1,4 +1,4 @@
-"""Validation without labels: some of a solver's own questions are held back, to tell its best checkpoint by."""
+"""Validation without labels: some of the solver's own questions are held back to select the best checkpoint."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GREEDY = SamplingParams(temperature=0.0)
 
 
 def count_held_back(num_questions: int, settings: ValidationSettings) -> int:
-    """The number of questions that are held back of so many.
+    """Number of questions that are held back.
 
     count_held_back(400, ValidationSettings(questions=64, share=0.1)) == 40
     """
@@ -35,16 +35,17 @@ def count_held_back(num_questions: int, settings: ValidationSettings) -> int:
 def hold_back(
     questions: Sequence[Question], settings: ValidationSettings, seed: int
 ) -> tuple[list[Question], list[Question]]:
-    """The questions to train on and those to validate on, with the same shares of hops.
+    """The questions to train on and those to validate on, with the same distribution of hops.
 
-    Which are held back derives from their ids and the seed alone: a resumed run holds back the same, and a question
-    that a person adds or rejects moves hardly any other.
+    The selection derives from the question ids and the seed alone: a resumed run holds back the same questions, and
+    adding or rejecting a question moves hardly any other.
     """
     size, total = count_held_back(len(questions), settings), len(questions)
     groups: dict[int, list[Question]] = {}
+    # Sorted by a hash of the id, not shuffled: a shuffle would change completely with one added question.
     for question in sorted(questions, key=lambda question: derive_seed(seed, "validation", question.id)):
         groups.setdefault(question.hops, []).append(question)
-    # Largest remainder: every group gives its share, rounded down, and those with the most left over one more.
+    # Largest remainder method: each group's share rounded down, plus one for those with the largest remainders.
     counts = {hops: len(group) * size // total for hops, group in groups.items()}
     by_remainder = sorted(groups, key=lambda hops: (-(len(groups[hops]) * size % total), hops))
     for hops in by_remainder[: size - sum(counts.values())]:
@@ -58,7 +59,7 @@ def hold_back(
 
 
 class Validator:
-    """Lets the solver answer the held-back questions greedily at the steps of its phase at which that is due.
+    """Evaluates the solver greedily on the held-back questions at certain steps of its phase.
 
     validator = Validator(stage, ToolCallSolver(), held_back, Limits(), every=10, num_steps=50)
     """
@@ -81,19 +82,19 @@ class Validator:
         self.num_steps = num_steps
 
     async def before(self, step: Step) -> None:
-        """Score the weights the phase begins with, in its first step."""
+        """Evaluate the weights at the start of the phase, in its first step."""
         if self.questions and step.number == 0:
             step.validated_before = await self._score(step, "validation_start")
 
     async def after(self, step: Step) -> None:
-        """Score the weights the step ends with, if it is one of those after which that is due."""
+        """Evaluate the weights after the step, if validation is due."""
         num_done = step.number + 1
         if self.questions and (num_done % self.every == 0 or num_done == self.num_steps):
-            self.stage.actors.weights_changed(_ROLE)  # the step has just moved them
+            self.stage.actors.weights_changed(_ROLE)  # otherwise the sampler would still have the old weights
             step.validated_after = await self._score(step, "validation")
 
     async def _score(self, step: Step, name: str) -> Validated | None:
-        """Exact match over the episodes that no failed search has spoiled; None if there is none."""
+        """Exact match over the episodes without a failed search; None if there are none."""
         started = time.perf_counter()
         jobs = attempt_jobs(self.protocol, self.questions, 1, f"{step.name}-{name}")
         played = await self.stage.play(step, _ROLE, jobs, self.limits, name=name, params=_GREEDY)
@@ -110,7 +111,7 @@ class Validator:
 
 
 def score_answer(episode: Episode) -> dict[str, float]:
-    """Exact match and F1 of the answer; both are 0 without one."""
+    """Exact match and F1 of the answer; both are 0 without an answer."""
     assert isinstance(episode.task, SolveTask)
     accepted = episode.task.question.answers
     if not isinstance(episode.outcome, Answer):
@@ -120,7 +121,7 @@ def score_answer(episode: Episode) -> dict[str, float]:
 
 
 def plan_validation(settings: ValidationSettings) -> tuple[str, str]:
-    """What a dry run says of it."""
+    """The line of a dry run about validation."""
     if not settings.questions:
         return "validation", "none; the last checkpoint counts"
     return (

@@ -1,9 +1,9 @@
-"""What a span of evidence does for a question: how often the answer is given with it and without it (Eq. 10-14).
+"""Verification of evidence: the probability of the answer with and without the span (EVE-Agent, Eq. 10-14).
 
-One turn, no search, and two prompts that differ by the span alone. Three forms:
+One turn, no search, and two prompts that differ only by the span. Three forms:
 
-    sampled          m turns with the span and m without, and exact match: what the paper has
-    teacher_forced   the chance of the answer itself, by one pass over it; nothing is sampled
+    sampled          m turns with the span and m without, scored by exact match, as in the paper
+    teacher_forced   the probability of the answer's tokens by one forward pass; nothing is sampled
     hosted           sampled, by a frozen model behind an OpenAI-compatible endpoint instead of the solver
 
     jobs = verification_jobs(claims, 5, "i0-p3")
@@ -36,7 +36,7 @@ from quaere.setting_types import NonNegativeFloat, PositiveInt, check_settings
 
 Form = Literal["sampled", "teacher_forced", "hosted"]
 
-_CLAIMS_AT_ONCE = 32  # between two words on how far teacher forcing has come
+_CLAIMS_AT_ONCE = 32  # claims per batch of teacher forcing, after which progress is reported
 
 
 class Claim(Struct, frozen=True):
@@ -52,7 +52,7 @@ class Claim(Struct, frozen=True):
 
     @property
     def task(self) -> SolveTask:
-        """What the solver is asked; the span is not part of it."""
+        """The solver's task; the span is not part of it."""
         return SolveTask(Question(self.id, self.question, self.answers))
 
 
@@ -82,21 +82,21 @@ class VerifierSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def limits(self) -> Limits:
-        """A single turn."""
+        """Limits of the single turn."""
         return Limits(max_turns=1, turn_tokens=self.turn_tokens, sequence_tokens=self.sequence_tokens)
 
     def check(self) -> None:
         """Refuse values out of bounds, and a model where none is asked."""
         check_settings(self, "verifier")
         if (self.form == "hosted") != bool(self.model):
-            raise BadInput("the verifier's model belongs to its hosted form: openai:NAME@URL, and only there")
+            raise BadInput("the verifier's model must be openai:NAME@URL in the hosted form, and empty otherwise")
 
 
 def open_hosted(settings: VerifierSettings) -> ChatPolicy:
-    """The frozen model of the hosted form; whoever opens it stops it."""
+    """The frozen model of the hosted form; the caller must stop it."""
     policy = open_policy(settings.model) if settings.model.startswith("openai:") else None
     if not isinstance(policy, ChatPolicy):
-        raise BadInput(f"the hosted verifier is written openai:NAME@URL, not {settings.model!r}")
+        raise BadInput(f"the hosted verifier's model must be openai:NAME@URL, not {settings.model!r}")
     return policy
 
 
@@ -104,7 +104,7 @@ def open_hosted(settings: VerifierSettings) -> ChatPolicy:
 
 
 def verification_jobs(claims: Sequence[Claim], num_samples: int, name: str, *, guided: bool = False) -> list[Job]:
-    """For each claim `num_samples` episodes with its span, then as many without; those of one claim stand together.
+    """Per claim, `num_samples` episodes with its span, then as many without; those of one claim are adjacent.
 
     verification_jobs([claim], 5, "i0-p3")[7].episode_id == "i0-p3-i0-000017-without2"
     """
@@ -118,21 +118,22 @@ def verification_jobs(claims: Sequence[Claim], num_samples: int, name: str, *, g
 
 
 def read_supports(episodes: Sequence[Episode], num_samples: int) -> list[Support | None]:
-    """What the episodes of `verification_jobs` say of each claim, by exact match.
+    """The support of each claim, by exact match over the episodes of `verification_jobs`.
 
-    An episode in which nothing was written (the policy failed, or the prompt did not fit) says nothing about the span:
-    it is left out, and so are as many of the other side, the last ones, so that both have equally many. None where a
-    side has nothing left.
+    Episodes in which nothing was written (the policy failed, or the prompt did not fit) are left out, and as many from
+    the end of the other side, so that both sides have equally many. None if a side has no episodes left.
     """
     size = 2 * num_samples
     if num_samples < 1 or len(episodes) % size:
-        raise ValueError(f"{len(episodes)} episodes are not {num_samples} with and {num_samples} without each span")
+        raise ValueError(
+            f"{len(episodes)} episodes: each claim needs {num_samples} with and {num_samples} without span"
+        )
     return [_read_support(episodes[first : first + size], num_samples) for first in range(0, len(episodes), size)]
 
 
 def _read_support(episodes: Sequence[Episode], num_samples: int) -> Support | None:
     if len({episode.task.id for episode in episodes}) != 1:
-        raise ValueError(f"the episodes from {episodes[0].id} on are not all of one claim")
+        raise ValueError(f"the episodes from {episodes[0].id} on belong to different claims")
     answered = [
         [solver_reward(episode) for episode in side if episode.turns and episode.end != "failed"]
         for side in (episodes[:num_samples], episodes[num_samples:])
@@ -150,12 +151,12 @@ def _read_support(episodes: Sequence[Episode], num_samples: int) -> Support | No
 async def score_supports(
     policy: TokenPolicy, claims: Sequence[Claim], *, guided: bool = False, sequence_tokens: int = 3072
 ) -> list[Support | None]:
-    """The chance of each claim's answer with its span and without, by the policy's own log-probs.
+    """Probability of each claim's answer with its span and without, from the policy's log-probs.
 
-    The prompt is the sampled form's, with the turn opened as an answer. The chance is that of the answer's tokens and
-    of the tag that closes it, without which "Venn" would be at least as likely as "Venn of Halmgate"; of several
-    accepted answers the likeliest counts. Other spellings that exact match would forgive are not counted. None where a
-    sequence is longer than `sequence_tokens`.
+    The prompt is that of the sampled form, with the turn opened as an answer. The probability is that of the answer's
+    tokens and its closing tag; without the tag, "Venn" would be at least as likely as "Venn of Halmgate". Of several
+    accepted answers the most likely counts. Spellings that exact match would accept as well are not included. None if a
+    sequence exceeds `sequence_tokens`.
     """
     forced = [_force_answers(policy, claim, guided) for claim in claims]
     fits = [all(len(row.token_ids) <= sequence_tokens for row in rows) for rows in forced]
@@ -172,7 +173,7 @@ async def score_supports(
 
 
 class _Forced(Struct, frozen=True):
-    """A prompt and an answer to it, which begins at `start`."""
+    """A prompt followed by an answer, which begins at `start`."""
 
     token_ids: list[int]
     start: int
@@ -196,9 +197,10 @@ def _open_answer(policy: TokenPolicy, claim: Claim, protocol: Protocol) -> list[
 
 
 def _answer_ids(renderer: Renderer, answer: str) -> list[int]:
-    """The answer and its closing tag as a model would write them: in one piece, unless the tag is a token of its own.
+    """Token ids of the answer and its closing tag, as a model would write them.
 
-    A tokenizer may have a token for ".</", and a model uses it.
+    They are encoded in one piece, unless the tag is a special token: a tokenizer may have a token for ".</" that a
+    model uses.
     """
     is_plain = renderer.encode_parts((ANSWER_CLOSE,)) == renderer.encode_parts((Quoted(ANSWER_CLOSE),))
     answer = answer.strip()
@@ -207,8 +209,8 @@ def _answer_ids(renderer: Renderer, answer: str) -> list[int]:
 
 def _best_support(logprobs_with: Sequence[float], logprobs_without: Sequence[float]) -> Support:
     if any(map(math.isnan, (*logprobs_with, *logprobs_without))):
-        raise SamplingFailed("the model's log-probs are not numbers")
-    # Rounding may carry a sum of log-probs past 0.
+        raise SamplingFailed("the model's log-probs are NaN")
+    # Rounding can put a sum of log-probs above 0.
     chance_with, chance_without = (min(1.0, math.exp(max(side))) for side in (logprobs_with, logprobs_without))
     return Support(chance_with, chance_without)
 
@@ -226,9 +228,11 @@ async def verify_claims(
     concurrency: int = 32,
     on_support: Callable[[Claim, Support | None], None] = lambda claim, support: None,
 ) -> list[Support | None]:
-    """Verify every claim; `on_support` hears of each in their order. For the hosted form, `policy` is `open_hosted`'s.
+    """The support of every claim.
 
-    None stands for a claim that could not be verified. Where the policy failed at every turn, that is raised.
+    `on_support` is called for each in order. The hosted form needs `open_hosted`'s policy.
+
+    None stands for a claim that could not be verified. Raises SamplingFailed if the policy failed at every turn.
     """
     settings.check()
     if settings.form == "teacher_forced":
@@ -246,7 +250,7 @@ async def _forced_supports(
     policy: Policy, claims: Sequence[Claim], settings: VerifierSettings
 ) -> AsyncIterator[Support | None]:
     if not isinstance(policy, TokenPolicy):
-        raise BadInput(f"{policy.name} gives text without log-probs, so its answers cannot be teacher-forced")
+        raise BadInput(f"{policy.name} returns no log-probs, so its answers cannot be teacher-forced")
     for first in range(0, len(claims), _CLAIMS_AT_ONCE):
         batch = claims[first : first + _CLAIMS_AT_ONCE]
         for support in await score_supports(

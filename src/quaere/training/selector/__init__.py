@@ -1,1 +1,1 @@
-"""Which documents and question types a proposer is given, learned from what came of them (EVE-Agent, App. F)."""
+"""The corpus selector: which documents and question types a proposer gets, learned by bandits (EVE-Agent, App. F)."""

@@ -1,4 +1,4 @@
-"""From the arms that were pulled to passages: those far from the middle of their cluster, and seldom used, first."""
+"""Choice of passages within the pulled clusters, preferring those far from the centroid and rarely used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Mask = NDArray[np.bool_]
 
 
 def weigh_passages(distances: NDArray[np.floating], uses: Uses) -> Floats:
-    """How much the passages of a cluster weigh in a draw: distance / (1 + times used).
+    """Weights of a cluster's passages in a draw: distance / (1 + times used).
 
     weigh_passages([0.6, 0.2, 0.0], uses=[2, 0, 0]) -> [0.2, 0.2, 0.0]
     """
@@ -21,7 +21,7 @@ def weigh_passages(distances: NDArray[np.floating], uses: Uses) -> Floats:
 
 
 def passage_probabilities(distances: NDArray[np.floating], uses: Uses) -> Floats:
-    """The chance of each passage of a cluster; the same for all where every weight is zero.
+    """Probability of each passage of a cluster; uniform if every weight is zero.
 
     passage_probabilities([0.6, 0.2, 0.0], uses=[2, 0, 0]) -> [0.5, 0.5, 0.0]
     """
@@ -33,10 +33,10 @@ def passage_probabilities(distances: NDArray[np.floating], uses: Uses) -> Floats
 def choose_passages(
     arms: Integers, clustering: Clustering, uses: Uses, chance: np.random.Generator, among: Mask | None = None
 ) -> list[int]:
-    """A passage for each cluster in `arms`, one after another. `uses` is counted up as they are drawn.
+    """A passage for each cluster in `arms`, drawn one after another; `uses` is updated with each draw.
 
-    `among` says which passages may be drawn, such as a shard. A cluster without any is answered by one of all that
-    may be drawn.
+    `among` restricts the passages, for example to a shard. For a cluster without any of these, one of all allowed
+    passages is drawn.
 
         choose_passages([3, 0, 3], clustering, uses, np.random.default_rng(7)) -> [17, 4, 250]
     """
@@ -50,7 +50,7 @@ def choose_passages(
 
 
 class _Pool:
-    """The passages of a cluster and what they weigh; all passages, without weight, if it has none."""
+    """The passages of a cluster with their weights; all allowed passages with zero weights if it has none."""
 
     def __init__(self, arm: int, clustering: Clustering, uses: Uses, among: Mask | None) -> None:
         self._uses = uses
@@ -64,11 +64,11 @@ class _Pool:
         self._add_up()
 
     def draw(self, chance: np.random.Generator) -> int:
-        """A passage, which counts as used once more.
+        """Draw a passage and count it as used once more.
 
-        Adding up all weights after every draw would take long in a large cluster. So a passage is drawn by the weights
-        as last added up, and taken with chance new weight / old weight; only if it is not are they added up anew, and
-        one is drawn by those. The chances come out as those of the new weights, exactly.
+        Summing all weights after every draw would be slow in a large cluster. Instead a passage is drawn by the last
+        sums and accepted with probability new weight / old weight; only on rejection are the sums updated and a passage
+        drawn by them. The resulting probabilities are exactly those of the new weights.
         """
         place = int(draw_places(self._sums, 1, chance)[0])
         if place in self._old and chance.random() * self._old[place] >= self._weights[place] > 0:
@@ -82,4 +82,4 @@ class _Pool:
 
     def _add_up(self) -> None:
         self._sums = add_up(self._weights)
-        self._old: dict[int, float] = {}  # what those drawn since then weighed
+        self._old: dict[int, float] = {}  # weights in `_sums` of the passages drawn since then

@@ -1,4 +1,4 @@
-"""Topics of a corpus: clusters of its passages' vectors, and what arms inherit when there are more of them.
+"""Clusters of a corpus by its passages' vectors, and the transfer of bandit arms when clusters are added.
 
 clustering = fit_clusters(vectors, num_clusters=10, seed=7)
 finer = fit_clusters(vectors, num_clusters=12, seed=8)
@@ -19,12 +19,12 @@ from quaere.training.selector.bandits import Arms, Floats
 Vectors = NDArray[np.float32]
 Labels = NDArray[np.int32]
 
-_BLOCK = 16_384  # rows at a time, so that a corpus larger than memory can be passed over
+_BLOCK = 16_384  # rows per block, so that the vectors need not fit into memory
 
 
 @dataclass(frozen=True)
 class Clustering:
-    """Where the clusters lie, which one each passage belongs to, and how far from its middle it is.
+    """Centroids, the cluster of each passage, and each passage's distance from its centroid.
 
     Clustering(centroids=[[0.0, 1.0], [1.0, 0.0]], labels=[0, 0, 1], distances=[0.1, 0.1, 0.0])
     """
@@ -39,12 +39,12 @@ class Clustering:
 
 def count_clusters(first: int, growth: float, iteration: int) -> int:
     """K_t = K_0 + floor(alpha * t): `count_clusters(10, 0.5, iteration=3) -> 11`."""
-    # 0.29 * 100 is 28.999999999999996 to a computer.
+    # In floating point, 0.29 * 100 is 28.999999999999996, whose floor would be one too low.
     return first + floor(round(growth * iteration, 9))
 
 
 def fit_clusters(vectors: Vectors, num_clusters: int, seed: int) -> Clustering:
-    """Mini-batch k-means over vectors of length one; no more clusters than vectors.
+    """Mini-batch k-means over unit vectors; at most one cluster per vector.
 
     fit_clusters(vectors, num_clusters=10, seed=7).labels -> [3, 3, 0, ...]
     """
@@ -52,8 +52,8 @@ def fit_clusters(vectors: Vectors, num_clusters: int, seed: int) -> Clustering:
         from sklearn.cluster import MiniBatchKMeans
     except ImportError:
         raise sklearn_missing() from None
-    # Without reassignment, which would move the centroids of small topics into the large ones: the small are what a
-    # selector is for.
+    # No reassignment: it would move the centroids of small topics into large ones, and the selector exists to find
+    # small topics.
     means = MiniBatchKMeans(
         min(num_clusters, len(vectors)), n_init=3, reassignment_ratio=0, random_state=seed % 2**32, compute_labels=False
     )
@@ -62,7 +62,7 @@ def fit_clusters(vectors: Vectors, num_clusters: int, seed: int) -> Clustering:
 
 
 def nearest(points: Vectors, centroids: Vectors) -> tuple[Labels, Vectors]:
-    """For each point the nearest centroid (Euclidean, the first among equals), and the distance to it.
+    """Index of the nearest centroid of each point (Euclidean, the first among equals), and the distance to it.
 
     nearest([[0, 0], [3, 4]], [[0, 0]]) -> [0, 0], [0.0, 5.0]
     """
@@ -73,16 +73,16 @@ def nearest(points: Vectors, centroids: Vectors) -> tuple[Labels, Vectors]:
         block = points[start : start + _BLOCK]
         found = (squares - 2 * (block @ centroids.T)).argmin(axis=1)
         labels[start : start + _BLOCK] = found
-        # From the difference, not from the squares above, which leave rounding where a point is its own centroid.
+        # From the difference, not from the squares above: those leave a rounding error where the distance is 0.
         distances[start : start + _BLOCK] = np.sqrt(((block - centroids[found]) ** 2).sum(axis=1))
     return labels, distances
 
 
 def inherit(arms: Arms, old: Vectors, new: Vectors) -> Arms:
-    """The arms of the new clusters, each a child of the old cluster it lies nearest to.
+    """The arms of the new clusters, each a child of the nearest old cluster.
 
-    Each of c children takes max(floor(N / c), 1) pulls and 1 / c of the rewards. An old cluster without a child, of
-    which the paper says nothing, leaves all it has to the new cluster nearest to it: no reward is ever lost.
+    Each of c children gets max(floor(N / c), 1) pulls and 1 / c of the rewards. The paper does not define old clusters
+    without a child; here their nearest new cluster gets all they have, so that no reward is lost.
 
         inherit(Arms(pulls=[5], rewards=[3.0], raw_rewards=[1.0]), old=[[0, 0]], new=[[0, 1], [1, 0]])
         -> Arms(pulls=[2, 2], rewards=[1.5, 1.5], raw_rewards=[0.5, 0.5])
@@ -102,5 +102,5 @@ def inherit(arms: Arms, old: Vectors, new: Vectors) -> Arms:
 
 
 def sklearn_missing() -> ExtraMissing:
-    """The corpus selector is optional, and so is the library it clusters with."""
+    """The error for the missing optional dependency scikit-learn."""
     return ExtraMissing("the corpus selector needs scikit-learn", extra="select")

@@ -1,11 +1,10 @@
-"""A vector of length one for every passage of an index, made once and kept.
+"""A unit vector for every passage of an index, computed once and stored.
 
     embedded = embed_index(index, run_folder / "embeddings")
     embedded.vectors[17] @ embedded.vectors[4]            # the cosine of two passages
 
-An index that searches by meaning has such vectors, and they are taken from it. For any other, "tfidf-svd" stands in:
-weighted word counts, reduced to a few hundred numbers. It needs no model and groups passages that share words; it does
-not know that two words mean the same.
+A dense index already has such vectors, which are used. For other indexes the method is "tfidf-svd": TF-IDF reduced to a
+few hundred dimensions. It needs no model and groups passages that share words, but does not know synonyms.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from quaere.training.selector.clusters import Vectors, sklearn_missing
 Method = Literal["dense", "tfidf-svd"]
 
 _VECTORS, _ABOUT = "vectors.npy", "about.json"
-_NUM_WORDS = 50_000  # the most frequent ones
+_NUM_WORDS = 50_000  # size of the vocabulary: the most frequent words
 _WIDTH = 256
 
 
 class About(msgspec.Struct, frozen=True):
-    """What vectors were made from, and how.
+    """The origin of stored vectors: method and index.
 
     About(method="tfidf-svd", index="5f2c...", num_passages=23_784)
     """
@@ -44,7 +43,7 @@ class About(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Embedded:
-    """Vectors, row n for passage n, and what tells them from others.
+    """Vectors (row n belongs to passage n) and their fingerprint.
 
     Embedded(vectors, fingerprint="tfidf-svd of 5f2c...")
     """
@@ -54,7 +53,7 @@ class Embedded:
 
 
 def embed_index(index: Index, folder: Path) -> Embedded:
-    """The vectors of an index's passages: from `folder` if they lie there, else made and put there."""
+    """Vectors of an index's passages, read from `folder` or computed and stored there."""
     method: Method = "dense" if "dense" in index.manifest.settings.engine_names else "tfidf-svd"
     about = About(method, index.fingerprint, len(index))
     if _read_about(folder) != about:
@@ -84,7 +83,7 @@ def embed_words(index: Index) -> Vectors:
     except ImportError:
         raise sklearn_missing() from None
     weigher = TfidfVectorizer(analyzer=terms, sublinear_tf=True, max_features=_NUM_WORDS, dtype=np.float32)
-    # There is at least one word: without, BM25 would not have built this index.
+    # The vocabulary is not empty: BM25 refuses to build an index without words.
     counts = weigher.fit_transform(passage.titled_text for passage in index.passages())
     directions, strengths, _ = randomized_svd(counts, min(_WIDTH, *counts.shape), random_state=0)
     return _unit_length(np.asarray(directions * strengths, dtype=np.float32))

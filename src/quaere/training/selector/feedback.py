@@ -1,4 +1,4 @@
-"""What came of the choices: a raw reward for every question that was written, from its form and from the run.
+"""Raw rewards of the selector: one per question written, from its form and the run's mean rewards.
 
 score = run_score(proposer_reward=1.3, solver_reward=0.4, how="clip")     # 0.85
 rewards = raw_rewards(samples, score)                                      # one for each sample
@@ -19,13 +19,13 @@ from quaere.training.selector.bandits import Floats
 
 RunScore = Literal["clip", "rescale"]
 
-# What EVE's rewards can be at its own weights: F/2 + R + 0.5 V + 0.1 B, and EM + 0.3 F1.
+# Ranges of EVE's rewards with its default weights: F/2 + R + 0.5 V + 0.1 B, and EM + 0.3 F1.
 PROPOSER_RANGE = (-0.5, 2.1)
 SOLVER_RANGE = (0.0, 1.3)
 
 
 class Choice(Struct, frozen=True):
-    """What a proposer is given: a passage by its number in the index, and a question type; and the cluster pulled.
+    """A proposer's assignment: passage number in the index, the pulled cluster, and a question type.
 
     Choice(passage=17, cluster=3, question_type="causal")
     """
@@ -36,7 +36,7 @@ class Choice(Struct, frozen=True):
 
 
 class Pulled(Struct, frozen=True):
-    """A question and answer, and the arms they came of.
+    """A question with its answer, and the arms that led to it.
 
     Pulled(cluster=3, question_type="factual", question="Who built the bridge at Halmgate?", answer="Orsolya Venn")
     """
@@ -48,7 +48,7 @@ class Pulled(Struct, frozen=True):
 
 
 def judge_quality(question: str, answer: str, num_copies: int) -> float:
-    """How well formed a sample is, in [0, 1]: lengths in characters, and how often the question was written.
+    """Quality of a sample's form in [0, 1], from its lengths in characters and the number of copies of its question.
 
     judge_quality("Who built the bridge at Halmgate?", "Orsolya Venn", num_copies=4) -> 1 * 1 / sqrt(4) = 0.5
     judge_quality("Who?", "", num_copies=1) -> 0.65 * 0.55
@@ -66,9 +66,9 @@ def run_score(
     proposer_range: tuple[float, float] = PROPOSER_RANGE,
     solver_range: tuple[float, float] = SOLVER_RANGE,
 ) -> float:
-    """How the iteration went, in [0, 1]: the average of both roles' last mean rewards.
+    """Score of an iteration in [0, 1]: the average of both roles' last mean rewards.
 
-    These rewards leave [0, 1]. "clip" cuts their average off; "rescale" maps each role's range to [0, 1] first.
+    These rewards can leave [0, 1]: "clip" clips their average; "rescale" maps each role's range to [0, 1] first.
 
         run_score(1.5, 0.9, "clip") -> 1.0
         run_score(0.8, 0.65, "rescale") -> (1.3 / 2.6 + 0.65 / 1.3) / 2 = 0.5
@@ -86,7 +86,7 @@ def _rescale(value: float, low: float, high: float) -> float:
 
 
 def raw_rewards(samples: Sequence[Pulled], score: float) -> Floats:
-    """What each sample earned: the run's score times the sample's quality.
+    """Raw reward of each sample: the run's score times the sample's quality.
 
     raw_rewards([sample, sample], score=0.8) -> [0.8 / sqrt(2), 0.8 / sqrt(2)], as each is a copy of the other
     """

@@ -5,8 +5,8 @@
     selector.learn(iteration, samples, proposer_reward=1.1, solver_reward=0.4)     # between iterations they learn
     selector.save(checkpoint); selector.load(checkpoint)              # goes on bit for bit
 
-Its state is the clusters, two bandits and how often each passage was drawn. A draw depends on these and on its seed
-alone, so a run that goes on from a checkpoint draws what it would have drawn.
+Its state is the clusters, two bandits and the number of draws of each passage. A draw depends only on these and on its
+seed, so a resumed run makes the same draws as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class SelectorSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class SelectorState:
-    """All that a selector remembers. `iteration` is the one it draws for; it has learned from all before.
+    """The state of a selector. `iteration` is the one it draws for; all earlier ones have been learned from.
 
     SelectorState(iteration=0, clustering=..., clusters=Arms.fresh(10), types=Arms.fresh(5), uses=[0, 0, 0, ...])
     """
@@ -85,7 +85,7 @@ class SelectorState:
 
 
 class Selector:
-    """Draws choices and learns from what came of them. Its passages are clustered when it is first needed."""
+    """Draws choices and learns from their rewards. Passages are clustered at the first use."""
 
     def __init__(self, embedded: Embedded, settings: SelectorSettings, seed: int) -> None:
         settings.check()
@@ -96,7 +96,7 @@ class Selector:
 
     @property
     def state(self) -> SelectorState:
-        """What it remembers now."""
+        """The current state."""
         if self._state is None:
             clustering = self._cluster(0)
             uses = np.zeros(len(self._embedded.vectors), np.int32)
@@ -104,16 +104,17 @@ class Selector:
         return self._state
 
     def draw(self, num: int, seed: int, among: Mask | None = None) -> list[Choice]:
-        """Passages and question types for this many tasks; with `among`, only of the passages it is true for.
+        """Passages and question types for `num` tasks; `among` restricts the passages.
 
-        A batch is drawn by chance; a single task gets the arms that score best, the same ones until the next `learn`.
+        A batch is drawn at random; a single task gets the arms with the highest scores, which stay the same until the
+        next `learn`.
 
             selector.draw(2, seed=7) -> [Choice(17, 3, "causal"), Choice(250, 8, "factual")]
         """
         if num < 1:
-            raise ValueError(f"at least 1 task must be drawn, not {num}")
+            raise ValueError(f"the number of tasks must be at least 1, not {num}")
         if among is not None and (among.shape != self.state.uses.shape or not among.any()):
-            raise ValueError("`among` must hold a truth value for every passage, at least one of them true")
+            raise ValueError("`among` must have one boolean per passage, at least one of them true")
         chances = {name: np.random.default_rng(derive_seed(seed, name)) for name in ("clusters", "types", "passages")}
         clusters = pull(self.state.clusters, num, chances["clusters"], self._settings.exploration)
         types = pull(self.state.types, num, chances["types"], self._settings.exploration)
@@ -131,16 +132,17 @@ class Selector:
         proposer_range: tuple[float, float] = PROPOSER_RANGE,
         solver_range: tuple[float, float] = SOLVER_RANGE,
     ) -> None:
-        """An iteration is over: pay the arms for its samples, then refine the clusters.
+        """Update the bandits with an iteration's samples, then refine the clusters.
 
-        The rewards are the last mean rewards of both roles; the ranges are what these can be, and matter only if the
-        score is rescaled. An iteration that was learned from before is passed over, so a resumed run may say it again.
+        The rewards are the last mean rewards of both roles; the ranges are their possible values, used only if the
+        score is rescaled. An iteration that was already learned from is skipped, so that a resumed run may repeat the
+        call.
         """
         state = self.state
         if iteration < state.iteration:
             return
         if iteration > state.iteration:
-            raise ValueError(f"iteration {state.iteration} must be learned from before iteration {iteration}")
+            raise ValueError(f"learn from iteration {state.iteration} first, then from iteration {iteration}")
         ranges = {"proposer_range": proposer_range, "solver_range": solver_range}
         score = run_score(proposer_reward, solver_reward, self._settings.run_score, **ranges)
         rewards = raw_rewards(samples, score)
@@ -164,7 +166,7 @@ class Selector:
         save_file(_to_arrays(self.state), folder / STATE_FILE, {"selector": msgspec.json.encode(header).decode()})
 
     def load(self, folder: Path) -> None:
-        """Go on from what `save` wrote. The passages and their vectors must be the same."""
+        """Restore what `save` wrote. The passages and their vectors must be the same."""
         from safetensors import SafetensorError, safe_open
 
         file = folder / STATE_FILE
@@ -174,10 +176,10 @@ class Selector:
                 arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (it is no mapping)
             state = _from_arrays(header.iteration, arrays)
         except (OSError, SafetensorError, msgspec.DecodeError, KeyError, TypeError) as error:
-            raise BadInput(f"{file} is missing or holds no selector's state") from error
+            raise BadInput(f"{file} is missing or is not a selector's state") from error
         same_size = len(state.uses) == len(self._embedded.vectors)
         if header.embeddings != self._embedded.fingerprint or not same_size:
-            raise BadInput(f"{file} belongs to another index: go on with the one the run was begun with")
+            raise BadInput(f"{file} belongs to another index: resume with the index the run was started with")
         self._state = state
 
     def _cluster(self, iteration: int) -> Clustering:
@@ -185,7 +187,7 @@ class Selector:
         return fit_clusters(self._embedded.vectors, wanted, derive_seed(self._seed, "clusters", iteration))
 
     def _refine(self) -> None:
-        """Cluster anew if more clusters are due (and there are passages for them); arms hand down what they know."""
+        """Cluster again if more clusters are due and there are enough passages; arms inherit their statistics."""
         state, settings = self.state, self._settings
         wanted = count_clusters(settings.num_clusters, settings.growth, state.iteration)
         if min(wanted, len(state.uses)) <= len(state.clustering):
@@ -196,7 +198,7 @@ class Selector:
 
 
 class _Header(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a state's file says besides its arrays."""
+    """Metadata of a state file."""
 
     iteration: int
     embeddings: str

@@ -1,4 +1,4 @@
-"""Advantages of proposals: which are compared with one another."""
+"""Advantages of proposals by groups: HRPO, GRPO or REINFORCE++."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quaere.training.self_play.config import ProposerConfig
 def proposer_advantages(
     rewards: Sequence[float], proposals: Sequence[Proposed], config: ProposerConfig, seed: int
 ) -> Advantages:
-    """Standardise rewards by requested hops (HRPO), by document (GRPO) or over the batch (REINFORCE++)."""
+    """Rewards standardised by requested hops (HRPO), by document (GRPO) or over the batch (REINFORCE++)."""
     check_finite(rewards)
     options: dict[str, Any] = {"delta": config.delta, "unbiased": config.unbiased_std}
     if config.advantage == "hrpo":

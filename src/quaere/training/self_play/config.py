@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from quaere.dialects.registry import taught_name
 from quaere.errors import BadInput
 from quaere.objectives.advantages import DELTA, LoneGroup
 from quaere.records import Episode, searches_needed
@@ -54,14 +55,14 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
     needed_searches: bool = False
 
     def min_searches(self, hops: int) -> int:
-        """How many searches with results a right attempt at a question of so many hops must have made to count.
+        """Minimum number of searches with results for a right attempt at a question of `hops` hops to count.
 
         RewardConfig(needed_searches=True).min_searches(3) == 2
         """
         return searches_needed(hops) if self.needed_searches else 0
 
     def read(self, episode: Episode) -> Proposed:
-        """An episode of the proposer, its form scored by these rules."""
+        """An episode of the proposer with its format scored by these rules."""
         return read_proposal(
             episode, format_rule=self.format_rule, invalid_rule=self.invalid_rule, containment=self.containment
         )
@@ -105,7 +106,7 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def num_samples(self) -> int:
-        """The most episodes that one update learns from."""
+        """Maximum number of episodes per update."""
         return self.batch * self.questions
 
 
@@ -151,8 +152,8 @@ class SelfPlayConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
     validation: ValidationSettings = ValidationSettings()
 
 
-# One iteration in about 25 minutes. Hops of 3 and 4 need two and three searches; of 2, no more
-# than of 1, so that there are none.
+# One iteration takes about 25 minutes. Questions of 3 and 4 hops need two and three searches. Those of 2 hops need one
+# search, as those of 1 hop do, so they are left out.
 LARGE_LOOP: dict[str, object] = {
     **LARGE_GPU,
     "proposer.steps": 10,
@@ -170,8 +171,18 @@ LARGE_LOOP: dict[str, object] = {
 }
 
 
+def needed_dialects(config: SelfPlayConfig, own: str) -> list[str]:
+    """Dialects that a warm start must have been taught: those in which an episode of this config is played.
+
+    `own` is the recipe's: its proposer's, and that of tool calls. Where all questions are given no proposer plays.
+    """
+    solver = own if config.solver.dialect == "tool-call" else taught_name(config.solver.dialect)
+    proposes = config.proposer.steps > 0 or config.generation.candidates > 0
+    return list(dict.fromkeys([own, solver] if proposes else [solver]))
+
+
 def check_self_play(config: SelfPlayConfig) -> None:
-    """Refuse values that contradict each other or make no sense, each with one clear line."""
+    """Raise BadInput for invalid or contradictory values."""
     proposer, solver, generation = config.proposer, config.solver, config.generation
     check_run(config)
     check_limits("proposer.limits", proposer.limits)

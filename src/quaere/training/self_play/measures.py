@@ -1,4 +1,4 @@
-"""Metrics of the proposer's phase and of the generation, beside what every step measures."""
+"""Metrics of the proposer's phase and of the generation, beside those of every step."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from quaere.training.measures import mean_parts, measure_advantages, measure_pro
 from quaere.training.phases.proposals import Proposed
 from quaere.training.training_run import Step
 
-# What GRPO would have cost: 4 questions about each document, each tried 4 times.
+# Episodes per document of GRPO, for comparison: 4 questions about each document, each attempted 4 times.
 GRPO_ROLLOUTS = 4 * (4 + 1)
 
 
 class Paid(Protocol):
-    """A proposal with what the solver made of it and what it earned for what."""
+    """A proposal with the solver's attempts and the components of its reward."""
 
     @property
     def proposed(self) -> Proposed:
-        """What was written."""
+        """The proposal."""
         ...
 
     @property
     def num_right(self) -> int:
-        """Of the attempts, how many were right."""
+        """Number of right attempts."""
         ...
 
     @property
     def num_attempts(self) -> int:
-        """How often it was tried."""
+        """Number of attempts."""
         ...
 
     def measured(self) -> dict[str, float]:
-        """Every part of the reward, for the store."""
+        """All components of the reward, for the store."""
         ...
 
 
 def measure_proposer(
     step: Step, judged: Sequence[Paid], advantages: Advantages, num_documents: int, num_attempts: int
 ) -> None:
-    """Rewards by component, questions by form, what the solver made of them, and what it cost."""
+    """Add metrics of rewards, question format, the solver's attempts and cost to the step, and keep its episodes."""
     measured = [item.measured() for item in judged]
     for item, values, advantage in zip(judged, measured, advantages.values.tolist(), strict=True):
         step.keep(item.proposed.episode, {**values, "advantage": advantage})
@@ -66,7 +66,7 @@ def measure_proposer(
 
 
 def measure_generation(step: Step) -> None:
-    """How many candidates were kept, how many searches those need, and why the others were not kept."""
+    """Add metrics of kept candidates, their searches needed, and the drop reasons to the step."""
     count = len(step.candidates)
     step.metrics["curriculum/candidates"] = float(count)
     step.metrics["curriculum/kept"] = float(sum(candidate.kept for candidate in step.candidates))

@@ -1,4 +1,4 @@
-"""How many steps a run has, what each costs at most, and the steps in which questions are generated."""
+"""Number of steps of a self-play run, their maximum cost, and the steps in which questions are generated."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ ROLES = ("proposer", "solver")
 
 
 def count_steps(config: SelfPlayConfig) -> int:
-    """How many steps a run has, over all phases."""
+    """Number of steps of a run over all phases."""
     num_batches = count_batches(config.generation, config.proposer)
     num_given = count_given_steps(config.generation.given, 0)
     return num_given + config.iterations * (config.proposer.steps + num_batches + config.solver.steps)
 
 
 def count_batches(generation: GenerationConfig, proposer: ProposerConfig) -> int:
-    """How many steps of an iteration's generation the proposer writes in."""
+    """Number of an iteration's generation steps in which the proposer writes."""
     return -(-count_documents(generation, proposer) // documents_a_batch(generation))
 
 
 def count_documents(generation: GenerationConfig, proposer: ProposerConfig) -> int:
-    """About how many documents an iteration generates questions."""
+    """Number of documents for which an iteration generates questions."""
     return -(-count_candidates(generation, proposer) // generation.questions)
 
 
 def count_candidates(generation: GenerationConfig, proposer: ProposerConfig) -> int:
-    """How many questions an iteration generates: one for each of the proposer's own prompts, unless told otherwise."""
+    """Number of questions an iteration generates: by default one per prompt of the proposer's phase."""
     return generation.candidates or proposer.steps * proposer.batch
 
 
 def documents_a_batch(generation: GenerationConfig) -> int:
-    """How many documents a step of the generation is about."""
+    """Number of documents per generation step."""
     return max(1, generation.batch // generation.questions)
 
 
@@ -49,8 +49,8 @@ async def generation_steps(
 ) -> AsyncIterator[tuple[Step, range]]:
     """The steps in which the proposer writes the solver's questions, each with the numbers of its documents.
 
-    Given questions come first, in a step of their own that is not passed on. `seen` holds the normalised questions so
-    far and grows. Every step is measured when the caller is done with it.
+    Given questions come first, in a step of their own that is not yielded. `seen` (normalised questions so far) is
+    extended. Metrics of a step are added after the caller is done with it.
     """
     generation, proposer = config.generation, config.proposer
     total, size = count_documents(generation, proposer), documents_a_batch(generation)
@@ -66,7 +66,7 @@ async def generation_steps(
 
 
 def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
-    """What would run, and what each step costs at most."""
+    """Lines of a dry run: the phases, and the maximum cost of a step."""
     proposer, solver, generation = config.proposer, config.solver, config.generation
     rollouts = estimate_rollouts(
         proposer.batch,

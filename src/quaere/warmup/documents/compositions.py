@@ -23,12 +23,13 @@ from quaere.rewards.answers import normalise_answer
 from quaere.warmup.documents.drafts import Draft, QuestionKind, Worded
 from quaere.warmup.documents.facts import Fact
 from quaere.warmup.documents.prompts import Form
-from quaere.warmup.documents.templates import asks_the_same, find_thing, mend_verb
+from quaere.warmup.documents.templates import asks_the_same, find_thing, mend_grammar, read_choice
 from quaere.worlds.dice import Dice
 
 _MAX_PAIRS = 2  # chains through one fact
 _NEIGHBOURS = 2  # comparisons of one page with those after it
-_EARLIER_PERCENT = 70  # of comparisons of dates: people ask for the earlier more often
+_EARLIER_PERCENT = 50  # of comparisons of dates
+_NAMED_PERCENT = 50  # of comparisons of four facts, where it can be done: the answer is a named thing
 
 
 class Pair(Struct, frozen=True):
@@ -173,7 +174,7 @@ def read_wording(line: str, pair: Pair) -> str:
         if "{" in name or form.count(name) != 1:
             return ""
         form = form.replace(f'"{name}"', slot).replace(name, slot)
-    form = mend_verb(form)
+    form = mend_grammar(form, pair.one.template)
     thing = find_thing(pair.one.question, _fact(pair.one).name)
     return form if asks_the_same(form, pair.one.template, pair.form, thing) else ""
 
@@ -205,9 +206,10 @@ def chained_comparisons(
     wordings: Mapping[tuple[str, Form], Sequence[str]],
     dice: Dice,
 ) -> list[Worded]:
-    """Comparisons of two things that are described and not named: four facts in one question.
+    """Comparisons of two people who are described and not named: four facts in one question.
 
     "Who was born earlier, the builder of the Halm bridge or the painter of Ferrin Hall?"
+    "Which film has the director who was born earlier, Low Water or Grey Coast?"
     """
     by_template: dict[str, list[tuple[Worded, Worded]]] = {}
     for first, second in pairs:
@@ -221,25 +223,30 @@ def chained_comparisons(
                 continue
             pair = _compare(second, fourth, dice)
             for form in wordings.get(pair.key, ())[:1]:
-                made.append(_chained(pair, first, third, descriptions, form))
+                described = (descriptions[first.draft.id], descriptions[third.draft.id])
+                made.append(_chained(pair, (first, third), described, form, dice))
     return made
 
 
-def _chained(pair: Pair, first: Worded, third: Worded, descriptions: Mapping[str, str], form: str) -> Worded:
-    described = (descriptions[first.draft.id], descriptions[third.draft.id])
+def _chained(pair: Pair, leading: tuple[Worded, Worded], described: tuple[str, str], form: str, dice: Dice) -> Worded:
+    """The comparison of a pair whose pages are reached from two others; answered by a person, or by what was named."""
     second, fourth = _fact(pair.one), _fact(pair.other)
-    chosen = described[0] if pair.answers == (second.name,) else described[1]
-    facts = (_fact(first), second, _fact(third), fourth)
+    first, third = _fact(leading[0]), _fact(leading[1])
+    names = (first.name, third.name)
+    place = 0 if pair.answers == (second.name,) else 1
+    answers, question = (*pair.answers, described[place]), fill_form(form, X=described[0], Y=described[1])
+    choice = read_choice(form, described, names)
+    if choice and dice.chance(_NAMED_PERCENT):
+        answers, question = (names[place],), choice.question(*names)
     draft = Draft(
-        id="|".join(fact.id for fact in facts),
+        id="|".join(fact.id for fact in (first, second, third, fourth)),
         kind="comparison",
-        facts=facts,
-        answers=(*pair.answers, chosen),
-        names=(facts[0].name, facts[2].name),
+        facts=(first, second, third, fourth),
+        answers=answers,
+        names=names,
         hidden=f"{second.name} {fourth.name}",
     )
-    question = fill_form(form, X=described[0], Y=described[1])
-    return Worded(draft, question, _weakest(first, third, pair.one, pair.other))
+    return Worded(draft, question, _weakest(*leading, pair.one, pair.other))
 
 
 def _fact(worded: Worded) -> Fact:

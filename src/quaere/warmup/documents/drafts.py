@@ -17,6 +17,13 @@ from quaere.warmup.documents.links import Pages
 from quaere.worlds.dice import Dice
 
 QuestionKind = Literal["single", "description", "chain", "comparison", "agreement"]
+
+
+def is_choice(kind: QuestionKind) -> bool:
+    """True if a question of this kind names two answers, so that a guess is right half of the time."""
+    return kind in ("comparison", "agreement")
+
+
 """A description is no question that is kept: it takes the place of a name in others."""
 
 _LINKED_SHARE = 0.7  # of the drafts are about pages that name each other: chains are made of these alone
@@ -48,8 +55,8 @@ class Draft(Struct, frozen=True):
 
     @property
     def is_choice(self) -> bool:
-        """Is a guess right half of the time?"""
-        return self.kind in ("comparison", "agreement")
+        """True if a guess is right half of the time."""
+        return is_choice(self.kind)
 
 
 class Worded(Struct, frozen=True):

@@ -1,7 +1,7 @@
 """A solver's own right episodes on checked questions, to learn from (rejection sampling).
 
     own = await play_own(policy, searcher, questions, "eve", ToolCallSolver(evidence=True), Limits())
-    own.lessons.episodes    # at most one for each question: right, by its rules, and searched as often as needed
+    own.lessons.episodes    # at most one for each question: right, in form, and shown what the answer rests on
     own.unsure              # questions that not every attempt answered right: what reinforcement can learn from
 
 Nothing in them is written by an oracle or a teacher, and nothing is labelled: what is right was checked against the
@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 
 from quaere.chat.protocol import Protocol
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Episode, Search
+from quaere.records import Episode, Evidence, Search
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import run_many
 from quaere.rollout.policy import Policy
@@ -27,6 +27,8 @@ from quaere.warmup.demonstration import Demonstrations, judge
 from quaere.warmup.dialects import Dialect
 from quaere.warmup.documents.writer import CheckedQuestion
 from quaere.worlds.dice import Dice
+
+_MIN_SOLVED_CHOICE = 0.75  # a guess between two is right half of the time, and an episode that guessed teaches guessing
 
 
 class OwnEpisodes(Struct, frozen=True):
@@ -54,7 +56,7 @@ async def play_own(
     concurrency: int = 32,
     on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> OwnEpisodes:
-    """Attempt every question, and keep its shortest good episode; the counter says why others were dropped."""
+    """The model's episodes on each question: the shortest good one is kept, others are counted by why they are not."""
     jobs = attempt_jobs(protocol, [question.to_question() for question in questions], attempts, "own")
     episodes: list[Episode] = []
     async for episode in run_many(
@@ -64,10 +66,10 @@ async def play_own(
         on_episode(episode)
     own = OwnEpisodes(Demonstrations(), [])
     for question, group in zip(questions, group_attempts(episodes, attempts), strict=True):
-        good = [episode for episode in group if not _note_fault(episode, question, dialect, own.lessons)]
+        solved = sum(rights(group)) / len(group) if group else 1.0  # where every search failed nothing is known
+        good = [episode for episode in group if not _note_fault(episode, question, solved, dialect, own.lessons)]
         if good:
             own.lessons.episodes.append(min(good, key=lambda episode: len(episode.turns)))
-        solved = sum(rights(group)) / len(group) if group else 1.0  # where every search failed nothing is known
         if solved < 1:
             own.unsure.append(structs.replace(question, scores=question.scores | {"solved": solved}))
     return own
@@ -93,10 +95,23 @@ def count_searches(episode: Episode) -> int:
     return sum(len(turn.results) for turn in episode.turns if isinstance(turn.action, Search))
 
 
-def _note_fault(episode: Episode, question: CheckedQuestion, dialect: Dialect, played: Demonstrations) -> str:
+def was_shown(episode: Episode, evidence: Evidence) -> bool:
+    """True if a search result held the sentence."""
+    hits = chain.from_iterable(result.hits for turn in episode.turns for result in turn.results)
+    return any(hit.passage.doc_id == evidence.doc_id and evidence.text in hit.passage.text for hit in hits)
+
+
+def _note_fault(
+    episode: Episode, question: CheckedQuestion, solved: float, dialect: Dialect, played: Demonstrations
+) -> str:
+    """Why an episode is no lesson, counted; "" if it is one."""
     fault = judge(episode, "solver", dialect)
     if not fault and count_searches(episode) < question.searches:
         fault = "fewer searches than needed"
+    if not fault and not all(was_shown(episode, evidence) for evidence in question.deciding):
+        fault = "the answer rests on nothing shown"
+    if not fault and question.is_choice and solved < _MIN_SOLVED_CHOICE:
+        fault = "may be a guess"
     if fault:
         played.dropped[fault] += 1
     return fault

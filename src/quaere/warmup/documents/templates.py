@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 from quaere.rewards.answers import normalise_answer
 from quaere.warmup.documents.prompts import Form
 
@@ -21,6 +23,7 @@ _COMPARING: dict[Form, tuple[frozenset[str], frozenset[str]]] = {  # words of wh
     "later": (_LATER, _EARLIER),
     "same": (frozenset(["same"]), frozenset()),
 }
+_OF_PEOPLE = r"(?:was born|died|passed away)"
 _ASKING = frozenset(
     "when where who whom what which how in on at of by to from is was are were do does did has have had year date "
     "place person".split()
@@ -65,11 +68,54 @@ def find_thing(question: str, name: str) -> str:
     return normalise_answer(found[1]) if found else ""
 
 
-def mend_verb(form: str) -> str:
-    """Two things are, one thing is: a small model repeats the verb of the question about one.
+def mend_grammar(form: str, template: str) -> str:
+    """The form with the verb in the right number and tense: a small model repeats the verb of the question about one.
 
-    mend_verb("Is {X} and {Y} located in the same country?") == "Are {X} and {Y} located in the same country?"
+    mend_grammar("Is {X} and {Y} located in the same country?", "in which country is located")
+    == "Are {X} and {Y} located in the same country?"
+    mend_grammar("Which was died earlier, {X} or {Y}?", "when did die") == "Who died earlier, {X} or {Y}?"
     """
     for single, plural in (("Is", "Are"), ("Was", "Were"), ("Does", "Do"), ("Has", "Have")):
         form = re.sub(rf"^{single} (?=(?:the )?{{X}} and )", f"{plural} ", form)
-    return form
+    if "did" in template.split():  # an active verb: "was died" is not English
+        form = re.sub(r"^(Who|Which|What) (?:was|were) (?=\w+ed\b)", r"\1 ", form)
+    return re.sub(rf"^Which (?={_OF_PEOPLE})", "Who ", form)
+
+
+class Choice(Struct, frozen=True):
+    """A choice between two people, as a choice between two things of which they are the director, the author ...
+
+    Choice("film", "director", "was born earlier").question("Low Water", "Grey Coast")
+    == "Which film has the director who was born earlier, Low Water or Grey Coast?"
+    """
+
+    thing: str
+    role: str
+    predicate: str
+
+    def question(self, one: str, other: str) -> str:
+        """The question about the two things."""
+        kind = f"Which {self.thing}" if self.thing else "Which"
+        return f"{kind} has the {self.role} who {self.predicate}, {one} or {other}?"
+
+
+def read_choice(form: str, descriptions: tuple[str, str], names: tuple[str, str]) -> Choice | None:
+    """The form as a choice between the named things, where both people are described by the same role in them.
+
+    read_choice("Who died first, {X} or {Y}?", ("the director of the film Low Water", "the director of Grey Coast"),
+                ("Low Water", "Grey Coast")) == Choice("", "director", "died first")
+    """
+    asked = re.fullmatch(rf"Who ({_OF_PEOPLE} \w+), {{X}} or {{Y}}\?", form)
+    roles = [_read_role(description, name) for description, name in zip(descriptions, names, strict=True)]
+    one, other = roles
+    if not asked or not one or not other or one[0] != other[0]:
+        return None
+    return Choice(one[1] if one[1] == other[1] else "", one[0], asked[1])
+
+
+def _read_role(description: str, name: str) -> tuple[str, str] | None:
+    """The role and what the thing is called: "director" and "film" in "the director of the 1974 film Low Water"."""
+    found = re.fullmatch(
+        rf"the ([a-z]+(?: [a-z]+)?) of (?:(?:[\w-]+ )*?([a-z]+) )?[\"“]?{re.escape(name)}[\"”]?", description
+    )
+    return (found[1], "" if found[2] in (None, "the") else found[2]) if found else None

@@ -31,7 +31,7 @@ from quaere.warmup.documents.compositions import (
     linked_pairs,
     read_wording,
 )
-from quaere.warmup.documents.drafts import Draft, QuestionKind, Worded, single_drafts
+from quaere.warmup.documents.drafts import Draft, QuestionKind, Worded, is_choice, single_drafts
 from quaere.warmup.documents.links import Pages
 from quaere.warmup.documents.prompts import Form, describe_answer, word_pair, word_question
 from quaere.worlds.dice import Dice
@@ -84,6 +84,16 @@ class CheckedQuestion(Struct, frozen=True):
     hops: int
     evidence: tuple[Evidence, ...]
     scores: dict[str, float] = {}
+
+    @property
+    def is_choice(self) -> bool:
+        """True if a guess is right half of the time."""
+        return is_choice(self.kind)
+
+    @property
+    def deciding(self) -> tuple[Evidence, ...]:
+        """The evidence that must be read to answer: of a chain the last sentence, else all of them."""
+        return self.evidence[-1:] if self.kind == "chain" else self.evidence
 
     def to_question(self) -> Question:
         """As it is put to a solver."""

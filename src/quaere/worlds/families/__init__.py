@@ -1,11 +1,11 @@
 """Families of worlds as data: one folder each, whose TOML files hold every name, sentence and question.
 
-    load_family("evaluation")   # a river country of towns, guilds and ships; gold questions are asked of its worlds
-    load_family("warmup")       # an island country, in which the form of an episode is taught
+    load_family("evaluation")   # a river country of towns, guilds and ships, for worlds with gold questions
+    load_family("warmup")       # an island country, for the demonstrations of warm-up
 
-`family.toml` names the tables, in the order that worlds are made in: seeds depend on it. A table has `[[kinds]]` and
-`[[relations]]` (see `worlds/schema.py` for their fields), and `[shared]` for what all its kinds have. An entry "@name"
-stands for the entries of that list or group of `family.toml`.
+`family.toml` lists the tables in the order in which worlds are generated: seeds depend on it. A table has `[[kinds]]`
+and `[[relations]]` (see `worlds/schema.py` for their fields), and `[shared]` with fields of all its kinds. An entry
+"@name" stands for the entries of that list or group in `family.toml`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from quaere.worlds.schema import Family
 
 @cache
 def load_family(name: str) -> Family:
-    """The family of this name, read once."""
+    """The family with this name, read once."""
     about = _read(name, "family")
     lists = about.pop("lists") | about["groups"]
     tables = [_expand(_read(name, table), lists) for table in about.pop("tables")]
@@ -38,7 +38,7 @@ def _read(family: str, table: str) -> dict[str, Any]:
 
 
 def _expand(value: Any, lists: Mapping[str, Sequence[str]]) -> Any:
-    """Lists with the entries that "@name" stands for, however deep they lie."""
+    """The value with every "@name" in a list replaced by the entries it stands for, at any depth."""
     if isinstance(value, dict):
         return {key: _expand(item, lists) for key, item in value.items()}
     if not isinstance(value, list):
@@ -51,7 +51,7 @@ def _expand(value: Any, lists: Mapping[str, Sequence[str]]) -> Any:
 
 
 def _inherit(shared: Mapping[str, Any], kind: Mapping[str, Any]) -> dict[str, Any]:
-    """A kind with what all kinds of its table have; sentences of its own come after the shared ones."""
+    """The kind with the shared fields of its table; its own sentences come after the shared ones."""
     merged = dict(shared)
     for key, value in kind.items():
         is_list_of_text = isinstance(value, list) and value and isinstance(value[0], str)

@@ -32,7 +32,8 @@ def print_results(evaluation: Scored, others: list[Scored], stored: Run | None) 
     from rich.console import Console
     from rich.text import Text
 
-    from quaere.cli.episode_view import count, printable
+    from quaere.api.counts import count
+    from quaere.chat.terminal_text import printable
     from quaere.evaluation.qa.scores import compare
 
     differences = [compare(evaluation, other) for other in others]
@@ -112,7 +113,8 @@ def _print_evidence(console: Console, evaluations: list[Scored]) -> None:
 def _print_judging(console: Console, judging: Judging) -> None:
     from rich.text import Text
 
-    from quaere.cli.episode_view import count, printable
+    from quaere.api.counts import count
+    from quaere.chat.terminal_text import printable
 
     trust = judging.validation
     num = count(trust.balanced.num, "question")
@@ -168,27 +170,6 @@ def _between(interval: Interval, sign: str = "") -> str:
 def _cells(*values: str) -> list[Any]:
     from rich.text import Text
 
-    from quaere.cli.episode_view import printable
+    from quaere.chat.terminal_text import printable
 
     return [Text(printable(value)) for value in values]
-
-
-def print_json(evaluation: Scored, others: list[Scored], stored: Run | None) -> None:
-    """The result and what it is compared with; the questions one by one are in the run and in --out."""
-    import json
-
-    import msgspec
-
-    from quaere.evaluation.qa.scores import compare
-
-    found = {
-        "name": evaluation.name,
-        "settings": evaluation.settings,
-        "score": evaluation.score,
-        "judging": evaluation.judging,
-        "compare": [
-            {"name": other.name, "score": other.score, "difference": compare(evaluation, other)} for other in others
-        ],
-        "run": str(stored.path) if stored else None,
-    }
-    print(json.dumps(json.loads(msgspec.json.encode(found)), indent=2))

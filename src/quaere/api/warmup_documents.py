@@ -6,7 +6,6 @@ them as a solver and learns from the attempts that were right; as a proposer it 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import itertools
 from collections.abc import Callable, Iterator
@@ -15,12 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import structs
 
 from quaere.atomic import scratch_folder
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
 
 if TYPE_CHECKING:
+    from quaere.api.warmup_settings import WarmupSettings
     from quaere.chat.renderer import Renderer
     from quaere.rollout.episode import Limits
     from quaere.warmup.demonstration import Demonstrations
@@ -49,56 +50,56 @@ def read_checked(path: Path) -> list[CheckedQuestion]:
     return found
 
 
-def refuse_others(args: argparse.Namespace) -> None:
+def refuse_others(settings: WarmupSettings) -> None:
     """Refuse what cannot be taught out of documents, before a model is loaded."""
-    if "score" in (args.recipe, *args.also):
+    if "score" in settings.dialects:
         raise BadInput("reports are not taught out of documents", hint="leave --index out")
-    if args.teacher:
+    if settings.teacher:
         raise BadInput("lessons come from documents or from a teacher, not from both", hint="leave --teacher out")
 
 
-def obtain_questions(args: argparse.Namespace, note: Note) -> list[CheckedQuestion]:
+def obtain_questions(settings: WarmupSettings, note: Note) -> list[CheckedQuestion]:
     """The questions of the file, which the model writes first, as it is, if there is none."""
-    from quaere.cli.checked_questions import summarise, write_checked
-    from quaere.cli.questions import write_lines
+    from quaere.api.checked_questions import summarise, write_checked, write_lines
     from quaere.warmup.documents.lessons import draw_evenly
     from quaere.warmup.documents.writer import WriterSettings
 
-    path = args.questions or args.out.with_name(f"{args.out.name}-questions.jsonl")
+    assert settings.index is not None
+    path = settings.questions or settings.out.with_name(f"{settings.out.name}-questions.jsonl")
     if not path.exists():
-        settings = WriterSettings(drafts=args.drafts, topk=args.topk, seed=args.seed, concurrency=args.max_rows)
-        written = write_checked(args.model, args.index, settings, device=args.device, note=note)
+        writer = WriterSettings(
+            drafts=settings.drafts, topk=settings.topk, seed=settings.seed, concurrency=settings.max_rows
+        )
+        written = write_checked(settings.model, settings.index, writer, device=settings.device, note=note)
         write_lines(path, written.questions)
         for line in summarise(written, path):
             note(line)
     questions = read_checked(path)
     note(f"{path}: {len(questions)} questions")
-    return draw_evenly(questions, args.most, args.seed) if args.most else questions
+    return draw_evenly(questions, settings.most, settings.seed) if settings.most else questions
 
 
 @contextmanager
-def teach_form(
-    args: argparse.Namespace, warm_up: Callable[[argparse.Namespace], object]
-) -> Iterator[argparse.Namespace]:
-    """The arguments with a model that knows the form: the one named, or one that is taught it first, in a world."""
+def teach_form(settings: WarmupSettings, warm_up: Callable[[WarmupSettings], object]) -> Iterator[WarmupSettings]:
+    """The settings with a model that knows the form: the one named, or one that is taught it first, in a world."""
     from quaere.dialects.notes import find_notes
 
-    if {args.recipe, *args.also} <= set(find_notes(args.model).taught):
-        yield args
+    if set(settings.dialects) <= set(find_notes(settings.model).taught):
+        yield settings
         return
-    if args.adapter:
+    if settings.adapter:
         raise BadInput(
-            f"{args.model} was not taught the form of an episode, so an adapter would have no lasting base",
-            hint=f"quaere warmup {args.recipe} --model {args.model} --out FORM, then --model FORM",
+            f"{settings.model} was not taught the form of an episode, so an adapter would have no lasting base",
+            hint=f"quaere warmup {settings.recipe} --model {settings.model} --out FORM, then --model FORM",
         )
-    with scratch_folder(args.out) as folder:
+    with scratch_folder(settings.out) as folder:
         form = folder / "form"
-        warm_up(argparse.Namespace(**vars(args) | {"index": None, "out": form}))
-        yield argparse.Namespace(**vars(args) | {"model": str(form), "base_model": args.model})
+        warm_up(structs.replace(settings, index=None, out=form))
+        yield structs.replace(settings, model=str(form), base_model=settings.model)
 
 
 def play_documents(
-    args: argparse.Namespace,
+    settings: WarmupSettings,
     questions: list[CheckedQuestion],
     renderer: Renderer,
     *,
@@ -109,19 +110,19 @@ def play_documents(
     from quaere.warmup.demonstration import Demonstrations
 
     played = Demonstrations()
-    shares = _share(args, questions)
-    taught = {dialect: _roles(args, dialect) for dialect in shares}
+    shares = _share(settings, questions)
+    taught = {dialect: _roles(settings, dialect) for dialect in shares}
     own: dict[Dialect, Demonstrations] = {}
     if any("solver" in roles for roles in taught.values()):
         asked = {dialect: share for dialect, share in shares.items() if "solver" in taught[dialect]}
-        own = asyncio.run(_play_solver(args, asked, limits, note))
+        own = asyncio.run(_play_solver(settings, asked, limits, note))
     # Of both roles there are about as many: a proposer's episodes are to be had in any number.
     wanted = {
         dialect: (share, len(own[dialect].episodes) if dialect in own else None)
         for dialect, share in shares.items()
         if "proposer" in taught[dialect]
     }
-    shown = asyncio.run(_play_proposer(args, wanted, renderer, limits, note)) if wanted else {}
+    shown = asyncio.run(_play_proposer(settings, wanted, renderer, limits, note)) if wanted else {}
     for found in (*own.values(), *shown.values()):
         played.episodes.extend(found.episodes)
         played.dropped.update(found.dropped)
@@ -133,23 +134,23 @@ def play_documents(
     return played
 
 
-def _share(args: argparse.Namespace, questions: list[CheckedQuestion]) -> dict[Dialect, list[CheckedQuestion]]:
+def _share(settings: WarmupSettings, questions: list[CheckedQuestion]) -> dict[Dialect, list[CheckedQuestion]]:
     """The questions of each dialect."""
-    dialects = (args.recipe, *args.also)
+    dialects = settings.dialects
     return {dialect: questions[number :: len(dialects)] for number, dialect in enumerate(dialects)}
 
 
-def _roles(args: argparse.Namespace, dialect: Dialect) -> tuple[Role, ...]:
+def _roles(settings: WarmupSettings, dialect: Dialect) -> tuple[Role, ...]:
     from quaere.warmup.dialects import roles_of
 
-    return tuple(role for role in roles_of(dialect) if args.roles is None or role in args.roles)
+    return tuple(role for role in roles_of(dialect) if settings.roles is None or role in settings.roles)
 
 
 async def _play_solver(
-    args: argparse.Namespace, shares: dict[Dialect, list[CheckedQuestion]], limits: GetLimits, note: Note
+    settings: WarmupSettings, shares: dict[Dialect, list[CheckedQuestion]], limits: GetLimits, note: Note
 ) -> dict[Dialect, Demonstrations]:
     """The model's own right episodes; the questions it is unsure of go to the file that was asked for."""
-    from quaere.cli.questions import write_lines
+    from quaere.api.checked_questions import write_lines
     from quaere.rollout.policy import open_policy
     from quaere.search.searcher import open_searcher
     from quaere.warmup.demonstration import open_protocol
@@ -157,8 +158,8 @@ async def _play_solver(
 
     played: dict[Dialect, Demonstrations] = {}
     unsure: list[CheckedQuestion] = []
-    policy = open_policy(args.model, device=args.device, max_rows=args.max_rows)
-    searcher = open_searcher(str(args.index))
+    policy = open_policy(settings.model, device=settings.device, max_rows=settings.max_rows)
+    searcher = open_searcher(str(settings.index))
     try:
         for dialect, questions in shares.items():
             own = await play_own(
@@ -166,12 +167,12 @@ async def _play_solver(
                 searcher,
                 questions,
                 dialect,
-                open_protocol("solver", args.style, dialect),
+                open_protocol("solver", settings.style, dialect),
                 limits(dialect),
-                attempts=args.attempts,
-                seed=args.seed,
-                concurrency=args.max_rows,
-                on_episode=_count(dialect, len(questions) * args.attempts, note),
+                attempts=settings.attempts,
+                seed=settings.seed,
+                concurrency=settings.max_rows,
+                on_episode=_count(dialect, len(questions) * settings.attempts, note),
             )
             played[dialect] = own.lessons
             unsure += own.unsure
@@ -179,9 +180,9 @@ async def _play_solver(
     finally:
         await policy.stop()
         await searcher.close()
-    if args.practice:
-        write_lines(args.practice, unsure)
-        note(f"{args.practice}: {len(unsure)} questions that not every attempt answered right")
+    if settings.practice:
+        write_lines(settings.practice, unsure)
+        note(f"{settings.practice}: {len(unsure)} questions that not every attempt answered right")
     return played
 
 
@@ -197,7 +198,7 @@ def _count(dialect: Dialect, total: int, note: Note) -> Callable[[object], None]
 
 
 async def _play_proposer(
-    args: argparse.Namespace,
+    settings: WarmupSettings,
     shares: dict[Dialect, tuple[list[CheckedQuestion], int | None]],
     renderer: Renderer,
     limits: GetLimits,
@@ -210,13 +211,14 @@ async def _play_proposer(
     from quaere.warmup.documents.proposals import plan_proposals, play_proposals
 
     played = {}
-    index = open_index(args.index)
+    assert settings.index is not None
+    index = open_index(settings.index)
     pages, searcher = Pages(index), LocalSearcher(index)
     try:
         for dialect, (questions, num) in shares.items():
-            planned = plan_proposals(pages, questions, args.proposer_hops, args.seed)
+            planned = plan_proposals(pages, questions, settings.proposer_hops, settings.seed)
             played[dialect] = await play_proposals(
-                planned, searcher, renderer, dialect, limits(dialect), style=args.style, num=num, seed=args.seed
+                planned, searcher, renderer, dialect, limits(dialect), style=settings.style, num=num, seed=settings.seed
             )
             note(f"{dialect}: {len(played[dialect].episodes)} questions shown as a proposer arrives at them")
     finally:

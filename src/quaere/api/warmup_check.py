@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import tempfile
 from collections.abc import Callable, Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from quaere.api.warmup_settings import WarmupSettings
     from quaere.records import Episode
     from quaere.rollout.episode import Limits
     from quaere.warmup.dialect_check import Answered
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 def tell_answered(
-    args: argparse.Namespace,
+    settings: WarmupSettings,
     episodes: Sequence[Episode],
     limits: Callable[[Dialect], Limits],
     note: Callable[[str], None],
 ) -> None:
-    """Play what `teach` held out of these episodes with the model at `args.out`, in the world they are of."""
+    """Play what `teach` held out of these episodes with the model at `settings.out`, in the world they are of."""
     from msgspec import structs
 
     from quaere.warmup.dialect_check import describe_answered
     from quaere.warmup.imitation import split_held_out
     from quaere.warmup.lessons import build_world
 
-    held_out, _ = split_held_out(episodes, args.seed)
+    held_out, _ = split_held_out(episodes, settings.seed)
     longest = max(turn.num_tokens for episode in episodes for turn in episode.turns)
     most = max(len(episode.turns) for episode in episodes)
 
@@ -43,24 +43,24 @@ def tell_answered(
         return structs.replace(usual, **allowed)
 
     note(f"playing {len(held_out)} held-out tasks with the model that was taught")
-    with tempfile.TemporaryDirectory(prefix=f".{args.out.name}.world-", dir=args.out.parent) as folder:
-        _, index = build_world(args.world_seed, args.articles, Path(folder))
-        for line in describe_answered(asyncio.run(_play(args, held_out, index.path, bounded))):
+    with tempfile.TemporaryDirectory(prefix=f".{settings.out.name}.world-", dir=settings.out.parent) as folder:
+        _, index = build_world(settings.world_seed, settings.articles, Path(folder))
+        for line in describe_answered(asyncio.run(_play(settings, held_out, index.path, bounded))):
             note(line)
 
 
 async def _play(
-    args: argparse.Namespace, held_out: Sequence[Episode], index: Path, limits: Callable[[Dialect], Limits]
+    settings: WarmupSettings, held_out: Sequence[Episode], index: Path, limits: Callable[[Dialect], Limits]
 ) -> dict[str, Answered]:
     from quaere.rollout.policy import open_policy
     from quaere.search.searcher import open_searcher
     from quaere.warmup.dialect_check import open_spoken, play_held_out
 
-    spoken = open_spoken((args.recipe, *args.also), args.style)
-    policy = open_policy(str(args.out), device=args.device, max_rows=args.max_rows)
+    spoken = open_spoken(settings.dialects, settings.style)
+    policy = open_policy(str(settings.out), device=settings.device, max_rows=settings.max_rows)
     searcher = open_searcher(str(index))
     try:
-        return await play_held_out(policy, held_out, searcher, spoken, limits, concurrency=args.max_rows)
+        return await play_held_out(policy, held_out, searcher, spoken, limits, concurrency=settings.max_rows)
     finally:
         await searcher.close()
         await policy.stop()

@@ -1,4 +1,4 @@
-"""How far a command has come through a known number of things.
+"""Counts and durations in words, and how far the work has come through a known number of things.
 
 with counting("verifying", 200, console) as advance:
     advance("mean V +0.310")
@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from quaere.training.progress import shorten_number
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -26,8 +28,6 @@ def counting(doing: str, total: int, quiet: Console) -> Iterator[Callable[[str],
     `advance` is told how it stands.
     """
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    from quaere.cli.progress import format_duration
 
     num_done, started, said = 0, time.monotonic(), -math.inf
     columns = (TextColumn(doing), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
@@ -50,3 +50,25 @@ def counting(doing: str, total: int, quiet: Console) -> Iterator[Callable[[str],
                 quiet.print(f"{num_done} of {total} done, {stands}{left}", markup=False)
 
         yield advance
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun.
+
+    count(1, "search") == "1 search"; count(2, "search") == "2 searches"
+    """
+    plural = "es" if noun.endswith("ch") else "s"
+    return f"{number} {noun if number == 1 else noun + plural}"
+
+
+def format_duration(seconds: float) -> str:
+    """A time as a person says it: "4.2 s", "41 s", "35 min", "2 h 05 min", "3 d 04 h"."""
+    if round(seconds) < 120:
+        return f"{shorten_number(seconds)} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24:02d} h"

@@ -1,0 +1,114 @@
+"""What an episode that answered a question comes to: the answer, its evidence, its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from quaere.chat.spans import find_evidence, shown_passages
+from quaere.chat.statements import split_statements
+from quaere.errors import NotFound, SamplingFailed
+from quaere.records import Answer as FinalAnswer
+from quaere.records import Episode, Evidence, Failure, Passage, Question, SearchResult, SolveTask
+from quaere.rewards.answers import exact_match_score, f1_score, normalise_answer
+from quaere.rewards.format import contains
+
+
+class Answer(Struct, frozen=True):
+    """An agent's answer to a question. `text` is "" where the episode ended without one; `episode.end` says why.
+
+    `support` is the first sentence shown to the agent that contains the answer, whether it quoted one or not; None if
+    there is none. `evidence` is the quoted sentence as its document has it, with its place there; None if none was
+    asked for or given, or if no passage the agent was shown has it. `span` is the quotation as the model wrote it.
+
+        Answer(text="in 2019", evidence=Evidence("ops.md", 118, 163, "..."), span="...", searches=(...), episode=...)
+    """
+
+    text: str
+    evidence: Evidence | None
+    span: str
+    searches: tuple[SearchResult, ...]
+    episode: Episode
+    support: Evidence | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def question(self) -> Question:
+        """The question that was asked."""
+        assert isinstance(self.episode.task, SolveTask)
+        return self.episode.task.question
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """What went wrong on the way: turns that could not be read, searches that failed, limits that were met."""
+        return tuple(turn.failure for turn in self.episode.turns if turn.failure)
+
+
+def read_answer(episode: Episode) -> Answer:
+    """The answer an episode ended with."""
+    span, evidence, _ = find_span(episode)
+    return Answer(
+        text=episode.outcome.text if isinstance(episode.outcome, FinalAnswer) else "",
+        evidence=evidence,
+        span=span,
+        searches=tuple(result for turn in episode.turns for result in turn.results),
+        episode=episode,
+        support=found[0] if (found := find_support(episode)) else None,
+    )
+
+
+def find_span(episode: Episode) -> tuple[str, Evidence | None, Passage | None]:
+    """The span as it was written ("" for none), its evidence, and the passage of this episode that contains it.
+
+    find_span(episode) -> ("The Oss rises in Korrin.", Evidence("rivers.md", 118, 142, "The Oss ..."), Passage(...))
+    """
+    span = episode.outcome.span if isinstance(episode.outcome, FinalAnswer) else ""
+    for passage in shown_passages(episode):
+        found = find_evidence(span, [passage])
+        if found is not None:
+            return span, found, passage
+    return span, None, None
+
+
+def find_support(episode: Episode) -> tuple[Evidence, Passage] | None:
+    """The first sentence shown in this episode that contains the answer, and its passage.
+
+    Yes and no are in no sentence: such an answer has no support of this kind.
+    """
+    answer = episode.outcome.text if isinstance(episode.outcome, FinalAnswer) else ""
+    if not normalise_answer(answer) or normalise_answer(answer) in ("yes", "no"):
+        return None
+    for passage in shown_passages(episode):
+        if not contains(passage.text, answer):
+            continue
+        for said in split_statements(passage.text):
+            if contains(said.text, answer):
+                start = passage.start + said.start
+                return Evidence(passage.doc_id, start, start + len(said.text), said.text), passage
+    return None
+
+
+def refuse_unanswered(episode: Episode) -> None:
+    """Raise `NotFound` if the episode ended without an answer."""
+    if not isinstance(episode.outcome, FinalAnswer):
+        said = f"not found in these documents ({len(shown_passages(episode))} passages seen)"
+        raise NotFound(said, hint="other words, a larger --model, or more --max-turns")
+
+
+def answer_scores(episode: Episode) -> dict[str, float]:
+    """Exact match and F1 against the accepted answers, if there are any."""
+    if not isinstance(episode.task, SolveTask) or not episode.task.question.answers:
+        return {}
+    accepted = episode.task.question.answers
+    answer = episode.outcome.text if isinstance(episode.outcome, FinalAnswer) else ""
+    return {"answer/exact_match": exact_match_score(answer, accepted), "answer/f1": f1_score(answer, accepted)}
+
+
+def refuse_all_failed(episodes: Sequence[Episode]) -> None:
+    """Raise the model's first failure if every episode failed: an endpoint that is down is no answer."""
+    failures = [episode.turns[-1].failure for episode in episodes if episode.end == "failed"]
+    if failures and len(failures) == len(episodes) and failures[0]:
+        raise SamplingFailed(failures[0].message)

@@ -1,0 +1,123 @@
+"""Coroutines for callers that are not asynchronous, whether or not an event loop runs where they are.
+
+with BackgroundLoop("quaere-agent") as loop:
+    hits = loop.run(searcher.search(["halm bridge"], topk=3))
+
+Jupyter runs an event loop in the thread of its cells, so `asyncio.run` is refused there. The loop here has a thread of
+its own; nothing of the caller's loop is patched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from quaere.errors import BadInput
+
+T = TypeVar("T")
+
+
+def set_library_defaults() -> None:
+    """Set what torch, tokenizers and transformers read from the environment when they are loaded; what is set stays."""
+    # OpenMP threads that spin while they wait collapse when something else uses the cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # Downloads and loading are told through our own notes.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+
+class BackgroundLoop:
+    """An event loop on a daemon thread. `run` may be called from any thread but that one, several at a time."""
+
+    def __init__(self, name: str = "quaere") -> None:
+        set_library_defaults()
+        started = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(started)), name=name, daemon=True)
+        self._thread.start()
+        started.wait()
+
+    async def _serve(self, started: threading.Event) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopped = asyncio.Event()
+        started.set()
+        await self._stopped.wait()
+
+    @property
+    def is_closed(self) -> bool:
+        """True once nothing can be run any more."""
+        return not self._thread.is_alive()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The coroutine's result. If the caller is interrupted (Ctrl-C), the coroutine is cancelled and waited for."""
+        if threading.current_thread() is self._thread or self.is_closed:
+            coroutine.close()
+            # Waiting in the loop's own thread for the loop would never end.
+            raise BadInput("this cannot be called from a callback of the same agent or run, nor after it was closed")
+        result: Future[T] = Future()
+        tasks: list[asyncio.Task[T]] = []
+
+        def start() -> None:
+            tasks.append(self._loop.create_task(coroutine))
+            tasks[0].add_done_callback(lambda task: _hand_over(task, result))
+
+        self._loop.call_soon_threadsafe(start)
+        try:
+            return result.result()
+        except KeyboardInterrupt:
+            self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+            wait([result])  # what holds files or weights lets go of them before the caller goes on
+            raise
+
+    def close(self) -> None:
+        """Cancel what is still running, and end the thread; closing twice is closing once."""
+        if not self.is_closed:
+            self._loop.call_soon_threadsafe(self._stopped.set)
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class Interrupted(Exception):
+    """The caller of work in another thread was interrupted, so the work is given up."""
+
+
+def run_in_thread(work: Callable[[Callable[[], None]], T]) -> T:
+    """The result of work that opens event loops of its own, in a thread that has none.
+
+    `work` is given a function to call now and then; it ends the work when the caller was interrupted (Ctrl-C).
+    """
+    set_library_defaults()
+    stop = threading.Event()
+
+    def check() -> None:
+        if stop.is_set():
+            raise Interrupted
+
+    with ThreadPoolExecutor(1, thread_name_prefix="quaere-work") as threads:
+        result = threads.submit(work, check)
+        try:
+            return result.result()
+        except KeyboardInterrupt:
+            stop.set()
+            wait([result])
+            raise
+
+
+def _hand_over(task: asyncio.Task[T], result: Future[T]) -> None:
+    """Give the outcome of a task to whoever waits for it in another thread."""
+    if task.cancelled():
+        result.set_exception(CancelledError())
+    elif error := task.exception():
+        result.set_exception(error)
+    else:
+        result.set_result(task.result())

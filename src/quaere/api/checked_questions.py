@@ -1,0 +1,89 @@
+"""Questions with short answers that the documents prove, written and checked by a model; and how they are kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from quaere.atomic import write_file
+from quaere.errors import BadInput
+
+if TYPE_CHECKING:
+    from quaere.warmup.documents.writer import WriterSettings, Written
+
+
+def write_checked(
+    model: str,
+    index: Path,
+    settings: WriterSettings,
+    *,
+    device: Literal["auto", "cpu", "cuda"],
+    note: Callable[[str], None],
+) -> Written:
+    """Let a model write and check questions about an index; refused where none was good."""
+    settings.check()
+    written = asyncio.run(_write(model, index, settings, device, note))
+    if not written.questions:
+        raise BadInput(
+            f"none of {written.num_drafts} drafts became a good question (most often: {_reasons(written, 1)})",
+            hint="a larger --model, or more --drafts",
+        )
+    return written
+
+
+async def _write(
+    model: str,
+    index: Path,
+    settings: WriterSettings,
+    device: Literal["auto", "cpu", "cuda"],
+    note: Callable[[str], None],
+) -> Written:
+    from quaere.rollout.policy import open_policy
+    from quaere.search.index import open_index
+    from quaere.warmup.documents.writer import write_questions
+
+    opened = open_index(index)
+    note(f"loading {model}")
+    policy = open_policy(model, device=device, max_rows=settings.concurrency)
+    counts: Counter[str] = Counter()
+
+    def report(doing: str) -> None:
+        counts[doing] += 1
+        if counts[doing] == 1 or counts[doing] % 1000 == 0:
+            note(f"{doing}: {counts[doing]}")
+
+    try:
+        return await write_questions(policy, opened, settings, report=report)
+    finally:
+        await policy.stop()
+
+
+def summarise(written: Written, out: Path) -> list[str]:
+    """What was kept and dropped, in three lines."""
+    kinds = Counter(question.kind for question in written.questions)
+    by_kind = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    by_need = ", ".join(f"{count} need {num}" for num, count in sorted(count_searches(written).items()))
+    return [
+        f"{out}: {len(written.questions)} questions of {written.num_drafts} drafts ({by_kind})",
+        f"searches: {by_need}",
+        f"dropped: {_reasons(written, 8)}",
+    ]
+
+
+def _reasons(written: Written, num: int) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in written.dropped.most_common(num))
+
+
+def count_searches(written: Written) -> Counter[int]:
+    """How many questions need so many searches."""
+    return Counter(question.searches for question in written.questions)
+
+
+def write_lines(out: Path, lines: Sequence[msgspec.Struct]) -> None:
+    """All of the file or nothing: written beside it, then renamed."""
+    write_file(out, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))

@@ -1,0 +1,284 @@
+"""`quaere.evolve`: train a recipe on an index, and go on with a run that was stopped.
+
+run = evolve("drzero", index="notes-index", model="warm", preset="single-gpu", on_step=print)
+run.metrics("reward/mean")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from quaere.api.background import BackgroundLoop
+from quaere.api.index import Index
+from quaere.api.run import Run
+from quaere.errors import BadInput
+from quaere.recipes.registry import find_recipe
+
+if TYPE_CHECKING:
+    from quaere.dialects.registry import SolverDialectName
+    from quaere.recipes.registry import Recipe
+    from quaere.runs import Run as Store
+    from quaere.training.progress import Reporter, StepProgress, StepReport
+
+
+def evolve(
+    recipe: str,
+    *,
+    index: Index | str | Path | None = None,
+    model: str | Path | None = None,
+    questions: str | Path | None = None,
+    dialect: SolverDialectName | None = None,
+    preset: str | None = None,
+    config: str | Path | None = None,
+    settings: Mapping[str, object] | None = None,
+    out: str | Path | None = None,
+    runs: str | Path | None = None,
+    writers: Sequence[str] = (),
+    on_step: Callable[[StepReport], None] = lambda report: None,
+    on_note: Callable[[str], None] = lambda line: None,
+) -> Run:
+    """Train a model by a recipe until it is done, and return the run. Interrupted (Ctrl-C), it can be resumed.
+
+    `index` are the documents to learn from and `model` the model to start from. Settings are those of the preset,
+    overruled by the YAML file `config`, overruled by `settings`: `{"solver.batch": 8}`. `questions` is for recipes that
+    are given some: a JSONL file, or a run that wrote its own. The run is written to `out`, else to a new directory in
+    `runs`. `on_step` is called after every step, `on_note` with other events.
+    """
+    chosen = find_recipe(recipe)
+    options = ConfigOptions(
+        model=None if model is None else str(model),
+        index=str(index.path) if isinstance(index, Index) else None if index is None else str(index),
+        questions=None if questions is None else str(questions),
+        dialect=dialect,
+        preset=preset,
+        file=None if config is None else Path(config),
+        settings=settings or {},
+        runs=runs,
+    )
+    loaded = options.load(chosen)
+    chosen.check(loaded)
+    reporter = _Callbacks(on_step, on_note)
+
+    async def train() -> Path:
+        # The store belongs to the thread that opens it.
+        store = create_store(chosen, loaded, out=out, runs=runs, writers=writers)
+        await train_to_end(chosen, loaded, store, reporter, writers)
+        return store.path
+
+    with BackgroundLoop("quaere-evolve") as loop:
+        return Run.open(loop.run(train()))
+
+
+def resume(
+    run: str | Path,
+    *,
+    settings: Mapping[str, object] | None = None,
+    force: bool = False,
+    on_step: Callable[[StepReport], None] = lambda report: None,
+    on_note: Callable[[str], None] = lambda line: None,
+) -> Run:
+    """Go on with a training run that was stopped, until its end."""
+    path = Run.open(run).path
+
+    async def train() -> None:
+        resumed = open_stopped(path, ConfigOptions(settings=settings or {}), force=force)
+        await train_to_end(
+            resumed.recipe, resumed.config, resumed.store, _Callbacks(on_step, on_note), remembered=resumed.writers
+        )
+
+    with BackgroundLoop("quaere-evolve") as loop:
+        loop.run(train())
+    return Run.open(path)
+
+
+class _Callbacks:
+    """A reporter that calls functions."""
+
+    def __init__(self, on_step: Callable[[StepReport], None], on_note: Callable[[str], None]) -> None:
+        self.step = on_step
+        self.note = on_note
+
+    def progress(self, progress: StepProgress) -> None:
+        """Progress within a step is not told."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+# ------------------------------------------------------------------------------------------- what a run is made with
+
+
+class ConfigOptions(Struct, frozen=True):
+    """What a user says about the config of a run; `settings` are `assignments` whose values are Python's.
+
+    ConfigOptions(model="warm", index="notes-index", preset="demo", assignments=("solver.batch=8",))
+    """
+
+    model: str | None = None
+    index: str | None = None
+    questions: str | None = None
+    dialect: SolverDialectName | None = None
+    preset: str | None = None
+    file: Path | None = None
+    assignments: Sequence[str] = ()
+    settings: Mapping[str, object] = {}
+    runs: str | Path | None = None
+
+    def load(self, recipe: Recipe, file: Path | None = None) -> Any:
+        """The config: the preset, the file and what was said, checked by the recipe's schema."""
+        from quaere.training.config import load_config
+
+        given = {"model": self.model, "index": self.index, "solver.dialect": self.dialect}
+        if self.questions is not None:
+            given["questions"] = self._find_questions(recipe)
+        return load_config(
+            recipe.schema,
+            presets=recipe.presets,
+            preset=self.preset,
+            file=file or self.file,
+            assignments=self.assignments,
+            given=given,
+            overrides=self.settings,
+        )
+
+    def _find_questions(self, recipe: Recipe) -> str:
+        """A file as it is, a run by its directory, so that it is found again from anywhere."""
+        from quaere.runs import runs_root
+        from quaere.training.qa_run import find_source
+
+        if not recipe.takes_questions:
+            raise BadInput(
+                f"{recipe.name} writes its own questions: --questions is for recipes that do not",
+                hint="--set generation.given=FILE|RUN adds some to the first iteration's",
+            )
+        assert self.questions is not None
+        return str(find_source(self.questions, runs_root(self.runs)))
+
+
+def create_store(
+    recipe: Recipe, config: Any, *, out: str | Path | None, runs: str | Path | None, writers: Sequence[str]
+) -> Store:
+    """A new run directory at `out`, else in the folder of runs, with the config and a copy of what it was given."""
+    from quaere.runs import Run as Store
+    from quaere.runs import runs_root
+    from quaere.training.config import config_to_yaml
+    from quaere.training.given import copy_given
+    from quaere.training.metric_sinks import check_writers
+
+    check_writers(writers)
+    settings = {"recipe": recipe.name, "model": config.model, "index": config.index, **_fingerprint(config)}
+    if writers:
+        settings["writers"] = list(writers)
+    kept: dict[str, Any] = {"config": config_to_yaml(config), "files": copy_given(recipe.given(config))}
+    if recipe.takes_questions:
+        from quaere.training.qa_run import QUESTIONS, encode_questions, read_source
+
+        settings["questions"] = config.questions
+        kept["files"] = {QUESTIONS: encode_questions(read_source(config.questions, answered=recipe.needs_answers))}
+    if out is not None:
+        return Store.create(out, "evolve", settings, **kept)
+    return Store.start(runs_root(runs), "evolve", settings, **kept)
+
+
+def _fingerprint(config: Any) -> dict[str, str]:
+    from quaere.search.index import open_index
+
+    return {"index_fingerprint": open_index(Path(config.index)).fingerprint}
+
+
+# ---------------------------------------------------------------------------------------------------------- training
+
+
+class Stopped(Struct, frozen=True):
+    """A run that was stopped, open for writing, with what it takes to go on.
+
+    Stopped(recipe=Recipe(...), config=DrZeroConfig(...), store=Run(...), writers=("tensorboard",))
+    """
+
+    recipe: Any
+    config: Any
+    store: Any
+    writers: tuple[str, ...]  # the metric writers it began with
+
+
+def open_stopped(
+    path: Path, options: ConfigOptions, *, recipe: str | None = None, force: bool = False, writers: Sequence[str] = ()
+) -> Stopped:
+    """Open a training run to go on with it. Settings or documents that have changed are refused without `force`."""
+    from quaere.runs import Run as Store
+    from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs
+    from quaere.training.metric_sinks import check_writers
+
+    with Store.open(path) as stored:
+        if stored.info.kind != "evolve":
+            raise BadInput(f"{path} is a run of `quaere {stored.info.kind}`, which cannot be gone on with")
+        found = find_recipe(stored.info.settings["recipe"])
+        if recipe not in (None, found.name):
+            raise BadInput(f"{path} is a run of {found.name}, not of {recipe}", hint=f"quaere evolve --resume {path}")
+        remembered = tuple(stored.info.settings.get("writers", ()))
+        before = config_from_yaml(found.schema, stored.config_text())
+        fingerprint = stored.info.settings["index_fingerprint"]
+    if options.preset or options.file:
+        raise BadInput("a resumed run has its config already", hint="change single values with --set K=V and --force")
+    config = options.load(found, file=path / "config.yaml")
+    if found.takes_questions and config.questions != before.questions:
+        raise BadInput("a run keeps the questions it began with", hint="begin another run with --questions")
+    if found.given(config) != found.given(before):
+        raise BadInput("a run keeps the questions it was given", hint="begin another run with generation.given")
+    changes = diff_configs(before, config)
+    found.check(config)
+    if _fingerprint(config)["index_fingerprint"] != fingerprint:
+        changes.append(f"index: {config.index} holds other documents than when the run began")
+    if changes and not force:
+        raise BadInput(
+            f"the config has changed: {'; '.join(changes)}", hint="add --force to go on with what has changed"
+        )
+    check_writers(writers)
+    store = Store.open(path, write=True)
+    if changes:
+        store.replace_config(config_to_yaml(config))
+    if added := [name for name in dict.fromkeys(writers) if name not in remembered]:
+        store.change_settings({"writers": [*remembered, *added]})  # for the next time it is resumed
+    return Stopped(found, config, store, remembered)
+
+
+async def train_to_end(
+    recipe: Recipe,
+    config: Any,
+    store: Store,
+    reporter: Reporter,
+    writers: Sequence[str] = (),
+    remembered: Sequence[str] = (),
+) -> None:
+    """Train from wherever the run stands, and close the store, which notes how that ended.
+
+    Metrics also go to the `writers` that are asked for and to those `remembered` from the beginning of the run.
+    """
+    from quaere.training.metric_sinks import find_missing, open_writers
+    from quaere.training.outcome import check_learned
+    from quaere.training.progress import Reporters
+
+    with store:
+        missing = find_missing(remembered)
+        opened = open_writers([*writers, *(name for name in remembered if name not in missing)], store.path)
+        told = Reporters([*opened, reporter])
+        told.note(f"run {store.path}")
+        for name, error in missing.items():
+            told.note(f"nothing is written to {name}, to which the run began to write: {error}; {error.hint}")
+        store.note_end(None)
+        try:
+            await recipe.train(config, store, told)
+            check_learned(store, recipe.name, config.model, writes_questions=not recipe.takes_questions)
+        except (KeyboardInterrupt, asyncio.CancelledError):  # Ctrl-C cancels the task; within a step it is raised
+            told.note(f"stopped; go on with: quaere evolve --resume {shlex.quote(str(store.path))}")
+            raise
+        else:
+            told.note(f"done; look at it with: quaere runs show {store.path}")
+        finally:
+            told.close()

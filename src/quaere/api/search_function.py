@@ -1,0 +1,104 @@
+"""Any function from a query to passages as a `Searcher`.
+
+FunctionSearcher(lambda query: ["The Halm bridge was built in 1702."])
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import warnings
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from quaere.errors import BadInput, QuaereError, SearchFailed
+from quaere.records import Hit, Passage
+
+Found = str | Mapping[str, Any] | Passage | Hit
+SearchFunction = Callable[[str], Iterable[Found] | Awaitable[Iterable[Found]]]
+_SHAPES = 'a passage is a text, {"text": ..., "title": ..., "id": ..., "score": ...}, a Passage or a Hit'
+
+
+class FunctionSearcher:
+    """Searches by calling a function with each query; results beyond `topk` are cut off.
+
+    A plain function is called in one thread of its own, one query at a time, so it need not be thread-safe; an `async`
+    one is awaited, several at a time. An exception in it is a failed search: recorded in the episode, with a warning.
+    What it returns must be passages, or the episode ends with `BadInput`.
+    """
+
+    def __init__(self, function: SearchFunction) -> None:
+        if not callable(function):
+            raise BadInput(f"search must be a function, not {type(function).__name__}", hint=_SHAPES)
+        self._function = function
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="search-function")
+
+    async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
+        """One list of hits per query, in the order of the queries."""
+        return [_read_hits(await self._call(query), topk) for query in queries]
+
+    async def close(self) -> None:
+        """Wait for the call under way, then let go of the thread."""
+        self._thread.shutdown()
+
+    async def _call(self, query: str) -> object:
+        try:
+            if inspect.iscoroutinefunction(self._function):
+                return await self._function(query)
+            found = await asyncio.get_running_loop().run_in_executor(self._thread, self._listed, query)
+            return await found if inspect.isawaitable(found) else found
+        except QuaereError:
+            raise
+        except Exception as error:
+            said = f"the search function failed: {type(error).__name__}: {error}"
+            warnings.warn(said, stacklevel=2)
+            raise SearchFailed(said, kind="broken") from error
+
+    def _listed(self, query: str) -> object:
+        """What the function returns. A generator runs here, so that its errors are those of the function."""
+        found = self._function(query)
+        return list(found) if inspect.isgenerator(found) else found
+
+
+class _Row(Struct):
+    """The fields of a passage given as a mapping; anything else in it is ignored."""
+
+    text: str
+    title: str | None = None
+    id: str | int | None = None
+    score: float | None = None
+    doc_id: str | int | None = None
+    start: int = 0
+
+
+def _read_hits(found: object, topk: int) -> list[Hit]:
+    if isinstance(found, str | Mapping) or not isinstance(found, Iterable):
+        raise BadInput(f"a search function must return a list of passages, not {type(found).__name__}", hint=_SHAPES)
+    hits = []
+    for place, one in enumerate(found):
+        if place == topk:
+            break
+        hits.append(_read_hit(one, score=-float(place)))  # best first: unless it says so, the first is the best
+    return hits
+
+
+def _read_hit(found: object, score: float) -> Hit:
+    if isinstance(found, Hit):
+        return found
+    if isinstance(found, Passage):
+        return Hit(found, score)
+    fields = {"text": found} if isinstance(found, str) else found
+    try:
+        row = msgspec.convert(fields, _Row)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"a search function returned what is no passage: {error}", hint=_SHAPES) from error
+    # A text without an id is its own document, known by its content: the same text is the same document.
+    name = str(row.id) if row.id is not None else f"text-{blake2b(row.text.encode(), digest_size=6).hexdigest()}"
+    doc_id = name if row.doc_id is None else str(row.doc_id)
+    passage = Passage(name, doc_id, row.title or "", row.text, row.start, row.start + len(row.text))
+    return Hit(passage, score if row.score is None else row.score)

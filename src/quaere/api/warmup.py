@@ -1,0 +1,291 @@
+"""`quaere.warmup`: teach a small model the protocol of a recipe by episodes that were really played.
+
+warmup("drzero", model="smollm2-135m", out="warm", settings={"episodes": 200, "lora_rank": 16})
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from quaere.api.background import run_in_thread
+from quaere.api.index import Index
+from quaere.api.options import refuse_unknown
+from quaere.api.warmup_check import tell_answered
+from quaere.api.warmup_settings import WarmupSettings, make_settings
+from quaere.atomic import scratch_folder
+from quaere.errors import BadInput
+from quaere.warmup.dialects import DIALECTS, ROLES, Dialect, Role, cites, roles_of
+
+if TYPE_CHECKING:
+    from quaere.chat.renderer import Renderer
+    from quaere.policies.catalogue import ModelPath
+    from quaere.records import Episode
+    from quaere.search.index import Index as SearchIndex
+    from quaere.warmup.demonstration import Demonstrations
+    from quaere.warmup.imitation import Taught, TeachingStep
+    from quaere.warmup.lessons import LessonSettings
+    from quaere.warmup.model_folder import WarmupManifest
+    from quaere.worlds import World
+
+_ADAPTER = "warmup"
+
+
+def warmup(
+    recipe: Dialect,
+    *,
+    model: str | Path,
+    out: str | Path,
+    also: tuple[Dialect, ...] = (),
+    index: Index | str | Path | None = None,
+    questions: str | Path | None = None,
+    force: bool = False,
+    settings: Mapping[str, object] | None = None,
+    on_step: Callable[[TeachingStep], None] = lambda step: None,
+    on_note: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """Teach a model the protocol of a recipe, write it to the folder `out`, and return that: `Agent(out, index)`.
+
+    It learns from episodes in a fictional world. With `index`, it then learns from checked questions about those
+    documents as well: those of the file `questions`, written there first if there is no such file. `also` names recipes
+    taught beside the first. `settings` are the options of `quaere warmup` by name: `{"episodes": 200}`. `on_step` is
+    called after every step of teaching.
+    """
+    refuse_unknown((recipe, *also), DIALECTS, "recipe to warm up for called")
+    refuse_unknown(settings or {}, WarmupSettings.__struct_fields__, "setting of a warm-up called")
+    given = {"recipe": recipe, "model": str(model), "out": Path(out), "also": also, "force": force}
+    if index is not None:
+        given["index"] = index.path if isinstance(index, Index) else Path(index)
+    if questions is not None:
+        given["questions"] = Path(questions)
+    made = make_settings({**(settings or {}), **given})
+
+    def work(check: Callable[[], None]) -> None:
+        warm_up(made, _Callbacks(on_step, on_note, check))
+
+    run_in_thread(work)
+    return made.out
+
+
+class Display(Protocol):
+    """Somebody who is told how far a warm-up is."""
+
+    def note(self, line: str) -> None:
+        """Something worth a line happened."""
+        ...
+
+    def played(self, num_all: int) -> None:
+        """One more episode of so many was played."""
+        ...
+
+    def step(self, step: TeachingStep) -> None:
+        """A step of teaching was taken."""
+        ...
+
+
+class _Callbacks:
+    """A display that calls functions, and stops the work when its caller was interrupted."""
+
+    def __init__(
+        self, on_step: Callable[[TeachingStep], None], on_note: Callable[[str], None], check: Callable[[], None]
+    ) -> None:
+        self._on_step, self._on_note, self._check = on_step, on_note, check
+
+    def note(self, line: str) -> None:
+        self._check()
+        self._on_note(line)
+
+    def played(self, num_all: int) -> None:
+        self._check()
+
+    def step(self, step: TeachingStep) -> None:
+        self._check()
+        self._on_step(step)
+
+
+def warm_up(settings: WarmupSettings, display: Display) -> WarmupManifest:
+    """Play, teach, save: in a world, or out of documents. What cannot be done is refused before a model is loaded."""
+    from quaere.warmup.lessons import plan_lessons
+    from quaere.warmup.model_folder import check_target
+    from quaere.warmup.oracle import refuse_few_turns
+
+    settings.check()
+    plan = plan_lessons(
+        cast("tuple[Role, ...] | None", settings.roles),  # any other is refused here
+        settings.episodes,
+        settings.facts,
+        settings.dialects,
+        settings.lessons,
+        settings.proposer_hops,
+    )
+    refuse_few_turns(plan, settings.limits, settings.turn_limits)
+    check_target(settings.out, settings.force)
+    return _warm_up_on_documents(settings, display) if settings.index else _warm_up(settings, display)
+
+
+def _warm_up_on_documents(settings: WarmupSettings, display: Display) -> WarmupManifest:
+    """Questions by the model as it is, then the form of an episode where it was not taught, then its own lessons."""
+    from quaere.api.warmup_documents import obtain_questions, play_documents, refuse_others, teach_form
+    from quaere.warmup.oracle import allow_turns
+
+    refuse_others(settings)
+    questions = obtain_questions(settings, display.note)
+    limits = partial(allow_turns, settings.limits, settings.turn_limits)
+
+    def play(taught: WarmupSettings, renderer: Renderer) -> Demonstrations:
+        return play_documents(taught, questions, renderer, limits=limits, note=display.note)
+
+    with teach_form(settings, lambda form: _warm_up(form, display)) as taught:
+        return _warm_up(taught, display, partial(play, taught))
+
+
+def _warm_up(
+    settings: WarmupSettings, display: Display, play: Callable[[Renderer], Demonstrations] | None = None
+) -> WarmupManifest:
+    from quaere.chat.renderer import Renderer
+    from quaere.policies.catalogue import resolve_model
+    from quaere.policies.loading import load_tokenizer
+    from quaere.warmup.model_folder import save_adapter, save_folder
+
+    found = resolve_model(settings.model, report=display.note)
+    renderer = Renderer(load_tokenizer(found.tokenizer))
+    played = play(renderer) if play else _play(settings, renderer, display)
+    model, taught = _teach(settings, found, played.episodes, display)
+    manifest = _describe(settings, played, taught)
+    if settings.adapter:
+        dtype = "float32" if settings.dtype == "auto" else settings.dtype
+        save_adapter(model, _ADAPTER, settings.out, manifest, dtype=dtype, force=settings.force)
+    else:
+        save_folder(model, renderer.tokenizer, settings.out, manifest, force=settings.force)
+    if settings.also and play is None:
+        del model  # another copy is loaded to speak with
+        tell_answered(settings, played.episodes, settings.limits_of, display.note)
+    return manifest
+
+
+def _play(settings: WarmupSettings, renderer: Renderer, display: Display) -> Demonstrations:
+    """Play in a world that is made for this and gone afterwards."""
+    from quaere.warmup.lessons import LessonSettings, build_world
+    from quaere.warmup.oracle import play_oracle
+
+    lessons = LessonSettings(
+        num_episodes=settings.episodes,
+        roles=cast("tuple[Role, ...] | None", settings.roles),
+        dialects=settings.dialects,
+        fact_ratio=settings.facts,
+        hop_ratio=settings.proposer_hops,
+        lesson_ratio=settings.lessons,
+        style=settings.style,
+        limits=settings.limits,
+        turn_limits=settings.turn_limits,
+        report_limits=settings.report_limits,
+        seed=settings.seed,
+    )
+
+    def on_episode(episode: Episode) -> None:
+        display.played(settings.episodes)
+
+    played: Demonstrations
+    with scratch_folder(settings.out) as folder:
+        world, index = build_world(settings.world_seed, settings.articles, folder)
+        if settings.teacher:
+            played = asyncio.run(_play_teacher(settings.teacher, world, index, renderer, lessons, on_episode))
+        else:
+            played = asyncio.run(play_oracle(world, index, renderer, lessons, on_episode=on_episode))
+    dropped = ", ".join(f"{num} {reason}" for reason, num in played.dropped.most_common())
+    display.note(f"{len(played.episodes)} episodes kept" + (f"; dropped: {dropped}" if dropped else ""))
+    return played
+
+
+async def _play_teacher(
+    teacher: str,
+    world: World,
+    index: SearchIndex,
+    renderer: Renderer,
+    lessons: LessonSettings,
+    on_episode: Callable[[Episode], None],
+) -> Demonstrations:
+    from quaere.rollout.policy import ChatPolicy, open_policy
+    from quaere.warmup.teacher import play_teacher
+
+    if not teacher.startswith("openai:"):
+        raise BadInput(f"a teacher is an endpoint, openai:MODEL@URL, not {teacher}")
+    policy = open_policy(teacher)
+    assert isinstance(policy, ChatPolicy)
+    try:
+        return await play_teacher(policy, world, index, renderer, lessons, on_episode=on_episode)
+    finally:
+        await policy.stop()
+
+
+def _teach(settings: WarmupSettings, found: ModelPath, episodes: list[Episode], display: Display) -> tuple[Any, Taught]:
+    """The model after learning: with --adapter as it is, else as a plain one in the dtype it is to be saved in."""
+    import torch
+
+    from quaere.policies.native.bridge import load_model, stored_dtype
+    from quaere.policies.native.device import choose_device, choose_dtype
+    from quaere.policies.native.rounding import round_weights
+    from quaere.training.adapters import add_adapters
+    from quaere.training.learner import Learner
+    from quaere.training.settings import AdapterSettings
+    from quaere.warmup.imitation import count_steps, imitation, teach
+
+    device = choose_device(settings.device, display.note)
+    num_tokens = sum(len(segment.token_ids) for episode in episodes for segment in episode.segments)
+    num_steps = count_steps(len(episodes), settings.epochs, settings.batch)
+    size = f"{num_steps} steps over {len(episodes)} episodes of {num_tokens / len(episodes):,.0f} tokens on average"
+    display.note(f"teaching {settings.model} on {device}: {size}")
+    # Weights under an adapter do not move, so on a GPU half the bytes will do for them.
+    loaded = choose_dtype("auto", device) if settings.lora_rank else "float32"
+    model = load_model(found, device, loaded, packed=False, as_base=bool(settings.lora_rank))
+    if settings.lora_rank:
+        torch.manual_seed(settings.seed)  # adapters begin with random numbers
+        model = add_adapters(model, (_ADAPTER,), AdapterSettings(rank=settings.lora_rank, alpha=2 * settings.lora_rank))
+    learning = imitation(settings.rate, settings.micro_tokens)
+    warmup_steps = learning.warmup_steps(num_steps)
+    learner = Learner(model, learning, adapter=_ADAPTER if settings.lora_rank else "", warmup_steps=warmup_steps)
+    taught = teach(
+        learner, episodes, epochs=settings.epochs, batch=settings.batch, seed=settings.seed, report=display.step
+    )
+    if settings.adapter:
+        return model, taught
+    if settings.lora_rank:
+        model = model.float().merge_and_unload()
+    kept = stored_dtype(found.path) if settings.dtype == "auto" else getattr(torch, settings.dtype)
+    return round_weights(model, kept), taught
+
+
+def _describe(settings: WarmupSettings, played: Demonstrations, taught: Taught) -> WarmupManifest:
+    from quaere.warmup.model_folder import WarmupManifest
+
+    dialects = settings.dialects
+    return WarmupManifest(
+        recipe=settings.recipe,
+        data="documents" if settings.index else "teacher" if settings.teacher else "oracle",
+        teacher=settings.teacher or "",
+        base_model=settings.base_model or settings.model,
+        roles=settings.roles or tuple(role for role in ROLES if any(role in roles_of(name) for name in dialects)),
+        style=settings.style,
+        hop_ratio=settings.proposer_hops,
+        world_family="warmup",
+        world_seed=settings.world_seed,
+        num_articles=settings.articles,
+        num_episodes=len(played.episodes),
+        num_dropped=dict(played.dropped),
+        num_held_out=taught.num_held_out,
+        num_steps=taught.num_steps,
+        epochs=settings.epochs,
+        batch=settings.batch,
+        learning_rate=settings.rate,
+        lora_rank=settings.lora_rank,
+        seed=settings.seed,
+        loss_before=taught.loss_before,
+        loss_after=taught.loss_after,
+        also=tuple(settings.also),
+        evidence=any(cites(dialect) for dialect in dialects),
+        fact_ratio=settings.facts,
+        lesson_ratio=settings.lessons if "score" in dialects else (),
+    )

@@ -1,0 +1,187 @@
+"""`quaere.Agent`: ask, ask many, search with any function, inside a running loop too."""
+
+import asyncio
+import threading
+
+import pytest
+
+import quaere
+from backups import DOCUMENT, SENTENCE, TURNS, call
+from quaere.dialects.closed_book.protocol import ClosedBook
+from quaere.errors import SamplingFailed
+from quaere.policies.scripted import ScriptedSampler
+
+
+@pytest.fixture
+def index(notes):
+    return quaere.Index.build("notes/", "notes-index")
+
+
+def test_an_answer_has_its_text_evidence_searches_and_episode(index, says):
+    says(TURNS)
+    seen = []
+    with quaere.Agent("a-model", index, evidence=True) as agent:
+        answer = agent.ask("When did we move the backups?", on_turn=seen.append)
+    start = DOCUMENT.index(SENTENCE)
+    assert answer.text == str(answer) == "May 2019" and answer.span == SENTENCE
+    assert answer.evidence == quaere.Evidence("ops.md", start, start + len(SENTENCE), SENTENCE)
+    assert index.document("ops.md")[answer.evidence.start : answer.evidence.end] == SENTENCE
+    assert [result.query for result in answer.searches] == ["backups"]
+    assert answer.searches[0].hits[0].passage.doc_id == "ops.md"
+    assert answer.episode.end == "answered" and answer.episode.turns == tuple(seen)
+    assert answer.question.text == "When did we move the backups?" and answer.failures == ()
+
+
+async def test_it_works_inside_a_running_loop(index, says):
+    says(TURNS)
+    assert asyncio.get_running_loop().is_running()
+    agent = quaere.Agent("a-model", "notes-index")
+    assert agent.ask("When?").text == "May 2019"
+    agent.close()
+
+
+def test_evidence_that_was_never_shown_is_none(index, says):
+    says([call("korrin"), "<evidence>We never moved.</evidence><answer>never</answer>"])
+    with quaere.Agent("a-model", index, evidence=True) as agent:
+        answer = agent.ask("When?")
+    assert answer.evidence is None and answer.span == "We never moved."
+
+
+def test_an_episode_without_an_answer_has_no_text(index, says):
+    says([call("backups")] * 2)
+    with quaere.Agent("a-model", index, max_turns=2) as agent:
+        answer = agent.ask("When?")
+    assert answer.text == "" and answer.episode.end == "turn_limit" and answer.failures[-1].kind == "turns"
+
+
+def test_many_answers_stand_in_the_order_of_their_questions(index, says, capsys):
+    """The first question is answered last."""
+    names = [f"ask-0-{number}" for number in range(3)]
+    scripts = {name: [*[call("oss")] * (2 - number), f"<answer>{number}</answer>"] for number, name in enumerate(names)}
+    says([], scripts)
+    told = []
+    with quaere.Agent("a-model", index) as agent:
+        answers = agent.ask_many(["a?", quaere.Question("mine", "b?"), "c?"], on_answer=told.append)
+    assert [answer.text for answer in answers] == ["0", "1", "2"] and told == answers
+    assert [answer.question.text for answer in answers] == ["a?", "b?", "c?"] and answers[1].question.id == "mine"
+    assert "3 of 3 done" in capsys.readouterr().err
+
+
+def test_many_may_say_nothing_on_the_way(index, says, capsys):
+    says(TURNS)
+    with quaere.Agent("a-model", index) as agent:
+        assert len(agent.ask_many(["a?", "b?"], progress=False)) == 2 and agent.ask_many([]) == []
+    assert capsys.readouterr().err == ""
+
+
+def test_any_function_can_be_the_search(says):
+    says(TURNS)
+    asked = []
+
+    def my_function(query):
+        asked.append((query, threading.current_thread().name))
+        return [f"A page. {SENTENCE}", {"title": "Other", "text": "Nothing."}]
+
+    with quaere.Agent("a-model", search=my_function, evidence=True, topk=1) as agent:
+        answer = agent.ask("When?")
+    [(query, thread)] = asked
+    assert query == "backups" and thread.startswith("search-function")
+    assert answer.evidence.text == SENTENCE and answer.evidence.start == len("A page. ")
+    assert len(answer.searches[0].hits) == 1
+
+
+def test_a_search_that_fails_is_part_of_the_episode(says):
+    says([call("backups"), "<answer>unknown</answer>"])
+
+    def broken(query):
+        raise OSError("the shelf is gone")
+
+    with quaere.Agent("a-model", search=broken) as agent, pytest.warns(UserWarning, match="the shelf is gone"):
+        answer = agent.ask("When?")
+    assert answer.text == "unknown" and "the shelf is gone" in answer.failures[0].message
+
+
+def test_a_function_that_returns_something_else_is_bad_input(says):
+    says(TURNS)
+    with quaere.Agent("a-model", search=lambda query: None) as agent:
+        with pytest.raises(quaere.BadInput, match="must return a list of passages, not NoneType"):
+            agent.ask("When?")
+        with pytest.raises(quaere.BadInput, match="NoneType"):
+            agent.ask_many(["When?"])
+
+
+def test_a_model_that_fails_is_an_error(index, says):
+    says([SamplingFailed("the endpoint is down")])
+    with quaere.Agent("a-model", index) as agent, pytest.raises(SamplingFailed, match="the endpoint is down"):
+        agent.ask("When?")
+
+
+def test_the_model_is_let_go_of_however_the_block_ends(index, says):
+    stopped = says(TURNS)
+    with pytest.raises(ZeroDivisionError), quaere.Agent("a-model", index) as agent:
+        raise ZeroDivisionError
+    agent.close()
+    assert stopped == ["a-model"] and "closed" in repr(agent)
+    with pytest.raises(quaere.BadInput, match="closed"):
+        agent.ask("When?")
+
+
+def test_a_callback_that_asks_again_is_refused_rather_than_never_ending(index, says):
+    says(TURNS)
+    with quaere.Agent("a-model", index) as agent, pytest.raises(quaere.BadInput, match="callback"):
+        agent.ask("When?", on_turn=lambda turn: agent.ask("And then?"))
+
+
+def test_options_say_how_the_model_is_asked(index, says, monkeypatch):
+    says(TURNS)
+    given = []
+    sample = ScriptedSampler.sample
+
+    async def noted(self, session, token_ids, params):
+        given.append(params)
+        return await sample(self, session, token_ids, params)
+
+    monkeypatch.setattr(ScriptedSampler, "sample", noted)
+    with quaere.Agent("a-model", index, temperature=0.7, turn_tokens=99, style="brief", dialect="search-r1") as agent:
+        agent.ask("When?")
+    assert (given[0].temperature, given[0].max_tokens) == (0.7, 99)
+    assert (agent.protocol.name, agent.limits.turn_tokens) == ("search-r1-solver", 99)
+
+
+def test_a_closed_book_is_one_turn_without_search(says):
+    says(["<answer>1066</answer>"])
+    with quaere.Agent("a-model", closed_book=True) as agent:
+        assert isinstance(agent.protocol, ClosedBook) and agent.ask("When?").text == "1066"
+
+
+@pytest.mark.parametrize(
+    ("attempt", "said"),
+    [
+        (lambda index: quaere.Agent("m"), "one of: an index, search"),
+        (lambda index: quaere.Agent("m", index, search=print), "one of: an index, search"),
+        (lambda index: quaere.Agent("m", index, max_trns=3), "did you mean max_turns?"),
+        (lambda index: quaere.Agent("m", index, max_turns=0), "at least 1"),
+        (lambda index: quaere.Agent("m", index, max_turns=1), "max_turns must be at least 2"),
+        (lambda index: quaere.Agent("m", index, temperature=-1), "temperature"),
+        (lambda index: quaere.Agent("m", index, max_rows=0), "max_rows"),
+        (lambda index: quaere.Agent("m", search="notes-index"), "must be a function"),
+        (lambda index: quaere.Agent("openai:m@http://me:secret@host/v1", index), "password"),
+        (lambda index: quaere.Agent("m", "http://me:secret@host"), "password"),
+        (lambda index: quaere.Agent("m", index).ask(" "), "a question is a text"),
+        (lambda index: quaere.Agent("m", index).ask(None), "a question is a text"),
+        (lambda index: quaere.Agent("m", index).ask_many("When?"), "a list of questions"),
+    ],
+)
+def test_bad_input_is_said_before_anything_is_asked(index, says, attempt, said):
+    says(TURNS)
+    with pytest.raises(quaere.BadInput, match=said):
+        attempt(index)
+
+
+def test_a_model_that_is_not_there_leaves_no_thread(index):
+    before = threading.active_count()
+    with pytest.raises(quaere.QuaereError):
+        quaere.Agent("no-such-folder/model", index)
+    with pytest.raises(quaere.QuaereError):
+        quaere.Agent("a-model", "http://127.0.0.1:9")
+    assert threading.active_count() == before

@@ -1,0 +1,86 @@
+"""Coroutines run from synchronous code: beside a running loop, from callbacks, and when interrupted."""
+
+import asyncio
+import threading
+
+import pytest
+
+from quaere.api.background import BackgroundLoop
+from quaere.errors import BadInput
+
+
+async def double(number):
+    await asyncio.sleep(0)
+    return 2 * number
+
+
+async def test_it_runs_beside_a_running_loop():
+    with BackgroundLoop() as loop:
+        assert loop.run(double(4)) == 8
+
+
+def test_errors_come_back():
+    async def fail():
+        raise BadInput("no such thing")
+
+    with BackgroundLoop() as loop, pytest.raises(BadInput, match="no such thing"):
+        loop.run(fail())
+
+
+def test_several_threads_may_wait_at_once():
+    with BackgroundLoop() as loop:
+        both = threading.Barrier(2, timeout=30)
+
+        async def meet():
+            return await asyncio.get_running_loop().run_in_executor(None, both.wait)
+
+        found = []
+        threads = [threading.Thread(target=lambda: found.append(loop.run(meet()))) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(found) == [0, 1]
+
+
+def test_a_call_from_the_loops_own_thread_is_refused_rather_than_never_ending():
+    with BackgroundLoop() as loop:
+
+        async def call_back():
+            loop.run(double(1))
+
+        with pytest.raises(BadInput, match="callback"):
+            loop.run(call_back())
+        assert loop.run(double(1)) == 2
+
+
+def test_after_closing_nothing_runs_and_closing_again_is_nothing():
+    loop = BackgroundLoop()
+    loop.close()
+    loop.close()
+    assert loop.is_closed
+    with pytest.raises(BadInput, match="closed"):
+        loop.run(double(1))
+
+
+def test_an_interrupted_caller_waits_until_the_coroutine_has_let_go(monkeypatch):
+    started, released = threading.Event(), []
+
+    async def hold():
+        try:
+            started.set()
+            await asyncio.sleep(600)
+        finally:
+            await asyncio.sleep(0)
+            released.append(True)
+
+    def interrupted(self, timeout=None):
+        started.wait(30)
+        raise KeyboardInterrupt  # as Ctrl-C does to whoever waits
+
+    with BackgroundLoop() as loop:
+        monkeypatch.setattr("quaere.api.background.Future.result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            loop.run(hold())
+        monkeypatch.undo()
+        assert released == [True]

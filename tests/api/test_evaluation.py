@@ -1,0 +1,106 @@
+"""`quaere.evaluate` and `quaere.report` with an agent."""
+
+import pytest
+
+import quaere
+from backups import SENTENCE, TURNS, call
+
+
+@pytest.fixture
+def index(notes):
+    return quaere.Index.build("notes/", "notes-index")
+
+
+def test_an_agent_is_scored_on_a_file_of_questions(index, says, capsys):
+    says(TURNS)
+    with quaere.Agent("a-model", index) as agent:
+        result = quaere.evaluate(agent, "questions.jsonl", progress=False)
+        part = quaere.evaluate(agent, "questions.jsonl", limit=1, name="first", progress=False)
+    assert result.score.exact_match.mean == 0.5 and result.score.evidence is None
+    assert [score.exact_match for score in result.questions] == [1.0, 0.0]
+    assert (result.name, result.model, part.name, part.score.exact_match.mean) == ("a-model", "a-model", "first", 1.0)
+    assert capsys.readouterr() == ("", "")
+    result.table(part)
+    said = capsys.readouterr().out
+    assert "EM %" in said and "first" in said and "a-model - first, over 1 shared questions: EM +0.0" in said
+    assert result.compare(part).exact_match.mean == 0.0
+
+
+def test_a_result_is_written_and_read_again(index, says, tmp_path):
+    says(TURNS)
+    with quaere.Agent("a-model", index) as agent:
+        result = quaere.evaluate(agent, [quaere.Question("q1", "When?", answers=("May 2019",))], progress=False)
+    result.write(tmp_path / "result.json")
+    again = quaere.Evaluation.read(tmp_path / "result.json")
+    assert again == result and isinstance(again, quaere.Evaluation)
+
+
+def test_evidence_is_judged_by_a_judge_whose_accuracy_is_measured_first(index, says):
+    says(TURNS)
+    with quaere.Agent("a-model", index, evidence=True) as agent:
+        result = quaere.evaluate(agent, "questions.jsonl", judge="string", judge_items=4, progress=False)
+    evidence = result.score.evidence
+    assert (evidence.present.mean, evidence.verbatim.mean, evidence.joint.mean) == (1.0, 1.0, 0.5)
+    assert result.judging.validation.balanced.num == 4
+
+
+@pytest.mark.parametrize(
+    ("questions", "options", "said"),
+    [
+        ("nowhere.jsonl", {}, "nowhere.jsonl"),
+        ([], {}, "a JSONL file or a list of Question"),
+        (["When?"], {}, "a JSONL file or a list of Question"),
+        ([quaere.Question("q1", "When?")], {}, "no accepted answers"),
+        ("questions.jsonl", {"judge": "string"}, "nothing to judge without evidence"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(index, says, questions, options, said):
+    says(TURNS)
+    with quaere.Agent("a-model", index) as agent, pytest.raises(quaere.BadInput, match=said):
+        quaere.evaluate(agent, questions, **options)
+
+
+# ------------------------------------------------------------------------------------------------------------ reports
+
+SEARCH = "<search>backups</search>"
+WRITTEN = f"<answer>{SENTENCE} [1] They run at night [2].</answer>"
+
+
+def test_a_report_is_written_with_its_sources(index, says, tmp_path):
+    says([SEARCH, WRITTEN])
+    seen = []
+    with quaere.Agent("a-model", index) as agent:
+        written = quaere.report(
+            agent, "What of the backups?", out=tmp_path / "report.html", topk=1, on_turn=seen.append
+        )
+        assert quaere.report(agent, "What of the backups?").files == ()
+    assert SENTENCE in written.text == str(written) and written.files == (tmp_path / "report.html",)
+    assert SENTENCE in written.files[0].read_text()
+    assert [source.passage.doc_id for source in written.report.sources] == ["ops.md"]
+    assert written.report.unresolved == (2,) and written.episode.turns == tuple(seen)
+
+
+def test_an_episode_without_a_report_leaves_no_file(index, says, tmp_path):
+    says([SEARCH] * 2)
+    with quaere.Agent("a-model", index) as agent:
+        written = quaere.report(agent, "What?", out=tmp_path / "report.md", max_turns=2)
+    assert written.report is None and written.text == "" and written.files == ()
+    assert not (tmp_path / "report.md").exists()
+
+
+def test_a_report_can_rest_on_any_search_function(says, tmp_path):
+    says([SEARCH, WRITTEN])
+    with quaere.Agent("a-model", search=lambda query: [SENTENCE]) as agent:
+        written = quaere.report(agent, "What of the backups?", out=tmp_path / "out")
+    assert [path.suffix for path in written.files] == [".md", ".html"]
+
+
+def test_what_cannot_be_written_is_refused(index, says):
+    says([call("x")])
+    with quaere.Agent("a-model", index) as agent:
+        with pytest.raises(quaere.BadInput, match="neither a page nor a folder"):
+            quaere.report(agent, "What?", out="report.docx")
+        with pytest.raises(quaere.BadInput, match=r"did you mean topk\?"):
+            quaere.report(agent, "What?", topkk=2)
+    with quaere.Agent("a-model", closed_book=True) as agent, pytest.raises(quaere.BadInput, match="search"):
+        quaere.report(agent, "What?")

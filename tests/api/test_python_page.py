@@ -1,0 +1,116 @@
+"""Every example of docs/python.md, in its order; each section in a folder that has what it speaks of."""
+
+import io
+import re
+import shutil
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+
+import tiny
+from backups import SENTENCE, TURNS, EverySession, scripted, write_notes
+from quaere.policies import catalogue
+from quaere.recipes.drzero.config import PRESETS
+from village_runs import SMALL
+
+PAGE = Path(__file__).parents[2] / "docs/python.md"
+REPORT = ["<search>backups</search>", f"<answer>{SENTENCE} [1]</answer>"]
+TRAINING = ("Teach", "Train")
+
+
+def read_sections(text):
+    """The code of every block, by the section it stands in."""
+    parts = re.split(r"^## (.*)$", text, flags=re.MULTILINE)
+    titled = [("", parts[0]), *zip(parts[1::2], parts[2::2], strict=True)]
+    return {title: re.findall(r"^```python\n(.*?)^```$", part, re.DOTALL | re.MULTILINE) for title, part in titled}
+
+
+class Script(EverySession):
+    """Reports are written, questions are answered."""
+
+    def __missing__(self, session):
+        return REPORT if session.startswith("report") else super().__missing__(session)
+
+
+@pytest.fixture
+def notes(tmp_path, monkeypatch):
+    """A folder with the notes, in which every model that is opened answers as if it knew them."""
+    folder = tmp_path / "notes-folder"
+    folder.mkdir()
+    write_notes(folder)
+    return folder
+
+
+@pytest.fixture
+def trained(tmp_path, village_paths, monkeypatch):
+    """A folder with the village's index, questions on it and the model that knows its format, as `warm`.
+
+    Presets are too large for it, and the model of the catalogue is a tiny one here.
+    """
+    folder = tmp_path / "training"
+    folder.mkdir()
+    index, model = village_paths
+    shutil.copytree(index, folder / "notes-index")
+    shutil.copytree(model, folder / "village-model")
+    rows = [f'{{"question": "Who built {name}?", "answers": ["Venn"]}}\n' for name in ("Halm", "Oss")]
+    (folder / "questions.jsonl").write_text("".join(rows))
+    tiny.model(scale=1).save_pretrained(folder / "tiny")
+    tiny.tokenizer().save_pretrained(folder / "tiny")
+    resolve = catalogue.resolve_model
+
+    def resolved(name, **options):
+        return resolve(str(folder / "tiny") if name == "smollm2-135m" else name, **options)
+
+    monkeypatch.setattr(catalogue, "resolve_model", resolved)
+    monkeypatch.setitem(PRESETS, "large-gpu", SMALL)
+    return folder
+
+
+def run(blocks, names):
+    said = io.StringIO()
+    with redirect_stdout(said):
+        for block in blocks:
+            exec(compile(block, str(PAGE), "exec"), names)
+    return said.getvalue()
+
+
+def test_examples_about_asking(notes, monkeypatch):
+    monkeypatch.chdir(notes)
+    for place in ("quaere.policies.catalogue", "quaere.api.report"):
+        monkeypatch.setattr(f"{place}.needs_guide", lambda name: False)
+    sections = read_sections(PAGE.read_text(encoding="utf-8"))
+    names, said = {}, {}
+    for title, blocks in sections.items():
+        if title not in TRAINING:
+            script = ["<answer>May 2019</answer>"] if title == "Evaluate" else TURNS
+            monkeypatch.setattr("quaere.rollout.policy.open_policy", scripted(Script(script)))
+            said[title] = run(blocks, names)
+    assert set(said) == {"", "Index and search", "Ask", "Search with your own function", "Evaluate", "Report", "Errors"}
+    assert "ops.md: " in said["Index and search"]
+    assert f"May 2019\nops.md, characters 30 to {30 + len(SENTENCE)}:\n{SENTENCE}\nbackups" in said["Ask"]
+    assert said["Ask"].endswith("Where does the Oss rise? -> May 2019\n")
+    assert said["Search with your own function"] == "May 2019\n"
+    assert "as it is - from memory, over 2 shared questions" in said["Evaluate"] and (notes / "result.json").is_file()
+    assert f"{SENTENCE} [1]\n1 Backups\ncitations that lead nowhere: ()" in said["Report"]
+    assert SENTENCE in (notes / "report.html").read_text(encoding="utf-8")
+    assert "nowhere" in said["Errors"] and "try: quaere index" in said["Errors"]
+
+
+def test_examples_about_training(trained, monkeypatch):
+    monkeypatch.chdir(trained)
+    sections = read_sections(PAGE.read_text(encoding="utf-8"))
+    names = {}
+    run(sections[""], names)
+    assert run(sections["Teach"], names).endswith("warm\n") and (trained / "warm" / "warmup.json").is_file()
+    # Twelve episodes teach a tiny model nothing; from here on it is one that knows the format.
+    shutil.rmtree("warm")
+    shutil.move("village-model", "warm")
+    said = run(sections["Train"], names)
+    assert "proposer 1/2 · iteration 1 · reward" in said and "done" in said and "EM %" in said
+    assert (trained / "runs" / "notes" / "run.db").is_file() and (trained / "notes-agent" / "quaere.json").is_file()
+
+
+def test_blocks_are_found_by_section():
+    text = "a\n```python\nx = 1\n```\n## B\n```sh\nls\n```\n```python\ny = 2\nz = 3\n```\n"
+    assert read_sections(text) == {"": ["x = 1\n"], "B": ["y = 2\nz = 3\n"]}
