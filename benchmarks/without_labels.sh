@@ -13,16 +13,19 @@
 #   labelled   form, then reinforcement on TRAIN's labelled questions
 #   shuffled   labelled, with advantages given to the wrong episodes: must not learn
 #
-# ARMS chooses among them; MINUTES is how long each arm of reinforcement may take. Arms run one after another: to run two
-# at once, start `nvidia-cuda-mps-control -d`, and the script twice with other ARMS and the same OUT.
+# ARMS chooses among them; MINUTES is how long each arm of reinforcement may take. Arms run one after another. To run two
+# at once: the script with ARMS= (index and form only), `nvidia-cuda-mps-control -d`, then the script twice with other ARMS
+# and the same OUT; MAX_ROWS=160 MICRO=8192 leaves room for both on 139 GiB. QUAERE is the command, if it is not `quaere`.
 set -euo pipefail
 : "${MODEL:?}" "${DEV:?}" "${OUT:?}"
-SEED=${SEED:-0} ARMS=${ARMS:-form own free labelled} MINUTES=${MINUTES:-15} DRAFTS=${DRAFTS:-13000}
+SEED=${SEED:-0} ARMS=${ARMS-form own free labelled} MINUTES=${MINUTES:-15} DRAFTS=${DRAFTS:-13000}
+MAX_ROWS=${MAX_ROWS:-512} MICRO=${MICRO:-16384}
+quaere() { ${QUAERE:-command quaere} "$@"; }
 HERE=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$OUT"
 
 LIMITS=(--max-turns 7 --topk 3 --turn-tokens 160 --sequence-tokens 4864 --tool-response-tokens 560)
-TEACH=(--style brief --lora-rank 32 --learning-rate 2e-4 --batch 16 --micro-tokens 16384 --seed "$SEED")
+TEACH=(--style brief --lora-rank 32 --learning-rate 2e-4 --batch 16 --micro-tokens "$MICRO" --seed "$SEED")
 wants() { [[ " $ARMS " == *" $1 "* ]]; }
 
 index() { [[ -f $2/manifest.json ]] || quaere index "$1" --out "$2"; }
@@ -32,7 +35,9 @@ evaluate() {  # name, then what to evaluate
         --max-rows 256 --name "$1" --out "$OUT/$1-$SEED.json"
 }
 
-stop_in_time() { timeout --signal=INT "$((MINUTES * 60))" "$@" || [[ $? == 124 ]]; }
+stop_in_time() {  # quaere, then what it does
+    timeout --signal=INT "$((MINUTES * 60))" ${QUAERE:-quaere} "${@:2}" || [[ $? == 124 ]]
+}
 
 TRAIN_MORE=(--preset large-gpu --set seed="$SEED" --set checkpoints.every=5 --set validation.questions=0
     --set solver.steps=100 --set solver.max_draws=3 --set solver.learner.gradient_checkpointing=true)
@@ -50,7 +55,7 @@ evolve_free() {  # Dr. Zero's solver on questions out of the documents; no propo
     evaluate free --run "$OUT/free-$SEED"
 }
 
-python "$HERE/split_questions.py" "$DEV/questions.jsonl.gz" --digits 5-f --out "$OUT/report.jsonl"
+"${PYTHON:-python}" "$HERE/split_questions.py" "$DEV/questions.jsonl.gz" --digits 5-f --out "$OUT/report.jsonl"
 index "$DEV/corpus.jsonl.gz" "$OUT/dev-index"
 
 FORM=$OUT/form-$SEED OWN=$OUT/own-$SEED QUESTIONS=$OUT/questions-$SEED.jsonl PRACTICE=$OUT/practice-$SEED.jsonl
@@ -60,9 +65,9 @@ if wants form; then evaluate form --model "$FORM"; fi
 
 if wants own || wants free; then
     [[ -f $QUESTIONS ]] || quaere questions --checked --index "$OUT/dev-index" --model "$MODEL" --drafts "$DRAFTS" --topk 3 \
-        --max-rows 512 --seed "$SEED" --out "$QUESTIONS"
+        --max-rows "$MAX_ROWS" --seed "$SEED" --out "$QUESTIONS"
     [[ -d $OWN ]] || quaere warmup search-r1 --model "$FORM" --index "$OUT/dev-index" --questions "$QUESTIONS" --attempts 4 \
-        --most 2800 --practice "$PRACTICE" --max-rows 512 "${TEACH[@]}" "${LIMITS[@]}" --epochs 1 --out "$OWN"
+        --most 2800 --practice "$PRACTICE" --max-rows "$MAX_ROWS" "${TEACH[@]}" "${LIMITS[@]}" --epochs 1 --out "$OWN"
 fi
 if wants own; then evaluate own --model "$OWN"; fi
 if wants free; then evolve_free; fi
@@ -81,5 +86,6 @@ for arm in form own free labelled shuffled; do
     files=("$OUT/$arm"-*.items.jsonl.gz)
     [[ -f ${files[0]} ]] && ROWS+=(--arm "$arm" "${files[@]}")
 done
-python "$HERE/results_table.py" "${ROWS[@]}" --baseline form
-python "$HERE/results_table.py" "${ROWS[@]}" --baseline form --where set=2wiki,hotpot
+((${#ROWS[@]})) || exit 0
+"${PYTHON:-python}" "$HERE/results_table.py" "${ROWS[@]}" --baseline form
+"${PYTHON:-python}" "$HERE/results_table.py" "${ROWS[@]}" --baseline form --where set=2wiki,hotpot

@@ -14,8 +14,9 @@ from dictating import dictating
 from loopback import serve_chat
 from quaere.dialects.registry import open_solver
 from quaere.errors import SamplingFailed
+from quaere.recipes.eve.config import PRESETS, EvidenceConfig
 from quaere.recipes.eve.rewards import pay_cited_answer
-from quaere.records import Candidate, Proposal
+from quaere.records import Candidate, Evidence, Proposal
 from quaere.rewards.format import contains
 from quoting import BRIDGES, count_tokens, doer
 from village_runs import about, make_quoting, proposals, run_eve
@@ -295,14 +296,42 @@ def test_a_span_is_paid_on_top_of_what_the_solver_s_protocol_pays():
     told = structs.replace(told, text=told.text.replace("<answer>", f"<evidence>{span}</evidence><answer>"))
     held = evaluated.episode(evaluated.search(found), evaluated.evaluate(9.0), told)
     broken = evaluated.episode(evaluated.search(found), told)
-    gold = {"q1": Candidate("q1", 1, 0, "q1", "d0", 1, "Who?", "Orsolya Venn", span=span)}
+    evidence = Evidence("d0", 0, len(span), span)
+    gold = {"q1": Candidate("q1", 1, 0, "q1", "d0", 1, "Who?", "Orsolya Venn", span=span, evidence=evidence)}
 
     def pay(protocol, episode):
         solver = open_solver(protocol, evidence=True)
-        paid = pay_cited_answer(episode, gold, 0.3, solver)
+        paid = pay_cited_answer(episode, gold, EvidenceConfig(span_weight=0.3), solver)
         return paid["reward/answer"], paid["reward/span"], paid["reward/total"]
 
     assert pay("evalact", held) == pytest.approx((2 / 3, 0.3, 2 / 3 + 0.3))
     assert pay("evalact", broken) == (0, 0, 0)
     assert pay("tool-call", held) == pay("tool-call", broken) == (0, 0.3, 0.3)
     assert pay("autorefine", broken) == pytest.approx((2 / 3, 0.3, 2 / 3 + 0.3))  # its format is no gate
+
+
+@pytest.mark.parametrize(
+    ("changes", "gold", "paid"),
+    [
+        ({"evidence": Evidence("d0", 0, 22, "Orsolya Venn built it.")}, "verbatim", 0.3),
+        ({}, "verbatim", 0.0),  # the proposer made it up
+        ({}, "written", 0.3),  # as in the paper
+        ({"episode_id": ""}, "verbatim", 0.3),  # a person's own
+        ({"scores": {"given": 1.0}}, "verbatim", 0.3),
+    ],
+)
+def test_a_made_up_span_is_gold_in_the_paper_only(changes, gold, paid):
+    span = "Orsolya Venn built it."
+    told = evaluated.answer("Venn")
+    told = structs.replace(told, action=structs.replace(told.action, span=span))
+    episode = evaluated.episode(evaluated.search(evaluated.passage(span)), told)
+    candidate = structs.replace(Candidate("q1", 1, 0, "e1", "d0", 1, "Who?", "Venn", span=span), **changes)
+    solver = open_solver("tool-call", evidence=True)
+    found = pay_cited_answer(episode, {"q1": candidate}, EvidenceConfig(gold=gold), solver)
+    assert found["reward/span"] == pytest.approx(paid)
+
+
+def test_the_paper_s_preset_takes_any_span_and_the_others_none_that_is_made_up():
+    assert PRESETS["paper"]["evidence.gold"] == "written"
+    assert EvidenceConfig().gold == "verbatim"
+    assert all("evidence.gold" not in preset for name, preset in PRESETS.items() if name != "paper")

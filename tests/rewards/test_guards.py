@@ -56,6 +56,28 @@ def test_blank_stands_in_every_text_and_is_no_evidence(span):
     assert span in blank.document and refusals(blank, ["verbatim"]) == ("verbatim",)
 
 
+@pytest.mark.parametrize(
+    ("span", "text", "is_whole"),
+    [
+        ("finished in 170", "It was finished in 1702.", False),
+        ("finished in 1702", "It was finished in 1702.", True),
+        ("02", "1702", False),
+        ("costs 3", "It costs 3.14 marks.", False),
+        ("costs 3.14", "It costs 3.14 marks.", True),
+        ("costs 3", "It costs 3. No more.", True),
+        ("14 marks", "It costs 3.14 marks.", False),
+        ("1,000", "It has 1,000,000 stones.", False),
+        ("the bri", "the bridge", False),
+        ("the bri", "the bridge; the bri was", True),  # it stands whole once
+        ("東京", "東京都庁", True),  # no spaces between words
+        ("Halm_", "Halm_bridge", True),
+    ],
+)
+def test_a_span_that_ends_inside_a_word_or_number_is_not_verbatim(span, text, is_whole):
+    triple = structs.replace(triple_of(HONEST_ITEMS[0]), document=text, returned=(), span=span)
+    assert ("verbatim" not in refusals(triple, ["verbatim"])) == is_whole
+
+
 @pytest.mark.parametrize("item", OPEN, ids=name_of)
 def test_what_no_guard_sees_is_known(item):
     assert is_paid(pay(item)) and refusals(triple_of(item)) == ()

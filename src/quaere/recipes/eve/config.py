@@ -54,6 +54,8 @@ class EvidenceConfig(Struct, frozen=True, forbid_unknown_fields=True):
         brevity_weight: Weight of the brevity bonus in the proposer's reward: lambda_B. [EVE-Agent, Eq. 16]
         brevity_tokens: Span length at which the brevity bonus is 0: L_max. [EVE-Agent, Eq. 15]
         span_weight: Weight of the quoted span in the solver's reward: lambda_E. [EVE-Agent, Eq. 19]
+        gold: Spans that the solver's quotation is compared with: verbatim ones only, or any as it was written,
+            also a made-up one (preset paper). [Quaere; EVE-Agent]
         guards: Names of the rules against being paid for showing nothing (`rewards/guards.py`); the paper has
             none. [Quaere]
     """
@@ -64,6 +66,7 @@ class EvidenceConfig(Struct, frozen=True, forbid_unknown_fields=True):
     brevity_weight: NonNegativeFloat = BREVITY_WEIGHT
     brevity_tokens: PositiveInt = BREVITY_TOKENS
     span_weight: NonNegativeFloat = SPAN_WEIGHT
+    gold: Literal["verbatim", "written"] = "verbatim"
     guards: tuple[str, ...] = PAPER
 
 
@@ -127,6 +130,7 @@ class EveConfig(SelfPlayConfig, frozen=True, forbid_unknown_fields=True):
 PRESETS: dict[str, dict[str, object]] = {
     "paper": {
         "engine.max_rows": 256,
+        "evidence.gold": "written",  # the paper compares with whatever span the proposer wrote
         "proposer.limits.answer_turn": False,  # the paper keeps no turn for the answer
         "solver.limits.answer_turn": False,
         "proposer.learner.kl_flat": True,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from quaere.dialects.solver import Solver
-from quaere.recipes.eve.config import EveConfig
+from quaere.recipes.eve.config import EveConfig, EvidenceConfig
 from quaere.recipes.eve.traces import Traced
 from quaere.records import Answer, Candidate, Episode, SolveTask, Support
 from quaere.rewards.evidence import TripleReward, brevity_score, cited_answer_reward, triple_reward
@@ -85,7 +85,7 @@ def candidate_scores(traced: Traced, config: EveConfig) -> dict[str, float]:
 
 
 def pay_cited_answer(
-    episode: Episode, curriculum: Mapping[str, Candidate], span_weight: float, solver: Solver
+    episode: Episode, curriculum: Mapping[str, Candidate], evidence: EvidenceConfig, solver: Solver
 ) -> dict[str, float]:
     """What the solver's protocol pays for the answer (exact match, for tool-call), and the overlap of the solver's
     span with the proposer's on top of it (Eq. 19 to 21). Where the protocol pays nothing for a broken format, the span
@@ -94,8 +94,12 @@ def pay_cited_answer(
     assert isinstance(episode.task, SolveTask)
     question = episode.task.question
     answer = episode.outcome if isinstance(episode.outcome, Answer) else Answer("")
-    gold_span = curriculum[question.id].gold_span
-    cited = cited_answer_reward(answer.text, question.answers, answer.span, gold_span, span_weight=span_weight)
+    candidate = curriculum[question.id]
+    # A made-up span proves nothing: a solver that repeats it would be paid for inventing evidence.
+    is_proposed = not (candidate.added or candidate.given)
+    is_made_up = is_proposed and candidate.evidence is None
+    gold_span = "" if is_made_up and evidence.gold == "verbatim" else candidate.gold_span
+    cited = cited_answer_reward(answer.text, question.answers, answer.span, gold_span, span_weight=evidence.span_weight)
     paid = dict(solver.pay(episode))
     span = 0.0 if solver.gated and not paid["format/held"] else cited.span
     return {

@@ -123,8 +123,7 @@ class Eve:
         """Phase B: answers with evidence, paid for both (Algorithm 2)."""
         curriculum = self.training.store.curriculum(iteration)
         gold = {candidate.id: candidate for candidate in curriculum}
-        weight = self.config.evidence.span_weight
-        pay = partial(pay_cited_answer, curriculum=gold, span_weight=weight, solver=self.solver)
+        pay = partial(pay_cited_answer, curriculum=gold, evidence=self.config.evidence, solver=self.solver)
         await train_solver(
             self.training,
             self.stage,
