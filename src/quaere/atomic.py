@@ -95,11 +95,15 @@ def scratch_folder(beside: Path) -> Iterator[Path]:
         yield folder
 
 
-def discard_folder(path: Path) -> None:
-    """Delete a folder atomically: after the rename, a process killed half-way leaves nothing at `path`."""
+def discard_folder(path: Path) -> Path:
+    """Delete a folder atomically: after the rename, a process killed half-way leaves nothing at `path`.
+
+    Returns the path of what could not be deleted, if anything could not.
+    """
     condemned = _name_beside(path, _PARTIAL)
     path.rename(condemned)
     _remove(condemned)
+    return condemned
 
 
 def sync(path: Path) -> None:

@@ -89,7 +89,7 @@ def test_a_run_goes_on_where_it_stopped(village_paths, tmp_path):
         ({"settings": {"solver.steps": "three"}}, "solver.steps must be a whole number"),
         ({"questions": "mine.jsonl"}, "writes its own questions"),
         ({"index": "nowhere"}, "nowhere"),
-        ({"writers": ["slate"]}, "no writer slate"),
+        ({"writers": ["slate"]}, "unknown writer slate"),
     ],
 )
 def test_bad_input_leaves_no_run(village_paths, tmp_path, options, said):

@@ -27,3 +27,8 @@ def test_what_is_slow_says_a_line_every_tenth(monkeypatch):
 
 def test_what_is_quick_says_how_it_began_and_ended(monkeypatch):
     assert lines(monkeypatch, 0.01) == ["2 of 20 done, well, about 0.2 s left", "20 of 20 done, well"]
+
+
+def test_what_is_very_slow_says_a_line_every_half_minute(monkeypatch):
+    said = lines(monkeypatch, 16.0, total=100)
+    assert [int(line.split()[0]) for line in said[:6]] == [2, 4, 6, 8, 10, 12]  # and not only after every tenth

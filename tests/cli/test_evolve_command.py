@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 
 import pytest
 from msgspec import structs
@@ -14,8 +15,11 @@ from quaere.recipes.registry import find_recipe
 from quaere.runs import Run
 from quaere.training import metric_sinks as writers
 from quaere.training import run_setup as opening
+from quaere.training.actors import Actors
+from quaere.training.checkpoints import find_checkpoints
 from quaere.training.estimate import estimate_run
 from quaere.training.progress import StepReport
+from quaere.training.training_run import TrainingRun
 from village_runs import SMALL
 
 
@@ -209,6 +213,21 @@ def test_a_resumed_run_writes_to_where_it_wrote(place, tmp_path, monkeypatch, ca
     assert capsys.readouterr().out == "written to tensorboard: 1\n"  # named twice, written once
 
 
+def test_a_writer_that_is_added_on_the_way_is_remembered_too(place, tmp_path, monkeypatch, capsys):
+    training(monkeypatch, one_step)
+    monkeypatch.setattr(writers, "TensorBoardReporter", Window)
+    monkeypatch.setattr(
+        writers, "TrackioReporter", lambda project, name, settings, goes_on: Window(tmp_path / "trackio")
+    )
+    monkeypatch.setattr(writers, "_import_extra", lambda module, extra: None)
+    assert evolve("drzero", *place[1], "--out", tmp_path / "run", "--writer", "tensorboard") == 0
+    assert evolve("--resume", tmp_path / "run", "--writer", "trackio") == 0
+    capsys.readouterr()
+    assert evolve("--resume", tmp_path / "run") == 0
+    assert capsys.readouterr().out == "written to tensorboard: 1\nwritten to trackio: 1\n"
+    assert Run.open(tmp_path / "run").info.settings["writers"] == ["tensorboard", "trackio"]
+
+
 def test_a_run_goes_on_where_its_writer_is_not_installed(place, tmp_path, monkeypatch, capsys):
     training(monkeypatch, one_step)
     with monkeypatch.context() as installed:
@@ -311,3 +330,63 @@ def test_a_run_says_how_it_stands_and_how_to_go_on(place, tmp_path, monkeypatch,
     assert f"done after step 1 take the model out with: quaere export {path}" in done
     assert row["state"]["name"] == "done"
     assert "stopped after step 1" in shown(tmp_path / "killed", capsys)[0]
+
+
+# ---------------------------------------------------------------------------------------------------------- Ctrl-C
+
+
+def press_ctrl_c(monkeypatch, times):
+    """So often, in the first part of the next step that is played."""
+    play, presses = Actors.play, iter(range(times))
+
+    async def interrupted(self, *args, **options):
+        for _ in presses:
+            signal.raise_signal(signal.SIGINT)
+        return await play(self, *args, **options)
+
+    monkeypatch.setattr(Actors, "play", interrupted)
+
+
+def learned(path):
+    """What a run wrote and measured, but for times and memory."""
+    with Run.open(path) as run:
+        names = [name for name in run.metric_names() if name.split("/")[0] in ("reward", "loss", "gradient", "passes")]
+        values = {name: [(metric.step, repr(metric.value)) for metric in run.metrics(name)] for name in names}
+        return values, [episode.segments for episode in run.episodes()]
+
+
+def test_the_first_ctrl_c_lets_the_step_end_and_saves_it(place, run_path, tmp_path, monkeypatch, capfd):
+    path, seldom = tmp_path / "run", ["--set", "checkpoints.every=100"]
+    with monkeypatch.context() as pressed:
+        press_ctrl_c(pressed, 1)
+        assert evolve("drzero", *place[1], "--out", path, *seldom) == 130
+    said = capfd.readouterr().err
+    assert "stopping after the step under way, once its checkpoint is saved; press Ctrl-C again to stop now" in said
+    assert f"stopped; go on with: quaere evolve --resume {path}" in said
+    assert [found.step for found in find_checkpoints(path / "checkpoints")] == [0, 1]
+    assert Run.open(path).state().name == "stopped" and Run.open(path).last_step() == 1
+    assert evolve("--resume", path) == 0
+    assert learned(path) == learned(run_path)
+
+
+def test_the_second_ctrl_c_stops_at_once_and_keeps_what_was_saved(place, tmp_path, monkeypatch, capfd):
+    path = tmp_path / "run"
+    with monkeypatch.context() as pressed:
+        press_ctrl_c(pressed, 2)
+        assert evolve("drzero", *place[1], "--out", path) == 130
+    said = capfd.readouterr().err
+    assert "stopping; a step that is broken off is taken again from the last checkpoint" in said
+    assert f"stopped; go on with: quaere evolve --resume {path}" in said
+    assert [found.step for found in find_checkpoints(path / "checkpoints")] == [0]
+    assert Run.open(path).state().name == "stopped" and Run.open(path).last_step() == 0
+
+
+def test_a_stop_before_the_first_step_plays_none(place, tmp_path, monkeypatch, capfd):
+    def load(self):
+        signal.raise_signal(signal.SIGINT)
+        begin(self)
+
+    begin = TrainingRun.begin
+    monkeypatch.setattr(TrainingRun, "begin", load)
+    assert evolve("drzero", *place[1], "--out", tmp_path / "run") == 130
+    assert Run.open(tmp_path / "run").last_step() == 0

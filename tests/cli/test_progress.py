@@ -23,7 +23,7 @@ from quaere.cli.progress import (
     draw_sparkline,
     open_reporter,
 )
-from quaere.training.progress import PlayProgress, Reporters, StepReport
+from quaere.training.progress import Reporters, StepProgress, StepReport
 
 METRICS = {
     "reward/mean": 0.412,
@@ -35,7 +35,7 @@ METRICS = {
     "loss/policy": -0.1,
 }
 REPORT = StepReport(3, 53, 0, "proposer", 3, 50, METRICS)
-PLAYING = PlayProgress(4, 53, "proposer", "solver", 120, 1280, num_tokens=24_360, seconds=30.0)
+PLAYING = StepProgress(4, 53, "proposer", "playing", "solver", 120, 1280, num_tokens=24_360, seconds=30.0)
 
 
 def run(*phases, num_iterations=1):
@@ -344,31 +344,44 @@ def test_a_sparkline_keeps_order_and_ends(values):
 def test_progress_by_hand():
     assert PLAYING.tokens_per_s == 812.0
     assert PLAYING.seconds_left == 30 / 120 * 1160
-    assert describe_progress(PLAYING) == "solver: 120/1280 episodes · 812 tok/s · 5 min left"
-    whole = PlayProgress(4, 53, "proposer", "solver", 8, 8, num_tokens=0, seconds=0.0)
-    assert describe_progress(whole) == "solver: 8/8 episodes"
+    assert describe_progress(PLAYING) == "playing solver: 120/1280 episodes · 812 tok/s · 5 min left"
+    whole = StepProgress(4, 53, "proposer", "playing", "solver", 8, 8, num_tokens=0, seconds=0.0)
+    assert describe_progress(whole) == "playing solver: 8/8 episodes"
 
 
-def test_a_log_hears_of_a_long_step_once_a_minute():
+def test_the_part_that_runs_is_named():
+    learning = StepProgress(4, 53, "proposer", "learning", "proposer", 3, 12, seconds=6.0)
+    assert describe_progress(learning) == "learning proposer: 3/12 micro-batches · 18 s left"
+    saving = StepProgress(4, 53, "proposer", "saving", "proposer")
+    assert describe_progress(saving) == "saving the checkpoint"
     stream, clock = io.StringIO(), Clock()
     reporter = PlainReporter(stream, clock)
-    for clock.now in (1.0, 59.0, 60.0, 61.0, 119.0, 121.0):
+    clock.now = 30.0
+    reporter.progress(saving)
+    assert stream.getvalue() == "step 4/53 · saving the checkpoint\n"
+
+
+def test_a_log_hears_of_a_long_step_every_half_minute():
+    stream, clock = io.StringIO(), Clock()
+    reporter = PlainReporter(stream, clock)
+    for clock.now in (1.0, 29.0, 30.0, 31.0, 59.0, 61.0):
         reporter.progress(PLAYING)
-    clock.now = 122.0
+    clock.now = 62.0
     reporter.note("a phase begins")
-    for clock.now in (180.0, 182.0):
+    for clock.now in (90.0, 92.0):
         reporter.progress(PLAYING)
-    line = "step 4/53 · solver: 120/1280 episodes · 812 tok/s · 5 min left"
+    line = "step 4/53 · playing solver: 120/1280 episodes · 812 tok/s · 5 min left"
     assert stream.getvalue().splitlines() == [line, line, "a phase begins", line]
 
 
 def test_json_hears_of_it_as_seldom():
     stream, clock = io.StringIO(), Clock()
     reporter = JsonReporter(stream, clock)
-    for clock.now in (1.0, 60.0, 61.0):
+    for clock.now in (1.0, 30.0, 31.0):
         reporter.progress(PLAYING)
     (line,) = map(json.loads, stream.getvalue().splitlines())
-    assert (line["event"], line["num_done"], line["num_all"], line["eta_s"]) == ("progress", 120, 1280, 290.0)
+    assert (line["event"], line["part"], line["num_done"], line["num_all"]) == ("progress", "playing", 120, 1280)
+    assert line["eta_s"] == 290.0
 
 
 def test_a_terminal_shows_the_step_that_is_under_way():
@@ -384,11 +397,11 @@ def test_a_terminal_shows_the_step_that_is_under_way():
     assert "the first step is under way · 0.0 s" in drawn()
     reporter.progress(PLAYING)
     clock.now = 9.0
-    assert "the first step is under way · solver: 120/1280 episodes · 812 tok/s · 5 min left · 9.0 s" in drawn()
+    assert "the first step is under way · playing solver: 120/1280 episodes · 812 tok/s · 5 min left · 9.0 s" in drawn()
     reporter.step(REPORT)
     assert "under way" not in drawn()
     reporter.progress(PLAYING)
-    assert "the next step is under way · solver: 120/1280" in drawn()
+    assert "the next step is under way · playing solver: 120/1280" in drawn()
     reporter.close()
 
 

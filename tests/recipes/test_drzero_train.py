@@ -64,13 +64,30 @@ def test_a_run_goes_through_its_phases_and_stores_everything(whole):
 
 def test_every_episode_of_a_step_is_told_as_it_is_done(whole):
     run, told = whole
-    plays = [list(group) for _, group in groupby(told.progressed, key=lambda one: (one.step, one.role, one.num_all))]
+    playing = [one for one in told.progressed if one.part == "playing"]
+    plays = [list(group) for _, group in groupby(playing, key=lambda one: (one.step, one.role, one.num_all))]
     for play in plays:
-        assert [one.num_done for one in play] == list(range(1, play[0].num_all + 1))
+        done = [one.num_done for one in play]
+        assert done == sorted(done) and set(done) == set(
+            range(play[0].num_all + 1)
+        )  # from its start, before any is done
         assert [one.num_tokens for one in play] == sorted(one.num_tokens for one in play) and play[-1].num_tokens > 0
     assert {(one.phase, one.role) for one in told.progressed} >= {("proposer", "proposer"), ("proposer", "solver")}
     first = [play[-1].num_all for play in plays if play[0].step == 1]
     assert sum(first) == len(run.index(step=1))
+
+
+def test_the_parts_of_a_step_are_told_in_their_order(whole):
+    _, told = whole
+    parts = [part for part, _ in groupby(told.progressed, key=lambda one: (one.step, one.part, one.role))]
+    assert parts[:4] == [
+        (1, "playing", "proposer"),
+        (1, "playing", "solver"),
+        (1, "learning", "proposer"),
+        (1, "saving", "proposer"),
+    ]
+    learning = [one for one in told.progressed if one.part == "learning"]
+    assert all(0 <= one.num_done < one.num_all for one in learning)
 
 
 def test_one_question_a_document_and_n_attempts_a_valid_question(whole):

@@ -16,7 +16,7 @@ from quaere.errors import BadInput
 from quaere.recipes.score.harness import default_harness
 from quaere.recipes.score.statistics import Statistics
 from quaere.recipes.score.versions import HarnessVersion, Versions
-from quaere.runs import Run
+from quaere.runs import Run, RunState
 from quaere.runs.phases import CandidateCount, Change, PhaseSummary, count_candidates, summarise_phases
 from quaere.training.checkpoints import save_checkpoint
 
@@ -49,6 +49,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         run.add_candidates([build_candidate(f"c{n}", 3, reason=reason) for n, reason in enumerate(reasons)])
         run.add_candidates([build_candidate("c9", 7, iteration=1, question=HOSTILE, num_attempts=0)])
         run.add_event(5, "entropy", "the solver's entropy is below 0.02 for 3 steps")
+        run.note_end(RunState("stopped"))
     save_checkpoint(run.path / "checkpoints", 5, lambda folder: (folder / "weights").touch(), {})
     (run.path / "checkpoints" / "step-000008").mkdir()
     (run.path / "checkpoints" / "step-000008" / "manifest.json").write_bytes(b"half a manif")

@@ -160,9 +160,9 @@ def root(tmp_path: Path, make_episode: MakeEpisode, monkeypatch: pytest.MonkeyPa
 def test_list(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call("list")
     header, row = capsys.readouterr().out.splitlines()
-    assert header.split() == ["id", "kind", "created", "episodes", "answered", "size"]
-    assert row.split()[:2] == ["ask-1", "ask"]
-    assert row.split()[4:6] == ["2", "1"]
+    assert header.split() == ["id", "kind", "state", "created", "episodes", "answered", "size"]
+    assert row.split()[:3] == ["ask-1", "ask", "done"]
+    assert row.split()[5:7] == ["2", "1"]
     call("list", "--json")
     (summary,) = json.loads(capsys.readouterr().out)
     assert (summary["id"], summary["num_episodes"], summary["num_answered"]) == ("ask-1", 2, 1)

@@ -13,6 +13,7 @@ import pytest
 from quaere.cli import index as index_command
 from quaere.cli import search as search_command
 from quaere.cli import serve_search as serve_command
+from quaere.cli.work_progress import LogProgress
 from quaere.errors import BadInput, SearchFailed
 from quaere.search.index import build_index, open_index
 
@@ -27,8 +28,8 @@ def quaere(*words):
 
 
 def test_a_log_says_every_half_minute_how_far_an_index_is():
-    log, now = io.StringIO(), iter([0.0, 29.0, 31.0, 31.0, 40.0, 61.0, 61.0])
-    progress = index_command.LogProgress(log, lambda: next(now))
+    log, now = io.StringIO(), iter([0.0, 29.0, 31.0, 40.0, 61.0])
+    progress = LogProgress(log, lambda: next(now), describe=index_command.describe_amount)
     for done in (1_000_000, 12_400_000, 50_000_000):
         progress("reading documents", done, 98_000_000)
     progress("embedding", 512, 23784)

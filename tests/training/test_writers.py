@@ -1,10 +1,11 @@
-"""TensorBoard and W&B really written, and a clear word where they are not installed."""
+"""TensorBoard, W&B and Trackio really written, and a clear word where they are not installed."""
 
 from __future__ import annotations
 
 import math
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from quaere.errors import BadInput, ExtraMissing, install_hint
 from quaere.runs import Run
 from quaere.training import metric_sinks as writers
-from quaere.training.metric_sinks import TensorBoardReporter, WandbReporter, open_writers
+from quaere.training.metric_sinks import TensorBoardReporter, TrackioReporter, WandbReporter, open_writers
 from quaere.training.progress import StepReport
 
 
@@ -118,10 +119,74 @@ def test_nothing_is_sent_unless_the_user_says_so(tmp_path: Path, monkeypatch: py
     assert writers._wandb_mode() == "online"
 
 
+# ----------------------------------------------------------------------------------------------------------- Trackio
+
+
+class FakeTrackio(SimpleNamespace):
+    """Keeps what it is told, and talks as the real one does."""
+
+    def __init__(self) -> None:
+        super().__init__(opened=[], logged=[], alerts=[], num_finished=0)
+
+    def init(self, **options: Any) -> Any:
+        print("* Trackio project initialized")
+        self.opened.append(options)
+        return self
+
+    def log(self, metrics: dict[str, float], step: int) -> None:
+        self.logged.append((step, metrics["reward/mean"]))
+
+    def alert(self, title: str, text: str) -> None:
+        print(title)
+        self.alerts.append((title, text))
+
+    def finish(self) -> None:
+        print("* Run finished")
+        self.num_finished += 1
+
+
+def test_trackio_is_told_and_stdout_is_left_to_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake = FakeTrackio()
+    monkeypatch.setitem(sys.modules, "trackio", fake)
+    with Run.create(tmp_path / "evolve-1", "evolve", {"model": "tiny"}) as run:
+        (writer,) = open_writers(["trackio"], tmp_path / "evolve-1")
+        run.log_metrics(1, {"reward/mean": 0.25})
+    writer.note("the proposer begins")
+    writer.step(report(1, 0.25, "the entropy is low"))
+    writer.close()
+    (again,) = open_writers(["trackio"], tmp_path / "evolve-1")
+    again.close()
+    assert [(one["name"], one["resume"], one["config"]) for one in fake.opened] == [
+        ("evolve-1", "never", {"model": "tiny"}),
+        ("evolve-1", "allow", {"model": "tiny"}),
+    ]
+    assert (fake.logged, fake.alerts, fake.num_finished) == ([(1, 0.25)], [("step 1", "the entropy is low")], 2)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_run_that_goes_on_is_one_run_of_trackio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))  # read as it is imported
+    pytest.importorskip("trackio")
+    from trackio.sqlite_storage import SQLiteStorage
+
+    for goes_on, steps in ((False, (1, 2)), (True, (3,))):
+        writer = TrackioReporter("quaere", "evolve-1", {"model": "tiny"}, goes_on=goes_on)
+        for step in steps:
+            writer.step(report(step, step / 4))
+        writer.close()
+    (record,) = SQLiteStorage.get_run_records("quaere")
+    logs = SQLiteStorage.get_logs("quaere", "evolve-1", run_id=record["id"])
+    assert [(log["step"], log["reward/mean"]) for log in logs] == [(1, 0.25), (2, 0.5), (3, 0.75)]
+
+
 # ------------------------------------------------------------------------------------------------- what is not there
 
 
-@pytest.mark.parametrize(("name", "module"), [("tensorboard", "torch.utils.tensorboard"), ("wandb", "wandb")])
+@pytest.mark.parametrize(
+    ("name", "module"), [("tensorboard", "torch.utils.tensorboard"), ("wandb", "wandb"), ("trackio", "trackio")]
+)
 def test_a_missing_package_is_named_with_its_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str
 ) -> None:
@@ -133,7 +198,7 @@ def test_a_missing_package_is_named_with_its_extra(
 
 
 def test_an_unknown_writer_is_refused_before_any_is_opened(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="unknown writer mlflow; the writers are tensorboard and wandb"):
+    with pytest.raises(BadInput, match="unknown writer mlflow; the writers are tensorboard, wandb and trackio"):
         open_writers(["wandb", "mlflow"], tmp_path)
     assert open_writers([], tmp_path) == []
 

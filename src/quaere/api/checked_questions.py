@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from quaere.api.counts import Progress, no_progress
 from quaere.atomic import write_file
 from quaere.errors import BadInput
 
@@ -24,10 +25,11 @@ def write_checked(
     *,
     device: Literal["auto", "cpu", "cuda"],
     note: Callable[[str], None],
+    progress: Progress = no_progress,
 ) -> Written:
     """Questions that a model wrote and checked about an index; `BadInput` if none passed."""
     settings.check()
-    written = asyncio.run(_write(model, index, settings, device, note))
+    written = asyncio.run(_write(model, index, settings, device, note, progress))
     if not written.questions:
         raise BadInput(
             f"none of {written.num_drafts} drafts became a question that passed every check (most frequent reason: "
@@ -43,6 +45,7 @@ async def _write(
     settings: WriterSettings,
     device: Literal["auto", "cpu", "cuda"],
     note: Callable[[str], None],
+    progress: Progress,
 ) -> Written:
     from quaere.rollout.policy import open_policy
     from quaere.search.index import open_index
@@ -51,15 +54,8 @@ async def _write(
     opened = open_index(index)
     note(f"loading {model}")
     policy = open_policy(model, device=device, max_rows=settings.concurrency)
-    counts: Counter[str] = Counter()
-
-    def report(doing: str) -> None:
-        counts[doing] += 1
-        if counts[doing] == 1 or counts[doing] % 1000 == 0:
-            note(f"{doing}: {counts[doing]}")
-
     try:
-        return await write_questions(policy, opened, settings, report=report)
+        return await write_questions(policy, opened, settings, report=progress)
     finally:
         await policy.stop()
 

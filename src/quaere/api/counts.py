@@ -11,19 +11,31 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from quaere.training.progress import shorten_number
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_LEAST_S = 1.0
+_LEAST_S, _MOST_S = 1.0, 30.0
+
+
+class Progress(Protocol):
+    """Hears how far a part of the work is; `total` is None if that is unknown, `stands` says what came of it so far."""
+
+    def __call__(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
+        """Receive that so much is done."""
+        ...
+
+
+def no_progress(doing: str, done: int, total: int | None, stands: str = "") -> None:
+    """Tell nobody."""
 
 
 @contextmanager
 def counting(doing: str, total: int, quiet: Console) -> Iterator[Callable[[str], None]]:
-    """A progress bar on a terminal; elsewhere a line after every tenth of the items, at most one per second.
+    """A bar with the time left on a terminal; elsewhere a line after every tenth and every half minute.
 
     Yields `advance`, which takes the current state as text ("mean V +0.310").
     """
@@ -42,7 +54,8 @@ def counting(doing: str, total: int, quiet: Console) -> Iterator[Callable[[str],
             num_done += 1
             now = time.monotonic()
             bar.update(task, advance=1, stands=stands)
-            is_due = num_done % max(1, total // 10) == 0 and now - said >= _LEAST_S
+            is_tenth = num_done % max(1, total // 10) == 0 and now - said >= _LEAST_S
+            is_due = is_tenth or now - max(said, started) >= _MOST_S
             if not is_terminal and (is_due or num_done == total):
                 said = now
                 left_s = (now - started) / num_done * (total - num_done)

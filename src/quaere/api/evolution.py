@@ -7,6 +7,7 @@ run.metrics("reward/mean")
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from quaere.dialects.registry import SolverDialectName
     from quaere.recipes.registry import Recipe
     from quaere.runs import Run as Store
-    from quaere.training.progress import PlayProgress, Reporter, StepReport
+    from quaere.training.progress import Reporter, StepProgress, StepReport
 
 
 def evolve(
@@ -103,8 +104,8 @@ class _Callbacks:
         self.step = on_step
         self.note = on_note
 
-    def progress(self, progress: PlayProgress) -> None:
-        """Episodes within a step are not told."""
+    def progress(self, progress: StepProgress) -> None:
+        """Progress within a step is not told."""
 
     def close(self) -> None:
         """Nothing is held."""
@@ -244,6 +245,8 @@ def open_stopped(
     store = Store.open(path, write=True)
     if changes:
         store.replace_config(config_to_yaml(config))
+    if added := [name for name in dict.fromkeys(writers) if name not in remembered]:
+        store.change_settings({"writers": [*remembered, *added]})  # for the next time it is resumed
     return Stopped(found, config, store, remembered)
 
 
@@ -255,11 +258,10 @@ async def train_to_end(
     writers: Sequence[str] = (),
     remembered: Sequence[str] = (),
 ) -> None:
-    """Train from wherever the run stands, note how it ended, and close the store.
+    """Train from wherever the run stands, and close the store, which notes how that ended.
 
     Metrics also go to the `writers` that are asked for and to those `remembered` from the beginning of the run.
     """
-    from quaere.runs import RunState
     from quaere.training.metric_sinks import find_missing, open_writers
     from quaere.training.outcome import check_learned
     from quaere.training.progress import Reporters
@@ -276,14 +278,9 @@ async def train_to_end(
             await recipe.train(config, store, told)
             check_learned(store, recipe.name, config.model, writes_questions=not recipe.takes_questions)
         except (KeyboardInterrupt, asyncio.CancelledError):  # Ctrl-C cancels the task; within a step it is raised
-            store.note_end(RunState("stopped"))
-            told.note(f"stopped; go on with: quaere evolve --resume {store.path}")
-            raise
-        except Exception as error:
-            store.note_end(RunState("failed", " ".join(str(error).split()) or type(error).__name__))
+            told.note(f"stopped; go on with: quaere evolve --resume {shlex.quote(str(store.path))}")
             raise
         else:
-            store.note_end(RunState("done"))
             told.note(f"done; look at it with: quaere runs show {store.path}")
         finally:
             told.close()

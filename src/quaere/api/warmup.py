@@ -6,6 +6,7 @@ warmup("drzero", model="smollm2-135m", out="warm", settings={"episodes": 200, "l
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -77,8 +78,8 @@ class Display(Protocol):
         """Report a line of text."""
         ...
 
-    def played(self, num_all: int) -> None:
-        """One more episode of so many was played."""
+    def progress(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
+        """A part of the work is further than before."""
         ...
 
     def step(self, step: TeachingStep) -> None:
@@ -98,7 +99,7 @@ class _Callbacks:
         self._check()
         self._on_note(line)
 
-    def played(self, num_all: int) -> None:
+    def progress(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
         self._check()
 
     def step(self, step: TeachingStep) -> None:
@@ -132,11 +133,11 @@ def _warm_up_on_documents(settings: WarmupSettings, display: Display) -> WarmupM
     from quaere.warmup.oracle import allow_turns
 
     refuse_others(settings)
-    questions = obtain_questions(settings, display.note)
+    questions = obtain_questions(settings, display.note, display.progress)
     limits = partial(allow_turns, settings.limits, settings.turn_limits)
 
     def play(taught: WarmupSettings, renderer: Renderer) -> Demonstrations:
-        return play_documents(taught, questions, renderer, limits=limits, note=display.note)
+        return play_documents(taught, questions, renderer, limits=limits, note=display.note, progress=display.progress)
 
     with teach_form(settings, lambda form: _warm_up(form, display)) as taught:
         return _warm_up(taught, display, partial(play, taught))
@@ -185,8 +186,10 @@ def _play(settings: WarmupSettings, renderer: Renderer, display: Display) -> Dem
         seed=settings.seed,
     )
 
+    counted = itertools.count(1)
+
     def on_episode(episode: Episode) -> None:
-        display.played(settings.episodes)
+        display.progress("playing", next(counted), settings.episodes)
 
     played: Demonstrations
     with scratch_folder(settings.out) as folder:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,13 +17,16 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import structs
 
+from quaere.api.counts import Progress
 from quaere.atomic import scratch_folder
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
+from quaere.training.progress import shorten_number
 
 if TYPE_CHECKING:
     from quaere.api.warmup_settings import WarmupSettings
     from quaere.chat.renderer import Renderer
+    from quaere.records import Episode
     from quaere.rollout.episode import Limits
     from quaere.warmup.demonstration import Demonstrations
     from quaere.warmup.dialects import Dialect, Role
@@ -30,7 +34,6 @@ if TYPE_CHECKING:
 
 Note = Callable[[str], None]
 GetLimits = Callable[["Dialect"], "Limits"]
-_SAID_EVERY = 1000  # attempts between two progress lines
 
 
 def read_checked(path: Path) -> list[CheckedQuestion]:
@@ -58,8 +61,8 @@ def refuse_others(settings: WarmupSettings) -> None:
         raise BadInput("--index and --teacher exclude each other", hint="leave --teacher out")
 
 
-def obtain_questions(settings: WarmupSettings, note: Note) -> list[CheckedQuestion]:
-    """The questions of the file; if it does not exist, the untrained model writes it first."""
+def obtain_questions(settings: WarmupSettings, note: Note, progress: Progress) -> list[CheckedQuestion]:
+    """The questions of the file, which the model writes first, as it is, if there is none."""
     from quaere.api.checked_questions import summarise, write_checked, write_lines
     from quaere.warmup.documents.lessons import draw_evenly
     from quaere.warmup.documents.writer import WriterSettings
@@ -70,7 +73,9 @@ def obtain_questions(settings: WarmupSettings, note: Note) -> list[CheckedQuesti
         writer = WriterSettings(
             drafts=settings.drafts, topk=settings.topk, seed=settings.seed, concurrency=settings.max_rows
         )
-        written = write_checked(settings.model, settings.index, writer, device=settings.device, note=note)
+        written = write_checked(
+            settings.model, settings.index, writer, device=settings.device, note=note, progress=progress
+        )
         write_lines(path, written.questions)
         for line in summarise(written, path):
             note(line)
@@ -105,6 +110,7 @@ def play_documents(
     *,
     limits: GetLimits,
     note: Note,
+    progress: Progress,
 ) -> Demonstrations:
     """Episodes on the questions in every dialect, with equal shares, and in each of its roles."""
     from quaere.warmup.demonstration import Demonstrations
@@ -115,8 +121,8 @@ def play_documents(
     own: dict[Dialect, Demonstrations] = {}
     if any("solver" in roles for roles in taught.values()):
         asked = {dialect: share for dialect, share in shares.items() if "solver" in taught[dialect]}
-        own = asyncio.run(_play_solver(settings, asked, limits, note))
-    # As many proposer episodes as solver episodes: the former can be demonstrated in any number.
+        own = asyncio.run(_play_solver(settings, asked, limits, note, progress))
+    # Of both roles there are about as many: a proposer's episodes are to be had in any number.
     wanted = {
         dialect: (share, len(own[dialect].episodes) if dialect in own else None)
         for dialect, share in shares.items()
@@ -147,7 +153,11 @@ def _roles(settings: WarmupSettings, dialect: Dialect) -> tuple[Role, ...]:
 
 
 async def _play_solver(
-    settings: WarmupSettings, shares: dict[Dialect, list[CheckedQuestion]], limits: GetLimits, note: Note
+    settings: WarmupSettings,
+    shares: dict[Dialect, list[CheckedQuestion]],
+    limits: GetLimits,
+    note: Note,
+    progress: Progress,
 ) -> dict[Dialect, Demonstrations]:
     """The model's own right episodes, by dialect; questions it is unsure of are written to `--practice`."""
     from quaere.api.checked_questions import write_lines
@@ -172,7 +182,7 @@ async def _play_solver(
                 attempts=settings.attempts,
                 seed=settings.seed,
                 concurrency=settings.max_rows,
-                on_episode=_count(dialect, len(questions) * settings.attempts, note),
+                on_episode=_count(dialect, len(questions) * settings.attempts, progress),
             )
             played[dialect] = own.lessons
             unsure += own.unsure
@@ -186,13 +196,15 @@ async def _play_solver(
     return played
 
 
-def _count(dialect: Dialect, total: int, note: Note) -> Callable[[object], None]:
-    """A callback that prints the number of attempts now and then."""
-    counted = itertools.count(1)
+def _count(dialect: Dialect, total: int, progress: Progress) -> Callable[[Episode], None]:
+    """Tells how many attempts there were, and how many tokens were sampled in a second."""
+    counted, started, num_tokens = itertools.count(1), time.monotonic(), 0
 
-    def count(episode: object) -> None:
-        if not (done := next(counted)) % _SAID_EVERY:
-            note(f"{dialect}: {done} of {total} attempts")
+    def count(episode: Episode) -> None:
+        nonlocal num_tokens
+        num_tokens += sum(turn.num_tokens for turn in episode.turns)
+        rate = num_tokens / max(time.monotonic() - started, 1e-9)
+        progress(f"{dialect} attempts", next(counted), total, f"{shorten_number(rate)} tok/s")
 
     return count
 

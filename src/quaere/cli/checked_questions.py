@@ -16,6 +16,7 @@ def run_checked(args: argparse.Namespace) -> None:
     from rich.console import Console
 
     from quaere.api.checked_questions import summarise, write_checked, write_lines
+    from quaere.cli.work_progress import show_progress
     from quaere.warmup.documents.writer import WriterSettings
 
     quiet = Console(stderr=True, highlight=False)
@@ -28,13 +29,12 @@ def run_checked(args: argparse.Namespace) -> None:
         seed=args.seed,
         concurrency=args.max_rows,
     )
-    written = write_checked(
-        args.model,
-        args.index,
-        settings,
-        device=args.device,
-        note=lambda line: quiet.print(line, style="dim", markup=False),
-    )
+
+    def note(line: str) -> None:
+        quiet.print(line, style="dim", markup=False)
+
+    with show_progress() as progress:
+        written = write_checked(args.model, args.index, settings, device=args.device, note=note, progress=progress)
     write_lines(args.out, written.questions)
     if args.json:
         print(json.dumps(_counts(written)))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from quaere.api.counts import counting
 from quaere.cli.bounds import check_positive, checkpoint
 from quaere.cli.eval_options import LIMITS, add_engine, add_evidence, add_limits, add_output
+from quaere.cli.interrupt import interruptible
 from quaere.cli.old_names import add_solver_dialect
 from quaere.cli.terminal import say_line
 from quaere.errors import BadInput, SamplingFailed
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from quaere.dialects.notes import Notes
     from quaere.evaluation.judges.judge import Judge
     from quaere.evaluation.qa.scores import AnsweringScore, Judging, QuestionScore, Scored
-    from quaere.records import Episode, Question
+    from quaere.records import Episode, Question, Turn
     from quaere.rollout.episode import Limits
     from quaere.rollout.policy import Policy
     from quaere.runs import Run
@@ -96,7 +98,8 @@ def run(args: argparse.Namespace) -> None:
     refuse_unanswerable(questions)
     weights = _find_weights(args)
     searcher = _open_searcher(args)
-    asyncio.run(_evaluate(args, weights, questions, searcher, others))
+    with interruptible("episodes that are finished are stored, scores are not"):
+        asyncio.run(_evaluate(args, weights, questions, searcher, others))
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -318,11 +321,17 @@ async def _answer(
 ) -> list[QuestionScore]:
     """Answer the questions; every episode is stored as soon as it ends."""
     from quaere.evaluation.qa.scores import evaluate
+    from quaere.training.progress import shorten_number
 
     failures: list[str] = []
     rights: list[float] = []
+    started, num_tokens = time.monotonic(), 0
 
     with counting("answering", len(questions), quiet) as advance:
+
+        def count(turn: Turn) -> None:
+            nonlocal num_tokens
+            num_tokens += turn.num_tokens
 
         def keep(episode: Episode, score: QuestionScore) -> None:
             metrics = {"answer/exact_match": score.exact_match, "answer/f1": score.f1}
@@ -332,11 +341,11 @@ async def _answer(
             if episode.end == "failed" and (failure := episode.turns[-1].failure):
                 failures.append(failure.message)
             rights.append(score.exact_match)
-            advance(f"EM {sum(rights) / len(rights):.3f}")
+            rate = num_tokens / max(time.monotonic() - started, 1e-9)
+            advance(f"EM {sum(rights) / len(rights):.3f}, {shorten_number(rate)} tok/s")
 
-        scores = await evaluate(
-            policy, protocol, searcher, questions, limits, seed=args.seed, concurrency=args.max_rows, on_episode=keep
-        )
+        how: dict[str, Any] = {"seed": args.seed, "concurrency": args.max_rows, "on_episode": keep, "on_turn": count}
+        scores = await evaluate(policy, protocol, searcher, questions, limits, **how)
     if len(failures) == len(questions):
         raise SamplingFailed(failures[0])
     return scores

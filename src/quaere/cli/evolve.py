@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from quaere.training.metric_sinks import WRITERS
 if TYPE_CHECKING:
     from quaere.api.evolution import ConfigOptions
     from quaere.recipes.registry import Recipe
+    from quaere.runs import Run
 
 
 def register(commands: Any) -> None:
@@ -56,7 +59,11 @@ def register(commands: Any) -> None:
         "--dry-run", action="store_true", help="check everything, print what would run and its cost, and stop"
     )
     parser.add_argument(
-        "--writer", action="append", default=[], choices=WRITERS, help="also write metrics to this sink"
+        "--writer",
+        action="append",
+        default=[],
+        choices=WRITERS,
+        help="also write metrics to this sink; remembered by --resume",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, one object per step")
     parser.set_defaults(run=run)
@@ -69,8 +76,7 @@ def run(args: argparse.Namespace) -> None:
         return
     if not args.recipe:
         raise BadInput("name a recipe or a run to resume", hint=f"quaere evolve {RECIPES[0]} --index DIR --model M")
-    from quaere.api.evolution import create_store, train_to_end
-    from quaere.cli.progress import open_reporter
+    from quaere.api.evolution import create_store
 
     recipe = find_recipe(args.recipe)
     config = _options(args).load(recipe)
@@ -87,8 +93,7 @@ def run(args: argparse.Namespace) -> None:
         _print_plan(recipe, config, as_json=args.json)
         return
     store = create_store(recipe, config, out=args.out, runs=args.runs, writers=args.writer)
-    reporter = open_reporter(json=args.json)
-    asyncio.run(train_to_end(recipe, config, store, reporter, args.writer))
+    _train(recipe, config, store, args)
 
 
 def _options(args: argparse.Namespace) -> ConfigOptions:
@@ -107,14 +112,27 @@ def _options(args: argparse.Namespace) -> ConfigOptions:
 
 
 def _resume(args: argparse.Namespace) -> None:
-    from quaere.api.evolution import open_stopped, train_to_end
-    from quaere.cli.progress import open_reporter
+    from quaere.api.evolution import open_stopped
     from quaere.runs import find_run, runs_root
 
     path = find_run(runs_root(args.runs), args.resume)
     stopped = open_stopped(path, _options(args), recipe=args.recipe, force=args.force, writers=args.writer)
-    reporter = open_reporter(json=args.json)
-    asyncio.run(train_to_end(stopped.recipe, stopped.config, stopped.store, reporter, args.writer, stopped.writers))
+    _train(stopped.recipe, stopped.config, stopped.store, args, stopped.writers)
+
+
+def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, remembered: Sequence[str] = ()) -> None:
+    """Train to the end. The first Ctrl-C stops after the step under way, the second at once."""
+    from quaere.api.evolution import train_to_end
+    from quaere.cli.interrupt import interruptible
+    from quaere.cli.progress import open_reporter
+    from quaere.training.stop_request import accept_stop
+
+    step = "the step under way, once its checkpoint is saved"
+    kept = "a step that is broken off is taken again from the last checkpoint"
+    then = f"stopped; go on with: quaere evolve --resume {shlex.quote(str(store.path))}"
+    with accept_stop() as stop, interruptible(kept, after=step, ask=stop, then=then):
+        reporter = open_reporter(json=args.json)
+        asyncio.run(train_to_end(recipe, config, store, reporter, args.writer, remembered))
 
 
 def _print_plan(recipe: Recipe, config: Any, *, as_json: bool) -> None:

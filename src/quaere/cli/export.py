@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quaere.cli.bounds import checkpoint
+from quaere.cli.interrupt import interruptible
 from quaere.cli.terminal import say_line
 from quaere.errors import BadInput
 
@@ -62,7 +63,8 @@ def run(args: argparse.Namespace) -> None:
             raise BadInput("--dtype needs --merge or --adapter", hint="add one of them, or leave --dtype out")
         export_role(weights, args.out, merge=args.merge, dtype=args.dtype or "float32", force=args.force)
 
-    weights, _ = use_role(lambda: find_role(path, args.role, args.checkpoint, say_line), export, report=say_line)
+    with interruptible(f"nothing is written to {args.out}"):
+        weights, _ = use_role(lambda: find_role(path, args.role, args.checkpoint, say_line), export, report=say_line)
     stays_adapter = weights.is_adapter and not args.merge
     if args.json:
         print(json.dumps({"out": str(args.out), "run": weights.run, "role": weights.role, "step": weights.step}))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from quaere.api.counts import counting
 from quaere.cli.bounds import check_positive
 from quaere.cli.grade_view import agreement_lines, print_agreement, print_evaluations, results_json
+from quaere.cli.interrupt import interruptible
 from quaere.errors import BadInput
 from quaere.policies.native.device import Precision
 
@@ -124,7 +125,8 @@ def run(args: argparse.Namespace) -> None:
     facts = _read_facts(args)
     sets = [_select(_read(args, name), bench) for name in args.inputs]
     _check_known(args, sets, facts)
-    evaluations = asyncio.run(_grade(args, sets, bench, facts))
+    with interruptible("no result is written"):
+        evaluations = asyncio.run(_grade(args, sets, bench, facts))
     if args.out:
         from quaere.evaluation.reports.scores import write_report_evaluations
 

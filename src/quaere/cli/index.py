@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
+
+from quaere.cli.work_progress import describe_count, show_progress
 
 if TYPE_CHECKING:
+    from quaere.api.counts import Progress
     from quaere.search.index import Index
 
-_LOG_S = 30.0
 _MAX_SHOWN = 20  # files named in the summary; the manifest names more
 _DESCRIPTION = """\
 Make an index of every SOURCE: a folder of documents (.md .txt .rst .html .pdf .docx .pptx .xlsx .csv .tsv .ipynb .epub
@@ -74,12 +74,13 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(args: argparse.Namespace) -> None:
     """Build the index and say what is in it."""
     from quaere.api.index import index_settings
+    from quaere.cli.interrupt import interruptible
     from quaere.search.index import build_index
 
     # The options are called like the fields they set; the rest is the settings' own defaults.
     given = {name: value for name, value in vars(args).items() if value is not None}
     started = time.monotonic()
-    with _show_progress() as progress:
+    with interruptible("an index that was there stays as it was"), _show_progress() as progress:
         index = build_index(args.sources, args.out, index_settings(given), progress, force=args.force)
     if args.json:
         _print_json(index)
@@ -90,45 +91,8 @@ def run(args: argparse.Namespace) -> None:
 # ---------------------------------------------------------------------------------------------------- what is printed
 
 
-@contextmanager
-def _show_progress() -> Iterator[Callable[[str, int, int | None], None]]:
-    """A bar on a terminal; elsewhere a line every now and then, and none at all if it does not take long."""
-    if not sys.stderr.isatty():
-        yield LogProgress(sys.stderr)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    amount, left = TextColumn("{task.fields[amount]}"), (TextColumn("left"), TimeRemainingColumn())
-    columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeElapsedColumn(), *left)
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting", total=None, amount="")
-        shown_at = 0.0
-
-        def progress(doing: str, done: int, total: int | None) -> None:
-            nonlocal shown_at
-            now = time.monotonic()
-            if now - shown_at > 0.1 or done in (0, total):
-                bar.tasks[0].total = total  # `update` would take None for "as before"
-                bar.update(task, description=doing, completed=done, amount=describe_amount(doing, done, total))
-                shown_at = now
-
-        yield progress
-
-
-class LogProgress:
-    """Says how far it is, a line every half minute: "reading documents: 12.4 of 98.0 MB"."""
-
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream = stream
-        self._clock = clock
-        self._said_at = clock()
-
-    def __call__(self, doing: str, done: int, total: int | None) -> None:
-        """So much is done."""
-        if self._clock() - self._said_at >= _LOG_S:
-            self._said_at = self._clock()
-            print(f"{doing}: {describe_amount(doing, done, total)}", file=self._stream, flush=True)
+def _show_progress() -> AbstractContextManager[Progress]:
+    return show_progress(describe_amount)
 
 
 def describe_amount(doing: str, done: int, total: int | None) -> str:
@@ -141,7 +105,7 @@ def describe_amount(doing: str, done: int, total: int | None) -> str:
 
     if doing == READING and total is not None:
         return f"{done / 1e6:.1f} of {total / 1e6:.1f} MB"
-    return f"{done:,}" if total is None else f"{done:,} of {total:,}"
+    return describe_count(doing, done, total)
 
 
 def _print_summary(index: Index, seconds: float) -> None:

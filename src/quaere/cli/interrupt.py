@@ -1,7 +1,7 @@
-"""Ctrl-C while a model is working: acknowledged at once, done within seconds.
+"""Ctrl-C in a long command: answered at once, and over in seconds.
 
-    with interruptible():
-        asyncio.run(ask(...))
+with interruptible("every answer that is finished is stored"):
+    asyncio.run(ask(...))
 
 A forward pass of a large model cannot be aborted, and an orderly stop waits for it, on a CPU for half a minute. By then
 everything finished is on disk, so after a few seconds the process simply exits.
@@ -13,31 +13,41 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
 INTERRUPTED = 130
 GRACE_S = 3.0
-_SAID = b"\nstopping; what is finished is stored (Ctrl-C again to leave at once)\n"
+_SHOW_CURSOR = b"\x1b[?25h"
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Handle Ctrl-C in this block: acknowledge it, then allow a few seconds for an orderly stop."""
+def interruptible(
+    kept: str = "what is finished is stored", *, after: str = "", ask: Callable[[], None] | None = None, then: str = ""
+) -> Iterator[None]:
+    """Answer Ctrl-C within this: it is acknowledged, then there are a few seconds to stop in order.
+
+    `kept` says what becomes of the work so far. With `ask`, the first Ctrl-C only asks to stop `after` something that
+    may take its time, and the second one stops. `then` is said by a process that leaves without being able to say more.
+    """
     if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
         yield
         return
-    timer = threading.Timer(GRACE_S, os._exit, [INTERRUPTED])
+    timer = threading.Timer(GRACE_S, _leave, [then])
     timer.daemon = True
-    is_stopping = False
+    presses = 0
 
     def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal is_stopping
-        if is_stopping:  # not `timer.is_alive()`: a second Ctrl-C may come while the timer is being started
-            os._exit(INTERRUPTED)
-        is_stopping = True
-        os.write(2, _SAID)  # not `print`: it may be what was interrupted
+        nonlocal presses
+        presses += 1  # not `timer.is_alive()`: another Ctrl-C may come while the timer is being started
+        if ask is not None and presses == 1:
+            _say(f"stopping after {after}; press Ctrl-C again to stop now ({kept})")
+            ask()
+            return
+        if presses > (1 if ask is None else 2):
+            _leave(then)
+        _say(f"stopping; {kept}" + ("" if ask else "; press Ctrl-C again to stop now"))
         with suppress(Exception):
             sys.stdout.flush()
         timer.start()
@@ -49,3 +59,18 @@ def interruptible() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, before)
         timer.cancel()
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):  # nobody may be listening any more
+        os.write(2, f"\n{line}\n".encode())  # not `print`: it may be what was interrupted
+
+
+def _leave(then: str) -> None:
+    """End the process, whatever its threads do."""
+    with suppress(OSError):
+        if os.isatty(2):
+            os.write(2, _SHOW_CURSOR)  # a live display hides it
+    if then:
+        _say(then)
+    os._exit(INTERRUPTED)

@@ -26,12 +26,12 @@ from rich.text import Text
 
 from quaere.api.counts import format_duration
 from quaere.cli.episode_view import printable
-from quaere.training.progress import PlayProgress, Reporter, StepReport, describe_figures, shorten_number
+from quaere.training.progress import Reporter, StepProgress, StepReport, describe_figures, shorten_number
 
 _BARS = "▁▂▃▄▅▆▇█"
 _NUM_REWARDS = 40
 _NUM_ALARMS = 3
-_LULL_S = 60.0
+_LULL_S = 30.0
 
 
 def open_reporter(json: bool = False, stream: TextIO | None = None) -> Reporter:
@@ -53,8 +53,8 @@ class JsonReporter:
         self._pace = Pace()
         self._lull = Lull(clock)
 
-    def progress(self, progress: PlayProgress) -> None:
-        """Report another finished episode: at most one object per minute."""
+    def progress(self, progress: StepProgress) -> None:
+        """A part of a step is further than before: an object every half minute at most."""
         if self._lull.is_over():
             left = progress.seconds_left if math.isfinite(progress.seconds_left) else None
             self._put({"event": "progress", **structs.asdict(progress), "eta_s": left})
@@ -90,8 +90,8 @@ class PlainReporter:
         self._pace = Pace()
         self._lull = Lull(clock)
 
-    def progress(self, progress: PlayProgress) -> None:
-        """Report another finished episode: at most one line per minute."""
+    def progress(self, progress: StepProgress) -> None:
+        """A part of a step is further than before: a line every half minute at most."""
         if self._lull.is_over():
             self._put(f"step {progress.step}/{progress.num_steps} · {describe_progress(progress)}")
 
@@ -115,7 +115,7 @@ class PlainReporter:
 
 
 class Lull:
-    """Tells whether nothing was printed for a minute: a log shows that a long step goes on, not every episode."""
+    """Has nothing been said for half a minute? A log shows that a long step goes on, and not every episode of it."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -145,7 +145,7 @@ class LiveReporter:
         self._estimate: Estimate | None = None
         self._rewards: tuple[float, ...] = ()
         self._alarms: tuple[str, ...] = ()
-        self._progress: PlayProgress | None = None
+        self._progress: StepProgress | None = None
         self._told_s = clock()
         # Redirected standard output must reach its file; output to the same terminal would break the display, so it is
         # printed above it.
@@ -164,8 +164,8 @@ class LiveReporter:
         self._progress = None
         self._live.refresh()
 
-    def progress(self, progress: PlayProgress) -> None:
-        """Report another finished episode; it is drawn with the next refresh."""
+    def progress(self, progress: StepProgress) -> None:
+        """A part of a step is further than before; it is drawn with the next refresh."""
         self._live.start()
         self._progress = progress
 
@@ -268,12 +268,15 @@ class Pace:
 # ---------------------------------------------------------------------------------------------------------- formatting
 
 
-def describe_progress(progress: PlayProgress) -> str:
-    """The progress of a role's episodes in one line.
+def describe_progress(progress: StepProgress) -> str:
+    """What a step is doing, and how far that is.
 
-    describe_progress(progress) -> "solver: 120/1280 episodes · 812 tok/s · 4 min left"
+    describe_progress(progress) -> "playing solver: 120/1280 episodes · 812 tok/s · 5 min left"
     """
-    said = [f"{progress.role}: {progress.num_done}/{progress.num_all} episodes"]
+    if progress.part == "saving":
+        return "saving the checkpoint"
+    counted = "episodes" if progress.part == "playing" else "micro-batches"
+    said = [f"{progress.part} {progress.role}: {progress.num_done}/{progress.num_all} {counted}"]
     said += [f"{shorten_number(progress.tokens_per_s)} tok/s"] if progress.tokens_per_s else []
     left = progress.seconds_left
     said += [f"{format_duration(left)} left"] if 0 < left < math.inf else []

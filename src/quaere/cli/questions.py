@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from quaere.api.checked_questions import write_lines
 from quaere.cli.bounds import check_positive
+from quaere.cli.interrupt import interruptible
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:
@@ -80,10 +81,16 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(args: argparse.Namespace) -> None:
     """Draw the questions, let a model write them if one is named, and save them."""
     _check(args)
+    with interruptible(f"nothing is written to {args.out}"):
+        _write(args)
+
+
+def _write(args: argparse.Namespace) -> None:
     if args.checked:
         from quaere.cli.checked_questions import run_checked
 
-        return run_checked(args)
+        run_checked(args)
+        return
     faults: Counter[str] = Counter()
     lines: Sequence[Struct]
     if args.world is not None:
@@ -95,7 +102,6 @@ def run(args: argparse.Namespace) -> None:
     counts = Counter(line.kind for line in lines)  # type: ignore[attr-defined]
     by_model = sum(getattr(line, "writer", "template") != "template" for line in lines)
     _print_summary(args, len(lines), counts, by_model, faults)
-    return None
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -6,7 +6,6 @@ Console().print(render_training(summarise_training(run), "evolve-20250301-101500
 from __future__ import annotations
 
 import fnmatch
-import shlex
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -19,7 +18,7 @@ from quaere.cli.episode_view import count, printable, trim
 from quaere.errors import BadInput
 from quaere.recipes.score.versions import HarnessVersion, Versions, describe_change
 from quaere.records import Candidate
-from quaere.runs import Event, Metric, Run, RunInfo, RunState
+from quaere.runs import Event, Metric, Run, RunInfo, RunState, describe_state, next_command
 from quaere.runs.nearest import nearest_hint
 from quaere.runs.phases import CandidateCount, Change, PhaseSummary, count_candidates, summarise_phases
 from quaere.training.checkpoints import Best, find_checkpoints
@@ -93,16 +92,8 @@ def summarise_training(run: Run) -> TrainingSummary:
         best=checkpoints[-1].best if checkpoints else None,
         state=state,
         step=run.last_step(),
-        next=_next_command(run, state),
+        next=next_command(run, state),
     )
-
-
-def _next_command(run: Run, state: RunState) -> str:
-    """The command to type next: resume or export; "" for a running run or one that is no training."""
-    if run.info.kind != "evolve" or state.name == "running":
-        return ""
-    path = shlex.quote(str(run.path))
-    return f"quaere export {path} --merge --out DIR" if state.name == "done" else f"quaere evolve --resume {path}"
 
 
 def render_info(info: RunInfo) -> Group:
@@ -112,9 +103,20 @@ def render_info(info: RunInfo) -> Group:
     return Group(*lines)
 
 
+def render_state(state: RunState, step: int = 0, then: str = "") -> list[Text]:
+    """How it stands and what to type next: "  stopped after step 12; go on with: quaere evolve --resume runs/notes"."""
+    lines = [Text(printable(f"  {describe_state(state, step)}"), "red" if state.name == "failed" else "green")]
+    how = "take the model out with" if state.name == "done" else "go on with"
+    return [*lines, Text(printable(f"  {how}: {then}"), "dim")] if then else lines
+
+
 def render_training(summary: TrainingSummary, name: str) -> Group:
-    """The run's summary, and commands that show more of the run that the user called `name`."""
-    parts: list[RenderableType] = [render_info(summary.run), *_state_lines(summary), Text()]
+    """The run from its settings to its checkpoints, and how to see more of what the user called `name`."""
+    parts: list[RenderableType] = [
+        render_info(summary.run),
+        *render_state(summary.state, summary.step, summary.next),
+        Text(),
+    ]
     reports = [phase for phase in summary.phases if phase.phase == _REPORTS]
     if len(reports) < len(summary.phases):
         parts.append(_phase_table([phase for phase in summary.phases if phase.phase != _REPORTS]))
@@ -180,17 +182,6 @@ def cells(*values: str) -> list[Text]:
 
 
 # ----------------------------------------------------------------------------------------------------------- details
-
-
-def _state_lines(summary: TrainingSummary) -> list[Text]:
-    """State and next command: "  stopped after step 12", "  go on with: quaere evolve --resume runs/notes"."""
-    if summary.run.kind != "evolve":
-        return []
-    state = summary.state
-    said = f"{state.name} after step {summary.step}" + (f": {state.why}" if state.why else "")
-    then = "take the model out with" if state.name == "done" else "go on with"
-    lines = [Text(printable(f"  {said}"), "red" if state.name == "failed" else "green")]
-    return [*lines, Text(printable(f"  {then}: {summary.next}"), "dim")] if summary.next else lines
 
 
 def _phase_table(phases: Sequence[PhaseSummary]) -> Table:

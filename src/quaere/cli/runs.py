@@ -1,9 +1,10 @@
-"""`quaere runs`: what was run, and every episode of it.
+"""`quaere runs`: what was run, every episode of it, and what of it is no longer needed.
 
 quaere runs list
 quaere runs show ask-20250301-101500
 quaere runs show ask-20250301-101500 ask-0 --full --tokens
 quaere runs show evolve-20250301-101500 --metrics 'reward/*'
+quaere runs delete ask-20250301-101500
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ALL_STEPS = -1
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `runs` with its actions to the command line."""
-    parser = commands.add_parser("runs", help="list runs and read their episodes")
+    parser = commands.add_parser("runs", help="list runs, read their episodes, delete them")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
     listing = actions.add_parser("list", help="every run, the oldest first")
@@ -47,7 +48,13 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     show.add_argument("--tokens", action="store_true", help="show the segments with their token counts")
     show.set_defaults(run=run_show)
 
-    for action in (listing, show):
+    delete = actions.add_parser("delete", help="delete runs, or what they can do without")
+    delete.add_argument("names", metavar="RUN", nargs="+", help="a run's name or directory")
+    delete.add_argument("--checkpoints", action="store_true", help="only the checkpoints but the best and the last")
+    delete.add_argument("--yes", action="store_true", help="delete without asking")
+    delete.set_defaults(run=run_delete)
+
+    for action in (listing, show, delete):
         action.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
         action.add_argument("--json", action="store_true", help="print JSON")
 
@@ -55,9 +62,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run_list(args: argparse.Namespace) -> None:
     """Print the runs under the folder of runs."""
     from rich.console import Console
+    from rich.text import Text
 
+    from quaere.cli.episode_view import printable
     from quaere.cli.run_view import cells, plain_table
-    from quaere.runs import list_runs, runs_root
+    from quaere.runs import describe_state, list_runs, runs_root
 
     root = runs_root(args.runs)
     summaries = list_runs(root)
@@ -68,12 +77,19 @@ def run_list(args: argparse.Namespace) -> None:
     if not summaries:
         console.print(f"no runs in {root}", markup=False)
         return
-    table = plain_table("id", "kind", "created", "episodes", "answered", "size", right=("episodes", "answered", "size"))
+    numbers = ("episodes", "answered", "size")
+    table = plain_table("id", "kind", "state", "created", *numbers, right=numbers)
     for run in summaries:
         counts = (str(run.num_episodes), str(run.num_answered))
-        what = (run.problem, "", "", "") if run.problem else (run.kind, run.created[:16].replace("T", " "), *counts)
+        place = (run.kind, run.state.name, run.created[:16].replace("T", " "))
+        what = (run.problem, "", "", "", "") if run.problem else (*place, *counts)
         table.add_row(*cells(run.id, *what, f"{run.num_bytes / 1e6:.2f} MB"))
     console.print(table)
+    for run in summaries:
+        if run.state.name in ("failed", "stopped") and (run.state.why or run.next):
+            then = f"; go on with: {run.next}" if run.next else ""
+            said = printable(f"{run.id} {describe_state(run.state, run.step)}{then}")
+            console.print(Text(said, "dim"), soft_wrap=True)  # a command that is to be copied stays on one line
 
 
 def run_show(args: argparse.Namespace) -> None:
@@ -94,6 +110,13 @@ def run_show(args: argparse.Namespace) -> None:
             _show_training(run, args)
         else:
             _show_episodes(run, args)
+
+
+def run_delete(args: argparse.Namespace) -> None:
+    """Delete runs, or their spare checkpoints, once all of them are known to be deletable and that was agreed to."""
+    from quaere.cli.run_deletion import delete_runs
+
+    delete_runs(args)
 
 
 def _show_training(run: Run, args: argparse.Namespace) -> None:
@@ -144,14 +167,17 @@ def _show_episodes(run: Run, args: argparse.Namespace) -> None:
     from rich.text import Text
 
     from quaere.cli.episode_view import count, printable
-    from quaere.cli.run_view import render_info
+    from quaere.cli.run_view import render_info, render_state
+    from quaere.runs import next_command
 
     rows = run.index(step=None if args.episodes in (None, ALL_STEPS) else args.episodes)
     if args.json:
-        print(as_json({"run": run.info, "episodes": rows, "metrics": run.metric_names()}))
+        said = {"state": run.state(), "next": next_command(run, run.state())}
+        print(as_json({"run": run.info, "episodes": rows, "metrics": run.metric_names(), **said}))
         return
     console = Console(highlight=False)
     console.print(render_info(run.info))
+    console.print(*render_state(run.state()), sep="\n")
     console.print(_episode_table(rows))
     num_answered = sum(row.end == "answered" for row in rows)
     how = printable(f"quaere runs show {args.name} EPISODE")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, get_args
 from quaere.api.counts import counting
 from quaere.atomic import write_file
 from quaere.cli.bounds import check_positive
+from quaere.cli.interrupt import interruptible
 from quaere.cli.verify_view import print_items, result_json
 from quaere.errors import BadInput
 from quaere.policies.native.device import Precision
@@ -82,7 +83,8 @@ def run(args: argparse.Namespace) -> None:
     found = read_claims(args.file, args.limit)
     index = open_index(args.index) if args.index else None
     places = locate_evidence([span for spans in found.spans for span in spans], index) if index else None
-    supports = asyncio.run(_verify(args, settings, found.claims))
+    with interruptible("no result is written"):
+        supports = asyncio.run(_verify(args, settings, found.claims))
     _show(args, settings, _put_together(found, supports, places))
 
 

@@ -27,6 +27,7 @@ from quaere.api.warmup_settings import (
     SEQUENCE_TOKENS,
     TURN_TOKENS,
 )
+from quaere.cli.interrupt import interruptible
 from quaere.cli.warmup_ratios import add_ratios, read_ratios
 from quaere.cli.warmup_view import open_display
 from quaere.warmup.dialects import DIALECTS
@@ -153,7 +154,7 @@ def run(args: argparse.Namespace) -> None:
     args.roles = None if args.roles is None else _names(args.roles)
     notice = read_ratios(args)
     settings = make_settings(vars(args))
-    with open_display(args.json) as display:
+    with interruptible(f"no model is written to {args.out}"), open_display(args.json) as display:
         if notice:
             display.note(notice)
         manifest = warm_up(settings, display)

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from quaere.cli.work_progress import LogProgress
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from rich.progress import TaskID
 
     from quaere.warmup.imitation import TeachingStep
 
@@ -28,6 +32,7 @@ class Display:
 
     def __init__(self) -> None:
         self._taken_s: list[float] = []
+        self._log = LogProgress(sys.stderr)
 
     def __enter__(self) -> Display:
         return self
@@ -39,8 +44,9 @@ class Display:
         """Print a line of text."""
         print(line, file=sys.stderr, flush=True)
 
-    def played(self, num_all: int) -> None:
-        """Report another demonstrated episode; it takes seconds, so plain lines omit it."""
+    def progress(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
+        """A part of the work is further than before: a line every half minute."""
+        self._log(doing, done, total, stands)
 
     def step(self, step: TeachingStep) -> None:
         """A step was taken."""
@@ -58,6 +64,11 @@ class _JsonDisplay(Display):
     def note(self, line: str) -> None:
         print(json.dumps({"event": "note", "line": line}), flush=True)
 
+    def progress(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
+        if self._log.is_due():
+            told = {"event": "progress", "doing": doing, "done": done, "total": total, "stands": stands}
+            print(json.dumps(told), flush=True)
+
     def step(self, step: TeachingStep) -> None:
         from msgspec import structs
 
@@ -74,7 +85,8 @@ class _LiveDisplay(Display):
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self._progress = Progress(*columns, console=Console(stderr=True, highlight=False))
-        self._bars: dict[str, Any] = {}
+        self._doing = ""
+        self._bar: TaskID | None = None
 
     def __enter__(self) -> Display:
         self._progress.start()
@@ -86,14 +98,15 @@ class _LiveDisplay(Display):
     def note(self, line: str) -> None:
         self._progress.console.print(line, style="dim", markup=False)
 
-    def played(self, num_all: int) -> None:
-        self._advance("playing", num_all, "playing")
+    def progress(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
+        if doing != self._doing:  # one bar at a time: writing and checking questions has a dozen parts
+            self._doing = doing
+            if self._bar is not None:
+                self._progress.update(self._bar, visible=False)
+            self._bar = self._progress.add_task(doing, total=total)
+        assert self._bar is not None
+        self._progress.update(self._bar, completed=done, description=f"{doing} ({stands})" if stands else doing)
 
     def step(self, step: TeachingStep) -> None:
         figures = f"loss {step.loss:.3f}, {step.tokens_per_s:.0f} tok/s"
-        self._advance("teaching", step.num_steps, f"teaching ({figures})")
-
-    def _advance(self, name: str, total: int, description: str) -> None:
-        if name not in self._bars:
-            self._bars[name] = self._progress.add_task(name, total=total)
-        self._progress.update(self._bars[name], advance=1, description=description)
+        self.progress("teaching", step.step, step.num_steps, figures)

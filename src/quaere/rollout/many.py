@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from quaere.chat.protocol import Protocol
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Episode, Task
+from quaere.records import Episode, Task, Turn
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import Policy
 from quaere.rollout.seeds import derive_seed
@@ -43,10 +43,11 @@ async def run_many(
     params: SamplingParams | None = None,
     concurrency: int = 32,
     on_episode: Callable[[Episode], None] = lambda episode: None,
+    on_turn: Callable[[Turn], None] | None = None,
 ) -> AsyncIterator[Episode]:
     """Run every job, at most `concurrency` at a time, and yield the episodes in the order of the jobs.
 
-    `on_episode` is called with each episode as soon as it ends, in order of completion.
+    `on_episode` is called with each episode as soon as it ends, in order of completion; `on_turn` with each turn.
 
     An episode's seed derives from its number unless its job has a seed, so results do not depend on which episode
     finishes first. A policy with `lockstep` gets its episodes in cohorts that start together; which episodes share a
@@ -69,6 +70,7 @@ async def run_many(
                 episode_id=names[number],
                 seed=derive_seed(seed, number) if job.seed is None else job.seed,
                 params=params,
+                on_turn=on_turn,
             )
         on_episode(episode)
         return episode

@@ -6,7 +6,9 @@ Run.open("runs/ask-20250301-101500").episode("ask-0")
 """
 
 from quaere.runs.added import Added, add_questions, make_added
-from quaere.runs.list import RunSummary, find_run, list_runs, runs_root
+from quaere.runs.deletion import check_deletable, delete_folders, measure_size
+from quaere.runs.directory import hold_idle
+from quaere.runs.list import RunSummary, describe_state, find_run, list_runs, next_command, runs_root
 from quaere.runs.rows import EpisodeRow, Event, Metric, RunInfo, RunState
 from quaere.runs.run import Run
 from quaere.runs.verdicts import Verdict, give_verdicts, judge
@@ -22,10 +24,16 @@ __all__ = [
     "RunSummary",
     "Verdict",
     "add_questions",
+    "check_deletable",
+    "delete_folders",
+    "describe_state",
     "find_run",
     "give_verdicts",
+    "hold_idle",
     "judge",
     "list_runs",
     "make_added",
+    "measure_size",
+    "next_command",
     "runs_root",
 ]

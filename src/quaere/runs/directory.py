@@ -9,8 +9,8 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -22,6 +22,7 @@ from quaere.runs.database import connect, create_database, insert
 from quaere.runs.rows import RunInfo
 
 DATABASE, EPISODES, CONFIG, LOCK = "run.db", "episodes", "config.yaml", "run.lock"
+BEGUN = "begun"  # what is noted of a run's end while there is none
 _LOOK_S = 0.2
 
 
@@ -72,6 +73,24 @@ def take_lock(path: Path, database: sqlite3.Connection) -> FileLock:
         raise BadInput(f"cannot write to the run {path}: {reason}") from error
 
 
+@contextmanager
+def hold_idle(path: Path) -> Iterator[None]:
+    """Keep writers out of a run while this lasts; a `BadInput` if one is at work."""
+    if (path / LOCK).is_symlink():
+        raise BadInput(f"{path / LOCK} is a link; a run's lock is its own file", hint="delete the link")
+    lock = FileLock(path / LOCK)
+    try:
+        lock.acquire(timeout=_LOOK_S)  # `is_locked` may hold it for an instant
+    except Timeout:
+        raise BadInput(f"run {path.name} is running", hint="stop it first, or wait for it") from None
+    except OSError as error:
+        raise BadInput(f"cannot lock the run {path}: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def is_locked(path: Path) -> bool:
     """True while a process has the run open for writing."""
     try:
@@ -92,6 +111,6 @@ def _write_info(path: Path, info: RunInfo) -> None:
         create_database(path)
         with closing(connect(path, write=True)) as database:
             settings = msgspec.json.encode(info.settings).decode()
-            insert(database, "runs", [{**msgspec.structs.asdict(info), "settings": settings}])
+            insert(database, "runs", [{**msgspec.structs.asdict(info), "settings": settings, "ended": BEGUN}])
     except sqlite3.Error as error:  # also raised for a full disk
         raise BadInput(f"cannot write the database of run {info.id}: {error}") from error

@@ -6,20 +6,24 @@ list_runs(runs_root()) == [RunSummary(id="ask-20250301-101500", kind="ask", num_
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from msgspec import Struct
 
 from quaere.errors import BadInput
+from quaere.runs.deletion import measure_size
 from quaere.runs.nearest import nearest_hint
+from quaere.runs.rows import RunState
 from quaere.runs.run import Run
 
 
 class RunSummary(Struct, frozen=True):
-    """Summary of a run for a list; `problem` is the error message if the run cannot be read.
+    """Summary of a run for a list; `problem` is the error message if the run cannot be read, `next` what to type next.
 
     RunSummary(id="ask-20250301-101500", path="runs/ask-20250301-101500", kind="ask",
-               created="2025-03-01T10:15:00+00:00", num_episodes=3, num_answered=2, num_bytes=18_432)
+               created="2025-03-01T10:15:00+00:00", num_episodes=3, num_answered=2, num_bytes=18_432,
+               state=RunState("done"))
     """
 
     id: str
@@ -30,6 +34,9 @@ class RunSummary(Struct, frozen=True):
     num_answered: int = 0
     num_bytes: int = 0
     problem: str = ""
+    state: RunState = RunState("unknown")
+    step: int = 0
+    next: str = ""
 
 
 def runs_root(given: str | Path | None = None) -> Path:
@@ -59,10 +66,11 @@ def _run_paths(root: Path) -> list[Path]:
 
 
 def _summarise(path: Path) -> RunSummary:
-    num_bytes = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    num_bytes = measure_size([path])
     try:
         with Run.open(path) as run:
             num_episodes, num_answered = run.count_episodes()
+            state, step = run.state(), run.last_step()
     except BadInput as error:
         return RunSummary(id=path.name, path=str(path), num_bytes=num_bytes, problem=str(error))
     return RunSummary(
@@ -73,4 +81,25 @@ def _summarise(path: Path) -> RunSummary:
         num_episodes=num_episodes,
         num_answered=num_answered,
         num_bytes=num_bytes,
+        state=state,
+        step=step,
+        next=next_command(run, state),
     )
+
+
+def next_command(run: Run, state: RunState) -> str:
+    """What to type to go on with a training, or with what came of it; "" for one that is running and for other runs."""
+    if run.info.kind != "evolve" or state.name == "running":
+        return ""
+    path = shlex.quote(str(run.path))
+    return f"quaere export {path} --merge --out DIR" if state.name == "done" else f"quaere evolve --resume {path}"
+
+
+def describe_state(state: RunState, step: int = 0) -> str:
+    """A state in words.
+
+    describe_state(RunState("failed", "the gradient is not finite"), 12) ->
+    "failed after step 12: the gradient is not finite"
+    """
+    after = f" after step {step}" if step else ""
+    return f"{state.name}{after}" + (f": {state.why}" if state.why else "")

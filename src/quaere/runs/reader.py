@@ -172,12 +172,17 @@ class RunReader:
         """Current state of the run; a run that recorded no end was killed and counts as `stopped`."""
         if is_locked(self.path):
             return RunState("running")
-        (row,) = self._query("SELECT * FROM runs")
-        ended = str(row["ended"]) if "ended" in row.keys() else ""  # noqa: SIM118 (a row is no mapping)
-        name, _, why = ended.partition(": ")
+        name, _, why = self._ended().partition(": ")
         if name == "failed":
             return RunState("failed", why)
+        if not name and self.info.kind != "evolve":
+            return RunState("unknown")
         return RunState("done" if name == "done" else "stopped")
+
+    def _ended(self) -> str:
+        """What is noted of the run's end: `begun` while there is none, and nothing in runs of earlier versions."""
+        (row,) = self._query("SELECT * FROM runs")
+        return str(row["ended"]) if "ended" in row.keys() else ""  # noqa: SIM118 (a row is no mapping)
 
     def _read_info(self) -> RunInfo:
         rows = self._query("SELECT id, kind, created, version, settings FROM runs")

@@ -48,10 +48,12 @@ class RunInfo(Struct, frozen=True):
 class RunState(Struct, frozen=True):
     """State of a run; `why` is the reason of a failure. A run whose process was killed is `stopped`.
 
+    `unknown` is one of an earlier version, which only noted how trainings ended.
+
     RunState(name="failed", why="step 12: the gradient is not finite")
     """
 
-    name: Literal["running", "stopped", "done", "failed"]
+    name: Literal["running", "stopped", "done", "failed", "unknown"]
     why: str = ""
 
 

@@ -37,7 +37,7 @@ import quaere
 from quaere.errors import BadInput
 from quaere.records import Candidate, Episode
 from quaere.runs.database import connect, drop_after, insert
-from quaere.runs.directory import DATABASE, EPISODES, make_directory, refuse_links, take_lock, write_config
+from quaere.runs.directory import BEGUN, DATABASE, EPISODES, make_directory, refuse_links, take_lock, write_config
 from quaere.runs.reader import RunReader
 from quaere.runs.rows import RunInfo, RunState, candidate_row, check_candidate, encode_episode, encode_values, index_row
 from quaere.runs.shards import ShardWriter
@@ -128,6 +128,9 @@ class Run(RunReader):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with suppress(BadInput):  # a store that cannot be written: what went wrong before is what is told
+            if self._lock and self._ended() == BEGUN:
+                self.note_end(_read_end(error))
         self.close()
 
     # ---------------------------------------------------------------------------------------------------- write
@@ -210,9 +213,19 @@ class Run(RunReader):
         with self._writing():
             write_config(self.path, text)
 
+    def change_settings(self, changes: Mapping[str, Any]) -> None:
+        """Remember other values for some of the settings that the run began with.
+
+        run.change_settings({"writers": ["trackio"]})
+        """
+        settings = {**self.info.settings, **changes}
+        with self._writing(), self._database:
+            self._database.execute("UPDATE runs SET settings = ?", (msgspec.json.encode(settings).decode(),))
+        self.info = msgspec.structs.replace(self.info, settings=settings)
+
     def note_end(self, ended: RunState | None) -> None:
-        """Record how the run ended; None when it starts or resumes."""
-        said = f"{ended.name}: {ended.why}" if ended else ""
+        """Record how the run ended; None when it resumes. Leaving `with run:` records it if nothing has."""
+        said = f"{ended.name}: {ended.why}" if ended else BEGUN
         with self._writing(), self._database:
             self._database.execute("UPDATE runs SET ended = ?", (said,))
 
@@ -264,6 +277,15 @@ class Run(RunReader):
             if known or episode.id in seen:
                 raise BadInput(f"run {self.info.id} already has an episode with the id {episode.id}")
             seen.add(episode.id)
+
+
+def _read_end(error: BaseException | None) -> RunState:
+    """How a run ended that was left with this error, or without one."""
+    if error is None:
+        return RunState("done")
+    if isinstance(error, Exception):
+        return RunState("failed", " ".join(str(error).split()) or type(error).__name__)
+    return RunState("stopped")  # Ctrl-C, or a task that was cancelled for it
 
 
 def _encode(episode: Episode) -> bytes:

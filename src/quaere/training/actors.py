@@ -22,7 +22,7 @@ from msgspec import Struct, structs
 
 from quaere.errors import TrainingStopped
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Episode
+from quaere.records import Episode, Turn
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import TokenPolicy
@@ -46,7 +46,7 @@ class Played(Struct, frozen=True):
 
 
 class Playing(Struct, frozen=True):
-    """Progress of a role's episodes.
+    """Progress of a role's episodes: how many have ended, and the tokens sampled in all of them.
 
     Playing(role="solver", num_done=120, num_all=1280, num_tokens=24_360, seconds=30.0)
     """
@@ -156,13 +156,23 @@ class Actors:
     ) -> list[Episode]:
         started, num_done, num_tokens = time.perf_counter(), 0, 0
 
-        def count(episode: Episode) -> None:
-            nonlocal num_done, num_tokens
-            num_done += 1
-            num_tokens += sum(episode.loss_mask)
+        def tell() -> None:
             self.on_progress(Playing(role, num_done, len(jobs), num_tokens, time.perf_counter() - started))
 
-        how: dict[str, Any] = {"seed": seed, "params": params, "concurrency": self.concurrency, "on_episode": count}
+        def count_episode(episode: Episode) -> None:
+            nonlocal num_done
+            num_done += 1
+            tell()
+
+        def count_turn(turn: Turn) -> None:
+            # By the turn: episodes that run side by side end late and together, and a rate is wanted before that.
+            nonlocal num_tokens
+            num_tokens += turn.num_tokens
+            tell()
+
+        tell()
+        how: dict[str, Any] = {"seed": seed, "params": params, "concurrency": self.concurrency}
+        how |= {"on_episode": count_episode, "on_turn": count_turn}
         return [episode async for episode in run_many(self.policy, jobs, searcher, limits, **how)]
 
     # ------------------------------------------------------------------------------------------------- save and load

@@ -195,6 +195,25 @@ def pick_checkpoint(checkpoints: Sequence[Checkpoint], role: str, which: Which |
     raise BadInput(f"{last.path.parent} has no checkpoint of step {step}; it has {known}", hint=_TAKE_LAST)
 
 
+def find_spare(root: Path) -> list[Path]:
+    """Checkpoints that a run can do without: all but the last and the best, and those found damaged and set aside.
+
+    The two that stay must be undamaged in every byte, else none is spare and the damaged one is named.
+    """
+    if root.is_symlink():
+        raise BadInput(f"{root} is a link; nothing is deleted through links", hint=f"delete in {root.resolve()}")
+    found = find_checkpoints(root)
+    if not found:
+        return []
+    last, best = found[-1], found[-1].best
+    kept = {last.step, best.step if best else last.step}
+    for checkpoint in found:
+        if checkpoint.step in kept:
+            verify_checkpoint(checkpoint)
+    aside = sorted(path for path in root.glob("step-*.damaged") if _NAME.fullmatch(path.stem))
+    return [checkpoint.path for checkpoint in found if checkpoint.step not in kept] + aside
+
+
 def verify_checkpoint(checkpoint: Checkpoint) -> None:
     """Compare every file with the manifest's hashes; raises BadInput naming the damaged file."""
     path = checkpoint.path

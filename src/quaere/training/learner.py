@@ -19,6 +19,7 @@ import contextlib
 import copy
 import math
 import operator
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -151,6 +152,8 @@ class Learner:
         self.optimizer = self._make_optimizer()
         self._further: dict[str, torch.optim.Optimizer] = {}  # further optimizers, by the names of their moments
         self.num_steps = 0
+        # Hears how many micro-batches of an update are done, of how many, and in how many seconds.
+        self.on_batch: Callable[[int, int, float], None] = lambda num_done, num_all, seconds: None
         self.reference: Any = None
         if settings.needs_reference and not adapter:  # with an adapter, the model without it is the reference
             found = copy.deepcopy(self.model) if reference is None else reference
@@ -183,7 +186,10 @@ class Learner:
         self._choose_checkpointing(batches)
         self.optimizer.zero_grad(set_to_none=True)
         self.model.train()
-        measured = [self._add_gradients(batch, denominator, settings) for batch in batches]
+        started, measured = time.perf_counter(), []
+        for number, batch in enumerate(batches):
+            self.on_batch(number, len(batches), time.perf_counter() - started)
+            measured.append(self._add_gradients(batch, denominator, settings))
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, settings.max_grad_norm)
         totals = _read(measured, norm, largest_weight(self.model.parameters()))
         self._refuse_non_finite(totals)

@@ -1,4 +1,4 @@
-"""Optional sinks for a training run's metrics: TensorBoard and Weights & Biases.
+"""Optional sinks for a training run's metrics: TensorBoard, Weights & Biases and Trackio.
 
     writers = open_writers(["tensorboard"], Path("runs/evolve-20250301-101500"))
     writers[0].step(report)                       # tensorboard --logdir runs/evolve-20250301-101500/tensorboard
@@ -8,8 +8,11 @@ The run's own store has everything that is written here; losing a sink loses no 
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from importlib import import_module
 from netrc import NetrcParseError, netrc
 from pathlib import Path
@@ -17,9 +20,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from quaere.errors import BadInput, ExtraMissing
-from quaere.training.progress import PlayProgress, Reporter, StepReport
+from quaere.training.progress import Reporter, StepProgress, StepReport
 
-_MODULES = {"tensorboard": "torch.utils.tensorboard", "wandb": "wandb"}
+_MODULES = {"tensorboard": "torch.utils.tensorboard", "wandb": "wandb", "trackio": "trackio"}
+_NAMES = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases", "trackio": "Trackio"}
 WRITERS = tuple(_MODULES)
 PROJECT = "quaere"
 
@@ -37,7 +41,7 @@ def check_writers(names: Sequence[str]) -> None:
     """Raise BadInput for an unknown writer and ExtraMissing for a missing package, before a run is created."""
     for name in names:
         if name not in WRITERS:
-            raise BadInput(f"unknown writer {name}; the writers are {' and '.join(WRITERS)}")
+            raise BadInput(f"unknown writer {name}; the writers are {', '.join(WRITERS[:-1])} and {WRITERS[-1]}")
     for name in names:
         _import_extra(_MODULES[name], name)
 
@@ -59,6 +63,8 @@ def _open_writer(name: str, run_path: Path) -> Reporter:
     from quaere.runs import Run  # here, because the command line lists WRITERS, which must cost nothing
 
     with Run.open(run_path) as run:
+        if name == "trackio":
+            return TrackioReporter(PROJECT, run.info.id, run.info.settings, goes_on=run.last_step() > 0)
         return WandbReporter(PROJECT, run.info.id, run.info.settings, folder=run_path)
 
 
@@ -89,7 +95,7 @@ class TensorBoardReporter:
             self._writer.add_text("notes", self._notes.pop(0), report.step)
         self._writer.flush()
 
-    def progress(self, progress: PlayProgress) -> None:
+    def progress(self, progress: StepProgress) -> None:
         """Do nothing: only whole steps are written."""
 
     def note(self, line: str) -> None:
@@ -139,7 +145,7 @@ class WandbReporter:
         for line in report.alarms:
             self._run.alert(title=f"step {report.step}", text=line)
 
-    def progress(self, progress: PlayProgress) -> None:
+    def progress(self, progress: StepProgress) -> None:
         """Do nothing: only whole steps are logged."""
 
     def note(self, line: str) -> None:
@@ -148,6 +154,47 @@ class WandbReporter:
     def close(self) -> None:
         """Upload what is left and finish the W&B run."""
         self._run.finish()
+
+
+class TrackioReporter:
+    """Logs to Trackio's database on this machine (`trackio show --project quaere`), or where its variables say.
+
+    A run that goes on is the same run there. Steps that it takes again after a checkpoint are logged a second time:
+    Trackio forgets nothing.
+    """
+
+    def __init__(
+        self, project: str, name: str, config: Mapping[str, Any] | None = None, *, goes_on: bool = False
+    ) -> None:
+        self._trackio = _import_extra("trackio", "trackio")
+        with redirect_stdout(sys.stderr):  # stdout may be read by a program
+            self._run = self._trackio.init(
+                project=project,
+                name=name,
+                config=dict(config or {}),
+                resume="allow" if goes_on else "never",  # another run may once have had this name
+                embed=False,
+                auto_log_gpu=False,
+                auto_log_cpu=False,
+            )
+
+    def step(self, report: StepReport) -> None:
+        """Log the step's metrics, and raise an alert for each alarm."""
+        self._run.log(dict(report.metrics), step=report.step)
+        with redirect_stdout(io.StringIO()):  # the terminal has shown it
+            for line in report.alarms:
+                self._run.alert(title=f"step {report.step}", text=line)
+
+    def progress(self, progress: StepProgress) -> None:
+        """A curve has a point a step."""
+
+    def note(self, line: str) -> None:
+        """Trackio has no place for a line; the terminal has shown it."""
+
+    def close(self) -> None:
+        """Hand over what is left."""
+        with redirect_stdout(sys.stderr):
+            self._trackio.finish()
 
 
 def _wandb_mode() -> str:
@@ -170,6 +217,5 @@ def _import_extra(module: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        names = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases"}
-        said = f"writing to {names[extra]} needs {extra}"
+        said = f"writing to {_NAMES[extra]} needs {extra}"
         raise ExtraMissing(said, extra=extra) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import Protocol
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -32,27 +32,33 @@ class StepReport(Struct, frozen=True):
         return " · ".join([*where, *describe_figures(self)])
 
 
-class PlayProgress(Struct, frozen=True):
-    """Progress of the episodes that a step plays as one role; a step may play several roles in turn.
+Part = Literal["playing", "learning", "saving"]
+"""What a step is doing: sampling episodes, updating weights, or writing a checkpoint."""
 
+
+class StepProgress(Struct, frozen=True):
+    """Progress of the current part of a step; a step may play several roles in turn.
+
+    `num_done` of `num_all` counts episodes while playing and micro-batches while learning; saving has no count.
     `num_tokens` are the tokens sampled in `seconds`.
 
-        PlayProgress(step=3, num_steps=110, phase="proposer", role="solver", num_done=120, num_all=1280,
+        StepProgress(step=3, num_steps=110, phase="proposer", part="playing", role="solver", num_done=120, num_all=1280,
                      num_tokens=24_360, seconds=30.0).tokens_per_s == 812.0
     """
 
     step: int
     num_steps: int
     phase: str
+    part: Part
     role: str
-    num_done: int
-    num_all: int
-    num_tokens: int
-    seconds: float
+    num_done: int = 0
+    num_all: int = 0
+    num_tokens: int = 0
+    seconds: float = 0.0
 
     @property
     def tokens_per_s(self) -> float:
-        """Sampled tokens per second, of the finished episodes."""
+        """Sampled tokens per second, of the finished turns."""
         return self.num_tokens / self.seconds if self.seconds > 0 else 0.0
 
     @property
@@ -68,8 +74,8 @@ class Reporter(Protocol):
         """Receive a finished step."""
         ...
 
-    def progress(self, progress: PlayProgress) -> None:
-        """Receive the progress within a step, after each episode."""
+    def progress(self, progress: StepProgress) -> None:
+        """Receive the progress within a step: after each turn, episode and micro-batch, and as a part begins."""
         ...
 
     def note(self, line: str) -> None:
@@ -95,8 +101,8 @@ class Reporters:
         for reporter in self._reporters:
             reporter.step(report)
 
-    def progress(self, progress: PlayProgress) -> None:
-        """Report another finished episode."""
+    def progress(self, progress: StepProgress) -> None:
+        """A part of a step is further than before."""
         for reporter in self._reporters:
             reporter.progress(progress)
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct, structs
@@ -25,7 +26,7 @@ from quaere.records import Candidate, Episode
 from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
 from quaere.runs.phases import PHASES
-from quaere.training.actors import Actors, Playing
+from quaere.training.actors import Actors
 from quaere.training.checkpoints import (
     Best,
     Checkpoint,
@@ -38,8 +39,9 @@ from quaere.training.health import Alarm, Watch
 from quaere.training.learner import OPTIMIZER_FILE, Learner, LearnerSettings
 from quaere.training.measures import measure_memory, measure_pace
 from quaere.training.outcome import FIRST_STEPS, describe_useless, followed_metric
-from quaere.training.progress import PlayProgress, Reporter, StepReport
+from quaere.training.progress import Part, Reporter, StepProgress, StepReport
 from quaere.training.settings import CheckpointSettings, HealthSettings
+from quaere.training.stop_request import stop_requested
 
 
 class Memory(Protocol):
@@ -163,7 +165,7 @@ class TrainingRun:
         self._best: Best | None = None
         self._restored: Path | None = None  # checkpoint from which the next learner loads its optimizer
         self._step: Step | None = None  # the step in progress
-        actors.on_progress = self._tell_progress
+        actors.on_progress = lambda playing: self._tell("playing", **structs.asdict(playing))
 
     # ----------------------------------------------------------------------------------------------- start and resume
 
@@ -203,6 +205,8 @@ class TrainingRun:
         done = max(0, self._position - first)
         self._open_phase(role, settings, count, is_new=done == 0)
         for number in range(done, count):
+            if stop_requested():
+                raise KeyboardInterrupt  # between two steps: everything played is stored, and its checkpoint saved
             # The seed derives from the place in the run, so that a resumed step makes the same draws. It includes the
             # number of rollbacks: with the same draws, a rolled-back run would repeat the steps that led to the alarm.
             seed = derive_seed(self.seed, self._num_rollbacks, iteration, phase, number)
@@ -257,6 +261,8 @@ class TrainingRun:
 
     def _open_phase(self, role: str, settings: LearnerSettings | None, count: int, *, is_new: bool) -> None:
         self._learner = self.actors.learner(role, settings, count) if role and settings else None
+        if self._learner:
+            self._learner.on_batch = partial(self._tell_learning, role)
         if is_new:
             self._watch.reset()
             if self._best and self._best.role == role:
@@ -282,7 +288,8 @@ class TrainingRun:
         self._best = self._choose_best(step, role)
         self._position = step.step
         is_last = step.number + 1 == count
-        if is_last or step.validated_after or step.step % self._settings.every == 0:
+        if is_last or step.validated_after or step.step % self._settings.every == 0 or stop_requested():
+            self._tell("saving", role)
             self._save(step.phase, step.iteration)
         self.reporter.step(
             StepReport(
@@ -300,10 +307,12 @@ class TrainingRun:
         if alarms:
             self._act_on(alarms)
 
-    def _tell_progress(self, playing: Playing) -> None:
-        if self._step is not None:
-            place = (self._step.step, self.num_steps, self._step.phase)
-            self.reporter.progress(PlayProgress(*place, *structs.astuple(playing)))
+    def _tell(self, part: Part, role: str, **amounts: Any) -> None:
+        if step := self._step:
+            self.reporter.progress(StepProgress(step.step, self.num_steps, step.phase, part, role, **amounts))
+
+    def _tell_learning(self, role: str, num_done: int, num_all: int, seconds: float) -> None:
+        self._tell("learning", role, num_done=num_done, num_all=num_all, seconds=seconds)
 
     def _say_if_useless(self, step: Step) -> None:
         """Note early if the model cannot follow the protocol: it would go through every step for nothing."""

@@ -31,7 +31,7 @@ from quaere.evaluation.judges.judge import Citation, Judge
 from quaere.evaluation.judges.validation import Validation
 from quaere.evaluation.qa.items import Item, hash_text, items_name, read_items
 from quaere.policies.sampler import SamplingParams
-from quaere.records import LIMIT_ENDS, Answer, EndReason, Episode, Evidence, Malformed, Question, SolveTask
+from quaere.records import LIMIT_ENDS, Answer, EndReason, Episode, Evidence, Malformed, Question, SolveTask, Turn
 from quaere.records.foreign_json import decode_json
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Limits
@@ -237,13 +237,15 @@ async def evaluate(
     seed: int = 0,
     concurrency: int = 32,
     on_episode: Callable[[Episode, QuestionScore], None] = lambda episode, score: None,
+    on_turn: Callable[[Turn], None] | None = None,
 ) -> list[QuestionScore]:
     """Answer every question greedily and score it; `on_episode` is called in the order of the questions."""
     refuse_unanswerable(questions)
     jobs = [Job(protocol, SolveTask(question)) for question in questions]
     greedy = SamplingParams(temperature=0.0)
     scores = []
-    async for episode in run_many(policy, jobs, searcher, limits, seed=seed, params=greedy, concurrency=concurrency):
+    how: dict[str, Any] = {"seed": seed, "params": greedy, "concurrency": concurrency, "on_turn": on_turn}
+    async for episode in run_many(policy, jobs, searcher, limits, **how):
         score = score_episode(episode, evidence=getattr(protocol, "evidence", False))
         on_episode(episode, score)
         scores.append(score)

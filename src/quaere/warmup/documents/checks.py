@@ -40,7 +40,7 @@ class Lines:
         *,
         seed: int = 0,
         concurrency: int = 32,
-        report: Callable[[str], None] = lambda doing: None,
+        report: Callable[[str, int, int], None] = lambda doing, done, total: None,
     ) -> None:
         self.policy = policy
         self.seed = seed
@@ -64,7 +64,7 @@ class Lines:
             concurrency=self.concurrency,
         ):
             lines.append(episode.outcome.text if isinstance(episode.outcome, Answer) else "")
-            self.report(name)
+            self.report(name, len(lines), len(jobs))
         return lines
 
 

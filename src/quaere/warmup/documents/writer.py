@@ -120,7 +120,10 @@ class Written(Struct, frozen=True):
 
 
 async def write_questions(
-    policy: Policy, index: Index, settings: WriterSettings, report: Callable[[str], None] = lambda doing: None
+    policy: Policy,
+    index: Index,
+    settings: WriterSettings,
+    report: Callable[[str, int, int], None] = lambda doing, done, total: None,
 ) -> Written:
     """Write questions about the index's documents; keep those that pass every check, without duplicates."""
     settings.check()

@@ -1,0 +1,76 @@
+"""How far work in several parts is: one bar on a terminal, else a line every half minute."""
+
+import io
+import json
+import sys
+
+from rich.console import Console
+
+from quaere.cli import warmup_view, work_progress
+from quaere.cli.warmup_view import open_display
+from quaere.cli.work_progress import LogProgress, show_progress
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self):
+        return True
+
+
+def test_a_log_hears_every_half_minute_what_is_done_and_how_it_stands():
+    log, clock = io.StringIO(), Clock()
+    progress = LogProgress(log, clock)
+    for clock.now, done in ((1.0, 1), (30.0, 900), (59.0, 1700), (60.0, 1800)):
+        progress("drzero attempts", done, 4000, "812 tok/s")
+    assert log.getvalue().splitlines() == [
+        "drzero attempts: 900 of 4,000, 812 tok/s",
+        "drzero attempts: 1,800 of 4,000, 812 tok/s",
+    ]
+
+
+def test_a_pipe_gets_no_bar(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with show_progress() as progress:
+        progress("single: wording", 1, 6000)
+    assert stream.getvalue() == ""  # it took no time
+
+
+def test_a_terminal_gets_a_bar(monkeypatch):
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    with show_progress() as progress:
+        progress("single: wording", 6000, 6000)
+    assert "single: wording" in stream.getvalue() and "6,000 of 6,000" in stream.getvalue()
+
+
+def test_a_warm_up_says_its_parts_in_every_form(monkeypatch, capsys):
+    monkeypatch.setattr(work_progress, "LOG_S", 0.0)
+    with open_display(as_json=False) as display:
+        display.progress("drzero attempts", 3, 40, "812 tok/s")
+    assert capsys.readouterr().err == "drzero attempts: 3 of 40, 812 tok/s\n"
+    with open_display(as_json=True) as display:
+        display.progress("playing", 3, 40)
+    told = {"event": "progress", "doing": "playing", "done": 3, "total": 40, "stands": ""}
+    assert json.loads(capsys.readouterr().out) == told
+
+
+def test_a_warm_up_shows_one_bar_at_a_time(monkeypatch):
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with warmup_view._LiveDisplay() as display:
+        display.progress("single: wording", 6000, 6000)
+        display.progress("drzero attempts", 3, 40, "812 tok/s")
+        with (shown := Console(file=io.StringIO(), width=100)).capture() as captured:
+            shown.print(display._progress.get_renderable())
+    assert "drzero attempts (812 tok/s)" in captured.get() and "3/40" in captured.get()
+    assert "wording" not in captured.get()
