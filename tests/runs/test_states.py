@@ -16,7 +16,7 @@ import pytest
 from builders import build_episode
 
 from quaere.cli.main import main
-from quaere.errors import TrainingStopped
+from quaere.errors import NotFound, TrainingStopped
 from quaere.runs import Run, RunState, list_runs
 
 WRITER = """
@@ -60,6 +60,7 @@ def test_a_run_knows_how_it_was_left(root: Path) -> None:
     assert leave(root / "c", "eval", asyncio.CancelledError()) == RunState("stopped")
     assert leave(root / "d", "eval", ValueError("no\n such  model")) == RunState("failed", "no such model")
     assert leave(root / "e", "eval", ValueError()) == RunState("failed", "ValueError")
+    assert leave(root / "f", "ask", NotFound("not found in these documents")) == RunState("done")
 
 
 def test_what_was_noted_is_not_noted_over(root: Path) -> None:

@@ -34,7 +34,7 @@ import msgspec
 from filelock import FileLock
 
 import quaere
-from quaere.errors import BadInput
+from quaere.errors import BadInput, NotFound
 from quaere.records import Candidate, Episode
 from quaere.runs.database import connect, drop_after, insert
 from quaere.runs.directory import BEGUN, DATABASE, EPISODES, make_directory, refuse_links, take_lock, write_config
@@ -281,7 +281,7 @@ class Run(RunReader):
 
 def _read_end(error: BaseException | None) -> RunState:
     """How a run ended that was left with this error, or without one."""
-    if error is None:
+    if error is None or isinstance(error, NotFound):  # a question that was asked, and has no answer here
         return RunState("done")
     if isinstance(error, Exception):
         return RunState("failed", " ".join(str(error).split()) or type(error).__name__)
