@@ -16,6 +16,7 @@ from quaere.errors import BadInput
 if TYPE_CHECKING:
     from quaere.search.index import Index, IndexSettings
     from quaere.search.update import UpdateCounts
+    from quaere.search.walk import SourceFile
 
 _LOG_S = 30.0
 _MAX_SHOWN = 20  # files named in the summary; the manifest names more
@@ -122,19 +123,18 @@ def _update(path: Path, json: bool) -> None:
 
 def _watch(path: Path, json: bool) -> None:
     """Update whenever the sources have changed. An update that fails is said, and tried again after the next change."""
-    from quaere.search.sources import Changes
     from quaere.search.update import wait_for_changes
 
-    passed_over = Changes({})
+    passed_over: list[SourceFile] = []
     try:
         say_line(f"watching the sources of {path}, Ctrl-C ends")
         while True:
-            changes = wait_for_changes(path, passed_over)
+            files = wait_for_changes(path, passed_over)
             try:
                 _update(path, json)
             except BadInput as error:
                 say_line(f"{error}; the index stays as it was")
-                passed_over = changes
+                passed_over = files
     except KeyboardInterrupt:
         say_line("no longer watching")
 

@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +59,7 @@ class EarlierIndex:
     def documents(self, record: FileRecord) -> Iterator[Document]:
         """The documents that were read from a file."""
         first = self._first_documents[record.id]
-        kind = "row" if is_rows_file(Path(record.id)) else "file"
+        kind: Literal["file", "row"] = "row" if is_rows_file(Path(record.id)) else "file"
         return (self.store.read_document(number, kind) for number in range(first, first + record.num_documents))
 
     def passages(self, number: int) -> list[Passage]:

@@ -110,7 +110,7 @@ class Index:
         """
         sources = [Path(source) for source in self.manifest.sources]
         if not sources or not all(map(Path.exists, sources)):
-            return Changes({})
+            return Changes([])
         gitignore, most = self.manifest.settings.gitignore, MAX_LOOKS if bounded else sys.maxsize
         return find_changes(self.path, sources, gitignore=gitignore, max_looks=most)
 

@@ -48,22 +48,20 @@ class FileRecord(Struct, tag="file", omit_defaults=True):
 
 
 class Changes(Struct, frozen=True):
-    """What is not as it was, files by id and folders by path, and what it is now.
+    """Which files and folders are not as they were.
 
-    That is size and time of a file, (0, 0) if it is gone.
-
-        Changes({"rivers.md": (812, 1763300000000000000), "old.md": (0, 0)})
+    Changes(["docs/", "docs/rivers.md"])
     """
 
-    found: dict[str, tuple[int, int] | SourceFolder | None]
+    names: list[str]
 
     def __bool__(self) -> bool:
         """True if anything has changed."""
-        return bool(self.found)
+        return bool(self.names)
 
     def describe(self) -> str:
-        """The last of what was found, since files come behind their folders: "rivers.md and 2 more have changed"."""
-        *others, last = self.found
+        """The last of them, since files come behind their folders: "rivers.md and 2 more have changed"."""
+        *others, last = self.names
         return f"{last} and {len(others)} more have changed" if others else f"{last} has changed"
 
 
@@ -84,8 +82,10 @@ def digest_file(path: Path) -> str:
 def write_sources(folder: Path, folders: Iterable[SourceFolder], files: Iterable[FileRecord], began_ns: int) -> None:
     """Write the records of an index; `began_ns` is when the first of the sources was looked at."""
     path = folder / SOURCES
+    records: list[SourceFolder | FileRecord] = sorted(folders, key=lambda each: each.id)
+    records += files
     with path.open("wb") as file:
-        for record in (*sorted(folders, key=lambda each: each.id), *files):
+        for record in records:
             file.write(msgspec.json.encode(_storable(record)) + b"\n")
     os.utime(path, ns=(began_ns, began_ns))
 
@@ -125,23 +125,23 @@ def find_changes(
     At most `max_looks` entries are, folders first, so that opening an index stays quick whatever its size.
     """
     base, leave_out = common_folder(sources), index.resolve()
-    found: dict[str, tuple[int, int] | SourceFolder | None] = {}
+    changed: list[str] = []
     for record in read_sources(index):
         if not record.id:
             continue
         path = base / record.id
         if isinstance(record, FileRecord):
             max_looks -= 1
-            if (seen := _look_at(path)) != (record.size, record.mtime_ns):
-                found[record.id] = seen
+            if _look_at(path) != (record.size, record.mtime_ns):
+                changed.append(record.id)
         else:
             folder, looks = _list_folder(path, record, leave_out, max_looks)
             max_looks -= looks
             if folder is None or folder.names != record.names or (gitignore and folder.ignore != record.ignore):
-                found[f"{path}/"] = folder
+                changed.append(f"{path}/")
         if max_looks <= 0:
             break
-    return Changes(found)
+    return Changes(changed)
 
 
 def _list_folder(

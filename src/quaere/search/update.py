@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,7 +20,8 @@ from quaere.search.earlier import EarlierIndex
 from quaere.search.engine import Progress
 from quaere.search.index import Index, Written, open_index, say_nothing, write_index
 from quaere.search.manifest import library_versions
-from quaere.search.sources import SOURCES, Changes, FileRecord
+from quaere.search.sources import SOURCES, FileRecord
+from quaere.search.walk import SourceFile, Walk
 
 POLL_S = 2.0
 
@@ -123,17 +124,32 @@ def _is_same(one: FileRecord, other: FileRecord) -> bool:
 # --------------------------------------------------------------------------------------------------------------- watch
 
 
-def wait_for_changes(path: Path, passed_over: Changes, sleep: Callable[[float], None] = time.sleep) -> Changes:
-    """Wait until the sources of an index have changed and then stood still for `POLL_S`; what has changed.
+def wait_for_changes(path: Path, passed_over: Sequence[SourceFile] = ()) -> list[SourceFile]:
+    """Wait until the sources of an index have changed and then stood still for `POLL_S`; the files there are then.
 
-    What was `passed_over` before, because an update failed, is not said again until something else changes.
+    Sources that were `passed_over`, because an update failed with them, are waited for to change once more.
     """
-    last = Changes({})
+    last: list[SourceFile] = []
     while True:
         started = time.monotonic()
-        now = open_index(path, check_sources=False).find_changes(bounded=False)
+        index = open_index(path, check_sources=False)
+        # To find the files takes longer than to see that none has changed.
+        now = _find_files(index) if index.find_changes(bounded=False) else []
         if now and now == last and now != passed_over:
             return now
         last = now
         # A large corpus takes a while to look at: at most a tenth of the time is spent on it.
-        sleep(max(POLL_S, 10 * (time.monotonic() - started)))
+        time.sleep(max(POLL_S, 10 * (time.monotonic() - started)))
+
+
+def _find_files(index: Index) -> list[SourceFile]:
+    settings = index.manifest.settings
+    walk = Walk(
+        _find_sources(index),
+        leave_out=index.path,
+        max_file_mib=settings.max_file_mib,
+        include=settings.include,
+        exclude=settings.exclude,
+        gitignore=settings.gitignore,
+    )
+    return walk.files()
