@@ -101,7 +101,7 @@ class Editor:
 
     def edit(self):
         actions = [self.add] * 4 + [self.change] * 3 + [self.copy, self.rename, self.remove, self.remove]
-        actions += [self.empty, self.spoil, self.touch, self.rewrite, self.ignore]
+        actions += [self.empty, self.spoil, self.touch, self.rewrite, self.rewrite, self.remove_first, self.ignore]
         self.draw.choice(actions)()
 
     def words(self, low=3, high=60):
@@ -174,12 +174,22 @@ class Editor:
         os.utime(self.pick())
 
     def rewrite(self):
-        """Other words of the same length, at the same time."""
-        path = self.pick()
-        if path.suffix in (".md", ".csv"):
-            status = path.stat()
-            path.write_bytes(path.read_bytes().replace(b"halm", b"venn").replace(b"mill", b"weir"))
-            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        """Put other words of the same length into a file without a change of its time."""
+        path = self.draw.choice([path for path in self.files() if path.suffix in (".md", ".csv")])
+        status, text = path.stat(), path.read_bytes()
+        for one, other in [(b"oss", b"eel"), (b"halm", b"venn"), (b"river", b"storm")]:
+            text = text.replace(one, b"?").replace(other, one).replace(b"?", other)
+        path.write_bytes(text)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    def remove_first(self):
+        """Remove a file that another repeats: the other is no duplicate any more."""
+        of_content = {}
+        for path in self.files():
+            first = of_content.setdefault((path.suffix, path.read_bytes()), path)
+            if first != path:
+                first.unlink()
+                return
 
     def ignore(self):
         (self.folder / ".gitignore").write_text(self.draw.choice(["a*\n", "coast/north/\n", "*.csv\n", ""]))
@@ -194,9 +204,11 @@ def test_after_random_edits_an_updated_index_is_a_new_one(tmp_path, embedder, en
     (docs / "always.md").write_text("# Oss\n\nThe Oss rises near Halmgate.")
     for _ in range(12):
         editor.add()
+    editor.copy()
+    editor.copy()
     updated = build_index(docs, tmp_path / "updated", settings(engine))
     for round_ in range(5):
-        for _ in range(draw.randint(0, 6)):
+        for _ in range(draw.randint(0, 10)):
             editor.edit()
         (docs / "always.md").write_text("# Oss\n\nThe Oss rises near Halmgate.")
         updated = update_index(tmp_path / "updated").index
