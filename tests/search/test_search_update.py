@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import time
 from functools import cache
 
 import numpy as np
@@ -81,11 +82,14 @@ def settings(engine, **dense):
     return IndexSettings(engine=engine, dense=DenseSettings(embedder="stub", **dense))
 
 
-def age(folder, seconds=60):
-    """Make every file older than the step in which times are kept, so that size and time are enough."""
-    for path in folder.rglob("*"):
-        status = path.stat()
-        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns - seconds * 10**9))
+def age(path, seconds):
+    """Make a file, or every file in a folder, older or younger.
+
+    Size and time of a file are only trusted if it was older than the step in which times are kept when it was read.
+    """
+    for each in [path, *path.rglob("*")]:
+        status = each.stat()
+        os.utime(each, ns=(status.st_atime_ns, status.st_mtime_ns - seconds * 10**9))
 
 
 # -------------------------------------------------------------------------------------------------- the same as if new
@@ -148,6 +152,8 @@ class Editor:
                 text = "".join(json.dumps({"id": f"{path.name}-{n}", "text": t}) + "\n" for n, t in enumerate(texts))
         data = text.encode("utf-16" if path.suffix == ".txt" and self.draw.random() < 0.3 else "utf-8")
         path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+        if self.draw.random() < 0.5:
+            age(path, -3600)
 
     def copy(self):
         path = self.pick()
@@ -174,8 +180,12 @@ class Editor:
         os.utime(self.pick())
 
     def rewrite(self):
-        """Put other words of the same length into a file without a change of its time."""
-        path = self.draw.choice([path for path in self.files() if path.suffix in (".md", ".csv")])
+        """Put other words of the same length into files without a change of their time, which is too late to tell."""
+        for path in self.files():
+            if path.suffix in (".md", ".csv") and path.stat().st_mtime > time.time() + 60:
+                self.swap_words(path)
+
+    def swap_words(self, path):
         status, text = path.stat(), path.read_bytes()
         for one, other in [(b"oss", b"eel"), (b"halm", b"venn"), (b"river", b"storm")]:
             text = text.replace(one, b"?").replace(other, one).replace(b"?", other)
@@ -283,7 +293,7 @@ def test_another_embedder_of_the_same_name_embeds_everything(tmp_path, folder, e
 
 
 def test_a_file_whose_time_alone_changed_is_compared_and_not_read(tmp_path, folder, parsed):
-    age(folder)
+    age(folder, 60)
     index = build_index(folder, tmp_path / "index")
     parsed.clear()
     os.utime(folder / "rivers.md")
@@ -295,7 +305,7 @@ def test_a_file_whose_time_alone_changed_is_compared_and_not_read(tmp_path, fold
 
 
 def test_where_nothing_changed_nothing_is_written(tmp_path, folder, parsed, monkeypatch):
-    age(folder)
+    age(folder, 60)
     index = build_index(folder, tmp_path / "index")
     parsed.clear()
     monkeypatch.setattr("quaere.search.earlier.digest_file", lambda path: pytest.fail(f"opened {path}"))
@@ -307,6 +317,7 @@ def test_where_nothing_changed_nothing_is_written(tmp_path, folder, parsed, monk
 
 def test_a_change_of_the_same_size_at_the_same_time_is_found(tmp_path, folder):
     path = folder / "coast" / "lighthouse.txt"
+    age(path, -60)
     index, status = build_index(folder, tmp_path / "index"), path.stat()
     path.write_bytes(path.read_bytes().replace(b"1850", b"1851"))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
