@@ -63,7 +63,7 @@ class CorpusReport(Struct):
     files by the library they need and how to get it.
 
         CorpusReport(num_documents=12, num_duplicates=1, unreadable=["scan.pdf: not a readable PDF file (...)"],
-                     missing={".docx files need python-docx: pip install -e '.[office]'": 3})
+                     missing={".docx files need python-docx: ...": 3})
     """
 
     num_documents: int = 0

@@ -129,16 +129,16 @@ def find_changes(
     for record in read_sources(index):
         if not record.id:
             continue
-        path = base / record.id
+        path = os.path.join(base, record.id)  # a `Path` of each would take longer than to look at it
         if isinstance(record, FileRecord):
             max_looks -= 1
             if _look_at(path) != (record.size, record.mtime_ns):
                 changed.append(record.id)
         else:
-            folder, looks = _list_folder(path, record, leave_out, max_looks)
+            folder, looks = _list_folder(Path(path), record, leave_out, max_looks)
             max_looks -= looks
             if folder is None or folder.names != record.names or (gitignore and folder.ignore != record.ignore):
-                changed.append(f"{path}/")
+                changed.append(f"{Path(path)}/")
         if max_looks <= 0:
             break
     return Changes(changed)
@@ -163,9 +163,9 @@ def _list_folder(
     return describe_folder(path, record.id, folders, files, leave_out), len(entries) + 1
 
 
-def _look_at(path: Path) -> tuple[int, int]:
+def _look_at(path: str) -> tuple[int, int]:
     try:
-        status = path.stat()
+        status = os.stat(path)
     except (OSError, ValueError):
         return 0, 0  # as a walk records links that lead nowhere
     return status.st_size, status.st_mtime_ns

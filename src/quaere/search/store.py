@@ -15,6 +15,7 @@ Everything is memory-mapped, so opening is instant and reading one passage touch
 from __future__ import annotations
 
 import mmap
+import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -24,7 +25,6 @@ from typing import Literal
 
 import msgspec
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 
 from quaere.errors import BadInput
@@ -51,7 +51,6 @@ class StoreWriter:
         self._digests = array("Q")
         self._places = _Blobs(folder, "places")
         self._parts = _Blobs(folder, "parts")
-        self._packer = zstandard.ZstdCompressor()
         self._content = sha256()
 
     def __enter__(self) -> StoreWriter:
@@ -88,7 +87,7 @@ class StoreWriter:
         if document.parts:
             encoded = msgspec.msgpack.encode(document.parts)
             self._content.update(encoded)
-            packed = self._packer.compress(encoded)
+            packed = zlib.compress(encoded)
         self._parts.add(packed)
         byte_at = _byte_positions(document.text, passages)
         for number, passage in enumerate(passages):
@@ -188,7 +187,7 @@ class Store:
         """The document of this number, as it was added."""
         doc_id, title, text_at, end = self._read_document(number)
         packed = self._parts.read(number)
-        parts = msgspec.msgpack.decode(zstandard.decompress(packed), type=tuple[Part, ...]) if packed else ()
+        parts = msgspec.msgpack.decode(zlib.decompress(packed), type=tuple[Part, ...]) if packed else ()
         return Document(doc_id, title, self._bytes[text_at:end].decode(), kind, parts, stored=number)
 
     def document_ids(self) -> Iterator[str]:
