@@ -70,6 +70,10 @@ class OldName(FutureWarning):
     """A name that has changed was used and is still read. The command line prints the message as one line."""
 
 
+class StaleIndex(UserWarning):
+    """The sources of an index have changed since it was built. The command line prints the message as one line."""
+
+
 def warn_old_name(old: str, new: str) -> None:
     """Say once that `old` is now called `new`.
 

@@ -19,7 +19,8 @@ from quaere.search.bm25 import Bm25Settings
 from quaere.search.chunks import ChunkSettings
 from quaere.search.dense import DenseSettings
 from quaere.search.engine import Progress
-from quaere.search.index import EngineName, IndexSettings, build_index, open_index
+from quaere.search.index import IndexSettings, build_index, open_index
+from quaere.search.manifest import EngineName
 
 if TYPE_CHECKING:
     from quaere.search.index import Index as OpenIndex

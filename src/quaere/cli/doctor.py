@@ -175,8 +175,13 @@ def _template(model: str) -> Check:
 
 def _index(path: Path) -> Check:
     from quaere.search.index import open_index
+    from quaere.search.manifest import update_hint
 
-    index = open_index(path)
+    index = open_index(path, check_sources=False)
     manifest = index.manifest
     size = f"{manifest.num_documents} documents, {manifest.num_passages} passages"
-    return Check("index", "ok", f"{path}: {manifest.settings.engine}, {size}, fingerprint {manifest.fingerprint[:16]}")
+    detail = f"{path}: {manifest.settings.engine}, {size}, fingerprint {manifest.fingerprint[:16]}"
+    if changes := index.find_changes(bounded=False):
+        return Check("index", "warn", f"{detail}; stale, {changes.describe()} since it was built", update_hint(path))
+    gone = [source for source in manifest.sources if not Path(source).exists()]
+    return Check("index", "ok", detail + (f"; its source {gone[0]} is not here" if gone else ""))

@@ -1,4 +1,4 @@
-"""`quaere index`: make an index of a folder of documents."""
+"""`quaere index`: make an index of a folder of documents, and keep it up to date."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quaere.cli.terminal import say_line
 from quaere.cli.work_progress import describe_count, show_progress
+from quaere.errors import BadInput
 
 if TYPE_CHECKING:
     from quaere.api.counts import Progress
     from quaere.search.index import Index
+    from quaere.search.update import UpdateCounts
+    from quaere.search.walk import SourceFile
 
 _MAX_SHOWN = 20  # files named in the summary; the manifest names more
 _DESCRIPTION = """\
 Make an index of every SOURCE: a folder of documents (.md .txt .rst .html .pdf .docx .pptx .xlsx .csv .tsv .ipynb .epub
 .eml), one document, or a JSON Lines file (.jsonl, .jsonl.gz, .jsonl.zst) with {"id", "title", "text"} or
-{"id", "contents"} on each line.
+{"id", "contents"} on each line. With --update, bring an index up to date: its sources and options are remembered, and
+only files that have changed are read and embedded.
 """
 
 
@@ -27,10 +32,12 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser = commands.add_parser("index", help="make an index of a folder of documents", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     parser.add_argument(
-        "sources", type=Path, nargs="+", metavar="SOURCE", help="a folder, a document, or a JSON Lines file"
+        "sources", type=Path, nargs="*", metavar="SOURCE", help="a folder, a document, or a JSON Lines file"
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the index is written")
-    parser.add_argument("--engine", choices=("bm25", "dense", "hybrid"), default="bm25", help="default: bm25")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where the index is written")
+    parser.add_argument("--update", type=Path, metavar="DIR", help="bring the index DIR up to date with its sources")
+    parser.add_argument("--watch", action="store_true", help="keep it up to date until Ctrl-C")
+    parser.add_argument("--engine", choices=("bm25", "dense", "hybrid"), help="default: bm25")
     parser.add_argument("--force", action="store_true", help="replace the index that is there")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.add_argument(
@@ -72,20 +79,72 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(args: argparse.Namespace) -> None:
-    """Build the index and say what is in it."""
+    """Build the index or bring it up to date, and print what is in it."""
+    _check_options(args)
+    if args.update:
+        _update(args.update, args.json)
+    else:
+        _build(args)
+    if args.watch:
+        _watch(args.update or args.out, args.json)
+
+
+def _build(args: argparse.Namespace) -> None:
     from quaere.api.index import index_settings
     from quaere.cli.interrupt import interruptible
     from quaere.search.index import build_index
 
-    # The options are called like the fields they set; the rest is the settings' own defaults.
+    # Options have the names of the settings' fields; what was not given is the settings' own default.
     given = {name: value for name, value in vars(args).items() if value is not None}
     started = time.monotonic()
     with interruptible("an index that was there stays as it was"), _show_progress() as progress:
         index = build_index(args.sources, args.out, index_settings(given), progress, force=args.force)
-    if args.json:
-        _print_json(index)
-    else:
-        _print_summary(index, time.monotonic() - started)
+    _print_index(index, time.monotonic() - started, args.json)
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    """Refuse what does not go together."""
+    if not args.update:
+        if not args.sources:
+            raise BadInput("no SOURCE is named", hint="quaere index FOLDER --out DIR, or quaere index --update DIR")
+        if not args.out:
+            raise BadInput("--out is missing", hint="quaere index FOLDER --out DIR")
+        return
+    apart = {"run", "update", "watch", "json"}
+    given = [name for name, value in vars(args).items() if name not in apart and value not in (None, False, [])]
+    if not args.gitignore or given != ["gitignore"]:
+        raise BadInput(
+            "--update takes no SOURCE, and no option but --watch and --json: those of the index are remembered",
+            hint=f"quaere index --update {args.update}, or quaere index SOURCE --out {args.update} --force ...",
+        )
+
+
+def _update(path: Path, json: bool) -> None:
+    from quaere.cli.interrupt import interruptible
+    from quaere.search.update import update_index
+
+    started = time.monotonic()
+    with interruptible("the index stays as it was"), _show_progress() as progress:
+        updated = update_index(path, progress)
+    _print_index(updated.index, time.monotonic() - started, json, updated.counts)
+
+
+def _watch(path: Path, json: bool) -> None:
+    """Update whenever the sources have changed. An update that fails is said, and tried again after the next change."""
+    from quaere.search.update import wait_for_changes
+
+    passed_over: list[SourceFile] = []
+    try:
+        say_line(f"watching the sources of {path}, Ctrl-C ends")
+        while True:
+            files = wait_for_changes(path, passed_over)
+            try:
+                _update(path, json)
+            except BadInput as error:
+                say_line(f"{error}; the index stays as it was")
+                passed_over = files
+    except KeyboardInterrupt:
+        say_line("no longer watching")
 
 
 # ---------------------------------------------------------------------------------------------------- what is printed
@@ -106,6 +165,18 @@ def describe_amount(doing: str, done: int, total: int | None) -> str:
     if doing == READING and total is not None:
         return f"{done / 1e6:.1f} of {total / 1e6:.1f} MB"
     return describe_count(doing, done, total)
+
+
+def _print_index(index: Index, seconds: float, json: bool, counts: UpdateCounts | None = None) -> None:
+    if json:
+        _print_json(index, counts)
+        return
+    if counts:
+        changed = f"{counts.num_added} added, {counts.num_changed} changed, {counts.num_removed} removed"
+        print(f"files: {changed}, {counts.num_unchanged} unchanged; {counts.num_read} read")
+        embedded = f", {counts.num_embedded} embedded" if index.manifest.settings.engine != "bm25" else ""
+        print(f"passages: {counts.num_kept} kept, {len(index) - counts.num_kept} new{embedded}")
+    _print_summary(index, seconds)
 
 
 def _print_summary(index: Index, seconds: float) -> None:
@@ -147,12 +218,13 @@ def _named(reasons: list[str], total: int) -> list[tuple[str, str]]:
     return [*lines, ("  and more", f"{total - _MAX_SHOWN} (in manifest.json)")] if total > _MAX_SHOWN else lines
 
 
-def _print_json(index: Index) -> None:
+def _print_json(index: Index, counts: UpdateCounts | None) -> None:
     import msgspec
 
     manifest = msgspec.to_builtins(index.manifest)
     summary = {"index": str(index.path)} | {key: manifest[key] for key in manifest if key not in ("kind", "file_sizes")}
-    print(msgspec.json.encode(summary).decode())
+    summary |= {"update": counts} if counts else {}
+    print(msgspec.json.encode(summary).decode(), flush=True)
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -12,15 +12,16 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from quaere.errors import BadInput, ExtraMissing
 from quaere.search.extracted import Part, Unreadable
-from quaere.search.files import MAX_FILE_MIB, read_file
+from quaere.search.files import MAX_FILE_MIB, parse_file
 from quaere.search.rows import is_rows_file, read_rows
-from quaere.search.walk import SUPPORTED, SourceFile, Walk
+from quaere.search.sources import FileRecord, digest_bytes, digest_file
+from quaere.search.walk import SUPPORTED, SourceFile, SourceFolder, Walk
 
 _MAX_NAMED = 10_000  # skipped files named in the report; the others are only counted
 _MAX_SUFFIXES = 20
@@ -29,7 +30,8 @@ _MAX_SUFFIXES = 20
 class Document(Struct, frozen=True):
     """A source document. `kind` says whether it is a whole file or a row of a JSON Lines file.
 
-    `parts` say where its pages, rows or cells begin; a file without them is its own text, line for line.
+    `parts` say where its pages, rows or cells begin; a file without them is its own text, line for line. One that was
+    taken over from an earlier index has its number there in `stored`.
 
         Document(id="rivers.md", title="The Oss", text="# The Oss ...", kind="file")
     """
@@ -39,6 +41,19 @@ class Document(Struct, frozen=True):
     text: str
     kind: Literal["file", "row"]
     parts: tuple[Part, ...] = ()
+    stored: int | None = None
+
+
+class KnownFiles(Protocol):
+    """Files that were read before, with their documents."""
+
+    def find(self, file: SourceFile) -> FileRecord | None:
+        """The record of a file that has not changed since."""
+        ...
+
+    def documents(self, record: FileRecord) -> Iterator[Document]:
+        """The documents of a file, in order, without those that were left out."""
+        ...
 
 
 class CorpusReport(Struct):
@@ -48,7 +63,7 @@ class CorpusReport(Struct):
     files by the library they need and how to get it.
 
         CorpusReport(num_documents=12, num_duplicates=1, unreadable=["scan.pdf: not a readable PDF file (...)"],
-                     missing={".docx files need python-docx: pip install -e '.[office]'": 3})
+                     missing={".docx files need python-docx: ...": 3})
     """
 
     num_documents: int = 0
@@ -68,7 +83,9 @@ class CorpusReport(Struct):
 class CorpusReader:
     """Iterable over the documents of a corpus, to be used once; `report` then says what was skipped and why.
 
-    While it runs, `num_read` of the `num_bytes` bytes of all files have been read.
+    While it runs, `num_read` of the `num_bytes` bytes of all files have been read. Afterwards `folders` and
+    `records` describe every folder and file, and `num_files_read` counts the files that were parsed: all but those
+    that are `known` from before.
 
     Skipped are exact duplicates (same title and text), empty documents, files that are not wanted (see `Walk`), files
     without text or that cannot be read, links out of the folder, documents larger than `max_file_mib`, and the folder
@@ -84,11 +101,17 @@ class CorpusReader:
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
         gitignore: bool = True,
+        known: KnownFiles | None = None,
     ) -> None:
         self.sources = [source] if isinstance(source, Path) else list(source)
         self.report = CorpusReport()
-        self.num_read = self.num_bytes = 0
+        self.num_read = self.num_bytes = self.num_files_read = 0
+        self.records: list[FileRecord] = []
         self._limit = max_file_mib << 20
+        self._known = known
+        # Digests rather than texts: the memory needed is some hundred bytes a document, whatever its length.
+        self._seen_ids: set[bytes] = set()
+        self._seen_contents: set[bytes] = set()
         self._walk = Walk(
             self.sources,
             leave_out=leave_out,
@@ -98,26 +121,32 @@ class CorpusReader:
             gitignore=gitignore,
         )
 
+    @property
+    def folders(self) -> list[SourceFolder]:
+        """The folders that were walked."""
+        return self._walk.folders
+
     def __iter__(self) -> Iterator[Document]:
         """Documents in the order of their paths, and within a file in the order of its lines."""
-        # Digests rather than texts: memory is a few hundred bytes per document, whatever its length.
-        seen_ids: set[bytes] = set()
-        seen_contents: set[bytes] = set()
         for document, where in self._documents():
+            record = self.records[-1]
             if not document.text.strip():
+                record.num_empty += 1
                 self.report.num_empty += 1
                 continue
-            content, identity = _digest(document.title, document.text), _digest(document.id)
-            if content in seen_contents:
+            content, identity = _digest_content(document), _digest(document.id)
+            if content in self._seen_contents:
+                record.duplicates.append(content.hex())
                 self.report.num_duplicates += 1
                 continue
-            if identity in seen_ids:
+            if identity in self._seen_ids:
                 raise BadInput(
                     f"{where}: the id {document.id!r} is used by an earlier document with another text",
                     hint="give every document an id of its own",
                 )
-            seen_contents.add(content)
-            seen_ids.add(identity)
+            self._seen_contents.add(content)
+            self._seen_ids.add(identity)
+            record.num_documents += 1
             self.report.num_documents += 1
             yield document
         if not self.report.num_documents:
@@ -133,21 +162,18 @@ class CorpusReader:
         )
 
     def _documents(self) -> Iterator[tuple[Document, str]]:
-        files = self._find_files()
         before = 0
-        for file in files:
+        for file in self._find_files():
             self.num_read, before = before, before + file.size
-            if file.refused:
-                self._leave_out(file.id, file.refused)
+            known = self._recall(file)
+            if known:
+                yield from self._take_over(file, known)
+            elif file.refused:
+                self._begin(FileRecord(file.id, file.size, file.mtime_ns, refused=file.refused))
             elif is_rows_file(file.path):
-                for row in read_rows(file.path, partial(self._read_up_to, self.num_read)):
-                    where = f"{file.path}, line {row.line}"
-                    yield Document(id=row.id, title=row.title, text=row.text, kind="row"), where
+                yield from self._read_rows(file)
             else:
-                document = self._read_document(file)
-                self.num_read = before
-                if document:
-                    yield document, str(file.path)
+                yield from self._read_document(file)
 
     def _find_files(self) -> list[SourceFile]:
         files = self._walk.files()
@@ -160,32 +186,75 @@ class CorpusReader:
         self.report.num_gitignored, self.report.num_excluded = self._walk.num_gitignored, self._walk.num_excluded
         return files
 
+    def _recall(self, file: SourceFile) -> FileRecord | None:
+        """The record of a file that need not be read: it has not changed, and its duplicates still are duplicates."""
+        record = self._known.find(file) if self._known and not file.refused else None
+        if record is None or self._known is None:
+            return None
+        promoted = {digest for digest in record.duplicates if bytes.fromhex(digest) not in self._seen_contents}
+        if promoted:  # unless what they repeat is in the same file, they are documents now, and their text is not kept
+            promoted -= {_digest_content(document).hex() for document in self._known.documents(record)}
+        return None if promoted else record
+
+    def _take_over(self, file: SourceFile, known: FileRecord) -> Iterator[tuple[Document, str]]:
+        assert self._known is not None
+        now = structs.replace(known, size=file.size, mtime_ns=file.mtime_ns, num_documents=0)
+        self._begin(structs.replace(now, duplicates=list(known.duplicates)))
+        self.num_read += file.size
+        self.report.num_empty += known.num_empty
+        self.report.num_duplicates += len(known.duplicates)
+        for document in self._known.documents(known):
+            yield document, str(file.path)
+
+    def _read_rows(self, file: SourceFile) -> Iterator[tuple[Document, str]]:
+        self.num_files_read += 1
+        try:
+            digest = digest_file(file.path)
+        except OSError as error:
+            raise BadInput(f"{file.path} cannot be read: {error.strerror or error}") from error
+        self._begin(FileRecord(file.id, file.size, file.mtime_ns, digest))
+        for row in read_rows(file.path, partial(self._read_up_to, self.num_read)):
+            where = f"{file.path}, line {row.line}"
+            yield Document(id=row.id, title=row.title, text=row.text, kind="row"), where
+
     def _read_up_to(self, before: int, num_bytes: int) -> None:
         self.num_read = before + num_bytes
 
-    def _read_document(self, file: SourceFile) -> Document | None:
+    def _read_document(self, file: SourceFile) -> Iterator[tuple[Document, str]]:
+        self.num_files_read += 1
+        record = FileRecord(file.id, file.size, file.mtime_ns)
+        content = None
         try:
             file.id.encode()  # a file name that is not text could not be stored as an id
-            content = read_file(file.path, self._limit)
+            data = file.path.read_bytes()
+            record.digest = digest_bytes(data)
+            content = parse_file(file.path, data, self._limit)
+            record.encoding, record.problems = content.encoding, tuple(map(_storable, content.problems))
         except UnicodeEncodeError:
-            self._leave_out(file.id, "its name is not valid Unicode")
-            return None
+            record.unreadable = "its name is not valid Unicode"
         except Unreadable as reason:
-            self._leave_out(file.id, str(reason))
-            return None
+            record.unreadable = _storable(str(reason))
         except ExtraMissing as error:
-            needed = f"{error}: {error.hint}"
-            self.report.missing[needed] = self.report.missing.get(needed, 0) + 1
-            return None
+            record.missing = f"{error}: {error.hint}"
         except OSError as error:
-            self._leave_out(file.id, error.strerror or str(error))
-            return None
-        for problem in content.problems:
-            self._note_problem(file.id, problem)
-        if content.encoding not in ("", "utf-8"):
+            record.unreadable = error.strerror or str(error)
+        self._begin(record)
+        self.num_read += file.size
+        if content:
+            yield Document(file.id, content.title, content.text, "file", content.parts), str(file.path)
+
+    def _begin(self, record: FileRecord) -> None:
+        """Go on to the next file, and report what is known of it beside its documents."""
+        self.records.append(record)
+        if record.refused or record.unreadable:
+            self._leave_out(record.id, record.refused or record.unreadable)
+        if record.missing:
+            self.report.missing[record.missing] = self.report.missing.get(record.missing, 0) + 1
+        for problem in record.problems:
+            self._note_problem(record.id, problem)
+        if record.encoding not in ("", "utf-8"):
             counts = self.report.other_encodings
-            counts[content.encoding] = counts.get(content.encoding, 0) + 1
-        return Document(file.id, content.title, content.text, "file", content.parts)
+            counts[record.encoding] = counts.get(record.encoding, 0) + 1
 
     def _leave_out(self, name: str, reason: str) -> None:
         self.report.num_unreadable += 1
@@ -198,7 +267,16 @@ class CorpusReader:
 
 def _name(named: list[str], name: str, reason: str) -> None:
     if len(named) < _MAX_NAMED:
-        named.append(f"{name}: {reason}".encode(errors="replace").decode())
+        named.append(_storable(f"{name}: {reason}"))
+
+
+def _storable(text: str) -> str:
+    """The text without what UTF-8 cannot hold: names of files and messages of libraries may be anything."""
+    return text.encode(errors="replace").decode()
+
+
+def _digest_content(document: Document) -> bytes:
+    return _digest(document.title, document.text)
 
 
 def _digest(*parts: str) -> bytes:

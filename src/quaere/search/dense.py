@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
 from math import sqrt
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +29,7 @@ _E5 = re.compile(r"(^|/)(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)
 # Passages fetched beyond `topk`, so that ties at the cut are ordered by passage number before the cut.
 _SPARE = 16
 _READ_AT_ONCE = 65_536
+_SAME_COSINE = 0.999  # of two vectors of one text by one embedder, whatever else was in its batches
 _HUB_TIMEOUT_S = 10.0
 
 
@@ -99,6 +99,13 @@ class Embedder:
         return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
+class KnownVectors(msgspec.Struct, frozen=True):
+    """Vectors of an earlier index, in `folder`: that of passage n is `rows[n]` there, or none if that is -1."""
+
+    folder: Path
+    rows: NDArray[np.int64]
+
+
 class DenseEngine:
     """Dense engine: embeds the queries and finds their nearest passages with FAISS."""
 
@@ -108,20 +115,25 @@ class DenseEngine:
 
     @staticmethod
     def build(
-        passages: Iterable[Passage], num_passages: int, settings: DenseSettings, folder: Path, progress: Progress
-    ) -> None:
-        """Write the engine's files into `folder`."""
+        read: Callable[[int], Passage],
+        num_passages: int,
+        settings: DenseSettings,
+        folder: Path,
+        progress: Progress,
+        known: KnownVectors | None = None,
+    ) -> int:
+        """Write the engine's files into `folder`; `read` gives passages by number. How many passages were embedded."""
         faiss = _import_faiss()
         folder.mkdir(parents=True, exist_ok=True)
-        embedder = Embedder(settings)
-        scratch = folder / "vectors.tmp"  # on disk: the vectors of a large corpus do not fit into memory twice
+        gathering = _Gathering(read, num_passages, settings, folder / "vectors.tmp", progress)
         try:
-            vectors = _embed_all(embedder, passages, num_passages, settings.batch_size, scratch, progress)
+            vectors = gathering.gather(known)
             progress("linking neighbours", 0, None)
             faiss.write_index(_build_neighbours(faiss, vectors, settings), str(folder / "neighbours.faiss"))
             del vectors
         finally:
-            scratch.unlink(missing_ok=True)
+            gathering.scratch.unlink(missing_ok=True)
+        return gathering.num_embedded
 
     @staticmethod
     def open(folder: Path, settings: DenseSettings) -> DenseEngine:
@@ -153,25 +165,71 @@ class DenseEngine:
         ]
 
 
-def _embed_all(
-    embedder: Embedder,
-    passages: Iterable[Passage],
-    num_passages: int,
-    batch_size: int,
-    scratch: Path,
-    progress: Progress,
-) -> Vectors:
-    done = 0
-    vectors: Vectors | None = None
-    for batch in _batches(passages, batch_size):
-        rows = embedder.embed_passages(batch)
-        if vectors is None:
-            vectors = np.memmap(scratch, dtype=np.float32, mode="w+", shape=(num_passages, rows.shape[1]))
-        vectors[done : done + len(batch)] = rows
-        done += len(batch)
-        progress("embedding", done, num_passages)
-    assert vectors is not None, "an index holds at least one passage"
-    return vectors
+class _Gathering:
+    """Puts the vectors of all passages together, on disk: those of a large corpus do not fit into memory twice."""
+
+    def __init__(
+        self,
+        read: Callable[[int], Passage],
+        num_passages: int,
+        settings: DenseSettings,
+        scratch: Path,
+        progress: Progress,
+    ) -> None:
+        self.scratch = scratch
+        self.num_embedded = 0
+        self._read = read
+        self._num_passages = num_passages
+        self._settings = settings
+        self._progress = progress
+
+    def gather(self, known: KnownVectors | None) -> Vectors:
+        """A row per passage: the known one, or one that is embedded now."""
+        rows = known.rows if known else np.full(self._num_passages, -1)
+        wanted = np.flatnonzero(rows < 0)
+        # To load an embedder takes seconds, and where passages were only removed there is no need for one.
+        embedder = Embedder(self._settings) if wanted.size else None
+        vectors: Vectors | None = None
+        if known and wanted.size < self._num_passages:
+            earlier = read_vectors(known.folder)
+            if embedder is None or self._makes_same(embedder, earlier, rows):
+                vectors = self._take_over(earlier, rows)
+            else:
+                wanted = np.arange(self._num_passages)
+            del earlier
+        if embedder is not None:
+            vectors = self._embed(embedder, wanted, vectors)
+        assert vectors is not None, "an index holds at least one passage"
+        return vectors
+
+    def _makes_same(self, embedder: Embedder, earlier: Vectors, rows: NDArray[np.int64]) -> bool:
+        """True if the embedder is still the one that made the earlier vectors: another may have its name now."""
+        number = int(np.argmax(rows >= 0))
+        again = embedder.embed_passages([self._read(number)])[0]
+        return again.shape == earlier.shape[1:] and float(again @ earlier[rows[number]]) > _SAME_COSINE
+
+    def _take_over(self, earlier: Vectors, rows: NDArray[np.int64]) -> Vectors:
+        vectors = self._allocate(earlier.shape[1])
+        kept = np.flatnonzero(rows >= 0)
+        for start in range(0, len(kept), _READ_AT_ONCE):
+            numbers = kept[start : start + _READ_AT_ONCE]
+            vectors[numbers] = earlier[rows[numbers]]
+        return vectors
+
+    def _embed(self, embedder: Embedder, wanted: NDArray[np.int64], vectors: Vectors | None) -> Vectors:
+        for start in range(0, len(wanted), self._settings.batch_size):
+            numbers = wanted[start : start + self._settings.batch_size]
+            embedded = embedder.embed_passages([self._read(number) for number in numbers.tolist()])
+            if vectors is None:
+                vectors = self._allocate(embedded.shape[1])
+            vectors[numbers] = embedded
+            self.num_embedded += len(numbers)
+            self._progress("embedding", self.num_embedded, len(wanted))
+        assert vectors is not None
+        return vectors
+
+    def _allocate(self, width: int) -> Vectors:
+        return np.memmap(self.scratch, dtype=np.float32, mode="w+", shape=(self._num_passages, width))
 
 
 def _build_neighbours(faiss: Any, vectors: Vectors, settings: DenseSettings) -> Any:
@@ -203,12 +261,6 @@ def _sample(vectors: Vectors, num_wanted: int) -> Vectors:
         return np.ascontiguousarray(vectors)
     chosen = np.random.default_rng(0).choice(len(vectors), num_wanted, replace=False)
     return np.ascontiguousarray(vectors[np.sort(chosen)])
-
-
-def _batches(passages: Iterable[Passage], size: int) -> Iterator[list[Passage]]:
-    rest = iter(passages)
-    while batch := list(islice(rest, size)):
-        yield batch
 
 
 def read_vectors(folder: Path) -> Vectors:

@@ -51,7 +51,12 @@ def read_file(path: Path, limit: int = MAX_FILE_MIB << 20) -> FileText:
     `limit` is how many bytes it may unpack to and how many characters its text may have. A file that cannot be read is
     `Unreadable`, or an `OSError`; one whose library is not installed is an `ExtraMissing`.
     """
-    data, suffix = path.read_bytes(), path.suffix.lower()
+    return parse_file(path, path.read_bytes(), limit)
+
+
+def parse_file(path: Path, data: bytes, limit: int) -> FileText:
+    """The text of a file whose bytes have been read."""
+    suffix = path.suffix.lower()
     try:
         found = _READERS[suffix](data, limit)
     except (Unreadable, ExtraMissing):

@@ -9,87 +9,49 @@ index.document(hits[0].passage.doc_id)[hits[0].passage.start : hits[0].passage.e
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 import threading
+import time
+import warnings
+from array import array
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
-from quaere import __version__
 from quaere.atomic import new_folder
-from quaere.errors import UPDATE_HINT, BadInput, IndexMissing
+from quaere.errors import BadInput, StaleIndex
 from quaere.records import Hit, Passage
-from quaere.records.foreign_json import decode_json
-from quaere.search.bm25 import Bm25Engine, Bm25Settings
-from quaere.search.chunks import ChunkSettings, cut
-from quaere.search.corpus import CorpusReader, CorpusReport
-from quaere.search.dense import DenseEngine, DenseSettings
+from quaere.search.bm25 import Bm25Engine
+from quaere.search.chunks import cut
+from quaere.search.corpus import CorpusReader
+from quaere.search.dense import DenseEngine, KnownVectors
+from quaere.search.earlier import EarlierIndex
 from quaere.search.engine import Engine, Progress
-from quaere.search.files import MAX_FILE_MIB
 from quaere.search.hybrid import HybridEngine
+from quaere.search.manifest import (
+    FORMAT,
+    KIND,
+    MANIFEST,
+    IndexSettings,
+    Manifest,
+    is_index,
+    library_versions,
+    read_manifest,
+    rebuild_hint,
+    update_hint,
+)
 from quaere.search.rows import is_rows_file
+from quaere.search.sources import MAX_LOOKS, Changes, FileRecord, find_changes, write_sources
 from quaere.search.store import Store, StoreWriter
 from quaere.search.walk import common_folder
 
-FORMAT = 1
-READING = "reading documents"  # the stage whose progress is in bytes
-_KIND = "quaere-index"
-_MANIFEST = "manifest.json"
-_LIBRARIES = ("bm25s", "numpy", "faiss-cpu", "sentence-transformers")
-_READING_LIBRARIES = ("pypdf", "python-docx", "python-pptx", "openpyxl", "trafilatura")
+__all__ = ["Index", "IndexSettings", "Manifest", "build_index", "open_index"]
 
-EngineName = Literal["bm25", "dense", "hybrid"]
-
-
-class IndexSettings(msgspec.Struct, frozen=True):
-    """All settings that determine an index of a given corpus.
-
-    IndexSettings(engine="bm25", chunks=ChunkSettings(max_words=120), bm25=Bm25Settings(k1=1.2))
-    """
-
-    engine: EngineName = "bm25"
-    chunks: ChunkSettings = ChunkSettings()
-    bm25: Bm25Settings = Bm25Settings()
-    dense: DenseSettings = DenseSettings()
-    max_file_mib: int = MAX_FILE_MIB
-    include: tuple[str, ...] = ()  # which files of a folder are read, and which are not, as in a .gitignore
-    exclude: tuple[str, ...] = ()
-    gitignore: bool = True
-
-    @property
-    def engine_names(self) -> tuple[str, ...]:
-        """The engines to build: both for "hybrid"."""
-        return ("bm25", "dense") if self.engine == "hybrid" else (self.engine,)
-
-    def check(self) -> None:
-        """Raise `BadInput` if a setting is out of range."""
-        self.chunks.check()
-        self.bm25.check()
-        self.dense.check()
-        if self.max_file_mib < 1:
-            raise BadInput(f"max_file_mib must be at least 1, not {self.max_file_mib}")
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    """Content of `manifest.json`. The file is written last: a directory without it is not an index.
-
-    Manifest(kind="quaere-index", format=1, fingerprint="5f2c...", num_documents=12, num_passages=31, ...)
-    """
-
-    kind: str
-    format: int
-    fingerprint: str
-    num_documents: int
-    num_passages: int
-    settings: IndexSettings
-    corpus: CorpusReport
-    versions: dict[str, str]
-    file_sizes: dict[str, int]
-    source: str = ""  # folder or file that document ids are relative to; "" in indexes built before this field existed
-    sources: tuple[str, ...] = ()  # sources as given on the command line; () in indexes built before this field existed
+STALE_CHECK = "QUAERE_STALE_CHECK"  # the environment variable; "off" turns the check of sources off
+READING = "reading documents"  # the part of the work whose progress is in bytes
 
 
 class Index:
@@ -141,6 +103,17 @@ class Index:
         """Ids of all documents in order."""
         return self._store.document_ids()
 
+    def find_changes(self, *, bounded: bool = True) -> Changes:
+        """What has changed in the sources since the index was built; nothing if they are not here.
+
+        With `bounded` at most some thousand folders and files are looked at.
+        """
+        sources = [Path(source) for source in self.manifest.sources]
+        if not sources or not all(map(Path.exists, sources)):
+            return Changes([])
+        gitignore, most = self.manifest.settings.gitignore, MAX_LOOKS if bounded else sys.maxsize
+        return find_changes(self.path, sources, gitignore=gitignore, max_looks=most)
+
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """At most `topk` passages per query, best first."""
         if topk < 1:
@@ -153,6 +126,8 @@ class Index:
         """The search engine. Loading an embedder takes seconds, so a server accesses this before it listens."""
         with self._engine_lock:
             if self._engine is None:
+                if read_manifest(self.path).fingerprint != self.fingerprint:
+                    raise BadInput(f"the index {self.path} was replaced after it had been opened", hint="try again")
                 self._engine = _open_engine(self.path, self.manifest.settings)
             return self._engine
 
@@ -176,11 +151,37 @@ def build_index(
     sources = [source] if isinstance(source, Path) else list(source)
     _check_target(sources, out, force)
     with new_folder(out) as unfinished:
-        _write_index(sources, out, unfinished, settings, progress or _say_nothing)
-    return open_index(out)
+        write_index(sources, out, unfinished, settings, progress or say_nothing)
+    return open_index(out, check_sources=False)
 
 
-def _write_index(sources: list[Path], out: Path, folder: Path, settings: IndexSettings, progress: Progress) -> None:
+class Written(msgspec.Struct, frozen=True):
+    """An index that has just been written: its manifest, the records of its files, and what had to be done for it."""
+
+    manifest: Manifest
+    files: list[FileRecord]
+    num_files_read: int
+    num_kept: int
+    num_embedded: int
+
+
+def write_index(
+    sources: list[Path],
+    out: Path,
+    folder: Path,
+    settings: IndexSettings,
+    progress: Progress,
+    *,
+    earlier: EarlierIndex | None = None,
+    reuse: bool = False,
+) -> Written:
+    """Write the index that will be at `out` into `folder`.
+
+    Vectors of an `earlier` index are taken over; with `reuse` so are documents and passages of files that have not
+    changed since.
+    """
+    began_ns = time.time_ns()
+    known = earlier if reuse else None
     reader = CorpusReader(
         sources,
         leave_out=out,
@@ -188,30 +189,73 @@ def _write_index(sources: list[Path], out: Path, folder: Path, settings: IndexSe
         include=settings.include,
         exclude=settings.exclude,
         gitignore=settings.gitignore,
+        known=known,
     )
-    with StoreWriter(folder) as writer:
-        for document in reader:
-            writer.add(document, cut(document, settings.chunks))
-            progress(READING, reader.num_read, reader.num_bytes)
-    store = Store(folder)
-    if "bm25" in settings.engine_names:
-        Bm25Engine.build(store.passages(), len(store), settings.bm25, folder / "bm25", progress)
-    if "dense" in settings.engine_names:
-        DenseEngine.build(store.passages(), len(store), settings.dense, folder / "dense", progress)
+    writer, kept = _write_store(folder, reader, settings, known, progress)
+    write_sources(folder, reader.folders, reader.records, began_ns)
+    fingerprint = _fingerprint(writer.content_digest, settings)
+    num_embedded = 0
+    if known and read_manifest(known.path).fingerprint == fingerprint:
+        for name in settings.engine_names:
+            shutil.copytree(known.path / name, folder / name, copy_function=_link)
+    else:
+        num_embedded = _build_engines(folder, settings, progress, earlier, kept)
     manifest = Manifest(
-        kind=_KIND,
+        kind=KIND,
         format=FORMAT,
-        fingerprint=_fingerprint(writer.content_digest, settings),
+        fingerprint=fingerprint,
         num_documents=writer.num_documents,
         num_passages=writer.num_passages,
         settings=settings,
         corpus=reader.report,
-        versions=_versions(),
+        versions=library_versions(),
         file_sizes=_file_sizes(folder),
         source=_stored_path(sources[0].resolve() if len(sources) == 1 else common_folder(sources)),
         sources=tuple(_stored_path(Path(os.path.abspath(source))) for source in sources),
     )
-    (folder / _MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+    num_kept = sum(number >= 0 for number in kept)
+    return Written(manifest, reader.records, reader.num_files_read, num_kept, num_embedded)
+
+
+def _write_store(
+    folder: Path, reader: CorpusReader, settings: IndexSettings, known: EarlierIndex | None, progress: Progress
+) -> tuple[StoreWriter, array[int]]:
+    """Write the documents and passages; for each passage its number in the earlier index, or -1."""
+    kept = array("q")
+    with StoreWriter(folder) as writer:
+        for document in reader:
+            if known is None or document.stored is None:
+                passages = cut(document, settings.chunks)
+                kept.extend([-1] * len(passages))
+            else:
+                passages = known.passages(document.stored)
+                kept.extend(known.store.passage_numbers(document.stored))
+            writer.add(document, passages)
+            progress(READING, reader.num_read, reader.num_bytes)
+    return writer, kept
+
+
+def _build_engines(
+    folder: Path, settings: IndexSettings, progress: Progress, earlier: EarlierIndex | None, kept: array[int]
+) -> int:
+    """Build the engines over the passages in `folder`; how many passages were embedded."""
+    store = Store(folder)
+    num_embedded = 0
+    if "bm25" in settings.engine_names:
+        Bm25Engine.build(store.passages(), len(store), settings.bm25, folder / "bm25", progress)
+    if "dense" in settings.engine_names:
+        known = KnownVectors(earlier.path / "dense", earlier.match_texts(store, kept)) if earlier else None
+        num_embedded = DenseEngine.build(store.passage, len(store), settings.dense, folder / "dense", progress, known)
+    return num_embedded
+
+
+def _link(source: str, target: str) -> None:
+    """A second name for a file of an index, which is never written to again; a copy where there are no such links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def _stored_path(path: Path) -> str:
@@ -225,16 +269,6 @@ def _fingerprint(content_digest: str, settings: IndexSettings) -> str:
     return sha256(content_digest.encode() + msgspec.json.encode(used, order="deterministic")).hexdigest()
 
 
-def _versions() -> dict[str, str]:
-    versions = {"quaere": __version__}
-    for library in _LIBRARIES + _READING_LIBRARIES:
-        try:
-            versions[library] = version(library)
-        except PackageNotFoundError:
-            continue
-    return versions
-
-
 def _file_sizes(folder: Path) -> dict[str, int]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
@@ -243,7 +277,7 @@ def _file_sizes(folder: Path) -> dict[str, int]:
 def _check_target(sources: list[Path], out: Path, force: bool) -> None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
-    if not _is_index(out):
+    if not is_index(out):
         raise BadInput(f"{out} exists and is not an index, so it is not replaced", hint="choose another --out")
     if not force:
         raise BadInput(f"{out} is an index already", hint="--force replaces it")
@@ -253,45 +287,20 @@ def _check_target(sources: list[Path], out: Path, force: bool) -> None:
             raise BadInput(said, hint="choose another --out")
 
 
-def _is_index(path: Path) -> bool:
-    try:
-        return decode_json((path / _MANIFEST).read_bytes(), _Label).kind == _KIND
-    except (OSError, msgspec.DecodeError):
-        return False
-
-
-def _say_nothing(doing: str, done: int, total: int | None) -> None:
+def say_nothing(doing: str, done: int, total: int | None) -> None:
     """Progress callback that does nothing."""
 
 
 # ----------------------------------------------------------------------------------------------------------- opening
 
 
-class _Label(msgspec.Struct):
-    """The two fields that the manifest has in every format version."""
+def open_index(path: Path, *, check_sources: bool = True) -> Index:
+    """Open an index, or say what is wrong with it and what to type.
 
-    kind: str
-    format: int
-
-
-def open_index(path: Path) -> Index:
-    """Open an index; errors say what is wrong with it and what to type."""
-    rebuild = f"quaere index FOLDER --out {path}"
-    try:
-        written = (path / _MANIFEST).read_bytes()
-    except OSError:
-        state = "is not an index (it has no manifest.json)" if path.exists() else "does not exist"
-        raise IndexMissing(f"{path} {state}", hint=rebuild) from None
-    try:
-        label = decode_json(written, _Label)
-        if label.kind == _KIND and label.format > FORMAT:
-            message = f"{path} has format {label.format}, this Quaere ({__version__}) reads up to {FORMAT}"
-            raise BadInput(message, hint=UPDATE_HINT)
-        manifest = decode_json(written, Manifest)
-    except msgspec.DecodeError as error:
-        raise BadInput(f"{path}/{_MANIFEST} is damaged: {error}", hint=f"delete {path}, then {rebuild}") from error
-    if manifest.kind != _KIND:
-        raise IndexMissing(f"{path} is not an index (its manifest.json is of another program)", hint=rebuild)
+    If its sources have changed since it was built, there is a `StaleIndex` warning, unless that is not to be checked.
+    """
+    manifest = read_manifest(path)
+    rebuild = rebuild_hint(path)
     for name, size in manifest.file_sizes.items():
         file = path / name
         if not file.is_file() or file.stat().st_size != size:
@@ -299,9 +308,21 @@ def open_index(path: Path) -> Index:
                 f"the index {path} is damaged: {name} is missing or has the wrong size", hint=f"{rebuild} --force"
             )
     try:
-        return Index(path, manifest)
+        index = Index(path, manifest)
     except (OSError, ValueError) as error:
         raise BadInput(f"the index {path} is damaged: {error}", hint=f"{rebuild} --force") from error
+    if check_sources:
+        _warn_if_stale(index)
+    return index
+
+
+def _warn_if_stale(index: Index) -> None:
+    if os.environ.get(STALE_CHECK, "").lower() in ("off", "0", "no", "false"):
+        return
+    if changes := index.find_changes():
+        said = f"the index {index.path} is stale, {changes.describe()} since it was built: {update_hint(index.path)}"
+        # The place is always this line, so that an index that is opened several times is spoken of once.
+        warnings.warn(said, StaleIndex, stacklevel=1)
 
 
 def _open_engine(path: Path, settings: IndexSettings) -> Engine:

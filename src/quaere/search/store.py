@@ -8,15 +8,20 @@ All files are memory-mapped, so opening is instant and reading a passage touches
     identities.npy    per document: a digest of its id, sorted, and the document's number
     places.bin        where each passage stands in its file ("page 3"), one after another; only if any place is known
     places.npy        0, then per passage where the name of its place ends
+    parts.bin         the parts of each document, in MessagePack and compressed; only if any document has parts
+    parts.npy         0, then per document where its parts end
 """
 
 from __future__ import annotations
 
 import mmap
+import zlib
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from hashlib import blake2b, sha256
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -25,6 +30,7 @@ from numpy.typing import NDArray
 from quaere.errors import BadInput
 from quaere.records import Passage
 from quaere.search.corpus import Document
+from quaere.search.extracted import Part
 
 _DOCUMENT_FIELDS = 4  # begins_at, id_bytes, title_bytes, text_bytes
 _PASSAGE_FIELDS = 6  # document, number_there, start, end, start_byte, end_byte
@@ -43,8 +49,8 @@ class StoreWriter:
         self._documents = array("Q")
         self._passages = array("Q")
         self._digests = array("Q")
-        self._places = (folder / "places.bin").open("wb")
-        self._place_ends = array("Q")
+        self._places = _Blobs(folder, "places")
+        self._parts = _Blobs(folder, "parts")
         self._content = sha256()
 
     def __enter__(self) -> StoreWriter:
@@ -52,7 +58,8 @@ class StoreWriter:
 
     def __exit__(self, kind: object, *rest: object) -> None:
         self._bytes.close()
-        self._places.close()
+        for blobs in (self._places, self._parts):
+            blobs.close(keep=kind is None)
         if kind is None:
             self._write_arrays()
 
@@ -76,14 +83,17 @@ class StoreWriter:
         parts = [document.id.encode(), document.title.encode(), document.text.encode()]
         lengths = [len(part) for part in parts]
         self._content.update(array("Q", lengths).tobytes() + b"".join(parts))
+        packed = b""
         if document.parts:
-            self._content.update(msgspec.msgpack.encode(document.parts))
+            encoded = msgspec.msgpack.encode(document.parts)
+            self._content.update(encoded)
+            packed = zlib.compress(encoded)
+        self._parts.add(packed)
         byte_at = _byte_positions(document.text, passages)
         for number, passage in enumerate(passages):
             positions = (passage.start, passage.end, byte_at[passage.start], byte_at[passage.end])
             self._passages.extend((self.num_documents, number, *positions))
-            self._places.write(passage.place.encode())
-            self._place_ends.append(self._places.tell())
+            self._places.add(passage.place.encode())
         self._documents.extend((self._bytes.tell(), *lengths))
         self._digests.append(_id_digest(document.id))
         self._bytes.writelines(parts)
@@ -96,10 +106,43 @@ class StoreWriter:
         np.save(self._folder / "documents.npy", documents)
         passages = np.array(self._passages, dtype=np.uint64).reshape(-1, _PASSAGE_FIELDS)
         np.save(self._folder / "passages.npy", passages)
-        if any(self._place_ends[-1:]):
-            np.save(self._folder / "places.npy", np.array([0, *self._place_ends], dtype=np.uint64))
-        else:  # rows of JSON Lines alone: there is nothing to name
-            (self._folder / "places.bin").unlink()
+
+
+class _Blobs:
+    """Byte strings of any length, one after another in NAME.bin, and NAME.npy that says where each ends."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._file = (folder / f"{name}.bin").open("wb")
+        self._arrays = folder / f"{name}.npy"
+        self._ends = array("Q", [0])
+
+    def add(self, blob: bytes) -> None:
+        self._file.write(blob)
+        self._ends.append(self._ends[-1] + len(blob))
+
+    def close(self, *, keep: bool) -> None:
+        """Write the array, or remove the file where there is nothing but empty strings."""
+        self._file.close()
+        if keep and self._ends[-1]:
+            np.save(self._arrays, np.array(self._ends, dtype=np.uint64))
+        else:
+            self._arrays.with_suffix(".bin").unlink()
+
+
+class _MappedBlobs:
+    """Reads what `_Blobs` wrote; every string is empty where nothing was written, or by an earlier version."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._is_empty = not (folder / f"{name}.npy").exists()
+        if not self._is_empty:
+            self._bytes = _map_bytes(folder / f"{name}.bin")
+            self._ends = _map_array(folder / f"{name}.npy")
+
+    def read(self, number: int) -> bytes:
+        if self._is_empty:
+            return b""
+        start, end = self._ends[number : number + 2].tolist()
+        return self._bytes[start:end]
 
 
 class Store:
@@ -110,11 +153,8 @@ class Store:
         self._documents = _map_array(folder / "documents.npy")
         self._passages = _map_array(folder / "passages.npy")
         self._digests, self._numbers = _map_array(folder / "identities.npy")
-        # Indexes of JSON Lines have no places, and neither have those that were built before places were kept.
-        self._has_places = (folder / "places.npy").exists()
-        if self._has_places:
-            self._places = _map_bytes(folder / "places.bin")
-            self._place_ends = _map_array(folder / "places.npy")
+        self._places = _MappedBlobs(folder, "places")
+        self._parts = _MappedBlobs(folder, "parts")
 
     def __len__(self) -> int:
         """Number of passages."""
@@ -127,18 +167,28 @@ class Store:
         document, there, start, end, start_byte, end_byte = self._passages[number].tolist()
         doc_id, title, text_at, _ = self._read_document(document)
         text = self._bytes[text_at + start_byte : text_at + end_byte].decode()
-        place = self._place(number)
+        place = self._places.read(number).decode()
         return Passage(id=f"{doc_id}#{there}", doc_id=doc_id, title=title, text=text, start=start, end=end, place=place)
-
-    def _place(self, number: int) -> str:
-        if not self._has_places:
-            return ""
-        start, end = self._place_ends[number : number + 2].tolist()
-        return self._places[start:end].decode()
 
     def passages(self) -> Iterator[Passage]:
         """All passages in order."""
         return (self.passage(number) for number in range(len(self)))
+
+    def passage_numbers(self, number: int) -> range:
+        """The numbers of the passages of document `number`."""
+        first, end = self._first_passages[number : number + 2].tolist()
+        return range(first, end)
+
+    @cached_property
+    def _first_passages(self) -> NDArray[np.int64]:
+        return np.searchsorted(self._passages[:, 0], np.arange(len(self._documents) + 1, dtype=np.uint64))
+
+    def read_document(self, number: int, kind: Literal["file", "row"]) -> Document:
+        """The document of this number, as it was added."""
+        doc_id, title, text_at, end = self._read_document(number)
+        packed = self._parts.read(number)
+        parts = msgspec.msgpack.decode(zlib.decompress(packed), type=tuple[Part, ...]) if packed else ()
+        return Document(doc_id, title, self._bytes[text_at:end].decode(), kind, parts, stored=number)
 
     def document_ids(self) -> Iterator[str]:
         """Ids of all documents in order."""

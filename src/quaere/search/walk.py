@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
 from pathlib import Path
 
 from msgspec import Struct
@@ -26,15 +27,27 @@ SUPPORTED = (
 
 
 class SourceFile(Struct, frozen=True):
-    """A file of the corpus, the id of its document, its size, and why it is not to be opened ("" if it is).
+    """A file of the corpus, the id of its document, its size and time, and why it is not to be opened ("" if it is).
 
-    SourceFile(path=Path("docs/rivers.md"), id="rivers.md", size=812, refused="")
+    SourceFile(path=Path("docs/rivers.md"), id="rivers.md", size=812, mtime_ns=1763300000000000000, refused="")
     """
 
     path: Path
     id: str
     size: int
+    mtime_ns: int
     refused: str
+
+
+class SourceFolder(Struct, frozen=True, tag="folder"):
+    """A folder of the corpus: a digest of the names in it that matter, and size and time of its `.gitignore`.
+
+    SourceFolder(id="coast", names="5f2c...", ignore=(120, 1763300000000000000))
+    """
+
+    id: str
+    names: str
+    ignore: tuple[int, int] | None = None
 
 
 def common_folder(sources: Sequence[Path]) -> Path:
@@ -66,6 +79,7 @@ class Walk:
     ) -> None:
         self.passed_over: list[tuple[str, str]] = []
         self.problems: list[tuple[str, str]] = []
+        self.folders: list[SourceFolder] = []
         self.ignored_suffixes: Counter[str] = Counter()
         self.num_gitignored = self.num_excluded = 0
         for source in sources:
@@ -100,6 +114,9 @@ class Walk:
             return
         ignores = IgnoreFiles(source, self._note_problem) if self._gitignore else None
         for folder, folders, names in os.walk(source, onerror=self._pass_over_folder):
+            self.folders.append(
+                describe_folder(Path(folder), self._name(Path(folder)), folders, names, self._leave_out)
+            )
             if ignores:
                 ignores.enter(Path(folder))
             folders[:] = [name for name in folders if self._is_wanted(Path(folder, name), source, ignores)]
@@ -135,22 +152,22 @@ class Walk:
             return True
         return False
 
-    def _look_at(self, path: Path, root: Path) -> tuple[int, str]:
-        """The size of a file, and why it is not opened. A pipe would never end, and a link may lead anywhere."""
+    def _look_at(self, path: Path, root: Path) -> tuple[int, int, str]:
+        """Size and time of a file, and why it is not opened. A pipe would never end, and a link may lead anywhere."""
         try:
             file = path.resolve(strict=True)
             status = file.stat()
         except (OSError, RuntimeError):  # RuntimeError: links that lead to one another, before Python 3.13
-            return 0, "a link that leads nowhere" if path.is_symlink() else "it is gone"
-        size = status.st_size if stat.S_ISREG(status.st_mode) else 0
+            return 0, 0, "a link that leads nowhere" if path.is_symlink() else "it is gone"
+        size, mtime_ns = (status.st_size if stat.S_ISREG(status.st_mode) else 0), status.st_mtime_ns
         if not file.is_relative_to(root):
-            return size, "a link out of the folder"
+            return size, mtime_ns, "a link out of the folder"
         if not stat.S_ISREG(status.st_mode):
-            return size, "not a regular file"
+            return size, mtime_ns, "not a regular file"
         # JSON Lines are streamed, and a file of them is many documents.
         if size > self._max_file_mib << 20 and not is_rows_file(path):
-            return size, f"larger than {self._max_file_mib} MiB"
-        return size, "" if os.access(file, os.R_OK) else "permission denied"
+            return size, mtime_ns, f"larger than {self._max_file_mib} MiB"
+        return size, mtime_ns, "" if os.access(file, os.R_OK) else "permission denied"
 
     def _pass_over_folder(self, error: OSError) -> None:
         self.passed_over.append((self._name(Path(error.filename)), error.strerror or str(error)))
@@ -162,3 +179,24 @@ class Walk:
 def is_supported(path: Path) -> bool:
     """True if files of this name can be read."""
     return path.suffix.lower() in FILE_SUFFIXES or is_rows_file(path)
+
+
+def describe_folder(
+    folder: Path, name: str, folders: Iterable[str], files: Iterable[str], leave_out: Path | None
+) -> SourceFolder:
+    """The folder of these entries. Hidden ones, files of other kinds and the folder `leave_out` do not matter."""
+    wanted = [f"{entry}/" for entry in folders if not _is_left_out(folder / entry, leave_out)]
+    wanted += [entry for entry in files if not entry.startswith(".") and is_supported(Path(entry))]
+    digest = blake2b("\0".join(sorted(wanted)).encode(errors="surrogateescape"), digest_size=16)
+    try:
+        status = os.lstat(folder / ".gitignore")
+        ignore = (status.st_size, status.st_mtime_ns)
+    except OSError:
+        ignore = None
+    return SourceFolder(name, digest.hexdigest(), ignore)
+
+
+def _is_left_out(folder: Path, leave_out: Path | None) -> bool:
+    # Names first: to resolve every folder would take longer than all the rest.
+    is_named_so = leave_out is not None and folder.name == leave_out.name
+    return folder.name.startswith(".") or (is_named_so and folder.resolve() == leave_out)

@@ -1,0 +1,132 @@
+"""What an index says about itself in `manifest.json`: what it was built from, how, and by which versions."""
+
+from __future__ import annotations
+
+import shlex
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from quaere import __version__
+from quaere.errors import UPDATE_HINT, BadInput, IndexMissing
+from quaere.records.foreign_json import decode_json
+from quaere.search.bm25 import Bm25Settings
+from quaere.search.chunks import ChunkSettings
+from quaere.search.corpus import CorpusReport
+from quaere.search.dense import DenseSettings
+from quaere.search.files import MAX_FILE_MIB
+
+FORMAT = 1
+KIND = "quaere-index"
+MANIFEST = "manifest.json"
+_LIBRARIES = ("bm25s", "numpy", "faiss-cpu", "sentence-transformers")
+_READING_LIBRARIES = ("pypdf", "python-docx", "python-pptx", "openpyxl", "trafilatura")
+
+EngineName = Literal["bm25", "dense", "hybrid"]
+
+
+class IndexSettings(msgspec.Struct, frozen=True):
+    """Everything that decides what an index of a given corpus holds.
+
+    IndexSettings(engine="bm25", chunks=ChunkSettings(max_words=120), bm25=Bm25Settings(k1=1.2))
+    """
+
+    engine: EngineName = "bm25"
+    chunks: ChunkSettings = ChunkSettings()
+    bm25: Bm25Settings = Bm25Settings()
+    dense: DenseSettings = DenseSettings()
+    max_file_mib: int = MAX_FILE_MIB
+    include: tuple[str, ...] = ()  # which files of a folder are read, and which are not, as in a .gitignore
+    exclude: tuple[str, ...] = ()
+    gitignore: bool = True
+
+    @property
+    def engine_names(self) -> tuple[str, ...]:
+        """The engines that are built: hybrid is both."""
+        return ("bm25", "dense") if self.engine == "hybrid" else (self.engine,)
+
+    def check(self) -> None:
+        """Refuse what cannot be built."""
+        self.chunks.check()
+        self.bm25.check()
+        self.dense.check()
+        if self.max_file_mib < 1:
+            raise BadInput(f"max_file_mib must be at least 1, not {self.max_file_mib}")
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What `manifest.json` says about an index. It is written last: without it there is no index.
+
+    Manifest(kind="quaere-index", format=1, fingerprint="5f2c...", num_documents=12, num_passages=31, ...)
+    """
+
+    kind: str
+    format: int
+    fingerprint: str
+    num_documents: int
+    num_passages: int
+    settings: IndexSettings
+    corpus: CorpusReport
+    versions: dict[str, str]
+    file_sizes: dict[str, int]
+    source: str = ""  # the folder or file that document ids are relative to; "" in indexes built before this was kept
+    sources: tuple[str, ...] = ()  # what was named on the command line; () in indexes built before this was kept
+
+
+def library_versions() -> dict[str, str]:
+    """The versions of everything that decides what is read and how it is searched."""
+    versions = {"quaere": __version__}
+    for library in _LIBRARIES + _READING_LIBRARIES:
+        try:
+            versions[library] = version(library)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+class _Label(msgspec.Struct):
+    """The two fields every format of the manifest has."""
+
+    kind: str
+    format: int
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of the index at `path`, or what is wrong with it and what to type."""
+    rebuild = rebuild_hint(path)
+    try:
+        written = (path / MANIFEST).read_bytes()
+    except OSError:
+        state = "is not an index (it has no manifest.json)" if path.exists() else "does not exist"
+        raise IndexMissing(f"{path} {state}", hint=rebuild) from None
+    try:
+        label = decode_json(written, _Label)
+        if label.kind == KIND and label.format > FORMAT:
+            message = f"{path} has format {label.format}, this Quaere ({__version__}) reads up to {FORMAT}"
+            raise BadInput(message, hint=UPDATE_HINT)
+        manifest = decode_json(written, Manifest)
+    except msgspec.DecodeError as error:
+        raise BadInput(f"{path}/{MANIFEST} is damaged: {error}", hint=f"delete {path}, then {rebuild}") from error
+    if manifest.kind != KIND:
+        raise IndexMissing(f"{path} is not an index (its manifest.json is of another program)", hint=rebuild)
+    return manifest
+
+
+def rebuild_hint(path: Path) -> str:
+    """What to type to build the index at `path` again."""
+    return f"quaere index FOLDER --out {path}"
+
+
+def update_hint(path: Path) -> str:
+    """What to type to bring the index at `path` up to date."""
+    return f"quaere index --update {shlex.quote(str(path))}"
+
+
+def is_index(path: Path) -> bool:
+    """True if there is an index of any version at `path`."""
+    try:
+        return decode_json((path / MANIFEST).read_bytes(), _Label).kind == KIND
+    except (OSError, msgspec.DecodeError):
+        return False

@@ -1,0 +1,171 @@
+"""What the sources of an index were when they were read, and what has changed since.
+
+    sources.jsonl     one line per folder, then one per file; its own modification time is when reading began
+
+write_sources(folder, reader.folders, reader.records, began_ns)
+find_changes(Path("docs-index"), [Path("docs")]).names == ["rivers.md"]
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b, file_digest
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, field
+
+from quaere.errors import BadInput
+from quaere.search.walk import SourceFolder, common_folder, describe_folder
+
+SOURCES = "sources.jsonl"
+MAX_LOOKS = 20_000  # folders, entries of folders and files that are looked at when an index is opened
+
+
+class FileRecord(Struct, tag="file", omit_defaults=True):
+    """A file as it was read, and what came of it: enough to report on it again without reading it.
+
+    Its documents are the next `num_documents` of the index. `duplicates` are digests of those that were left out
+    because an earlier document was equal, and `refused` says why the file was not opened.
+
+        FileRecord(id="rivers.md", size=812, mtime_ns=1763300000000000000, digest="5f2c...", num_documents=1)
+    """
+
+    id: str  # "" if its name is not Unicode: then it is never recognised
+    size: int
+    mtime_ns: int
+    digest: str = ""  # of the file's bytes; "" if they were not read
+    refused: str = ""
+    unreadable: str = ""
+    missing: str = ""
+    encoding: str = ""
+    problems: tuple[str, ...] = ()
+    num_documents: int = 0
+    num_empty: int = 0
+    duplicates: list[str] = field(default_factory=list)
+
+
+class Changes(Struct, frozen=True):
+    """Which files and folders are not as they were.
+
+    Changes(["docs/", "docs/rivers.md"])
+    """
+
+    names: list[str]
+
+    def __bool__(self) -> bool:
+        """True if anything has changed."""
+        return bool(self.names)
+
+    def describe(self) -> str:
+        """The last of them, since files come behind their folders: "rivers.md and 2 more have changed"."""
+        *others, last = self.names
+        return f"{last} and {len(others)} more have changed" if others else f"{last} has changed"
+
+
+def digest_bytes(data: bytes) -> str:
+    """The digest of a file that has been read."""
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+def digest_file(path: Path) -> str:
+    """The digest of a file, which may be larger than memory."""
+    with path.open("rb") as file:
+        return file_digest(file, lambda: blake2b(digest_size=16)).hexdigest()
+
+
+# ------------------------------------------------------------------------------------------------- writing and reading
+
+
+def write_sources(folder: Path, folders: Iterable[SourceFolder], files: Iterable[FileRecord], began_ns: int) -> None:
+    """Write the records of an index; `began_ns` is when the first of the sources was looked at."""
+    path = folder / SOURCES
+    records: list[SourceFolder | FileRecord] = sorted(folders, key=lambda each: each.id)
+    records += files
+    with path.open("wb") as file:
+        for record in records:
+            file.write(msgspec.json.encode(_storable(record)) + b"\n")
+    os.utime(path, ns=(began_ns, began_ns))
+
+
+def _storable(record: SourceFolder | FileRecord) -> SourceFolder | FileRecord:
+    """The record in a form that does not depend on the order of work, without a name that is not Unicode."""
+    if isinstance(record, FileRecord):
+        record = msgspec.structs.replace(record, duplicates=sorted(record.duplicates))
+    try:
+        record.id.encode()
+        return record
+    except UnicodeEncodeError:
+        return msgspec.structs.replace(record, id="")
+
+
+def read_sources(folder: Path) -> Iterator[SourceFolder | FileRecord]:
+    """The records of an index in the order they were written; none where an earlier version wrote it."""
+    decoder = msgspec.json.Decoder(SourceFolder | FileRecord)
+    try:
+        with (folder / SOURCES).open("rb") as file:
+            for line in file:
+                yield decoder.decode(line)
+    except FileNotFoundError:
+        return
+    except msgspec.DecodeError as error:
+        raise BadInput(f"{folder / SOURCES} is damaged: {error}", hint=f"delete {folder} and build it again") from error
+
+
+# ------------------------------------------------------------------------------------------------------------- changes
+
+
+def find_changes(
+    index: Path, sources: Sequence[Path], *, gitignore: bool = True, max_looks: int = MAX_LOOKS
+) -> Changes:
+    """What has changed in the sources of the index at `index`. No file is opened: folders are listed, files looked at.
+
+    At most `max_looks` entries are, folders first, so that opening an index stays quick whatever its size.
+    """
+    base, leave_out = common_folder(sources), index.resolve()
+    changed: list[str] = []
+    for record in read_sources(index):
+        if not record.id:
+            continue
+        path = os.path.join(base, record.id)  # a `Path` of each would take longer than to look at it
+        if isinstance(record, FileRecord):
+            max_looks -= 1
+            if _look_at(path) != (record.size, record.mtime_ns):
+                changed.append(record.id)
+        else:
+            folder, looks = _list_folder(Path(path), record, leave_out, max_looks)
+            max_looks -= looks
+            if folder is None or folder.names != record.names or (gitignore and folder.ignore != record.ignore):
+                changed.append(f"{Path(path)}/")
+        if max_looks <= 0:
+            break
+    return Changes(changed)
+
+
+def _list_folder(
+    path: Path, record: SourceFolder, leave_out: Path, max_entries: int
+) -> tuple[SourceFolder | None, int]:
+    """The folder as it is now, None if it is gone, and how many entries were looked at.
+
+    One with more entries than may be looked at counts as unchanged.
+    """
+    try:
+        with os.scandir(path) as listing:
+            entries = [(entry.name, entry.is_dir()) for entry in islice(listing, max_entries)]
+    except OSError:
+        return None, 1
+    if len(entries) == max_entries:
+        return record, max_entries
+    folders = [name for name, is_folder in entries if is_folder]
+    files = [name for name, is_folder in entries if not is_folder]
+    return describe_folder(path, record.id, folders, files, leave_out), len(entries) + 1
+
+
+def _look_at(path: str) -> tuple[int, int]:
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return 0, 0  # as a walk records links that lead nowhere
+    return status.st_size, status.st_mtime_ns
