@@ -248,7 +248,7 @@ with new_folder(Path({str(tmp_path / "out")!r})) as folder:
     save_file({{"w": torch.zeros(10_000)}}, folder / "model.safetensors")
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1] == f"quaere.errors.BadInput: cannot write {tmp_path / 'out'}: File too large"
+    assert f"quaere.errors.BadInput: cannot write {tmp_path / 'out'}: File too large" in done.stderr.splitlines()
     assert names(tmp_path) == []
 
 

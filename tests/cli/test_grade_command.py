@@ -234,7 +234,7 @@ def test_refusals(place, endpoint, tmp_path, capsys):
     assert "--specific needs a model as --judge" in refused(capsys, good, "--specific", "2")
     assert "--questions-out writes the prompts of --bench" in refused(capsys, "--questions-out", tmp_path / "x")
     assert "is not a DeepResearch Bench folder" in refused(capsys, good, "--bench", tmp_path)
-    assert "holds no report on a prompt of the bench" in refused(capsys, good, "--bench", place / "bench")
+    assert "has no report on a prompt of the bench" in refused(capsys, good, "--bench", place / "bench")
     assert "cannot be written" in refused(capsys, good, "--out", tmp_path)
     assert "line 1: not a report" in refused(capsys, place / "bench" / "query.jsonl")
     assert "cannot be read" in refused(capsys, good, "--criteria", tmp_path / "none.jsonl")

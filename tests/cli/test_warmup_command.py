@@ -70,7 +70,7 @@ def test_from_a_model_to_a_model_that_asks(base, tmp_path, capsys):
     (docs / "halm.md").write_text("Orsolya Venn built the Halm bridge.")
     assert quaere(["index", str(docs), "--out", str(tmp_path / "index")]) == 0
     asked = ["ask", "Who?", "--index", str(tmp_path / "index"), "--model", str(out), "--runs", str(tmp_path / "runs")]
-    assert quaere([*asked, "--max-turns", "2", "--turn-tokens", "4"]) == 0
+    assert quaere([*asked, "--max-turns", "2", "--turn-tokens", "4"]) in (0, 3)  # it may find no answer
 
 
 def test_one_start_for_two_recipes(base, tmp_path, capsys, monkeypatch):

@@ -93,6 +93,7 @@ def test_what_the_paper_preset_changes():
         "solver.limits.answer_turn: true -> false",
         "solver.learner.kl_flat: false -> true",
         "engine.max_rows: 32 -> 256",
+        "evidence.gold: verbatim -> written",
         "validation.questions: 64 -> 0",
     }
 
@@ -215,7 +216,7 @@ def test_who_is_verified():
         ),
         ("verifier.samples=0", "verifier.samples must be at least 1, not 0"),
         ("verifier.temperature=-1", "verifier.temperature must be at least 0, not -1"),
-        ("verifier.form=hosted", "the verifier's model belongs to its hosted form"),
+        ("verifier.form=hosted", "the verifier's model must be openai:NAME@URL in the hosted form"),
         ("selector.num_clusters=0", "selector.num_clusters must be at least 1, not 0"),
         ("proposer.attempts=1", "proposer.attempts must be at least 2"),  # and all that Dr. Zero refuses
     ],

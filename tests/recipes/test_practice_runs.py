@@ -181,6 +181,7 @@ def test_dr_zero_with_the_evaluations_of_evalrar(place, tmp_path):
 def test_eve_with_the_evaluations_of_evalact(place, tmp_path):
     """The dialect keeps its evidence; a broken format earns nothing, a span neither."""
     more = ["evidence.value_weight=0", "proposer.hop_ratio=[1]", "phase_b_documents=same", "solver.attempts=4"]
+    more += ["evidence.gold=written"]  # the toy quotes what stands nowhere
     args = [part for value in more for part in ("--set", value)]
     args += ["--solver-dialect", "evalact", "--out", tmp_path / "run"]
     assert evolve(place, "eve", *args, config="loop") == 0

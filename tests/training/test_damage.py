@@ -258,7 +258,7 @@ def test_where_all_are_damaged_nothing_is_touched(runs: SimpleNamespace, folder:
     with pytest.raises(BadInput, match=r"^[^\n]*has no usable checkpoint: checkpoint .*000004 is damaged"):
         train(folder)
     shutil.rmtree(folder / "checkpoints")
-    with pytest.raises(BadInput, match=r"has 4 steps but no checkpoint to resume from; nothing was changed$"):
+    with pytest.raises(BadInput, match=r"has 4 steps but no checkpoint to resume from; nothing was changed\n"):
         train(folder)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     saved.rename(folder / "checkpoints")

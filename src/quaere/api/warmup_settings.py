@@ -72,7 +72,7 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
         check_positive(self, (*positive, "micro_tokens", "drafts", "attempts", "max_rows", "most"))
         for option in ("questions", "most", "practice"):
             if getattr(self, option) is not None and self.index is None:
-                said = f"--{option} goes with --index: it is about questions on its documents"
+                said = f"--{option} needs --index: it is about questions on its documents"
                 raise BadInput(said, hint="--index DIR")
         if self.lora_rank < 0:
             raise BadInput(f"--lora-rank must be 0 or more, not {self.lora_rank}")

@@ -187,7 +187,7 @@ async def _evaluate(
         await check_reachable(searcher)
         protocol, limits = _arrange(args, weights)
         if args.judge and not getattr(protocol, "evidence", False):
-            raise BadInput("--judge has nothing to judge without --evidence", hint="quaere eval --evidence --judge ...")
+            raise BadInput("--judge grades evidence, so it needs --evidence", hint="quaere eval --evidence --judge ...")
         judge, judging = await _open_judge(args, held, report)
         weights, policy = _open_policy(args, weights, report)
         held.push_async_callback(policy.stop)

@@ -39,7 +39,7 @@ def decode(data: bytes, declared: str | None = None) -> tuple[str, str]:
         except (UnicodeError, LookupError):
             continue
         if "\0" in text:
-            raise Unreadable("holds NUL bytes: not a text file")
+            raise Unreadable("contains NUL bytes: not a text file")
         return text, encoding
     raise Unreadable(f"opens with the mark of {marked} but is not {marked}")
 

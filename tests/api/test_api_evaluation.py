@@ -50,7 +50,7 @@ def test_evidence_is_judged_by_a_judge_whose_accuracy_is_measured_first(index, s
         ("nowhere.jsonl", {}, "nowhere.jsonl"),
         ([], {}, "a JSONL file or a list of Question"),
         (["When?"], {}, "a JSONL file or a list of Question"),
-        ([quaere.Question("q1", "When?")], {}, "no accepted answers"),
+        ([quaere.Question("q1", "When?")], {}, "question q1 cannot be scored"),
         ("questions.jsonl", {"judge": "string"}, "nothing to judge without evidence"),
     ],
 )
@@ -98,7 +98,7 @@ def test_a_report_can_rest_on_any_search_function(says, tmp_path):
 def test_what_cannot_be_written_is_refused(index, says):
     says([call("x")])
     with quaere.Agent("a-model", index) as agent:
-        with pytest.raises(quaere.BadInput, match="neither a page nor a folder"):
+        with pytest.raises(quaere.BadInput, match="must end in .md or .html"):
             quaere.report(agent, "What?", out="report.docx")
         with pytest.raises(quaere.BadInput, match=r"did you mean topk\?"):
             quaere.report(agent, "What?", topkk=2)

@@ -42,8 +42,8 @@ async def test_a_model_is_taught_beside_a_running_loop(base, tmp_path):
         ("drzero", {"settings": {"episodes": "many"}}, "episodes"),
         ("drzero", {"settings": {"practice": 3}}, "Expected a path, got int"),
         ("drzero", {"settings": {"batch": 0}}, "batch must be at least 1"),
-        ("drzero", {"questions": "mine.jsonl"}, "questions goes with --index"),
-        ("score", {"index": "nowhere"}, "reports are not taught out of documents"),
+        ("drzero", {"questions": "mine.jsonl"}, "questions needs --index"),
+        ("score", {"index": "nowhere"}, "score cannot be taught from documents"),
     ],
 )
 def test_bad_input_is_said_before_any_work(base, tmp_path, recipe, options, said):
