@@ -98,7 +98,7 @@ def test_a_report_can_rest_on_any_search_function(says, tmp_path):
 def test_what_cannot_be_written_is_refused(index, says):
     says([call("x")])
     with quaere.Agent("a-model", index) as agent:
-        with pytest.raises(quaere.BadInput, match="must end in .md or .html"):
+        with pytest.raises(quaere.BadInput, match=r"must end in \.md or \.html"):
             quaere.report(agent, "What?", out="report.docx")
         with pytest.raises(quaere.BadInput, match=r"did you mean topk\?"):
             quaere.report(agent, "What?", topkk=2)
