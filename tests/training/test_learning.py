@@ -1,21 +1,28 @@
 """It learns: the real episode, mask, advantage and learner code, on a task whose optimum is known. See `lookup.py`."""
 
-import copy
+import asyncio
 
 import pytest
 from lookup import CHANCE, Pupil, inverted, normalised, shuffled
+from safetensors.torch import load_file, save_file
+
+from building import teach_once
 
 SEED = 0
 
 
 @pytest.fixture(scope="module")
-def taught():
+def taught(tmp_path_factory):
     """The weights of a pupil that was taught the format and nothing else."""
-    import asyncio
 
-    pupil = Pupil(SEED)
-    asyncio.run(pupil.learn_format())
-    return copy.deepcopy(pupil.model.state_dict())
+    def teach(folder):
+        pupil = Pupil(SEED)
+        asyncio.run(pupil.learn_format())
+        save_file(pupil.model.state_dict(), folder / "weights")
+
+    folder = tmp_path_factory.mktemp("taught") / "pupil"
+    teach_once(folder, f"pupil-{SEED}", teach)
+    return load_file(folder / "weights")
 
 
 async def reinforced(taught, num_steps, how, **options):

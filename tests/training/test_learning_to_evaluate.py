@@ -5,7 +5,9 @@ import copy
 
 import pytest
 from books import Reader, last_mean
+from safetensors.torch import load_file, save_file
 
+from building import teach_once
 from quaere.dialects.evalact.pairs import find_pairs
 from quaere.rollout.samples import make_sample
 from quaere.training.learner import Learner, LearnerSettings
@@ -15,12 +17,18 @@ CASES += [pytest.param((dialect, 1), marks=pytest.mark.slow) for dialect, _ in C
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
-def taught(request):
+def taught(request, tmp_path_factory):
     """A dialect, a seed, and the weights of a reader that was taught the format and nothing else."""
     dialect, seed = request.param
-    reader = Reader(seed, dialect)
-    asyncio.run(reader.learn_format())
-    return dialect, seed, copy.deepcopy(reader.model.state_dict())
+
+    def teach(folder):
+        reader = Reader(seed, dialect)
+        asyncio.run(reader.learn_format())
+        save_file(reader.model.state_dict(), folder / "weights")
+
+    folder = tmp_path_factory.mktemp("taught") / "reader"
+    teach_once(folder, f"reader-{dialect}-{seed}", teach)
+    return dialect, seed, load_file(folder / "weights")
 
 
 async def reinforced(taught, num_steps, **options):
