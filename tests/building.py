@@ -1,6 +1,8 @@
 """What several workers of one test run need, and one of them builds; what was taught is kept for later runs."""
 
+import asyncio
 import hashlib
+import json
 import os
 import pickle
 import platform
@@ -15,7 +17,7 @@ import quaere
 
 TESTS = Path(__file__).parent
 PACKAGE = Path(quaere.__file__).parent
-KEPT = TESTS.parent / ".pytest_cache" / "taught"
+KEPT = TESTS.parent / ".pytest_cache" / "d" / "taught"  # where `pytest --cache-clear` empties it
 # Rooms above training: whatever teaches cannot import them (see test_layers.py), so it does not depend on them.
 ABOVE = {"api", "cli", "evaluation", "recipes", "serving", "warmup"}
 LIBRARIES = ("numpy", "tokenizers", "torch", "transformers")
@@ -39,7 +41,7 @@ def build_once(factory, name, build):
     return pickle.loads(done.read_bytes())
 
 
-def teach_once(folder, name, teach, kept=KEPT):
+def teach_once(folder, name, teach):
     """Fill a new folder with what `teach(folder)` writes, or with what it wrote in an earlier run of the same sources.
 
     A package that lies elsewhere, as the copies of `make mutants` do, is never asked what it would have taught.
@@ -48,17 +50,26 @@ def teach_once(folder, name, teach, kept=KEPT):
         folder.mkdir()
         teach(folder)
         return
-    kept.mkdir(parents=True, exist_ok=True)
-    place = kept / f"{name}-{digest()}"
-    with FileLock(kept / f"{name}.lock"):
+    KEPT.mkdir(parents=True, exist_ok=True)
+    place = KEPT / f"{name}-{digest()}"
+    with FileLock(KEPT / f"{name}.lock"):
         if not place.exists():
-            for outdated in kept.glob(f"{name}-*"):
+            for outdated in KEPT.glob(f"{name}-*"):
                 shutil.rmtree(outdated)
-            fresh = kept / f"{name}-new"
+            fresh = KEPT / f"{name}-new"
             fresh.mkdir()
             teach(fresh)
             fresh.rename(place)
         shutil.copytree(place, folder)
+
+
+def play_once(folder, name, play):
+    """What `await play()` is, or was in an earlier run of the same sources, as JSON gives it back.
+
+    Only for what follows from the sources to the last bit, and takes long: a learner's history in deterministic mode.
+    """
+    teach_once(folder, name, lambda place: (place / "played.json").write_text(json.dumps(asyncio.run(play()))))
+    return json.loads((folder / "played.json").read_text())
 
 
 def digest():

@@ -9,6 +9,7 @@ import building
 def teach_to(tmp_path, monkeypatch):
     """A function that asks for the lesson in a folder of this name, and returns how often it was taught so far."""
     monkeypatch.setattr(building, "PACKAGE", building.TESTS.parent / "src" / "quaere")
+    monkeypatch.setattr(building, "KEPT", tmp_path / "kept")
     taught = []
 
     def teach(folder):
@@ -16,7 +17,7 @@ def teach_to(tmp_path, monkeypatch):
         (folder / "weights").write_text(f"lesson {len(taught)}")
 
     def ask(name):
-        building.teach_once(tmp_path / name, "lesson", teach, tmp_path / "kept")
+        building.teach_once(tmp_path / name, "lesson", teach)
         return (tmp_path / name / "weights").read_text()
 
     return ask
@@ -50,6 +51,19 @@ def test_a_package_elsewhere_is_taught_every_time(teach_to, tmp_path, monkeypatc
     monkeypatch.setattr(building, "PACKAGE", tmp_path / "copy" / "quaere")
     assert teach_to("b") == "lesson 2"
     assert teach_to("c") == "lesson 3"
+
+
+def test_a_history_is_played_once_and_given_back_exactly(tmp_path, monkeypatch):
+    monkeypatch.setattr(building, "PACKAGE", building.TESTS.parent / "src" / "quaere")
+    monkeypatch.setattr(building, "KEPT", tmp_path / "kept")
+    played = []
+
+    async def play():
+        played.append(1)
+        return [0.1 + 0.2, 1 / 3]
+
+    assert [building.play_once(tmp_path / name, "history", play) for name in "ab"] == [[0.1 + 0.2, 1 / 3]] * 2
+    assert len(played) == 1
 
 
 @pytest.mark.parametrize(("changed", "matters"), [("training/learner.py", True), ("cli/main.py", False)])
