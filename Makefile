@@ -6,8 +6,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO ?= demo
 # Most tests use one thread, so several files are run at once; a file's tests share what they have built. The order is
-# that of tests/conftest.py, and not by how many tests a file has: the longest have few.
-TESTS := $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# that of tests/conftest.py, and not by how many tests a file has: the longest have few. Bytecode is written even where
+# the environment forbids it, or every worker and every command that a test starts compiles all sources again.
+TESTS := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-slow check docs wheel-check mutants lint types setup model clean
 
@@ -34,14 +35,14 @@ demo: setup model  ## the whole story on two cores: ask, warm up, evolve, ask ag
 	@echo "that holds 0 is no gain. The run lies in $(DEMO)/run: look at it with"
 	@echo "  $(BIN)/quaere runs show $(DEMO)/run"
 
-test: setup model  ## the whole test suite, slow and GPU tests excepted
-	$(TESTS)
+test: setup model  ## the whole test suite, slow and GPU tests excepted; see CONTRIBUTING.md for what it spares itself
+	$(TESTS) --hypothesis-profile quick
 
 test-slow: setup model  ## the tests that take minutes or download more
 	$(BIN)/python -m pytest -q -m slow
 
-check: setup model lint types  ## everything a change must pass: style, types, layers, tests
-	$(TESTS)
+check: setup model lint types  ## everything a change must pass: style, types, layers, tests with nothing spared
+	$(TESTS) --cache-clear
 
 wheel-check:  ## what is installed without extras: the wheel in a fresh environment, its size, indexing and searching
 	$(PYTHON) benchmarks/wheel_check.py

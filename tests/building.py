@@ -1,10 +1,26 @@
-"""What several workers of one test run need, and one of them builds."""
+"""What several workers of one test run need, and one of them builds; what was taught is kept for later runs."""
 
+import asyncio
+import hashlib
+import json
 import os
 import pickle
+import platform
 import shutil
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
 
 from filelock import FileLock
+
+import quaere
+
+TESTS = Path(__file__).parent
+PACKAGE = Path(quaere.__file__).parent
+KEPT = TESTS.parent / ".pytest_cache" / "d" / "taught"  # where `pytest --cache-clear` empties it
+# Rooms above training: whatever teaches cannot import them (see test_layers.py), so it does not depend on them.
+ABOVE = {"api", "cli", "evaluation", "recipes", "serving", "warmup"}
+LIBRARIES = ("numpy", "tokenizers", "torch", "transformers")
 
 
 def build_once(factory, name, build):
@@ -23,3 +39,51 @@ def build_once(factory, name, build):
             folder.mkdir()
             done.write_bytes(pickle.dumps(build(folder)))
     return pickle.loads(done.read_bytes())
+
+
+def teach_once(folder, name, teach):
+    """Fill a new folder with what `teach(folder)` writes, or with what it wrote in an earlier run of the same sources.
+
+    A package that lies elsewhere, as the copies of `make mutants` do, is never asked what it would have taught.
+    """
+    if PACKAGE.parents[1] != TESTS.parent:
+        folder.mkdir()
+        teach(folder)
+        return
+    KEPT.mkdir(parents=True, exist_ok=True)
+    place = KEPT / f"{name}-{digest()}"
+    with FileLock(KEPT / f"{name}.lock"):
+        if not place.exists():
+            for outdated in KEPT.glob(f"{name}-*"):
+                shutil.rmtree(outdated)
+            fresh = KEPT / f"{name}-new"
+            fresh.mkdir()
+            teach(fresh)
+            fresh.rename(place)
+        shutil.copytree(place, folder)
+
+
+def play_once(folder, name, play):
+    """What `await play()` is, or was in an earlier run of the same sources, as JSON gives it back.
+
+    Only for what follows from the sources to the last bit, and takes long: a learner's history in deterministic mode.
+    """
+    teach_once(folder, name, lambda place: (place / "played.json").write_text(json.dumps(asyncio.run(play()))))
+    return json.loads((folder / "played.json").read_text())
+
+
+def digest():
+    """What a taught model follows from: our sources, the libraries, and how this processor rounds."""
+    import torch
+
+    rounding = (platform.machine(), torch.backends.cpu.get_cpu_capability(), torch.get_num_threads())
+    return hashlib.sha256(repr((_sources(), rounding)).encode()).hexdigest()[:16]
+
+
+@lru_cache
+def _sources():
+    helpers = [path for path in TESTS.rglob("*.py") if not path.name.startswith(("test_", "conftest"))]
+    package = [path for path in PACKAGE.rglob("*") if path.relative_to(PACKAGE).parts[0] not in ABOVE]
+    files = sorted(path for path in [*helpers, *package] if path.is_file() and path.suffix != ".pyc")
+    read = [(str(path.relative_to(TESTS.parent)), hashlib.sha256(path.read_bytes()).hexdigest()) for path in files]
+    return read, [version(name) for name in LIBRARIES]

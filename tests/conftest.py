@@ -12,8 +12,10 @@ from hypothesis import settings
 
 import tiny
 
-settings.register_profile("quaere", deadline=None)
-settings.load_profile("quaere")
+# `make test` asks for the quick one, everybody else gets the full one; see also `properties.py`.
+settings.register_profile("full", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=25)
+settings.load_profile("full")
 
 
 # Files that take longest come first, or one worker is left with one of them when all others are done.
@@ -40,12 +42,16 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True, scope="module")
 def _threads(request):
-    """Tiny models gain nothing from a second thread and lose much to waiting for it; the real one gains."""
+    """Tiny models gain nothing from a second thread and lose much to waiting for it; the real one gains.
+
+    It takes what cores there are for each worker: threads of several that wait for one core gain nothing either.
+    """
     import torch
 
     is_real = any(mark.name == "model" for mark in request.node.iter_markers())
+    num_workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     before = torch.get_num_threads()
-    torch.set_num_threads(os.cpu_count() or 1 if is_real else 1)
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // num_workers) if is_real else 1)
     yield
     torch.set_num_threads(before)
 

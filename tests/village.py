@@ -12,6 +12,7 @@ import re
 from functools import lru_cache
 
 import tiny
+from building import teach_once
 from quaere.chat.renderer import Renderer
 from quaere.dialects.tool_call.prompts import BRIEF_SOLVER_SYSTEM, brief_proposer_system
 from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
@@ -161,15 +162,19 @@ async def play_lessons(tokenizer, index_path, draw_lessons, num_rounds, limits):
 
 
 def save_taught(folder, tokenizer, index, draw_lessons, limits, num_rounds, num_times=1):
-    """Teach a small model by imitation, each round so many times, and write it as a folder."""
-    shape = {"vocab_size": len(tokenizer), "num_hidden_layers": 2, "tie_word_embeddings": False, "scale": 1}
-    model = tiny.model("llama", seed=0, **shape)
-    rounds = asyncio.run(play_lessons(tokenizer, index, draw_lessons, num_rounds, Limits(**limits)))
-    learner = Learner(model, LearnerSettings(learning_rate=4e-3, loss="policy_gradient", weight_decay=0.0))
-    for samples in rounds * num_times:
-        learner.step(samples)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    """Teach a small model by imitation, each round so many times, and write it as a folder that is not there yet."""
+
+    def teach(folder):
+        shape = {"vocab_size": len(tokenizer), "num_hidden_layers": 2, "tie_word_embeddings": False, "scale": 1}
+        model = tiny.model("llama", seed=0, **shape)
+        rounds = asyncio.run(play_lessons(tokenizer, index, draw_lessons, num_rounds, Limits(**limits)))
+        learner = Learner(model, LearnerSettings(learning_rate=4e-3, loss="policy_gradient", weight_decay=0.0))
+        for samples in rounds * num_times:
+            learner.step(samples)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+    teach_once(folder, f"{draw_lessons.__module__}-{num_rounds}x{num_times}", teach)
     return folder
 
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from properties import examples
 from quaere.chat.dimensions import POOL
 from quaere.chat.messages import Quoted
 from quaere.dialects.report.protocol import (
@@ -202,7 +203,7 @@ REPORTS = st.lists(
 ).map(lambda parts: "So " + "".join(parts))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(queries=QUERIES, text=REPORTS, max_tokens=st.integers(20, 400))
 async def test_binding_never_invents(queries, text, max_tokens):
     turns = [search(" ".join(names)) for names in queries]
@@ -224,7 +225,7 @@ async def test_binding_never_invents(queries, text, max_tokens):
 # --------------------------------------------------------------------------------------------------------- injection
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.sampled_from(HOSTILE), min_size=8, max_size=8), st.randoms(use_true_random=False))
 async def test_documents_change_no_citation_no_statement_and_no_binding(hostile, chance: random.Random):
     turns = [search("a b c"), search("c d"), search("e a"), answer(REPORT + " More [4][5], and [6].")]

@@ -73,11 +73,15 @@ def test_from_a_model_to_a_model_that_asks(base, tmp_path, capsys):
     assert quaere([*asked, "--max-turns", "2", "--turn-tokens", "4"]) in (0, 3)  # it may find no answer
 
 
-def test_one_start_for_two_recipes(base, tmp_path, capsys, monkeypatch):
-    from quaere.dialects.notes import find_notes
+@pytest.fixture
+def _untold(monkeypatch):
+    """Nobody tries the model when it is taught: one that was hardly taught writes to its limits."""
+    monkeypatch.setattr(work, "tell_answered", lambda *args: None)
 
+
+@pytest.mark.usefixtures("_untold")
+def test_one_start_for_two_recipes(base, tmp_path, capsys):
     out = tmp_path / "warm"
-    monkeypatch.setattr(work, "tell_answered", lambda *args: None)  # what it tells is tested below
     main("eve", "--also", "drzero", "--model", base, "--out", out, "--learning-rate", "3e-3", *SMALL, *LIMITS)
     assert "12 episodes kept" in capsys.readouterr().err
     manifest = json.loads((out / "warmup.json").read_text())
@@ -103,6 +107,7 @@ def test_one_start_for_solvers_that_evaluate(base, tmp_path, capsys, monkeypatch
     assert manifest["loss_after"] < manifest["loss_before"]
 
 
+@pytest.mark.usefixtures("_untold")
 def test_lora_is_merged_and_the_result_is_a_plain_model(base, tmp_path, capsys):
     pytest.importorskip("peft")
     out = tmp_path / "warm"
@@ -125,6 +130,7 @@ def test_lora_is_merged_and_the_result_is_a_plain_model(base, tmp_path, capsys):
     assert all(torch.equal(*pair) for pair in zip(model.parameters(), exact.parameters(), strict=True))
 
 
+@pytest.mark.usefixtures("_untold")
 def test_an_adapter_is_written_alone_and_means_the_merged_model(base, tmp_path):
     pytest.importorskip("peft")
     shared = ["--lora-rank", "4", "--learning-rate", "1e-2", "--roles", "solver", *SMALL, *LIMITS]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from properties import examples
 from quaere.evaluation.judges.corruptions import KINDS, SPOILING_CITATIONS, SPOILING_TEXT, corrupt, negate, rewrite
 from quaere.evaluation.reports.lexical import MARK, num_negations, read_numbers
 from quaere.records import Source
@@ -118,7 +119,7 @@ REPORTS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(REPORTS, st.sampled_from(KINDS), st.integers(0, 99))
 def test_a_corruption_changes_what_it_says_or_is_none(report, kind, seed):
     check_whole(report)

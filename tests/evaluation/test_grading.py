@@ -9,6 +9,7 @@ from msgspec import structs
 
 import tiny
 from loopback import serve_chat
+from properties import examples
 from quaere.chat.renderer import Renderer
 from quaere.errors import BadInput
 from quaere.evaluation.reports.criteria import (
@@ -81,7 +82,7 @@ def test_proxies_fall_with_what_they_count():
     assert long["length"] == pytest.approx(5.0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.text(max_size=300))
 def test_proxies_stay_in_range(text):
     for value in count_proxies(make_report(text)).values():

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from properties import examples
 from quaere.evaluation.intervals import (
     Interval,
     bootstrap_interval,
@@ -60,7 +61,7 @@ def test_a_large_set_is_drawn_in_chunks_that_agree_with_one_draw(monkeypatch):
     assert bootstrap_interval(sample, num_resamples=500) == whole
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(values, st.integers(0, 5))
 def test_it_holds_the_mean_lies_within_the_values_and_repeats(sample, seed):
     found = bootstrap_interval(sample, seed=seed, num_resamples=400)
@@ -107,7 +108,7 @@ def test_pairing_sees_a_small_steady_gain():
     assert paired.high - paired.low < apart.high - apart.low
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(values, st.integers(0, 5))
 def test_a_difference_with_itself_is_nothing(sample, seed):
     assert paired_difference(sample, sample, seed=seed) == Interval(0.0, 0.0, 0.0, len(sample))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from properties import examples
 from quaere.errors import BadInput
 from quaere.evaluation.qa.items import Item, items_name, read_items, write_items
 from quaere.evaluation.qa.scores import (
@@ -65,7 +66,7 @@ items = st.builds(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.lists(items, min_size=1, max_size=6, unique_by=lambda item: item.id), st.sampled_from(["a.jsonl", "a.jsonl.gz"])
 )

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from properties import examples
 from quaere.dialects.report.protocol import numbered_sources, split_statements
 from quaere.errors import BadInput, SamplingFailed
 from quaere.evaluation.reports.citations import CitationCheck, CitationChecks, check_citations
@@ -185,7 +186,7 @@ def report_of(sentences, line):
     return Report(Question(line.id, line.question), " ".join(texts), statements, SOURCES)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(SENTENCES, max_size=6), SENTENCES, st.sampled_from([ONE, TWO]), st.randoms(use_true_random=False))
 def test_shares_and_order(sentences, another, line, rng):
     found = know_report(report_of(sentences, line), line)
@@ -201,7 +202,7 @@ def test_shares_and_order(sentences, another, line, rng):
         assert before.proven_by == after.proven_by[: len(before.proven_by)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.text(max_size=200))
 def test_any_text_is_read(text):
     found = know_report(make_report(text), ONE)

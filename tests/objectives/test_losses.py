@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from properties import examples
 from quaere.objectives.losses import (
     aggregate,
     clipped_loss,
@@ -202,7 +203,7 @@ def test_clipped_tokens_have_no_gradient_and_the_others_have_their_own(seed):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(seed=seeds)
 def test_masked_tokens_have_exactly_no_gradient_whatever_stands_there(name, seed):
     values = batch(seed)

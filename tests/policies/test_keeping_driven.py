@@ -15,6 +15,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from properties import examples
 from quaere.policies.native import storage
 from quaere.policies.native.engine import Engine, Request
 from quaere.policies.sampler import SamplingParams
@@ -104,4 +105,6 @@ class Driven(RuleBasedStateMachine):
 
 def test_whatever_happens_a_turn_is_sampled_as_if_alone(monkeypatch):
     monkeypatch.setattr(storage, "STRIDE", 16)  # so that memory grows often
-    run_state_machine_as_test(Driven, settings=settings(max_examples=80, stateful_step_count=30, derandomize=True))
+    run_state_machine_as_test(
+        Driven, settings=settings(max_examples=examples(80), stateful_step_count=30, derandomize=True)
+    )

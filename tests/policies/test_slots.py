@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from properties import examples
 from quaere.policies.native.slots import SlotTable
 from quaere.policies.native.storage import STRIDE, KVStorage
 
@@ -19,7 +20,7 @@ def test_nothing_is_kept_of_a_session_whose_context_changed():
     assert again.slot.num_stored == 20
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 3), st.integers(1, 50), st.booleans()), max_size=30)
 )

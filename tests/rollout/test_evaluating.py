@@ -22,6 +22,7 @@ from evaluating import (
     fault,
     play,
 )
+from properties import examples
 from quaere.chat.messages import Quoted
 from quaere.chat.renderer import Renderer
 from quaere.dialects.evalact.protocol import EvaluateSolver, cue, format_fault
@@ -235,7 +236,7 @@ def effects(episode):
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     documents=st.lists(
         st.lists(st.sampled_from(INJECTIONS) | st.text(max_size=20), min_size=1, max_size=4).map("\n".join),

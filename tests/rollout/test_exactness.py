@@ -25,10 +25,10 @@ async def test_episodes_of_a_real_sampler_are_exact(template):
     """A tiny transformer with the real engine, batching and stop handling."""
     tokenizer = tiny.tokenizer(template)
     renderer = Renderer(tokenizer)
-    engine = Engine(use_packed_attention(tiny.model()), renderer.decode, max_rows=16)
+    engine = Engine(use_packed_attention(tiny.model()), renderer.decode, max_rows=6)
     async with NativeSampler(engine, name="tiny") as sampler:
         seen = watch(sampler)
-        jobs, _ = jobs_and_scripts(24, tokenizer, seed=1)
+        jobs, _ = jobs_and_scripts(9, tokenizer, seed=1)
         limits = Limits(max_turns=3, turn_tokens=12, sequence_tokens=3000, tool_response_tokens=30)
         params = SamplingParams(temperature=1.5)
         policy = TokenPolicy(sampler, renderer)

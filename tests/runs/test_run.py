@@ -17,6 +17,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from properties import examples
 from quaere.errors import UPDATE_HINT, BadInput
 from quaere.records import (
     Answer,
@@ -72,7 +73,7 @@ any_episode = st.builds(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(any_episode, max_size=3, unique_by=lambda episode: episode.id), st.booleans())
 def test_any_episode_comes_back_the_same(tmp_path: Path, episodes: list[Episode], together: bool) -> None:
     with Run.start(tmp_path, "test") as run:

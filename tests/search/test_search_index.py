@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from properties import examples
 from quaere.errors import UPDATE_HINT, BadInput, IndexMissing
 from quaere.search.bm25 import Bm25Settings
 from quaere.search.chunks import ChunkSettings, cut
@@ -31,7 +32,7 @@ def edit_manifest(index, **changes):
 # -------------------------------------------------------------------------------------------------------------- store
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(st.tuples(st.text(), st.text(min_size=1)), min_size=1, max_size=8), st.integers(1, 5))
 def test_the_store_gives_back_what_was_put_in(tmp_path_factory, contents, max_words):
     folder = tmp_path_factory.mktemp("store")

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from test_learner import make_learner, make_samples
 
 import tiny
+from properties import examples
 from quaere.errors import BadInput, TrainingStopped
 from quaere.training.checkpoints import Best, find_checkpoints, pick_checkpoint, save_checkpoint, verify_checkpoint
 from quaere.training.learner import Learner, LearnerSettings
@@ -73,7 +74,7 @@ def test_the_best_is_never_pruned_and_goes_when_another_is_better(tmp_path):
     assert kept == [[1], [1, 2], [1, 3], [4], [4, 5]]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=st.data(), keep=st.integers(1, 4), num_steps=st.integers(1, 8))
 def test_of_what_is_kept_every_best_is_there_and_nothing_else(tmp_path_factory, data, keep, num_steps):
     folder = tmp_path_factory.mktemp("kept")

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Meta, Struct, structs
 
+from properties import examples
 from quaere.errors import BadInput
 from quaere.rollout.episode import Limits
 from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs, load_config
@@ -311,7 +312,7 @@ CONFIGS = st.builds(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(CONFIGS)
 def test_yaml_and_back_is_the_same_config(config):
     text = config_to_yaml(config)
@@ -365,7 +366,7 @@ def test_diff_says_what_changed_in_the_order_of_the_schema():
     ]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(CONFIGS, CONFIGS)
 def test_diff_is_empty_exactly_for_equal_configs(a, b):
     assert (diff_configs(a, b) == []) == (a == b)

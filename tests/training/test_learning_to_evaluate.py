@@ -4,8 +4,10 @@ import asyncio
 import copy
 
 import pytest
-from books import Reader, last_mean
+from books import Measured, Reader, last_mean
+from safetensors.torch import load_file, save_file
 
+from building import play_once, teach_once
 from quaere.dialects.evalact.pairs import find_pairs
 from quaere.rollout.samples import make_sample
 from quaere.training.learner import Learner, LearnerSettings
@@ -15,31 +17,48 @@ CASES += [pytest.param((dialect, 1), marks=pytest.mark.slow) for dialect, _ in C
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
-def taught(request):
+def taught(request, tmp_path_factory):
     """A dialect, a seed, and the weights of a reader that was taught the format and nothing else."""
     dialect, seed = request.param
-    reader = Reader(seed, dialect)
-    asyncio.run(reader.learn_format())
-    return dialect, seed, copy.deepcopy(reader.model.state_dict())
+
+    def teach(folder):
+        reader = Reader(seed, dialect)
+        asyncio.run(reader.learn_format())
+        save_file(reader.model.state_dict(), folder / "weights")
+
+    folder = tmp_path_factory.mktemp("taught") / "reader"
+    teach_once(folder, f"reader-{dialect}-{seed}", teach)
+    return dialect, seed, load_file(folder / "weights")
 
 
-async def reinforced(taught, num_steps, **options):
+@pytest.fixture
+def reinforced(taught, tmp_path):
+    """What was measured of a reader that goes on learning from there."""
     dialect, seed, weights = taught
-    reader = Reader(seed, dialect)
-    reader.model.load_state_dict(weights)
-    return await reader.reinforce(num_steps, **options)
+
+    def history(num_steps, **options):
+        async def play():
+            reader = Reader(seed, dialect)
+            reader.model.load_state_dict(weights)
+            return await reader.reinforce(num_steps, **options)
+
+        how = "shuffled" if options.get("spoil") else "sound"
+        steps = play_once(tmp_path / "played", f"reader-{dialect}-{how}-{seed}", play)
+        return [Measured(*step) for step in steps]
+
+    return history
 
 
-async def test_it_searches_again_after_a_bad_page_and_answers_after_a_good_one(taught):
-    history = await reinforced(taught, 150, enough=0.8)
+def test_it_searches_again_after_a_bad_page_and_answers_after_a_good_one(reinforced):
+    history = reinforced(150, enough=0.8)
     # What it does at first does not depend on what it found: three standard errors of some 32 pages of each kind.
     assert history[0].reward < 0.7
     assert history[0].again + history[0].answered - 1 < 0.38
     assert min(last_mean(history)) > 0.8
 
 
-async def test_with_shuffled_advantages_it_does_not(taught):
-    history = await reinforced(taught, 40, spoil=True)
+def test_with_shuffled_advantages_it_does_not(reinforced):
+    history = reinforced(40, spoil=True)
     # Who always does the same is right half the time. Such updates destroy the format as well, so the end alone would
     # say little: in no stretch of ten steps did it depend on the page what was done.
     stretches = [last_mean(history[:end]) for end in range(10, len(history) + 1)]

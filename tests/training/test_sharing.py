@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_packing import FAMILIES, assert_same, make_model, packed_gradients, padded_gradients
 
+from properties import examples
 from quaere.policies.native.attention_spec import Kind
 from quaere.policies.native.bridge import use_varlen_attention
 from quaere.policies.native.varlen import Packing, varlen_attention
@@ -129,7 +130,7 @@ def packings(draw):
     return Packing(lengths, CPU, prefixes)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(packings(), st.sampled_from([None, 1, 3, 8]), st.sampled_from([None, 2.0]), st.sampled_from([1, 2, 4]))
 def test_attention_is_that_of_one_mask_over_all(packing, window, softcap, kv_heads):
     owner = [number for number, length in enumerate(packing.lengths) for _ in range(length)]
@@ -189,7 +190,7 @@ def test_however_samples_share_the_gradients_are_the_same(family, samples, budge
     assert_sharing_changes_nothing(use_varlen_attention(make_model(family)), samples, budget, 1e-5)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(samples=SAMPLES, budget=st.integers(1, 60))
 def test_in_float64_they_are_the_same_to_ten_digits(samples, budget):
     model = use_varlen_attention(make_model("gpt2").double())  # norms of the others are float32 in any model

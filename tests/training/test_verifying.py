@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import tiny
+from properties import examples
 from quaere.chat.renderer import Renderer
 from quaere.dialects.closed_book.protocol import ClosedBook
 from quaere.errors import BadInput, SamplingFailed
@@ -158,7 +159,7 @@ spans = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(spans, st.sampled_from(["Who built the bridge?", "Which river is it?"]), st.sampled_from(["Venn", "Oss"]))
 def test_a_span_that_is_ignored_is_worth_nothing(span, question, answer):
     claim = Claim("c1", question, (answer,), span)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import tiny
+from properties import examples
 from quaere.chat.dimensions import POOL
 from quaere.chat.renderer import Renderer
 from quaere.dialects.report.assessment import count_searches, read_assessment
@@ -134,7 +135,7 @@ def test_reports_search_one_at_a_time_and_end_with_a_conclusion(played):
 # ------------------------------------------------------------------------------------------------------------ rubrics
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.integers(0, 1 << 30), st.integers(2, 6))
 def test_any_rubric_that_is_drawn_is_valid_and_follows_advice(seed, max_k):
     dice = Dice(seed)
@@ -235,7 +236,7 @@ def test_scores_order_reports_by_their_flaws(drafted):
     assert sum(lost) / len(lost) > 2
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_one_flaw_more_never_raises_a_score(drafted, data):
     _, _, sound, _ = data.draw(st.sampled_from(drafted))
