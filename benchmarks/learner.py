@@ -31,7 +31,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from quaere.rollout.samples import Sample
-from quaere.training.learner import Learner, LearnerSettings
+from quaere.training.learner import Learner
+from quaere.training.learner_settings import LearnerSettings
 
 RATE = 1e-7  # so small that all steps are of the same model
 

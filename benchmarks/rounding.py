@@ -30,7 +30,8 @@ from quaere.policies.native.engine import Engine, Request
 from quaere.policies.sampler import SamplingParams
 from quaere.rollout.samples import Sample
 from quaere.training.adapters import add_adapters, copy_weights, merged_weights
-from quaere.training.learner import Learner, LearnerSettings
+from quaere.training.learner import Learner
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.settings import AdapterSettings
 from quaere.training.update_seen import measure_update
 

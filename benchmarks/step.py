@@ -141,7 +141,8 @@ def run_ours(spec: dict[str, Any]) -> dict[str, Any]:
     from quaere.policies.sampler import SamplingParams
     from quaere.rollout.samples import Sample
     from quaere.training.actors import Actors
-    from quaere.training.learner import Learner, LearnerSettings
+    from quaere.training.learner import Learner
+    from quaere.training.learner_settings import LearnerSettings
 
     whole_batch = spec["rollouts"] * (spec["prompt"] + spec["new"])
     flags = {"micro_tokens": whole_batch, "gradient_checkpointing": False, **spec["flags"]}

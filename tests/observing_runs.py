@@ -17,12 +17,13 @@ from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
 from quaere.training.actors import Played, open_actors
 from quaere.training.checkpoints import find_checkpoints
-from quaere.training.learner import LearnerSettings
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.phases.solver import practise
 from quaere.training.phases.stage import Stage
 from quaere.training.run_setup import open_run
 from quaere.training.settings import AdapterSettings, CheckpointSettings, HealthSettings, ValidationSettings
-from quaere.training.training_run import Step, TrainingRun
+from quaere.training.step import Step
+from quaere.training.training_run import TrainingRun
 from village_runs import Told
 
 # ------------------------------------------------------------------------------------------------------- what is played

@@ -25,7 +25,7 @@ from quaere.recipes.score.metaharness import RuleSettings
 from quaere.recipes.score.scheduler import SchedulerSettings
 from quaere.records import Dimension, DimensionRules, ProcessRules, Question, ReportTask, SolveTask
 from quaere.rollout.episode import Limits
-from quaere.training.learner import LearnerSettings
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.phases.solver import SolverConfig
 from quaere.training.phases.verification import VerifierSettings
 from quaere.training.qa_run import PracticeConfig

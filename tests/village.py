@@ -23,7 +23,8 @@ from quaere.rollout.policy import TokenPolicy
 from quaere.rollout.samples import make_sample
 from quaere.search.index import IndexSettings, build_index, open_index
 from quaere.search.searcher import LocalSearcher
-from quaere.training.learner import Learner, LearnerSettings
+from quaere.training.learner import Learner
+from quaere.training.learner_settings import LearnerSettings
 
 BRIDGES = "Halm Oss Korrin Tallow Brill Dunmer Esker Fane Gorse Hollin Ister Jarrow Keld Lorn Marrow Nevin".split()
 PEOPLE = "Venn Brod Hask Oleen Marl Tavi Quill Sorn".split()

@@ -23,7 +23,8 @@ from quaere.errors import TrainingStopped
 from quaere.rollout.samples import Sample
 from quaere.training.adapters import add_adapters, save_weights
 from quaere.training.checkpoints import find_checkpoints
-from quaere.training.learner import Learner, LearnerSettings
+from quaere.training.learner import Learner
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.settings import AdapterSettings
 from score_runs import make_reports, run_reports
 from village_runs import make_config, make_eve, run_drzero, run_eve

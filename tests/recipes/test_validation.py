@@ -16,7 +16,7 @@ from quaere.training.checkpoints import Best, find_checkpoints
 from quaere.training.exports import find_role
 from quaere.training.health import Alarm, Watch
 from quaere.training.phases.validation import Validator
-from quaere.training.training_run import Validated
+from quaere.training.step import Validated
 from village_runs import Told, make_config, run_drzero
 
 # Steps 1 (proposer), 2 and 3 (generation), 4 to 7 (solver); the same again as 8 to 14.

@@ -34,7 +34,8 @@ from quaere.rollout.policy import TokenPolicy
 from quaere.rollout.samples import make_sample
 from quaere.rollout.seeds import derive_seed
 from quaere.training.adapters import copy_weights
-from quaere.training.learner import Learner, LearnerSettings
+from quaere.training.learner import Learner
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.phases.stage import learn, shuffled
 
 BOOKS = ["register", "chronicle"]

@@ -30,7 +30,8 @@ from quaere.rollout.policy import TokenPolicy
 from quaere.rollout.samples import make_sample
 from quaere.rollout.seeds import derive_seed
 from quaere.training.adapters import copy_weights
-from quaere.training.learner import Learner, LearnerSettings
+from quaere.training.learner import Learner
+from quaere.training.learner_settings import LearnerSettings
 
 BRIDGES = ["Halm", "Oss", "Korrin", "Tallow"]
 PEOPLE = ["Venn", "Brod", "Hask", "Oleen", "Marl", "Tavi", "Quill", "Sorn"]

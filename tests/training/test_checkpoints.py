@@ -20,7 +20,8 @@ import tiny
 from properties import examples
 from quaere.errors import BadInput, TrainingStopped
 from quaere.training.checkpoints import Best, find_checkpoints, pick_checkpoint, save_checkpoint, verify_checkpoint
-from quaere.training.learner import Learner, LearnerSettings
+from quaere.training.learner import Learner
+from quaere.training.learner_settings import LearnerSettings
 
 
 def write_files(content):

@@ -10,7 +10,7 @@ from properties import examples
 from quaere.errors import BadInput
 from quaere.rollout.episode import Limits
 from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs, load_config
-from quaere.training.learner import LearnerSettings
+from quaere.training.learner_settings import LearnerSettings
 
 
 class Role(Struct, frozen=True, forbid_unknown_fields=True):

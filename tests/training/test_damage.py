@@ -25,7 +25,8 @@ from quaere.errors import BadInput
 from quaere.runs import Run
 from quaere.training.checkpoints import find_checkpoints, read_checkpoint, verify_checkpoint
 from quaere.training.settings import CheckpointSettings, HealthSettings
-from quaere.training.training_run import Step, TrainingRun
+from quaere.training.step import Step
+from quaere.training.training_run import TrainingRun
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))
 from builders import build_candidate, build_episode

@@ -10,7 +10,8 @@ from quaere.policies.native.varlen import Packing
 from quaere.policies.sampler import SamplingParams
 from quaere.training.adapters import add_adapters, trainable_weights
 from quaere.training.estimate import RunEstimate, estimate_rollouts, estimate_run
-from quaere.training.learner import Learner, LearnerSettings
+from quaere.training.learner import Learner
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.settings import AdapterSettings, EngineSettings
 
 FAMILIES = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt2"]

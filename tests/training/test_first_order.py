@@ -15,7 +15,8 @@ from msgspec import structs
 import tiny
 from quaere.objectives.losses import clipped_loss, kl_loss, policy_gradient_loss
 from quaere.rollout.samples import Sample
-from quaere.training.learner import Learner, LearnerSettings
+from quaere.training.learner import Learner
+from quaere.training.learner_settings import LearnerSettings
 
 ALPHA, LAMBDA = 0.5, 0.05
 SOLVER = LearnerSettings(learning_rate=1.0, loss="clipped", kl_beta=LAMBDA, max_grad_norm=float("inf"))

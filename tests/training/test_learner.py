@@ -16,7 +16,8 @@ from quaere.policies.native.rounding import copy_rounded
 from quaere.rollout.samples import Sample
 from quaere.training.adapters import add_adapters, copy_weights
 from quaere.training.batches import split_batch
-from quaere.training.learner import Learner, LearnerSettings
+from quaere.training.learner import Learner
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.logprobs import packed_logprobs
 from quaere.training.settings import AdapterSettings
 

@@ -13,7 +13,8 @@ from quaere.rollout.samples import Sample
 from quaere.training import estimate
 from quaere.training.adapters import add_adapters
 from quaere.training.batches import split_batch
-from quaere.training.learner import Learner, LearnerSettings
+from quaere.training.learner import Learner
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.settings import AdapterSettings
 
 pytestmark = [

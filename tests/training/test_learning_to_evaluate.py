@@ -10,7 +10,8 @@ from safetensors.torch import load_file, save_file
 from building import play_once, teach_once
 from quaere.dialects.evalact.pairs import find_pairs
 from quaere.rollout.samples import make_sample
-from quaere.training.learner import Learner, LearnerSettings
+from quaere.training.learner import Learner
+from quaere.training.learner_settings import LearnerSettings
 
 CASES = [("evalact", 0), ("evalrar", 0)]
 CASES += [pytest.param((dialect, 1), marks=pytest.mark.slow) for dialect, _ in CASES]

@@ -13,7 +13,8 @@ from quaere.policies.native.varlen import Packing, varlen_attention
 from quaere.rollout.samples import Sample
 from quaere.training.adapters import add_adapters
 from quaere.training.batches import split_batch
-from quaere.training.learner import Learner, LearnerSettings
+from quaere.training.learner import Learner
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.logprobs import packed_logprobs
 from quaere.training.settings import AdapterSettings
 

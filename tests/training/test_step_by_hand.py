@@ -11,7 +11,8 @@ import tiny
 from quaere.errors import TrainingStopped
 from quaere.rollout.samples import Sample
 from quaere.training.adapters import add_adapters
-from quaere.training.learner import Learner, LearnerSettings
+from quaere.training.learner import Learner
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.settings import AdapterSettings
 
 # Three and two tokens carry loss; a mean of means would differ from the mean over the five.

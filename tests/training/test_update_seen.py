@@ -15,7 +15,8 @@ from quaere.runs import Run
 from quaere.training.adapters import add_adapters, copy_weights, merged_weights, save_weights
 from quaere.training.checkpoints import save_checkpoint
 from quaere.training.exports import export_role, find_role, load_role
-from quaere.training.learner import Learner, LearnerSettings
+from quaere.training.learner import Learner
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.settings import AdapterSettings
 from quaere.training.training_run import _is_due
 from quaere.training.update_seen import MIN_TOKENS, compare_update, measure_update

@@ -26,7 +26,7 @@ from quaere.training.phases.assessments import (
 )
 from quaere.training.phases.reports import Written, measure_groups, measure_report, write_jobs, write_reports
 from quaere.training.phases.stage import Stage
-from quaere.training.training_run import Step
+from quaere.training.step import Step
 
 pytest.importorskip("sklearn")
 

@@ -29,7 +29,8 @@ from quaere.rollout.policy import TokenPolicy
 from quaere.rollout.seeds import derive_seed
 from quaere.search.searcher import Searcher
 from quaere.training.adapters import add_adapters, copy_weights, load_weights, save_weights
-from quaere.training.learner import Learner, LearnerSettings
+from quaere.training.learner import Learner
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.settings import AdapterSettings, EngineSettings, SamplingSettings, SearchSettings
 
 

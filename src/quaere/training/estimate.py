@@ -18,7 +18,7 @@ from quaere.errors import ModelMissing
 from quaere.training.settings import AdapterSettings, EngineSettings
 
 if TYPE_CHECKING:
-    from quaere.training.learner import LearnerSettings
+    from quaere.training.learner_settings import LearnerSettings
 
 Device = Literal["cpu", "cuda"]
 

@@ -27,7 +27,8 @@ from quaere.training.phases.attempts import rights
 from quaere.training.phases.curriculum_filter import as_questions, judge_attempts
 from quaere.training.phases.stage import Stage
 from quaere.training.qa_run import encode_questions, read_source
-from quaere.training.training_run import Step, TrainingRun
+from quaere.training.step import Step
+from quaere.training.training_run import TrainingRun
 
 GIVEN = "given.jsonl"
 ReadDocument = Callable[[str], str]

@@ -28,7 +28,7 @@ from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
 from quaere.setting_types import GroupSize, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from quaere.training.bounds import check_limits, check_run
-from quaere.training.learner import LearnerSettings
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.phases.assessments import Evaluating
 from quaere.training.phases.curriculum_filter import draw_questions
 from quaere.training.phases.stage import Stage
@@ -38,7 +38,8 @@ from quaere.training.run_setup import check_openable, open_run, open_training, p
 from quaere.training.settings import (
     RunConfig,
 )
-from quaere.training.training_run import Memory, Step, TrainingRun
+from quaere.training.step import Step
+from quaere.training.training_run import Memory, TrainingRun
 from quaere.training.update_seen import measure_update
 
 ROLE = "actor"

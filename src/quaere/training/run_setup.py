@@ -20,7 +20,7 @@ from quaere.search.index import Index, open_index
 from quaere.search.searcher import LocalSearcher, Searcher, open_searcher
 from quaere.training.actors import Actors, open_actors
 from quaere.training.estimate import estimate_run
-from quaere.training.learner import LearnerSettings
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.progress import Reporter
 from quaere.training.settings import (
     RunConfig,

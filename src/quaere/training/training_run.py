@@ -12,7 +12,7 @@ a step derive from its place in the run, never from earlier events in the proces
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,7 +22,6 @@ from msgspec import Struct, structs
 
 from quaere.atomic import discard_folder
 from quaere.errors import BadInput, TrainingStopped
-from quaere.records import Candidate, Episode
 from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
 from quaere.runs.phases import PHASES
@@ -36,11 +35,13 @@ from quaere.training.checkpoints import (
     verify_checkpoint,
 )
 from quaere.training.health import Alarm, Watch
-from quaere.training.learner import OPTIMIZER_FILE, Learner, LearnerSettings
+from quaere.training.learner import OPTIMIZER_FILE, Learner
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.measures import measure_memory, measure_pace
 from quaere.training.outcome import FIRST_STEPS, describe_useless, followed_metric
 from quaere.training.progress import Part, Reporter, StepProgress, StepReport
 from quaere.training.settings import CheckpointSettings, HealthSettings
+from quaere.training.step import Step
 from quaere.training.stop_request import stop_requested
 
 
@@ -60,16 +61,6 @@ class RolledBack(Exception):
     """The run was rolled back to an earlier checkpoint; the recipe restarts its loops."""
 
 
-class Validated(Struct, frozen=True):
-    """Exact match on the validation questions.
-
-    Validated(exact_match=0.42, num_questions=64)
-    """
-
-    exact_match: float
-    num_questions: int
-
-
 class _State(Struct, frozen=True):
     """The run's state in a checkpoint's manifest.
 
@@ -81,55 +72,6 @@ class _State(Struct, frozen=True):
     watch: dict[str, int]  # state of the health watch
     suspect: bool  # True if any health condition held
     best: Best | None = None
-
-
-class Step:
-    """One step in progress: its place in the run, its learner, and its results.
-
-    `validated_before` and `validated_after` are the validation results of the role's weights before and after the step.
-    """
-
-    def __init__(
-        self,
-        step: int,
-        iteration: int,
-        phase: str,
-        number: int,
-        seed: int,
-        learner: Learner | None,
-        *,
-        measures_update: bool = False,
-    ) -> None:
-        self.step = step
-        self.iteration = iteration
-        self.phase = phase
-        self.number = number
-        self.seed = seed
-        self._learner = learner
-        self.measures_update = measures_update  # True if `sampler/update_seen` is due
-        self.metrics: dict[str, float] = {}
-        self.candidates: list[Candidate] = []
-        self.episodes: list[Episode] = []
-        self.measured: list[Mapping[str, float]] = []
-        self.validation: list[tuple[Episode, Mapping[str, float]]] = []  # stored under the phase "validation"
-        self.validated_before: Validated | None = None
-        self.validated_after: Validated | None = None
-
-    @property
-    def name(self) -> str:
-        """Short name, unique in the run: "i0-p3" is the fourth proposer step of the first iteration."""
-        return f"i{self.iteration}-{self.phase[0]}{self.number}"
-
-    @property
-    def learner(self) -> Learner:
-        """The learner of this phase."""
-        assert self._learner is not None, f"nobody learns in the {self.phase} phase"
-        return self._learner
-
-    def keep(self, episode: Episode, measured: Mapping[str, float]) -> None:
-        """Store this episode with its metrics when the step is done."""
-        self.episodes.append(episode)
-        self.measured.append(measured)
 
 
 class TrainingRun:

@@ -17,7 +17,8 @@ from quaere.errors import BadInput
 from quaere.records import Episode
 from quaere.rollout.samples import Sample, make_sample
 from quaere.rollout.seeds import derive_seed
-from quaere.training.learner import Learner, LearnerSettings
+from quaere.training.learner import Learner
+from quaere.training.learner_settings import LearnerSettings
 
 HELD_OUT = 0.1
 T = TypeVar("T")

@@ -12,7 +12,7 @@ The defaults are Eval-RAR's, so that the runs differ from it only in dialect and
 from __future__ import annotations
 
 from quaere.rollout.episode import Limits
-from quaere.training.learner import LearnerSettings
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.phases.solver import SolverConfig
 from quaere.training.qa_run import DEMO, LARGE_GPU, PAPER, SINGLE_GPU, PracticeConfig
 

@@ -30,7 +30,7 @@ from quaere.training.phases.reports import Written, measure_groups, measure_repo
 from quaere.training.phases.stage import check_finite, coin, shuffled
 from quaere.training.progress import Reporter
 from quaere.training.report_run import ROLE, Research, group_samples, learn_in_parts, open_research, parse_rubric
-from quaere.training.training_run import Step
+from quaere.training.step import Step
 
 JUDGE = "judge"  # a role that is never trained
 HARNESS = Harness(0, POOL)

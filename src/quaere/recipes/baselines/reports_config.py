@@ -15,7 +15,7 @@ from typing import Literal
 from quaere.chat.dimensions import POOL
 from quaere.errors import BadInput
 from quaere.setting_types import PositiveFloat
-from quaere.training.learner import LearnerSettings
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.report_run import (
     DEMO,
     SINGLE_GPU,

@@ -27,7 +27,8 @@ from quaere.training.phases.tasks import Passages, draw_tasks
 from quaere.training.self_play.advantages import proposer_advantages
 from quaere.training.self_play.measures import measure_proposer
 from quaere.training.self_play.schedule import generation_steps
-from quaere.training.training_run import Step, TrainingRun
+from quaere.training.step import Step
+from quaere.training.training_run import TrainingRun
 
 
 async def evolve(config: DrZeroConfig, training: TrainingRun, passages: Passages, searcher: Searcher) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from quaere.rollout.episode import Limits
 from quaere.setting_types import NonNegativeFloat
-from quaere.training.learner import LearnerSettings
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.phases.solver import SolverConfig
 from quaere.training.qa_run import DEMO, LARGE_GPU, PAPER, SINGLE_GPU, PracticeConfig
 

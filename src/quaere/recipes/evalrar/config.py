@@ -11,7 +11,7 @@ Each ablation of the paper, and each choice it leaves open, is one value:
 from __future__ import annotations
 
 from quaere.rollout.episode import Limits
-from quaere.training.learner import LearnerSettings
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.phases.solver import SolverConfig
 from quaere.training.qa_run import DEMO, LARGE_GPU, PAPER, SINGLE_GPU, PracticeConfig
 

@@ -25,7 +25,7 @@ from quaere.errors import BadInput
 from quaere.rewards.evidence import BREVITY_TOKENS, BREVITY_WEIGHT, SPAN_WEIGHT, VALUE_WEIGHT, EvidenceCheck
 from quaere.rewards.guards import GUARDS, OURS, PAPER
 from quaere.setting_types import NonNegativeFloat, PositiveInt, ProperFraction
-from quaere.training.learner import LearnerSettings
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.phases.solver import SolverConfig
 from quaere.training.phases.verification import VerifierSettings
 from quaere.training.selector.selector import SelectorSettings

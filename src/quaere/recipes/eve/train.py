@@ -39,7 +39,8 @@ from quaere.training.selector.selector import Selector
 from quaere.training.self_play.advantages import proposer_advantages
 from quaere.training.self_play.measures import measure_proposer
 from quaere.training.self_play.schedule import ROLES, generation_steps
-from quaere.training.training_run import Step, TrainingRun
+from quaere.training.step import Step
+from quaere.training.training_run import TrainingRun
 
 
 async def evolve(eve: Eve, training: TrainingRun, iterations: int) -> None:

@@ -13,7 +13,7 @@ from quaere.rollout.policy import ChatPolicy
 from quaere.search.searcher import NoSearcher
 from quaere.training.phases.stage import Stage
 from quaere.training.phases.verification import Claim, read_supports, score_supports, verification_jobs, verify_claims
-from quaere.training.training_run import Step
+from quaere.training.step import Step
 
 
 class Verifier:

@@ -39,7 +39,7 @@ from quaere.rewards.reports import ReportPay, consistency_score, most_reward, re
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job
 from quaere.rollout.samples import Sample, make_sample
-from quaere.training.learner import LearnerSettings
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.measures import mean_parts, measure_advantages
 from quaere.training.phases.assessments import (
     Assessed,
@@ -52,7 +52,7 @@ from quaere.training.phases.assessments import (
 from quaere.training.phases.reports import Written, measure_groups, measure_report, write_jobs, write_reports
 from quaere.training.phases.stage import check_finite, coin, shuffled
 from quaere.training.report_run import ROLE, Research, group_samples, learn_in_parts, parse_rubric
-from quaere.training.training_run import Step
+from quaere.training.step import Step
 
 
 class Chosen(Struct, frozen=True):

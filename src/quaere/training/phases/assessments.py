@@ -28,7 +28,7 @@ from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job
 from quaere.rollout.seeds import derive_seed
 from quaere.training.phases.stage import Stage
-from quaere.training.training_run import Step
+from quaere.training.step import Step
 
 NAME = "assessments"  # prefix of the episodes' metrics
 

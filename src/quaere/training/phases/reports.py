@@ -17,7 +17,7 @@ from quaere.rewards.reports import check_report, consistency_score, diversity_sc
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job
 from quaere.training.phases.stage import Stage
-from quaere.training.training_run import Step
+from quaere.training.step import Step
 
 NAME = "reports"  # prefix of the episodes' metrics
 

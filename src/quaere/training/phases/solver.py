@@ -15,7 +15,7 @@ from quaere.records import Candidate, Episode, Question
 from quaere.rollout.episode import Limits
 from quaere.rollout.seeds import derive_seed
 from quaere.setting_types import GroupSize, NonNegativeFloat, NonNegativeInt, PositiveInt
-from quaere.training.learner import LearnerSettings
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.measures import mean_parts, measure_advantages, measure_draws, measure_groups, pass_histogram
 from quaere.training.needs import measure_asked, measure_attempts, measure_searches_kept
 from quaere.training.phases.attempts import attempt_jobs

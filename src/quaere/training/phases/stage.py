@@ -25,7 +25,7 @@ from quaere.training.actors import Actors, Played
 from quaere.training.measures import measure_episodes
 from quaere.training.phases.attempts import attempt_jobs, group_attempts
 from quaere.training.phases.proposals import Proposed, best_samples
-from quaere.training.training_run import Step
+from quaere.training.step import Step
 from quaere.training.update_seen import measure_update
 
 

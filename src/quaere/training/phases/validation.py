@@ -14,7 +14,7 @@ from quaere.rollout.seeds import derive_seed
 from quaere.training.phases.attempts import attempt_jobs
 from quaere.training.phases.stage import Stage
 from quaere.training.settings import MIN_VALIDATION, ValidationSettings
-from quaere.training.training_run import Step, Validated
+from quaere.training.step import Step, Validated
 
 _ROLE = "solver"
 _GREEDY = SamplingParams(temperature=0.0)

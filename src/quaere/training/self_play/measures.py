@@ -8,7 +8,7 @@ from typing import Protocol
 from quaere.objectives.advantages import Advantages
 from quaere.training.measures import mean_parts, measure_advantages, measure_proposals, pass_histogram
 from quaere.training.phases.proposals import Proposed
-from quaere.training.training_run import Step
+from quaere.training.step import Step
 
 # Episodes per document of GRPO, for comparison: 4 questions about each document, each attempted 4 times.
 GRPO_ROLLOUTS = 4 * (4 + 1)

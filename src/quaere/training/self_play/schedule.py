@@ -12,7 +12,8 @@ from quaere.training.phases.validation import plan_validation
 from quaere.training.run_setup import plan_memory
 from quaere.training.self_play.config import GenerationConfig, ProposerConfig, SelfPlayConfig
 from quaere.training.self_play.measures import GRPO_ROLLOUTS, measure_generation
-from quaere.training.training_run import Step, TrainingRun
+from quaere.training.step import Step
+from quaere.training.training_run import TrainingRun
 
 ROLES = ("proposer", "solver")
 
