@@ -62,7 +62,8 @@ def test_a_run_can_be_seen_asked_and_exported(place, run_path, capsys, tmp_path)
     assert json.loads(capsys.readouterr().out)["num"] == len(Run.open(run_path).candidates(kept=True))
     out = tmp_path / "solver"
     assert main(["export", str(run_path), "--role", "solver", "--merge", "--out", str(out)]) == 0
-    assert main(["ask", "Who built Halm?", "--model", str(out), "--index", place[1][1], "--runs", str(tmp_path)]) == 0
+    asked = ["ask", "Who built Halm?", "--model", str(out), "--index", place[1][1], "--runs", str(tmp_path)]
+    assert main([*asked, "--max-turns", "2", "--turn-tokens", "16"]) == 0
 
 
 def test_going_on_with_a_finished_run_changes_nothing(run_path, capsys):
