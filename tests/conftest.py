@@ -40,6 +40,14 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_waiting_for_disks():
+    """A tiny run flushes a hundred files, at milliseconds each, and no test cuts the power: kills lose nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _threads(request):
     """Tiny models gain nothing from a second thread and lose much to waiting for it; the real one gains.

@@ -46,6 +46,13 @@ def load(folder):
     return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
 
 
+@pytest.fixture
+def _soon_told(monkeypatch):
+    """A taught model is tried with few tokens: one that was hardly taught writes to its limits."""
+    monkeypatch.setattr(WarmupSettings, "limits_of", lambda self, dialect: Limits(max_turns=2, turn_tokens=8))
+
+
+@pytest.mark.usefixtures("_soon_told")
 def test_from_a_model_to_a_model_that_asks(base, tmp_path, capsys):
     out = tmp_path / "warm"
     main("drzero", "--model", base, "--out", out, "--learning-rate", "3e-3", *SMALL, *LIMITS)
@@ -73,13 +80,7 @@ def test_from_a_model_to_a_model_that_asks(base, tmp_path, capsys):
     assert quaere([*asked, "--max-turns", "2", "--turn-tokens", "4"]) in (0, 3)  # it may find no answer
 
 
-@pytest.fixture
-def _untold(monkeypatch):
-    """Nobody tries the model when it is taught: one that was hardly taught writes to its limits."""
-    monkeypatch.setattr(work, "tell_answered", lambda *args: None)
-
-
-@pytest.mark.usefixtures("_untold")
+@pytest.mark.usefixtures("_soon_told")
 def test_one_start_for_two_recipes(base, tmp_path, capsys):
     out = tmp_path / "warm"
     main("eve", "--also", "drzero", "--model", base, "--out", out, "--learning-rate", "3e-3", *SMALL, *LIMITS)
@@ -91,10 +92,9 @@ def test_one_start_for_two_recipes(base, tmp_path, capsys):
     assert notes.evidence and notes.taught == ("eve", "drzero") and notes.style == "brief"
 
 
-def test_one_start_for_solvers_that_evaluate(base, tmp_path, capsys, monkeypatch):
+@pytest.mark.usefixtures("_soon_told")
+def test_one_start_for_solvers_that_evaluate(base, tmp_path, capsys):
     out = tmp_path / "warm"
-    # A model that was hardly taught writes to its limits.
-    monkeypatch.setattr(WarmupSettings, "limits_of", lambda self, dialect: Limits(max_turns=2, turn_tokens=8))
     also = ["--also", "evalrar", "--also", "search-r1"]
     main("evalact", *also, "--model", base, "--out", out, "--learning-rate", "3e-3", *SMALL, *LIMITS)
     said = capsys.readouterr().err
@@ -107,7 +107,7 @@ def test_one_start_for_solvers_that_evaluate(base, tmp_path, capsys, monkeypatch
     assert manifest["loss_after"] < manifest["loss_before"]
 
 
-@pytest.mark.usefixtures("_untold")
+@pytest.mark.usefixtures("_soon_told")
 def test_lora_is_merged_and_the_result_is_a_plain_model(base, tmp_path, capsys):
     pytest.importorskip("peft")
     out = tmp_path / "warm"
@@ -130,7 +130,7 @@ def test_lora_is_merged_and_the_result_is_a_plain_model(base, tmp_path, capsys):
     assert all(torch.equal(*pair) for pair in zip(model.parameters(), exact.parameters(), strict=True))
 
 
-@pytest.mark.usefixtures("_untold")
+@pytest.mark.usefixtures("_soon_told")
 def test_an_adapter_is_written_alone_and_means_the_merged_model(base, tmp_path):
     pytest.importorskip("peft")
     shared = ["--lora-rank", "4", "--learning-rate", "1e-2", "--roles", "solver", *SMALL, *LIMITS]

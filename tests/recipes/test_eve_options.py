@@ -21,7 +21,7 @@ from quaere.rewards.format import contains
 from quoting import BRIDGES, count_tokens, doer
 from village_runs import about, make_quoting, proposals, run_eve
 
-TWO_STEPS = {"solver.steps": 0, "generation.candidates": 1, "generation.attempts": 0}
+TWO_STEPS = {"solver.steps": 0, "generation.candidates": 1, "generation.attempts": 0, "checkpoints.every": 100}
 
 
 @pytest.fixture(scope="module")
