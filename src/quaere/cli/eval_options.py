@@ -54,10 +54,10 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_engine(parser: argparse.ArgumentParser) -> None:
-    """Add the options for sampling and the engine."""
+def add_engine(parser: argparse.ArgumentParser, batched: str = "episodes") -> None:
+    """Add the options for sampling and the engine; `batched` is what it runs several of at once."""
     engine = parser.add_argument_group("engine")
-    engine.add_argument("--max-rows", type=int, default=32, metavar="N", help="episodes at once (default: 32)")
+    engine.add_argument("--max-rows", type=int, default=32, metavar="N", help=f"{batched} at once (default: 32)")
     engine.add_argument(
         "--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs (default: auto)"
     )

@@ -12,14 +12,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from quaere.api.counts import counting
 from quaere.cli.bounds import check_positive
+from quaere.cli.eval_options import add_engine
 from quaere.cli.grade_view import agreement_lines, print_agreement, print_evaluations, results_json
 from quaere.cli.interrupt import interruptible
 from quaere.errors import BadInput
-from quaere.policies.native.device import Precision
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -88,20 +88,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         metavar="FILE",
         help="questions that `quaere questions --world` wrote: also measure how many known facts are stated and proven",
     )
-    engine = parser.add_argument_group("engine")
-    engine.add_argument("--max-rows", type=int, default=32, metavar="N", help="turns at once (default: 32)")
-    engine.add_argument(
-        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs (default: auto)"
-    )
-    engine.add_argument(
-        "--dtype", choices=get_args(Precision), default="auto", help="precision of the weights (default: auto)"
-    )
-    engine.add_argument(
-        "--deterministic",
-        action="store_true",
-        help="make batches independent of timing, so that results repeat exactly; slower",
-    )
-    engine.add_argument("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
+    add_engine(parser, "turns")
     output = parser.add_argument_group("output")
     output.add_argument(
         "--out", type=Path, metavar="FILE.json", help="write all results to a file, citation by citation"

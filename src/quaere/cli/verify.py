@@ -10,15 +10,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from quaere.api.counts import counting
 from quaere.atomic import write_file
 from quaere.cli.bounds import check_positive
+from quaere.cli.eval_options import add_engine
 from quaere.cli.interrupt import interruptible
 from quaere.cli.verify_view import print_items, result_json
 from quaere.errors import BadInput
-from quaere.policies.native.device import Precision
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,20 +55,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="write the start of turns, for models too small to follow the dialect "
         "(default: only for models of the catalogue that need it)",
     )
-    engine = parser.add_argument_group("engine")
-    engine.add_argument("--max-rows", type=int, default=32, metavar="N", help="turns at once (default: 32)")
-    engine.add_argument(
-        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs (default: auto)"
-    )
-    engine.add_argument(
-        "--dtype", choices=get_args(Precision), default="auto", help="precision of the weights (default: auto)"
-    )
-    engine.add_argument(
-        "--deterministic",
-        action="store_true",
-        help="make batches independent of timing, so that results repeat exactly; slower",
-    )
-    engine.add_argument("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
+    add_engine(parser, "turns")
     output = parser.add_argument_group("output")
     output.add_argument("--out", type=Path, metavar="FILE.json", help="write the result to a file")
     output.add_argument("--json", action="store_true", help="print JSON")
