@@ -335,10 +335,7 @@ PLACES = {
     },
     "training/test_packing.py": {"test_compiled_layers_change_no_gradient": ["LearnerSettings.compiled"]},
 }
-SHOWN = {
-    option: f"{file}::{test}" for file, tests in PLACES.items() for test, options in tests.items() for option in options
-}
-
+SHOWN = {one: f"{file}::{test}" for file, tests in PLACES.items() for test, options in tests.items() for one in options}
 UNSEEN = {"LearnerSettings.epsilon": "a batch is used for one update, in which every ratio is 1"}
 
 
@@ -365,8 +362,7 @@ ROWS = [
 
 @cache
 def observed(number):
-    observe, start, _ = SEEN[number]
-    return observe(start)
+    return SEEN[number][0](SEEN[number][1])
 
 
 @pytest.mark.parametrize("number", range(len(SEEN)))
@@ -383,8 +379,7 @@ def test_an_option_changes_what_is_observed(observe, start, name, value):
 
 
 def test_these_are_all_options_there_are():
-    seen = dict.fromkeys(row.id for row in ROWS)  # what every recipe has may be observed in several
-    listed = [*seen, *SHOWN, *UNSEEN]
+    listed = [*dict.fromkeys(row.id for row in ROWS), *SHOWN, *UNSEEN]  # rows may repeat what every recipe has
     assert sorted(listed) == sorted(set(listed)), "an option stands in one place"
     assert set(listed) == {option for name in RECIPES for option in options_of(find_recipe(name).schema)}
     assert len(UNSEEN) <= 8

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import tiny
+from exported_runs import adapted_model, make_base, make_run, write_adapters, write_models
 from quaere.atomic import discard_folder
 from quaere.cli.main import COMMANDS, main
 from quaere.dialects.notes import find_notes, read_notes
@@ -25,56 +26,12 @@ from quaere.training.config import config_to_yaml
 from quaere.training.exports import export_role, find_role, load_role
 from quaere.training.settings import AdapterSettings
 
-CONFIG = """\
-model: {model}
-iterations: 1
-prompts: brief
-solver:
-  steps: 2
-  limits: {{max_turns: 3, turn_tokens: 16, sequence_tokens: 640, tool_response_tokens: 160, max_searches: 4, topk: 2}}
-"""
 IDS = torch.tensor([[5, 9, 200, 31, 77, 8, 120, 3]])
 
 
 @pytest.fixture(autouse=True)
 def _with_command(monkeypatch):
     monkeypatch.setattr("quaere.cli.main.COMMANDS", tuple(dict.fromkeys((*COMMANDS, "export"))))
-
-
-def make_base(root):
-    tiny.model().save_pretrained(root / "base")
-    tiny.tokenizer().save_pretrained(root / "base")
-    (root / "base" / "warmup.json").write_text('{"style": "brief", "teacher": "oracle"}')
-    return root / "base"
-
-
-def make_run(root, name, write, steps=(1, 2)):
-    with Run.create(root / "runs" / name, "evolve", {"recipe": "drzero"}, config=CONFIG.format(model=root / "base")):
-        pass
-    for step in steps:
-        save_checkpoint(root / "runs" / name / "checkpoints", step, lambda folder, step=step: write(folder, step), {})
-    return root / "runs" / name
-
-
-def adapted_model(step):
-    """A base with two adapters that do something; at first peft's do nothing."""
-    base = tiny.model()
-    torch.manual_seed(step)  # after the model, which sets the seed for itself
-    model = add_adapters(base, ("proposer", "solver"), AdapterSettings(rank=4, alpha=8)).eval()
-    for name, weight in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(weight, std=0.3)
-    return model
-
-
-def write_adapters(folder, step):
-    model = adapted_model(step)
-    for role in ("proposer", "solver"):
-        save_weights(model, folder / role, role)
-
-
-def write_models(folder, step):
-    save_weights(tiny.model(seed=10 + step), folder / "solver")
 
 
 @pytest.fixture(scope="module")

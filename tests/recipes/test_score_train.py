@@ -12,8 +12,7 @@ from quaere.recipes.score.versions import Versions
 from quaere.records import Assessment, Rubric
 from quaere.runs import Run
 from quaere.training.checkpoints import find_checkpoints
-from score_runs import SCORE, make_reports, run_reports
-from village_runs import Told
+from score_runs import SCORE, Impatient, Stopped, make_reports, run_reports
 
 pytest.importorskip("sklearn")
 
@@ -168,23 +167,6 @@ def test_what_a_dry_run_says(newsroom_paths, tmp_path, capsys, name):
 
 
 # ------------------------------------------------------------------------------------------------------ stop and go on
-
-
-class Stopped(Exception):
-    pass
-
-
-class Impatient(Told):
-    """A reporter that pulls the plug."""
-
-    def __init__(self, last):
-        super().__init__()
-        self.last = last
-
-    def step(self, report):
-        super().step(report)
-        if report.step == self.last:
-            raise Stopped
 
 
 @pytest.mark.parametrize("rank", [0, 4])

@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import tiny
-from quaere.policies.native.bridge import Head, decoder_layers, packed_states, use_varlen_attention
+from quaere.policies.native.bridge import decoder_layers, packed_states, use_varlen_attention
 from quaere.policies.native.varlen import VARLEN, Packing, kernel_works
 from quaere.rollout.samples import Sample
-from quaere.training import estimate, logprobs
+from quaere.training import estimate
 from quaere.training.adapters import add_adapters
 from quaere.training.batches import split_batch
 from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings
-from quaere.training.logprobs import head_logprobs
 from quaere.training.settings import AdapterSettings, EngineSettings
 
 CPU = torch.device("cpu")
@@ -297,79 +296,6 @@ def test_every_sample_is_in_one_micro_batch_that_keeps_its_budget(lengths, budge
         assert len(batch.token_ids_T) <= budget or len(batch.rows) == 1
     half_empty = [batch for batch in batches if 2 * len(batch.token_ids_T) <= budget]
     assert len(half_empty) <= 1
-
-
-# ---------------------------------------------------------------------------------------------------------- the head
-
-
-def plain_head(states, head, targets):
-    logits = torch.nn.functional.linear(states, head.weight, head.bias)
-    if head.softcap is not None:
-        logits = torch.tanh(logits / head.softcap) * head.softcap
-    logprobs = torch.log_softmax(logits, -1)
-    return logprobs.gather(-1, targets[:, None])[:, 0], -(logprobs.exp() * logprobs).sum(-1)
-
-
-def head_parts(has_bias, dtype=torch.float64, count=7):
-    draw = torch.Generator().manual_seed(3)
-    states, weight, bias = (torch.randn(*shape, generator=draw, dtype=dtype) for shape in ((count, 4), (11, 4), (11,)))
-    return states, weight, bias if has_bias else None, torch.randint(11, (count,), generator=draw)
-
-
-@pytest.mark.parametrize(
-    "trained", [("states",), ("states", "weight"), ("weight",), ("states", "weight", "bias"), ("bias",)]
-)
-@pytest.mark.parametrize("softcap", [None, 2.0])
-def test_gradients_of_the_head_are_exact(trained, softcap, monkeypatch):
-    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", 3)
-    states, weight, bias, targets = head_parts(has_bias="bias" in trained)
-    parts = {"states": states, "weight": weight, "bias": bias}
-    inputs = [parts[name].requires_grad_() for name in trained]
-
-    def compute(*_):
-        return head_logprobs(states, Head(weight, bias, softcap), targets)[0]
-
-    assert torch.autograd.gradcheck(compute, inputs)
-    expected_logprobs, expected_entropy = plain_head(states, Head(weight, bias, softcap), targets)
-    found, entropy = head_logprobs(states, Head(weight, bias, softcap), targets)
-    torch.testing.assert_close(found, expected_logprobs)
-    torch.testing.assert_close(entropy, expected_entropy)
-    assert found.requires_grad and not entropy.requires_grad
-    pull = torch.linspace(-1, 2, len(targets), dtype=torch.float64)
-    for mine, theirs in zip(
-        torch.autograd.grad(found, inputs, pull), torch.autograd.grad(expected_logprobs, inputs, pull), strict=True
-    ):
-        torch.testing.assert_close(mine, theirs)
-
-
-@pytest.mark.parametrize("is_frozen", [False, True])
-@pytest.mark.parametrize("size", [1, 2, 1024])
-def test_chunks_of_any_size_give_the_same(is_frozen, size, monkeypatch):
-    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", size)
-    states, weight, _, targets = head_parts(False, dtype=torch.float32)
-    inputs = [states.requires_grad_(), weight.requires_grad_(not is_frozen)][: 1 if is_frozen else 2]
-    head = Head(weight, None, None)
-    expected = torch.autograd.grad(plain_head(states, head, targets)[0].square().sum(), inputs)
-    found = torch.autograd.grad(head_logprobs(states, head, targets)[0].square().sum(), inputs)
-    for mine, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(mine, theirs)
-
-
-def test_all_chunks_but_the_last_are_projected_again(monkeypatch):
-    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", 3)
-    sizes, project = [], logprobs._logits
-    monkeypatch.setattr(logprobs, "_logits", lambda states, *rest: sizes.append(len(states)) or project(states, *rest))
-    states, weight, _, targets = head_parts(False)
-    head_logprobs(states.requires_grad_(), Head(weight.requires_grad_(), None, None), targets)[0].sum().backward()
-    assert sizes == [3, 3, 1, 3, 3]
-
-
-def test_a_head_in_bfloat16_answers_in_float32():
-    states, weight, _, targets = head_parts(False, dtype=torch.bfloat16)
-    found, entropy = head_logprobs(states, Head(weight, None, None), targets)
-    assert found.dtype == entropy.dtype == torch.float32
-    expected = torch.log_softmax((states @ weight.T).float(), -1).gather(-1, targets[:, None])[:, 0]
-    torch.testing.assert_close(found, expected)
 
 
 # ---------------------------------------------------------------------------------------- checkpointing and offloading

@@ -4,14 +4,12 @@ import asyncio
 import json
 from collections import Counter
 
-import msgspec
 import pytest
 from msgspec import structs
 
 import tiny
 from quaere.chat.renderer import Renderer
 from quaere.chat.spans import check_evidence, find_evidence, shown_passages
-from quaere.dialects.notes import Notes, find_notes
 from quaere.dialects.tool_call.prompts import CITED_BRIEF_SOLVER_SYSTEM, CITED_SOLVER_SYSTEM
 from quaere.errors import BadInput
 from quaere.policies.sampler import ChatReply
@@ -372,37 +370,6 @@ def test_a_teacher_shows_both_dialects(place):
     assert counts["eve"] >= 4 and counts["drzero"] >= 4
     for episode in played.episodes:
         assert bool(episode.outcome.span) == episode.protocol.startswith("eve")
-
-
-# ------------------------------------------------------------------------------------------------------------ notes
-
-
-def test_notes_say_what_was_taught_and_old_ones_still_read(tmp_path):
-    def notes(**said):
-        (tmp_path / "warmup.json").write_text(json.dumps(said))
-        return find_notes(str(tmp_path))
-
-    assert notes(style="brief", recipe="drzero", num_episodes=3) == Notes(
-        "brief", taught=("drzero",), dialect="tool-call"
-    )
-    assert notes(style="full", recipe="eve", evidence=True) == Notes(
-        "full", evidence=True, taught=("eve",), dialect="tool-call"
-    )
-    both = notes(style="full", recipe="eve", also=["drzero"], evidence=True)
-    assert both.evidence and both.taught == ("eve", "drzero")
-    assert notes(style="full") == Notes("full")
-    assert not Notes().evidence and Notes().taught == ()
-
-
-def test_an_old_manifest_still_reads():
-    from quaere.warmup.model_folder import WarmupManifest
-
-    later = ("also", "evidence", "fact_ratio", "lesson_ratio")
-    old = {name: 0 for name in WarmupManifest.__struct_fields__ if name not in later}
-    old |= {"recipe": "drzero", "data": "oracle", "teacher": "", "base_model": "m", "style": "full"}
-    old |= {"roles": ["solver"], "hop_ratio": [1], "world_family": "warmup", "num_dropped": {}}
-    read = msgspec.json.decode(json.dumps(old), type=WarmupManifest)
-    assert read.also == () and not read.evidence
 
 
 def test_results_of_a_search_are_those_the_index_gives(place):
