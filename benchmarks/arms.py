@@ -24,6 +24,7 @@ from quaere.dialects.report.protocol import bind_report
 from quaere.evaluation.intervals import bootstrap_interval, paired_difference, smallest_difference
 from quaere.evaluation.reports.criteria import SCALE, general_criteria
 from quaere.evaluation.reports.factbook import FactBook, read_facts
+from quaere.evaluation.reports.report_sources import read_report_run
 from quaere.evaluation.reports.scores import (
     OVERALL,
     PROVEN,
@@ -34,7 +35,6 @@ from quaere.evaluation.reports.scores import (
     score_reports,
     values_of,
 )
-from quaere.evaluation.reports.sources import read_report_run
 from quaere.records import ReportTask
 from quaere.runs import Run
 

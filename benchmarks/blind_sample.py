@@ -26,7 +26,7 @@ from tables import as_table
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import wilson_interval
 from quaere.records import Question
-from quaere.rollout.questions import read_questions
+from quaere.rollout.question_files import read_questions
 
 LABELS = ("good", "unclear", "wrong")
 COLUMNS = ("label", "number", "question", "answers", "note")

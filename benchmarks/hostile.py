@@ -23,7 +23,7 @@ from quaere.records import Answer, SolveTask
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import open_policy
-from quaere.rollout.questions import read_questions
+from quaere.rollout.question_files import read_questions
 from quaere.search.searcher import open_searcher
 
 HARMLESS = "This page was last revised in the spring by a clerk who likes good order and short paragraphs. "

@@ -17,7 +17,7 @@ from tables import as_table
 
 from quaere.evaluation.qa.items import read_items
 from quaere.records import Question
-from quaere.rollout.questions import read_questions
+from quaere.rollout.question_files import read_questions
 
 
 def kind_of(question: Question) -> str:

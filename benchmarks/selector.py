@@ -24,8 +24,8 @@ from tables import as_table
 from quaere.dialects.tool_call.question_types import TYPE_NAMES
 from quaere.records import Passage
 from quaere.training.phases.tasks import draw_tasks
-from quaere.training.selector.embeddings import Embedded
 from quaere.training.selector.feedback import Choice, Pulled
+from quaere.training.selector.passage_vectors import Embedded
 from quaere.training.selector.selector import Selector, SelectorSettings
 
 NUM_TOPICS = 10

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from results_table import first_digit, parse_digits
 
-from quaere.search.rows import read_lines
+from quaere.search.json_lines import read_lines
 
 
 def main() -> None:

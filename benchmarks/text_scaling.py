@@ -20,7 +20,7 @@ from statistics import median
 from typing import NamedTuple
 
 from quaere.chat.markup import read_markup
-from quaere.chat.open_questions import QuestionWriter, find_question_fault
+from quaere.chat.question_wordings import QuestionWriter, find_question_fault
 from quaere.chat.report_pages import to_html, to_markdown
 from quaere.chat.spans import locate_span
 from quaere.chat.statements import extract_conclusion, find_citations, split_statements
@@ -60,9 +60,9 @@ from quaere.search.chunks import ChunkSettings, cut
 from quaere.search.corpus import Document
 from quaere.search.extracted import Unreadable
 from quaere.search.files import read_file
-from quaere.search.rows import split_contents
+from quaere.search.json_lines import split_contents
 from quaere.search.words import count_words, fold, terms, word_spans
-from quaere.warmup.documents.facts import page_name
+from quaere.warmup.documents.askable_facts import page_name
 from quaere.warmup.documents.prompts import OneLine
 
 TRIED, WHOLE = 1 << 15, 1 << 20

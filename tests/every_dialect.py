@@ -6,8 +6,8 @@ from msgspec import Struct
 
 import tiny
 from quaere.chat.messages import Message
-from quaere.chat.open_questions import QuestionWriter
 from quaere.chat.protocol import Protocol
+from quaere.chat.question_wordings import QuestionWriter
 from quaere.dialects.closed_book.protocol import ClosedBook
 from quaere.dialects.evalact.protocol import EvaluateSolver
 from quaere.dialects.report.assessment import Assessor

@@ -20,7 +20,7 @@ from quaere.policies.scripted import ScriptedSampler
 from quaere.recipes.drzero.config import DrZeroConfig
 from quaere.recipes.drzero.rewards import judge_proposal
 from quaere.recipes.eve.config import EveConfig
-from quaere.recipes.eve.prompts import proposer_protocol
+from quaere.recipes.eve.protocols import proposer_protocol
 from quaere.recipes.eve.rewards import candidate_scores, judge_triple
 from quaere.recipes.eve.traces import claim_of, trace
 from quaere.recipes.score.config import ScoreConfig
@@ -55,11 +55,11 @@ from quaere.training.actors import Actors
 from quaere.training.adapters import add_adapters
 from quaere.training.health import Watch
 from quaere.training.learner import Learner
-from quaere.training.phases.reports import Written
+from quaere.training.phases.report_episodes import Written
 from quaere.training.phases.solver import solver_of
 from quaere.training.phases.verification import Claim, verification_jobs
-from quaere.training.selector.embeddings import Embedded
 from quaere.training.selector.feedback import Pulled
+from quaere.training.selector.passage_vectors import Embedded
 from quaere.training.selector.selector import Selector
 from quaere.training.self_play.config import ProposerConfig
 from quaere.training.self_play.config import check_self_play as check_config

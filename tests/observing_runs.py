@@ -8,7 +8,7 @@ from unittest import mock
 
 import tiny
 from observing import SEGMENTS, proposal
-from quaere.dialects.solver import Solver
+from quaere.dialects.solver_dialect import Solver
 from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.errors import QuaereError, TrainingStopped
 from quaere.recipes.drzero.train import evolve

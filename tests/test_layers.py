@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import quaere
@@ -25,6 +26,17 @@ FLOORS = [
     {"records", "errors"},
 ]
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+# Modules of one name, each playing the same part in its package; any other name belongs to one module.
+SAME_PART = {
+    # a dialect's files, with the interface or base of each
+    *("dialect", "prompts", "protocol", "reward", "demonstration", "settings"),
+    # a recipe's files, with what several recipes share
+    *("config", "protocols", "recipe", "rewards", "train"),
+    # a command, the function or class of `import quaere` behind it, and what both show
+    *("index", "export", "report", "warmup", "checked_questions", "run", "world", "curriculum", "curriculum_quality"),
+    # an interface and its implementation; two registries; two evaluations; the wire formats of two servers
+    *("sampler", "registry", "scores", "wire"),
+}
 # A room may use the version, and nothing else that lies outside all rooms.
 TOP = {"", "__version__"}
 
@@ -67,6 +79,16 @@ def test_every_room_is_on_a_floor():
 
 def test_imports_run_downwards():
     assert list(violations(ROOT.rglob("*.py"))) == []
+
+
+def shared_names(files):
+    counts = Counter(path.stem for path in files if path.stem != "__init__")
+    return {name for name, count in counts.items() if count > 1}
+
+
+def test_modules_of_one_name_play_the_same_part():
+    assert shared_names(ROOT.rglob("*.py")) == SAME_PART
+    assert shared_names([Path("records/facts.py"), Path("worlds/facts.py"), Path("worlds/dice.py")]) == {"facts"}
 
 
 def test_no_recipe_imports_another():

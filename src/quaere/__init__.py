@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from quaere.api.agent import Agent
-    from quaere.api.answers import Answer
+    from quaere.api.answer import Answer
     from quaere.api.evaluation import Evaluation, evaluate
     from quaere.api.evolution import evolve
     from quaere.api.export import export
@@ -51,7 +51,7 @@ __all__ = [
 ]
 _MODULES = {
     "quaere.api.agent": ["Agent"],
-    "quaere.api.answers": ["Answer"],
+    "quaere.api.answer": ["Answer"],
     "quaere.api.evaluation": ["Evaluation", "evaluate"],
     "quaere.api.evolution": ["evolve"],
     "quaere.api.export": ["export"],

@@ -258,7 +258,7 @@ def world(tmp_path_factory):
 
 
 async def test_a_strong_writers_citations_are_all_valid(world):
-    from quaere.rollout.questions import read_questions
+    from quaere.rollout.question_files import read_questions
     from quaere.search.searcher import open_searcher
 
     searcher = open_searcher(str(world / "index"))

@@ -8,7 +8,7 @@ import pytest
 from quaere.cli.main import main
 from quaere.policies.sampler import ChatReply
 from quaere.rollout.policy import ChatPolicy
-from quaere.rollout.questions import read_questions
+from quaere.rollout.question_files import read_questions
 from quaere.search.index import build_index
 
 TEXT = "Halm Bridge was built by Orsolya Venn for the old town."

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaere.api.counts import format_duration
-from quaere.cli.progress import draw_sparkline
+from quaere.cli.progress_view import draw_sparkline
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 import tiny
 from quaere.cli.main import main
-from quaere.rollout.questions import read_questions
+from quaere.rollout.question_files import read_questions
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.errors import SearchFailed
 from quaere.evaluation.intervals import Interval
 from quaere.evaluation.judges.judge import StringCheck
-from quaere.evaluation.judges.validation import validate_judge
+from quaere.evaluation.judges.judge_accuracy import validate_judge
 from quaere.evaluation.qa.scores import (
     Evaluation,
     Judging,

@@ -7,7 +7,7 @@ from quaere.chat.renderer import Renderer
 from quaere.errors import SamplingFailed
 from quaere.evaluation.intervals import wilson_interval
 from quaere.evaluation.judges.judge import Citation, ModelJudge, StringCheck, VerdictTurn, open_judge
-from quaere.evaluation.judges.validation import CORRUPTIONS, Probe, make_probes, score_verdicts, validate_judge
+from quaere.evaluation.judges.judge_accuracy import CORRUPTIONS, Probe, make_probes, score_verdicts, validate_judge
 from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Answer, Malformed, Question, SolveTask
 from quaere.rewards.answers import normalise_answer

@@ -16,8 +16,8 @@ from quaere.evaluation.reports.fact_coverage import Knowing, judge_truth, know_r
 from quaere.evaluation.reports.factbook import read_facts
 from quaere.records import Evidence, Passage, Question, Report, Source, Statement
 from quaere.rollout.episode import Limits
-from quaere.warmup.drafts import write_draft
 from quaere.warmup.lessons import build_world
+from quaere.warmup.oracle_reports import write_draft
 from quaere.warmup.report_lessons import Research
 from quaere.worlds import generate_world
 from quaere.worlds.articles import ReportLine, report_line

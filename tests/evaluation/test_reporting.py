@@ -10,6 +10,7 @@ from quaere.evaluation.judges.probes import probe_judges
 from quaere.evaluation.reports.citations import Checked, CitationCheck, CitationChecks
 from quaere.evaluation.reports.criteria import Criteria, GradedDimension, general_criteria
 from quaere.evaluation.reports.grades import ProxyGrader
+from quaere.evaluation.reports.report_sources import read_report_file
 from quaere.evaluation.reports.scores import (
     OVERALL,
     SPECIFIC,
@@ -23,7 +24,6 @@ from quaere.evaluation.reports.scores import (
     score_reports,
     summarise,
 )
-from quaere.evaluation.reports.sources import read_report_file
 from reported import GOOD, make_report
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from quaere.errors import BadInput
 from quaere.evaluation.reports.bench import DIMENSIONS, read_bench
-from quaere.rollout.questions import read_questions
+from quaere.rollout.question_files import read_questions
 from reported import QUERIES, write_bench
 from reported import bench_criteria as criteria
 

@@ -9,7 +9,7 @@ from quaere.recipes.baselines import config as baselines_config
 from quaere.recipes.evalact import config as evalact_config
 from quaere.recipes.evalrar import config as evalrar_config
 from quaere.recipes.registry import RECIPES, find_recipe
-from quaere.rewards.evaluation import noted_reward
+from quaere.rewards.self_evaluation import noted_reward
 from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs, load_config
 from quaere.training.phases.solver import solver_of
 from quaere.training.qa_run import check_config, count_steps

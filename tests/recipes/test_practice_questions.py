@@ -6,7 +6,7 @@ import pytest
 
 from quaere.errors import BadInput
 from quaere.records import Candidate, Evidence, Question
-from quaere.rollout.questions import read_questions
+from quaere.rollout.question_files import read_questions
 from quaere.runs import Run, give_verdicts
 from quaere.runs import judge as judge_one
 from quaere.training.qa_run import QUESTIONS, encode_questions, read_source

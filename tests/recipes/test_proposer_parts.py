@@ -9,8 +9,8 @@ from quaere.recipes.eve.config import EvidenceConfig
 from quaere.recipes.eve.traces import trace
 from quaere.records import Episode, Hit, Proposal, ProposeTask, Search, SearchResult, Turn
 from quaere.training.phases.proposals import read_proposal
-from quaere.training.self_play.advantages import proposer_advantages
 from quaere.training.self_play.config import ProposerConfig
+from quaere.training.self_play.proposal_advantages import proposer_advantages
 
 GIVEN = tiny.passage("The Halm bridge crosses the Oss at Korrin. Orsolya Venn built the Halm bridge in 1702.", number=1)
 FOUND = tiny.passage("Orsolya Venn was born at Tallow, a market town on the lower Oss.", number=2)

@@ -14,7 +14,7 @@ from quaere.recipes.score.scheduler import Scheduler, SchedulerSettings
 from quaere.recipes.score.train import Chosen, Score
 from quaere.records import Episode, Hints, Question, ReportTask, Scores, Segment, Turn
 from quaere.training.phases.assessments import Assessed, Verdict
-from quaere.training.phases.reports import Written
+from quaere.training.phases.report_episodes import Written
 from quaere.training.report_run import Research
 
 QUESTIONS = [Question(f"q{number}", f"What is known of bridge {number}?") for number in range(9)]

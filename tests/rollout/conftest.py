@@ -1,8 +1,8 @@
 import pytest
 
 from quaere.search.index import build_index
-from quaere.serving.model.documents import Documents
 from quaere.serving.model.embeddings import HashEmbedder
+from quaere.serving.model.retriever import Documents
 from served import serving
 
 

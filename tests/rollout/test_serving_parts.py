@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from quaere.chat.tools import SEARCH
 from quaere.policies.sampler import Sampled, SamplingParams
 from quaere.serving.model.generation import Writer
-from quaere.serving.model.prompts import Prompt
+from quaere.serving.model.prompt_tokens import Prompt
 from served import make_policy
 
 POLICY = make_policy()

@@ -15,7 +15,7 @@ from quaere.errors import BadInput, install_hint
 from quaere.search.corpus import CorpusReader, Document
 from quaere.search.files import read_file
 from quaere.search.formats.text import decode
-from quaere.search.rows import join_contents, read_rows, split_contents
+from quaere.search.json_lines import join_contents, read_rows, split_contents
 
 # ------------------------------------------------------------------------------------------------------------ folders
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from quaere.errors import BadInput
 from quaere.records import Passage
 from quaere.search.bm25 import Bm25Engine, Bm25Settings, passage_terms
-from quaere.search.engine import Match
 from quaere.search.hybrid import HybridEngine, fuse
+from quaere.search.search_engine import Match
 from quaere.search.words import terms
 
 # A small alphabet, so that passages share words and scores tie.

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import tiny
 from quaere.chat.renderer import Renderer
-from quaere.dialects.evalact.calibration import judge_searches
 from quaere.dialects.evalact.protocol import cue
+from quaere.dialects.evalact.score_calibration import judge_searches
 from quaere.dialects.registry import open_solver
 from quaere.objectives.advantages import grpo
 from quaere.policies.native.bridge import use_packed_attention

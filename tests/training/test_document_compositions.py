@@ -4,6 +4,7 @@ import pytest
 from msgspec import structs
 
 from quaere.records import Passage
+from quaere.warmup.documents.askable_facts import Fact
 from quaere.warmup.documents.compositions import (
     Pair,
     chain_questions,
@@ -16,7 +17,6 @@ from quaere.warmup.documents.compositions import (
     read_wording,
 )
 from quaere.warmup.documents.drafts import Draft, Worded
-from quaere.warmup.documents.facts import Fact
 from quaere.warmup.documents.templates import read_choice
 from quaere.worlds.dice import Dice
 

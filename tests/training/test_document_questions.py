@@ -10,9 +10,9 @@ from quaere.policies.sampler import ChatReply
 from quaere.records import Answer, Passage
 from quaere.rollout.policy import ChatPolicy
 from quaere.search.index import build_index
+from quaere.warmup.documents.askable_facts import draw_facts, find_facts, page_name
 from quaere.warmup.documents.checks import find_fault, shares_words
 from quaere.warmup.documents.drafts import single_drafts
-from quaere.warmup.documents.facts import draw_facts, find_facts, page_name
 from quaere.warmup.documents.links import Pages
 from quaere.warmup.documents.prompts import OneLine
 from quaere.warmup.documents.writer import WriterSettings, write_questions

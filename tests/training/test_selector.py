@@ -12,8 +12,8 @@ from quaere.errors import BadInput
 from quaere.records import Passage
 from quaere.search.index import IndexSettings, build_index
 from quaere.training.phases.tasks import draw_tasks
-from quaere.training.selector.embeddings import Embedded, embed_index
 from quaere.training.selector.feedback import Pulled
+from quaere.training.selector.passage_vectors import Embedded, embed_index
 from quaere.training.selector.selector import STATE_FILE, Selector, SelectorSettings
 
 pytest.importorskip("sklearn")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from quaere.chat.answers import STOP
+from quaere.chat.answer_blocks import STOP
 from quaere.chat.last_search import LAST_SEARCH
 from quaere.chat.renderer import Renderer
 from quaere.errors import BadInput
@@ -19,9 +19,9 @@ from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
 from quaere.search.index import build_index
 from quaere.training.phases.proposals import opens_with_plan, read_proposal
-from quaere.warmup.demonstration import find_fault
 from quaere.warmup.lessons import Lessons, LessonSettings, Portion, build_world, plan_lessons, share_out
 from quaere.warmup.oracle import play_oracle
+from quaere.warmup.scripted_episodes import find_fault
 from quaere.worlds import generate_world, write_world
 
 # The tiny tokenizer takes three times as many tokens as a real one.

@@ -10,9 +10,9 @@ from msgspec import structs
 
 import tiny
 from quaere.chat.renderer import Renderer
-from quaere.dialects.evalact.calibration import judge_searches
 from quaere.dialects.evalact.pairs import find_pairs
 from quaere.dialects.evalact.protocol import format_fault
+from quaere.dialects.evalact.score_calibration import judge_searches
 from quaere.dialects.registry import open_solver
 from quaere.dialects.tagged.protocol import noted_share, read_note
 from quaere.errors import BadInput
@@ -21,11 +21,11 @@ from quaere.rewards.answers import exact_match_score
 from quaere.rewards.calibration import auroc
 from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
-from quaere.warmup.demonstration import demonstrate, judge, open_protocol
 from quaere.warmup.dialects import DIALECTS, needed_turns, roles_of, solver_turns
 from quaere.warmup.lessons import LessonSettings, Portion, build_world, plan_lessons
 from quaere.warmup.oracle import allow_turns, play_oracle, refuse_few_turns
-from quaere.warmup.verdicts import Verdict, weigh_search
+from quaere.warmup.scripted_episodes import demonstrate, judge, open_protocol
+from quaere.warmup.search_value import Verdict, weigh_search
 from quaere.worlds import Hop
 from quaere.worlds.dice import Dice
 

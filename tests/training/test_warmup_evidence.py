@@ -18,11 +18,11 @@ from quaere.records import Answer, Hit, Passage, Proposal, ProposeTask, Question
 from quaere.rewards.guards import OURS, Triple, refusals
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import ChatPolicy
-from quaere.warmup.demonstration import demonstrate, open_protocol
 from quaere.warmup.dialects import DIALECTS, cites
 from quaere.warmup.lessons import Lessons, LessonSettings, Portion, build_world, plan_lessons
 from quaere.warmup.oracle import play_oracle
 from quaere.warmup.quotes import find_misquote
+from quaere.warmup.scripted_episodes import demonstrate, open_protocol
 from quaere.warmup.teacher import play_teacher
 from quaere.worlds.prose import write_article
 

@@ -24,7 +24,7 @@ from quaere.training.phases.assessments import (
     measure_spread,
     view_reports,
 )
-from quaere.training.phases.reports import Written, measure_groups, measure_report, write_jobs, write_reports
+from quaere.training.phases.report_episodes import Written, measure_groups, measure_report, write_jobs, write_reports
 from quaere.training.phases.stage import Stage
 from quaere.training.step import Step
 

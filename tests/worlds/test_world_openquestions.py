@@ -5,10 +5,10 @@ import pytest
 from quaere.errors import BadInput
 from quaere.worlds import FAMILIES, generate_world, write_world
 from quaere.worlds.articles import open_world, report_line
+from quaere.worlds.fact_sentences import _LITERALS, name_unknown, state_fact, unknown_relations
 from quaere.worlds.families import load_family
+from quaere.worlds.gold_questions import says
 from quaere.worlds.open_questions import ask_open_questions
-from quaere.worlds.questions import says
-from quaere.worlds.statements import _LITERALS, name_unknown, state_fact, unknown_relations
 
 both = pytest.mark.parametrize("family", list(FAMILIES))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from quaere.errors import BadInput
 from quaere.worlds import GoldQuestion, World, generate_world
-from quaere.worlds.questions import says
+from quaere.worlds.gold_questions import says
 
 FAMILIES = ("evaluation", "warmup")
 

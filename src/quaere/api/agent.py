@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
 
-from quaere.api.answers import Answer, read_answer, refuse_all_failed
+from quaere.api.answer import Answer, read_answer, refuse_all_failed
 from quaere.api.background import BackgroundLoop
 from quaere.api.counts import counting
 from quaere.api.index import Index

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from quaere.api.agent import Agent, show_progress
-from quaere.api.answers import refuse_all_failed
+from quaere.api.answer import refuse_all_failed
 from quaere.errors import BadInput
 from quaere.evaluation.qa import scores
 from quaere.evaluation.qa.scores import Difference, Judging, QuestionScore, Scored, score_answering
 from quaere.records import Episode, Question
-from quaere.rollout.questions import read_questions
+from quaere.rollout.question_files import read_questions
 
 if TYPE_CHECKING:
     from quaere.evaluation.judges.judge import Judge
@@ -133,7 +133,7 @@ async def open_judging(
     `held` stops the judge at its end.
     """
     from quaere.evaluation.judges.judge import open_judge
-    from quaere.evaluation.judges.validation import validate_judge
+    from quaere.evaluation.judges.judge_accuracy import validate_judge
 
     note(f"validating the judge {name} on {num_items} questions")
     judge = open_judge(name, report=note, **engine)

@@ -18,9 +18,9 @@ from quaere.records import Hit, Passage
 from quaere.search.bm25 import Bm25Settings
 from quaere.search.chunks import ChunkSettings
 from quaere.search.dense import DenseSettings
-from quaere.search.engine import Progress
 from quaere.search.index import IndexSettings, build_index, open_index
 from quaere.search.manifest import EngineName
+from quaere.search.search_engine import Progress
 
 if TYPE_CHECKING:
     from quaere.search.index import Index as OpenIndex

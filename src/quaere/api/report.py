@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from msgspec import Struct, structs
 
 from quaere.api.agent import Agent, LimitOptions, check_limits, make_question
-from quaere.api.answers import refuse_all_failed
+from quaere.api.answer import refuse_all_failed
 from quaere.api.report_files import report_place, write_report
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.protocol import bind_report

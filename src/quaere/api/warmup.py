@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from quaere.policies.catalogue import ModelPath
     from quaere.records import Episode
     from quaere.search.index import Index as SearchIndex
-    from quaere.warmup.demonstration import Demonstrations
     from quaere.warmup.imitation import Taught, TeachingStep
     from quaere.warmup.lessons import LessonSettings
     from quaere.warmup.model_folder import WarmupManifest
+    from quaere.warmup.scripted_episodes import Demonstrations
     from quaere.worlds import World
 
 _ADAPTER = "warmup"

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from quaere.chat.renderer import Renderer
     from quaere.records import Episode
     from quaere.rollout.episode import Limits
-    from quaere.warmup.demonstration import Demonstrations
     from quaere.warmup.dialects import Dialect, Role
     from quaere.warmup.documents.writer import CheckedQuestion
+    from quaere.warmup.scripted_episodes import Demonstrations
 
 Note = Callable[[str], None]
 GetLimits = Callable[["Dialect"], "Limits"]
@@ -38,7 +38,7 @@ GetLimits = Callable[["Dialect"], "Limits"]
 
 def read_checked(path: Path) -> list[CheckedQuestion]:
     """The questions of a file that `quaere questions --checked` wrote."""
-    from quaere.search.rows import read_lines
+    from quaere.search.json_lines import read_lines
     from quaere.warmup.documents.writer import CheckedQuestion
 
     found = []
@@ -64,7 +64,7 @@ def refuse_others(settings: WarmupSettings) -> None:
 def obtain_questions(settings: WarmupSettings, note: Note, progress: Progress) -> list[CheckedQuestion]:
     """The questions of the file, which the model writes first, as it is, if there is none."""
     from quaere.api.checked_questions import summarise, write_checked, write_lines
-    from quaere.warmup.documents.lessons import draw_evenly
+    from quaere.warmup.documents.rejection_sampling import draw_evenly
     from quaere.warmup.documents.writer import WriterSettings
 
     assert settings.index is not None
@@ -113,7 +113,7 @@ def play_documents(
     progress: Progress,
 ) -> Demonstrations:
     """Episodes on the questions in every dialect, with equal shares, and in each of its roles."""
-    from quaere.warmup.demonstration import Demonstrations
+    from quaere.warmup.scripted_episodes import Demonstrations
 
     played = Demonstrations()
     shares = _share(settings, questions)
@@ -163,8 +163,8 @@ async def _play_solver(
     from quaere.api.checked_questions import write_lines
     from quaere.rollout.policy import open_policy
     from quaere.search.searcher import open_searcher
-    from quaere.warmup.demonstration import open_protocol
-    from quaere.warmup.documents.lessons import play_own
+    from quaere.warmup.documents.rejection_sampling import play_own
+    from quaere.warmup.scripted_episodes import open_protocol
 
     played: dict[Dialect, Demonstrations] = {}
     unsure: list[CheckedQuestion] = []
@@ -220,7 +220,7 @@ async def _play_proposer(
     from quaere.search.index import open_index
     from quaere.search.searcher import LocalSearcher
     from quaere.warmup.documents.links import Pages
-    from quaere.warmup.documents.proposals import plan_proposals, play_proposals
+    from quaere.warmup.documents.proposer_lessons import plan_proposals, play_proposals
 
     played = {}
     assert settings.index is not None

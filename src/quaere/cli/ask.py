@@ -12,8 +12,8 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any
 
-from quaere.api.answers import answer_scores, find_span, find_support, refuse_all_failed, refuse_unanswered
-from quaere.cli.answers import (
+from quaere.api.answer import answer_scores, find_span, find_support, refuse_all_failed, refuse_unanswered
+from quaere.cli.ask_options import (
     LIMITS,
     add_asked,
     add_sampling,

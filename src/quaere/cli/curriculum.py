@@ -20,7 +20,7 @@ from quaere.errors import BadInput
 
 if TYPE_CHECKING:
     from quaere.runs import Run
-    from quaere.runs.curriculum import Item, ItemFilter
+    from quaere.runs.curriculum_audit import Item, ItemFilter
     from quaere.search.index import Index
 
 _TABLE_ROWS = 40
@@ -158,7 +158,7 @@ def run_list(args: argparse.Namespace) -> None:
     from rich.console import Console
 
     from quaere.cli.curriculum_view import render_items
-    from quaere.runs.curriculum import check_item, read_items
+    from quaere.runs.curriculum_audit import check_item, read_items
     from quaere.runs.item_files import item_rows
 
     with _open(args) as run:
@@ -180,7 +180,7 @@ def run_show(args: argparse.Namespace) -> None:
     from rich.console import Console
 
     from quaere.cli.curriculum_view import render_item
-    from quaere.runs.curriculum import check_item, find_item, read_items
+    from quaere.runs.curriculum_audit import check_item, find_item, read_items
     from quaere.runs.item_files import item_rows
 
     with _open(args) as run:
@@ -202,7 +202,7 @@ def run_show(args: argparse.Namespace) -> None:
 def run_judge(args: argparse.Namespace) -> None:
     """Store a verdict on each of the candidates, or on none if one of them does not exist."""
     from quaere.runs import give_verdicts, judge
-    from quaere.runs.curriculum import find_item, read_items
+    from quaere.runs.curriculum_audit import find_item, read_items
 
     with _open(args) as run:
         items = read_items(run)
@@ -227,7 +227,7 @@ def run_clear(args: argparse.Namespace) -> None:
 
 def run_export(args: argparse.Namespace) -> None:
     """Write the candidates that pass the filters to a file."""
-    from quaere.runs.curriculum import check_item, read_items
+    from quaere.runs.curriculum_audit import check_item, read_items
     from quaere.runs.item_files import write_items, write_verl
 
     if args.file.exists() and not args.force:
@@ -254,7 +254,7 @@ def run_import(args: argparse.Namespace) -> None:
     """Set the verdicts of the candidates in a file to what the file says; an empty verdict removes one."""
     from quaere.cli.verdict_import import plan_import
     from quaere.runs import give_verdicts
-    from quaere.runs.curriculum import read_items
+    from quaere.runs.curriculum_audit import read_items
     from quaere.runs.item_files import read_verdict_rows
 
     with _open(args) as run:
@@ -267,7 +267,7 @@ def run_add(args: argparse.Namespace) -> None:
     """Add the questions of a file to the curriculum: all of them, or none if one is invalid."""
     from quaere.cli.question_add import plan_add, settle_evidence
     from quaere.runs import add_questions
-    from quaere.runs.curriculum import Item, check_item, read_items
+    from quaere.runs.curriculum_audit import Item, check_item, read_items
     from quaere.runs.item_files import read_question_rows
 
     with _open(args) as run:
@@ -292,7 +292,7 @@ def run_add(args: argparse.Namespace) -> None:
 def run_quality(args: argparse.Namespace) -> None:
     """Print the share of questions of the curriculum whose answer is proven by rules."""
     from quaere.cli.curriculum_quality import ask_of_file, ask_of_run, tell_quality
-    from quaere.runs.curriculum import read_items
+    from quaere.runs.curriculum_audit import read_items
 
     if Path(args.name).is_file():
         if any(getattr(args, name) is not None for name in _FILTERS):
@@ -324,7 +324,7 @@ def _select(items: list[Item], args: argparse.Namespace, run: Run) -> list[Item]
 
 
 def _read_filter(args: argparse.Namespace) -> ItemFilter:
-    from quaere.runs.curriculum import ItemFilter
+    from quaere.runs.curriculum_audit import ItemFilter
 
     return ItemFilter(
         kept=True if args.kept else False if args.dropped else None,

@@ -15,13 +15,13 @@ from quaere.errors import BadInput
 if TYPE_CHECKING:
     from quaere.evaluation.qa.curriculum_quality import Asked
     from quaere.runs import Run
-    from quaere.runs.curriculum import Item
+    from quaere.runs.curriculum_audit import Item
 
 
 def ask_of_file(path: Path, index: str | None) -> list[Asked]:
     """The questions of a file, with the documents that should prove their answers."""
     from quaere.evaluation.qa.curriculum_quality import of_question
-    from quaere.rollout.questions import read_questions
+    from quaere.rollout.question_files import read_questions
     from quaere.search.index import open_index
 
     if not index:

@@ -17,7 +17,7 @@ from quaere.cli.episode_view import count, printable, trim
 from quaere.cli.run_view import cells, plain_table
 from quaere.records import Candidate, Evidence
 from quaere.runs.added import EVERY_ITERATION
-from quaere.runs.curriculum import Item
+from quaere.runs.curriculum_audit import Item
 from quaere.runs.verdicts import Verdict
 
 _CONTEXT_CHARS = 240

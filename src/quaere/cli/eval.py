@@ -87,7 +87,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(args: argparse.Namespace) -> None:
     """Check all input first, then load the model, answer, score and print."""
     from quaere.evaluation.qa.scores import read_scored, refuse_unanswerable
-    from quaere.rollout.questions import read_questions
+    from quaere.rollout.question_files import read_questions
 
     others = [read_scored(path) for path in args.compare]
     if len(others) > 1 and args.model is args.run_name is args.questions is None:
@@ -119,7 +119,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def _check_output(args: argparse.Namespace) -> None:
     from quaere.evaluation.qa.items import SUFFIX, check_items_path
-    from quaere.search.rows import is_rows_file
+    from quaere.search.json_lines import is_rows_file
 
     if args.out is not None and is_rows_file(args.out):
         raise BadInput(f"--out writes one JSON object, not JSON Lines: {args.out}", hint=f"--items {args.out}")

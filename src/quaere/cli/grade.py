@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from quaere.evaluation.reports.bench import Bench
     from quaere.evaluation.reports.criteria import Criteria, CriteriaBook, GradedDimension
     from quaere.evaluation.reports.factbook import FactBook
+    from quaere.evaluation.reports.report_sources import ReportSet
     from quaere.evaluation.reports.scores import Judges, ReportEvaluation
-    from quaere.evaluation.reports.sources import ReportSet
 
 _MAX_REPEATS = 100
 _MAX_SPECIFIC = 10
@@ -150,7 +150,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _read(args: argparse.Namespace, name: str) -> ReportSet:
-    from quaere.evaluation.reports.sources import read_report_file, read_report_run
+    from quaere.evaluation.reports.report_sources import read_report_file, read_report_run
     from quaere.runs import find_run, runs_root
 
     if Path(name).is_file():

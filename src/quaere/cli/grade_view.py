@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from quaere.evaluation.intervals import Interval
+    from quaere.evaluation.judges.judge_accuracy import Agreement
     from quaere.evaluation.judges.probes import JudgeAgreement
-    from quaere.evaluation.judges.validation import Agreement
     from quaere.evaluation.reports.fact_coverage import JudgeTruth
     from quaere.evaluation.reports.scores import Measure, ReportDifference, ReportEvaluation
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from quaere.errors import BadInput
 from quaere.runs.added import Added, make_added
-from quaere.runs.curriculum import Item
+from quaere.runs.curriculum_audit import Item
 from quaere.runs.item_files import QUESTION_SHAPE, QuestionRow
 
 

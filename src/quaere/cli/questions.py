@@ -23,7 +23,7 @@ from quaere.errors import BadInput
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from quaere.rollout.open_questions import OpenQuestion
+    from quaere.rollout.topic_questions import OpenQuestion
     from quaere.search.index import Index
 
 
@@ -132,7 +132,7 @@ def _ask_index(args: argparse.Namespace) -> tuple[list[OpenQuestion], Counter[st
     from rich.console import Console
 
     from quaere.api.counts import counting
-    from quaere.rollout.open_questions import draw_open_questions
+    from quaere.rollout.topic_questions import draw_open_questions
     from quaere.search.index import open_index
 
     quiet = Console(stderr=True, highlight=False)
@@ -147,8 +147,8 @@ async def _rewrite(
 ) -> tuple[list[OpenQuestion], Counter[str]]:
     from quaere.api.counts import counting
     from quaere.policies.catalogue import needs_guide
-    from quaere.rollout.open_questions import rewrite_questions
     from quaere.rollout.policy import open_policy
+    from quaere.rollout.topic_questions import rewrite_questions
 
     quiet.print(f"loading {args.model}", style="dim", markup=False)
     guided = needs_guide(args.model) if args.guided is None else args.guided

@@ -12,8 +12,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quaere.api.answers import refuse_all_failed
-from quaere.cli import answers
+from quaere.api.answer import refuse_all_failed
+from quaere.cli import ask_options
 from quaere.cli.interrupt import interruptible
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `report` to the command line."""
     parser = commands.add_parser("report", help="let a model write a cited report by searching an index")
-    answers.add_asked(parser)
+    ask_options.add_asked(parser)
     parser.add_argument(
         "--out",
         type=Path,
@@ -50,7 +50,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     limits.add_argument(
         "--sequence-tokens", type=int, metavar="N", help="most tokens of an episode (12288; guided: 4096)"
     )
-    answers.add_sampling(parser)
+    ask_options.add_sampling(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, one object per question")
     parser.set_defaults(run=run)
 
@@ -60,8 +60,8 @@ def run(args: argparse.Namespace) -> None:
     from quaere.api.report_files import report_place
     from quaere.search.searcher import open_searcher
 
-    questions = answers.read_asked(args, "report")
-    answers.check_numbers(args)
+    questions = ask_options.read_asked(args, "report")
+    ask_options.check_numbers(args)
     place = report_place(args.out, len(questions)) if args.out else None
     with interruptible():
         asyncio.run(_Writing(args, place, open_searcher(args.index)).write(questions))
@@ -74,7 +74,7 @@ def _arrange(args: argparse.Namespace) -> tuple[Writer, Limits]:
     from quaere.policies.catalogue import needs_guide
 
     guided = needs_guide(args.model) if args.guided is None else args.guided
-    given = {key: getattr(args, key) for key in answers.LIMITS if getattr(args, key) is not None}
+    given = {key: getattr(args, key) for key in ask_options.LIMITS if getattr(args, key) is not None}
     return choose_writer(find_notes(args.model), guided=guided, limits=given)
 
 
@@ -99,7 +99,7 @@ class _Writing:
 
         await check_reachable(self.searcher)
         writer, limits = _arrange(self.args)
-        policy = answers.open_model(self.args, self.quiet)
+        policy = ask_options.open_model(self.args, self.quiet)
         try:
             with Run.start(runs_root(self.args.runs), "report", self._settings(writer, limits)) as stored:
                 if self.args.question:
@@ -112,7 +112,7 @@ class _Writing:
         refuse_all_failed(episodes)
 
     def _settings(self, writer: Writer, limits: Limits) -> dict[str, Any]:
-        asked = answers.asked_settings(self.args, limits, hidden=("out",))
+        asked = ask_options.asked_settings(self.args, limits, hidden=("out",))
         return asked | {"guided": writer.guided, "style": writer.style}
 
     async def _write_one(
@@ -125,7 +125,7 @@ class _Writing:
         from quaere.rollout.episode import run_episode
 
         show = None if self.args.json else lambda turn: self.console.print(render_turn(turn))
-        task, setting = ReportTask(question), answers.episode_setting(self.args, limits)
+        task, setting = ReportTask(question), ask_options.episode_setting(self.args, limits)
         episode = await run_episode(policy, writer, self.searcher, task, on_turn=show, **setting)
         report, files = self._keep(episode, stored)
         if not self.args.json:
@@ -145,10 +145,11 @@ class _Writing:
         from quaere.rollout.many import Job, run_many
 
         jobs = [Job(writer, ReportTask(question)) for question in questions]
+        setting = ask_options.episode_setting(self.args, limits)
         episodes: list[Episode] = []
         reports: list[Report | None] = []
         with counting("writing", len(jobs), self.quiet) as advance:
-            async for episode in run_many(policy, jobs, self.searcher, **answers.episode_setting(self.args, limits)):
+            async for episode in run_many(policy, jobs, self.searcher, **setting):
                 episodes.append(episode)
                 reports.append(self._keep(episode, stored)[0])
                 advance(count(sum(len(report.citations) for report in reports if report), "citation"))

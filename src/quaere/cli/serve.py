@@ -91,8 +91,8 @@ def run(args: argparse.Namespace) -> None:
 
     from quaere.search.index import open_index
     from quaere.serving.model.app import Service
-    from quaere.serving.model.documents import Documents
     from quaere.serving.model.embeddings import open_embedder
+    from quaere.serving.model.retriever import Documents
 
     index = open_index(args.index) if args.index else None
     embedder = open_embedder(args.embeddings, index)

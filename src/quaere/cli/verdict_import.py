@@ -13,7 +13,7 @@ from typing import Any, get_args
 from msgspec import Struct
 
 from quaere.errors import BadInput
-from quaere.runs.curriculum import Item, find_item
+from quaere.runs.curriculum_audit import Item, find_item
 from quaere.runs.item_files import VerdictRow
 from quaere.runs.verdicts import Verdict, VerdictKind, judge
 

@@ -15,7 +15,7 @@ from quaere.chat.prompt_style import PromptStyle
 from quaere.dialects.registry import SolverDialectName, taught_dialect
 from quaere.dialects.settings import EvaluationSettings
 from quaere.errors import BadInput, warn_old_name
-from quaere.policies.adapters import is_adapter, split_base
+from quaere.policies.adapter_folders import is_adapter, split_base
 from quaere.policies.catalogue import CATALOGUE, ModelPath, resolve_model
 from quaere.rollout.episode import Limits
 

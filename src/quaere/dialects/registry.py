@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         RoleDialect,
     )
     from quaere.dialects.settings import AnswerScore, EvaluationSettings
-    from quaere.dialects.solver import Solver, SolverDialect
+    from quaere.dialects.solver_dialect import Solver, SolverDialect
     from quaere.rollout.episode import Limits
 
 Role = Literal["solver", "proposer", "writer", "rubric", "assessment", "verifier"]
@@ -107,7 +107,7 @@ def open_protocol(
 ) -> Protocol:
     """A solver's protocol; `evidence` asks for the sentence it relies on, `guided` writes the start of its turns."""
     from quaere.dialects.settings import EvaluationSettings
-    from quaere.dialects.solver import SolverOptions
+    from quaere.dialects.solver_dialect import SolverOptions
 
     found = find_dialect(dialect, "solver")
     if guided and not found.can_be_guided:
@@ -127,7 +127,7 @@ def open_solver(
 ) -> Solver:
     """The solver of a dialect: protocol and reward. With `evidence` it is also asked for the sentence it relies on."""
     from quaere.dialects.settings import EvaluationSettings
-    from quaere.dialects.solver import SolverOptions
+    from quaere.dialects.solver_dialect import SolverOptions
 
     settings = settings or EvaluationSettings()
     settings.check()

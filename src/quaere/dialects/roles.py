@@ -1,6 +1,6 @@
 """Signatures with which the roles of a dialect are opened, and the structs that register them.
 
-A folder of `dialects/` registers a role as a `RoleDialect`, a solver as a `SolverDialect` (`solver.py`).
+A folder of `dialects/` registers a role as a `RoleDialect`, a solver as a `SolverDialect` (`solver_dialect.py`).
 
     WRITER: RoleDialect[OpenWriter] = RoleDialect(ReportWriter)
     WRITER.open(style="brief")

@@ -11,7 +11,7 @@ from quaere.dialects.evalact.prompts import ThinkBeforeEvaluate
 from quaere.dialects.evalact.protocol import BadScore
 from quaere.errors import BadInput
 from quaere.objectives.pcar import BASE, FLOOR, MOST
-from quaere.rewards.evaluation import BONUS, NoteMatch
+from quaere.rewards.self_evaluation import BONUS, NoteMatch
 from quaere.setting_types import Fraction, NonNegativeFloat, PositiveFraction, check_settings
 
 AnswerScore = Literal["own", "exact_match", "f1"]

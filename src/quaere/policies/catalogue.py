@@ -30,7 +30,7 @@ from msgspec import Struct
 
 from quaere.atomic import new_folder, scratch_folder
 from quaere.errors import BadInput, ModelMissing, check_model_libraries
-from quaere.policies.adapters import base_names, is_adapter, split_base
+from quaere.policies.adapter_folders import base_names, is_adapter, split_base
 
 Report = Callable[[str], None]
 

@@ -34,7 +34,7 @@ from quaere.records.episodes import (
     StopReason,
     Turn,
 )
-from quaere.records.facts import (
+from quaere.records.passages import (
     Evidence,
     Hit,
     Passage,

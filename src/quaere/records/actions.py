@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from quaere.records.facts import Passage, Question
+from quaere.records.passages import Passage, Question
 from quaere.records.research import Assessment, AssessTask, ReportTask, Rubric, RubricTask
 
 # -------------------------------------------------------------------------------------------------------------- tasks

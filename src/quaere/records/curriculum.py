@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from quaere.records.facts import Evidence, Question, searches_needed
+from quaere.records.passages import Evidence, Question, searches_needed
 
 DropReason = Literal[
     "", "invalid", "leaked answer", "refused", "duplicate", "never solved", "always solved", "unfinished", "spoiled"

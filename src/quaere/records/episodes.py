@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from quaere.records.actions import Action, Final, Task
-from quaere.records.facts import SearchResult
+from quaere.records.passages import SearchResult
 
 Origin = Literal["prompt", "model", "environment"]
 StopReason = Literal["end_of_turn", "stop_string", "length", "failed"]

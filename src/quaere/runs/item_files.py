@@ -23,7 +23,7 @@ from quaere.chat.protocol import Protocol
 from quaere.errors import BadInput, ExtraMissing
 from quaere.records import Candidate, Evidence, SolveTask, searches_needed
 from quaere.records.foreign_json import decode_json
-from quaere.runs.curriculum import Item
+from quaere.runs.curriculum_audit import Item
 
 SCORE = "score/"  # prefix of the columns that hold a recipe's scores
 # Column names and their Parquet types; a missing value is null.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from quaere.errors import BadInput
 from quaere.records import Passage
-from quaere.search.engine import Match, Progress
+from quaere.search.search_engine import Match, Progress
 from quaere.search.words import terms
 
 

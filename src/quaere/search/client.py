@@ -23,7 +23,7 @@ from quaere.credentials import read_secret
 from quaere.errors import BadInput, SearchFailed
 from quaere.records import Hit, Passage
 from quaere.records.foreign_json import decode_json
-from quaere.search.rows import split_contents
+from quaere.search.json_lines import split_contents
 from quaere.search.wire import Health, Reply, Request, WireDocument
 
 KEY, LOGIN = "QUAERE_SEARCH_KEY", "QUAERE_SEARCH_LOGIN"

@@ -19,7 +19,7 @@ from msgspec import Struct, field, structs
 from quaere.errors import BadInput, ExtraMissing
 from quaere.search.extracted import Part, Unreadable
 from quaere.search.files import MAX_FILE_MIB, parse_file
-from quaere.search.rows import is_rows_file, read_rows
+from quaere.search.json_lines import is_rows_file, read_rows
 from quaere.search.sources import FileRecord, digest_bytes, digest_file
 from quaere.search.walk import SUPPORTED, SourceFile, SourceFolder, Walk
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from quaere.errors import BadInput, ExtraMissing, ModelMissing
 from quaere.records import Passage
-from quaere.search.engine import Match, Progress, rank
+from quaere.search.search_engine import Match, Progress, rank
 
 Ann = Literal["flat", "ivf", "hnsw"]
 Vectors = NDArray[np.float32]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from quaere.records import Passage
 from quaere.search.corpus import Document
-from quaere.search.rows import is_rows_file
+from quaere.search.json_lines import is_rows_file
 from quaere.search.sources import SOURCES, FileRecord, digest_file, read_sources
 from quaere.search.store import Store
 from quaere.search.walk import SourceFile

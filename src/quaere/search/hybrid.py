@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from quaere.search.engine import Engine, Match, rank
+from quaere.search.search_engine import Engine, Match, rank
 
 RANK_OFFSET = 60
 # Matches requested of each engine even for a smaller `topk`: so the best 3 are the first 3 of the best 10.

@@ -29,8 +29,8 @@ from quaere.search.chunks import cut
 from quaere.search.corpus import CorpusReader
 from quaere.search.dense import DenseEngine, KnownVectors
 from quaere.search.earlier import EarlierIndex
-from quaere.search.engine import Engine, Progress
 from quaere.search.hybrid import HybridEngine
+from quaere.search.json_lines import is_rows_file
 from quaere.search.manifest import (
     FORMAT,
     KIND,
@@ -43,7 +43,7 @@ from quaere.search.manifest import (
     rebuild_hint,
     update_hint,
 )
-from quaere.search.rows import is_rows_file
+from quaere.search.search_engine import Engine, Progress
 from quaere.search.sources import MAX_LOOKS, Changes, FileRecord, find_changes, write_sources
 from quaere.search.store import Store, StoreWriter
 from quaere.search.walk import common_folder

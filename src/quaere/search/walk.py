@@ -19,7 +19,7 @@ from msgspec import Struct
 from quaere.errors import BadInput
 from quaere.search.files import FILE_SUFFIXES
 from quaere.search.globs import Globs, IgnoreFiles
-from quaere.search.rows import ROW_SUFFIXES, is_rows_file
+from quaere.search.json_lines import ROW_SUFFIXES, is_rows_file
 
 SUPPORTED = (
     "files that can be read: " + " ".join(sorted(FILE_SUFFIXES) + list(ROW_SUFFIXES[:2])) + " (or .jsonl.gz ...)"

@@ -16,7 +16,7 @@ from quaere.errors import BadInput, QuaereError, SearchFailed
 from quaere.records import Hit
 from quaere.records.foreign_json import decode_json
 from quaere.search.index import Index
-from quaere.search.rows import join_contents
+from quaere.search.json_lines import join_contents
 from quaere.search.searcher import LocalSearcher
 from quaere.search.wire import DEFAULT_TOPK, Health, PlainReply, Reply, Request, ScoredDocument, WireDocument
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from quaere.errors import BadInput, ExtraMissing
-from quaere.policies.adapters import WEIGHTS
+from quaere.policies.adapter_folders import WEIGHTS
 from quaere.policies.native.rounding import copy_rounded
 from quaere.training.finite import refuse_non_finite
 from quaere.training.settings import AdapterSettings

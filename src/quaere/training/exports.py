@@ -24,8 +24,8 @@ from quaere.dialects.notes import NOTES, WARMUP, Notes, read_json
 from quaere.dialects.registry import SolverDialectName
 from quaere.dialects.settings import EvaluationSettings
 from quaere.errors import BadInput, warn_old_name
-from quaere.policies.adapters import CONFIG as _ADAPTER_CONFIG
-from quaere.policies.adapters import WEIGHTS as _ADAPTER_WEIGHTS
+from quaere.policies.adapter_folders import CONFIG as _ADAPTER_CONFIG
+from quaere.policies.adapter_folders import WEIGHTS as _ADAPTER_WEIGHTS
 from quaere.policies.catalogue import ModelPath, lasting_name, resolve_model
 from quaere.policies.native.device import Precision
 from quaere.rollout.episode import Limits

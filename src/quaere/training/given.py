@@ -21,7 +21,7 @@ from quaere.records import Candidate, DropReason, Evidence, Question
 from quaere.rewards.answers import normalise_answer
 from quaere.rewards.format import gives_away
 from quaere.rollout.episode import Limits
-from quaere.rollout.questions import read_questions
+from quaere.rollout.question_files import read_questions
 from quaere.runs import Run
 from quaere.training.phases.attempts import rights
 from quaere.training.phases.curriculum_filter import as_questions, judge_attempts

@@ -18,13 +18,13 @@ import msgspec
 from msgspec import field, structs
 
 from quaere.dialects.registry import taught_name
-from quaere.dialects.solver import Solver
+from quaere.dialects.solver_dialect import Solver
 from quaere.errors import BadInput
 from quaere.records import Question
-from quaere.rollout.questions import read_questions
+from quaere.rollout.question_files import read_questions
 from quaere.runs import Run, find_run, runs_root
 from quaere.setting_types import NonNegativeFloat
-from quaere.training.bounds import check_run, check_solver
+from quaere.training.config_rules import check_run, check_solver
 from quaere.training.phases.curriculum_filter import as_questions, count_steps_with_questions
 from quaere.training.phases.solver import SolverConfig, practise
 from quaere.training.phases.stage import Stage

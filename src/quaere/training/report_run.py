@@ -22,12 +22,12 @@ from quaere.objectives.advantages import DELTA, Advantages
 from quaere.records import Dimension, Episode, Question, Rubric, Weight
 from quaere.rewards.reports import SCALE
 from quaere.rollout.episode import Limits
-from quaere.rollout.questions import read_questions
+from quaere.rollout.question_files import read_questions
 from quaere.rollout.samples import Sample, make_sample
 from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
 from quaere.setting_types import GroupSize, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from quaere.training.bounds import check_limits, check_run
+from quaere.training.config_rules import check_limits, check_run
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.phases.assessments import Evaluating
 from quaere.training.phases.curriculum_filter import draw_questions

@@ -21,8 +21,8 @@ from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import Policy
 from quaere.search.searcher import Searcher
-from quaere.warmup.demonstration import open_protocol
 from quaere.warmup.dialects import Dialect, roles_of
+from quaere.warmup.scripted_episodes import open_protocol
 
 
 class Answered(Struct, frozen=True):

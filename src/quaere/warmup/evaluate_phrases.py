@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from quaere.warmup import phrases as words
 from quaere.warmup.forms import load_forms
-from quaere.warmup.verdicts import Kind, Verdict
+from quaere.warmup.search_value import Kind, Verdict
 from quaere.worlds.dice import Dice
 
 _FORMS = load_forms("evaluations")

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 from quaere.records import Passage
 from quaere.warmup import report_phrases as words_research
-from quaere.warmup.drafts import Claim, Draft
 from quaere.warmup.findings import is_shown
+from quaere.warmup.oracle_reports import Claim, Draft
 from quaere.warmup.phrases import write_thought
 from quaere.worlds import World
 from quaere.worlds.dice import Dice
-from quaere.worlds.statements import name_unknown
+from quaere.worlds.fact_sentences import name_unknown
 
 _ENOUGH = 6  # facts about the things asked about that make a report complete
 

@@ -25,11 +25,11 @@ from quaere.search.searcher import LocalSearcher
 from quaere.training.phases.proposals import read_proposal
 from quaere.warmup import evaluate_phrases as words_evaluating
 from quaere.warmup import phrases as words
-from quaere.warmup.demonstration import Attempt, Demonstrations, demonstrate, judge, open_protocol
 from quaere.warmup.dialects import Dialect, Role, cites, needed_turns, proposer_turns, solver_turns
 from quaere.warmup.lessons import Lesson, Lessons, LessonSettings, Portion
 from quaere.warmup.report_lessons import Research
-from quaere.warmup.verdicts import Verdict, weigh_search
+from quaere.warmup.scripted_episodes import Attempt, Demonstrations, demonstrate, judge, open_protocol
+from quaere.warmup.search_value import Verdict, weigh_search
 from quaere.worlds import Hop, World
 from quaere.worlds.dice import Dice
 from quaere.worlds.names import strip_article

@@ -21,8 +21,8 @@ from msgspec import Struct
 
 from quaere.warmup.forms import load_forms
 from quaere.worlds.dice import Dice
+from quaere.worlds.gold_questions import GoldQuestion
 from quaere.worlds.names import strip_article
-from quaere.worlds.questions import GoldQuestion
 from quaere.worlds.schema import Relation, split_forms, split_slots, words
 
 _FORMS = load_forms("thoughts")

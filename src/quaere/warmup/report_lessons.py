@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from quaere.chat.open_questions import OpenKind
 from quaere.chat.prompt_style import PromptStyle
+from quaere.chat.question_wordings import OpenKind
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.assessment import count_searches
 from quaere.dialects.report.demonstration import (
@@ -41,13 +41,13 @@ from quaere.records import (
 from quaere.rollout.episode import Limits
 from quaere.search.index import Index
 from quaere.warmup import report_phrases as words_research
-from quaere.warmup.demonstration import Attempt
 from quaere.warmup.dialects import LessonKind
-from quaere.warmup.drafts import FLAWS, MIN_CLAIMS, Claim, Draft, Flaw, write_draft
 from quaere.warmup.findings import find_facts
 from quaere.warmup.marks import describe, explain, mark
+from quaere.warmup.oracle_reports import FLAWS, MIN_CLAIMS, Claim, Draft, Flaw, write_draft
 from quaere.warmup.phrases import write_open_query, write_thought
 from quaere.warmup.rubric_lessons import draw_harness, draw_hints, draw_rubric, think_of
+from quaere.warmup.scripted_episodes import Attempt
 from quaere.worlds import World
 from quaere.worlds.dice import Dice
 from quaere.worlds.names import strip_article

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from quaere.chat.open_questions import OpenKind
+from quaere.chat.question_wordings import OpenKind
 from quaere.warmup.forms import load_forms
 
 _FORMS = load_forms("reports")

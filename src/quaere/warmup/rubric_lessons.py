@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quaere.chat.dimensions import POOL
-from quaere.chat.open_questions import OpenKind
+from quaere.chat.question_wordings import OpenKind
 from quaere.records import DimensionRules, Harness, Hints, ProcessRules, Rubric, Weight
 from quaere.warmup import report_phrases as words_research
 from quaere.warmup.phrases import write_thought

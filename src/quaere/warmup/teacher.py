@@ -20,9 +20,9 @@ from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import Policy
 from quaere.search.index import Index
 from quaere.search.searcher import LocalSearcher
-from quaere.warmup.demonstration import Demonstrations, demonstrate, find_fault, judge, open_protocol
 from quaere.warmup.lessons import Lesson, Lessons, LessonSettings
 from quaere.warmup.oracle import allow_turns, refuse_few_turns
+from quaere.warmup.scripted_episodes import Demonstrations, demonstrate, find_fault, judge, open_protocol
 from quaere.worlds import World
 
 

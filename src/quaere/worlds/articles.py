@@ -19,8 +19,8 @@ from msgspec import Struct
 from quaere.atomic import new_folder, scratch_folder, sync
 from quaere.errors import BadInput
 from quaere.records import Evidence
+from quaere.worlds.gold_questions import GoldQuestion
 from quaere.worlds.open_questions import KnownFact, OpenGold
-from quaere.worlds.questions import GoldQuestion
 from quaere.worlds.world import World, generate_world
 
 GENERATOR_VERSION = 2  # raise it whenever the same seed gives other bytes

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from quaere.worlds.entity_names import Called, name_entities
 from quaere.worlds.facts import NONE, FactTable
 from quaere.worlds.names import capitalise, strip_article
 from quaere.worlds.schema import Family, Kind, Relation, words
-from quaere.worlds.titles import Called, name_entities
 
 _NUMBER_WORDS = words("zero one two three four five six seven eight nine ten eleven twelve")
 

@@ -14,14 +14,14 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from quaere.chat.open_questions import FORMS, PRACTICE_FORMS, OpenKind, fill_form
+from quaere.chat.question_wordings import FORMS, PRACTICE_FORMS, OpenKind, fill_form
 from quaere.errors import BadInput
 from quaere.records import Evidence, Question
 from quaere.worlds.dice import Dice
+from quaere.worlds.fact_sentences import name_unknown, state_fact, unknown_relations
 from quaere.worlds.graph import Graph
 from quaere.worlds.names import capitalise
 from quaere.worlds.prose import write_article
-from quaere.worlds.statements import name_unknown, state_fact, unknown_relations
 
 MAX_ELSEWHERE = 6  # facts about an entity taken from other articles; an island has dozens
 _ROUND: tuple[OpenKind, ...] = ("overview", "comparison", "story", "connection", "open")

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 
 from quaere.errors import BadInput
 from quaere.worlds.families import load_family
+from quaere.worlds.gold_questions import MAX_FACTS, GoldQuestion, ask_questions
 from quaere.worlds.graph import Entity, Fact, Graph
 from quaere.worlds.prose import Article, write_article
-from quaere.worlds.questions import MAX_FACTS, GoldQuestion, ask_questions
 
 FAMILIES = ("evaluation", "warmup")
 MIN_ARTICLES = 200

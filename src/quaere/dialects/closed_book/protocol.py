@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quaere.chat.answers import read_answer
+from quaere.chat.answer_blocks import read_answer
 from quaere.chat.examples import EXAMPLES
 from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.tags import THOUGHT, Block, find_blocks, has_unclosed

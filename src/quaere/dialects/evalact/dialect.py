@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from quaere.dialects.evalact.calibration import measure_evaluations
 from quaere.dialects.evalact.demonstration import EvalActTurns
 from quaere.dialects.evalact.protocol import EvaluateSolver
 from quaere.dialects.evalact.reward import pay_evaluated, weigh_pairs
-from quaere.dialects.solver import Solver, SolverDialect, SolverOptions
+from quaere.dialects.evalact.score_calibration import measure_evaluations
+from quaere.dialects.solver_dialect import Solver, SolverDialect, SolverOptions
 from quaere.rollout.episode import Limits
 
 

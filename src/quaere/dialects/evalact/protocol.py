@@ -22,7 +22,7 @@ from typing import Literal
 
 from msgspec import structs
 
-from quaere.chat.answers import STOP, read_answer
+from quaere.chat.answer_blocks import STOP, read_answer
 from quaere.chat.last_search import LAST_SEARCH, final_reply
 from quaere.chat.messages import Message, Quoted
 from quaere.chat.prompt_style import PromptStyle

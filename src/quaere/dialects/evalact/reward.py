@@ -5,11 +5,11 @@ from __future__ import annotations
 from quaere.dialects.evalact.pairs import find_pairs, token_factors
 from quaere.dialects.evalact.protocol import format_fault
 from quaere.dialects.settings import AnswerScore, EvaluationSettings
-from quaere.dialects.solver import read_outcome
+from quaere.dialects.solver_dialect import read_outcome
 from quaere.objectives.pcar import pcar_factors
 from quaere.records import Episode
 from quaere.rewards.answers import exact_match_score, f1_score
-from quaere.rewards.evaluation import gated_f1_reward
+from quaere.rewards.self_evaluation import gated_f1_reward
 
 DEFAULT = EvaluationSettings()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from quaere.dialects.solver import Solver, SolverDialect, SolverOptions
+from quaere.dialects.solver_dialect import Solver, SolverDialect, SolverOptions
 from quaere.dialects.tagged.demonstration import TagTurns
 from quaere.dialects.tagged.protocol import TagSolver
 from quaere.dialects.tagged.reward import pay_noted

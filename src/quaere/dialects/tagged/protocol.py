@@ -13,7 +13,7 @@ In Eval-RAR and AutoRefine, the turn after it opens with a note on what was foun
 
     <evaluate>Passage 1 names the builder: Orsolya Venn.</evaluate><answer>Orsolya Venn</answer>
 
-Notes may earn a reward (`rewards/evaluation.py`). A turn without a note can still be read, and only text that the
+Notes may earn a reward (`rewards/self_evaluation.py`). A turn without a note can still be read, and only text that the
 policy itself wrote counts as a note.
 """
 
@@ -25,7 +25,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from quaere.chat.answers import read_answer
+from quaere.chat.answer_blocks import read_answer
 from quaere.chat.last_search import final_reply
 from quaere.chat.messages import Message, Quoted
 from quaere.chat.prompt_style import CITED_SOLVER_FINISH, SOLVER_FINISH, PromptStyle

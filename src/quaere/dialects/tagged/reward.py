@@ -7,11 +7,11 @@ from itertools import pairwise
 
 from quaere.chat.turns import was_searched
 from quaere.dialects.settings import AnswerScore, EvaluationSettings
-from quaere.dialects.solver import read_outcome
+from quaere.dialects.solver_dialect import read_outcome
 from quaere.dialects.tagged.protocol import read_note
 from quaere.records import Episode, Malformed, Turn
 from quaere.rewards.answers import exact_match_score, f1_score
-from quaere.rewards.evaluation import noted_reward
+from quaere.rewards.self_evaluation import noted_reward
 
 DEFAULT = EvaluationSettings()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quaere.dialects.roles import ProposerDialect
-from quaere.dialects.solver import Solver, SolverDialect, SolverOptions
+from quaere.dialects.solver_dialect import Solver, SolverDialect, SolverOptions
 from quaere.dialects.tool_call.demonstration import ToolCallProposals, ToolCallTurns
 from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
 

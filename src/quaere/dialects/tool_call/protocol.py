@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quaere.chat.answers import MAX_ANSWER_CHARS, STOP, read_answer
+from quaere.chat.answer_blocks import MAX_ANSWER_CHARS, STOP, read_answer
 from quaere.chat.examples import EXAMPLES
 from quaere.chat.last_search import final_reply
 from quaere.chat.messages import Message, Part, Quoted

@@ -27,7 +27,7 @@ from quaere.evaluation.intervals import Interval, bootstrap_interval
 from quaere.records import Evidence, Support
 from quaere.records.foreign_json import decode_json
 from quaere.search.index import Index
-from quaere.search.rows import read_lines
+from quaere.search.json_lines import read_lines
 from quaere.training.phases.verification import Claim
 
 _HINT = 'each line needs {"question": "...", "answer": "...", "evidence": "..."}'

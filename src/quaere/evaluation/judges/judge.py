@@ -4,8 +4,8 @@
     open_judge("openai:gpt-x@http://localhost:8001/v1")
 
 A judge sees the question, the accepted answers and the span, but neither the documents nor the policy's answer, and
-says "supported" or "not supported". `validation.py` measures the judge's accuracy; no score of a judge is shown without
-it.
+says "supported" or "not supported". `judge_accuracy.py` measures how often that is right; no score of a
+judge is shown without it.
 """
 
 from __future__ import annotations

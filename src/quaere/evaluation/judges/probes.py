@@ -24,15 +24,15 @@ from msgspec import Struct, structs
 
 from quaere.evaluation.intervals import Interval, bootstrap_interval
 from quaere.evaluation.judges.corruptions import SPOILING_CITATIONS, SPOILING_TEXT, corrupt
+from quaere.evaluation.judges.judge_accuracy import Agreement
 from quaere.evaluation.judges.paraphrases import PARAPHRASES
-from quaere.evaluation.judges.validation import Agreement
 from quaere.evaluation.reports.citations import Checked, CitationJudge, Cited, find_cited
 from quaere.evaluation.reports.criteria import Criteria, general_criteria
 from quaere.evaluation.reports.grades import Grader, Submission
 from quaere.evaluation.reports.lexical import number_runs
 from quaere.records import Passage, Question, Report, Source, Statement
+from quaere.worlds.gold_questions import says
 from quaere.worlds.graph import Entity
-from quaere.worlds.questions import says
 from quaere.worlds.world import World, generate_world
 
 SEED = 5077

@@ -24,7 +24,7 @@ from quaere.atomic import write_file
 from quaere.errors import BadInput
 from quaere.records import EndReason
 from quaere.records.foreign_json import decode_json
-from quaere.search.rows import read_lines
+from quaere.search.json_lines import read_lines
 
 SUFFIX = ".items.jsonl.gz"
 _SUFFIXES = (".jsonl", ".jsonl.gz")

@@ -28,7 +28,7 @@ from quaere.chat.spans import find_evidence, shown_passages
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, paired_difference, rate_interval, smallest_difference
 from quaere.evaluation.judges.judge import Citation, Judge
-from quaere.evaluation.judges.validation import Validation
+from quaere.evaluation.judges.judge_accuracy import Validation
 from quaere.evaluation.qa.items import Item, hash_text, items_name, read_items
 from quaere.policies.sampler import SamplingParams
 from quaere.records import LIMIT_ENDS, Answer, EndReason, Episode, Evidence, Malformed, Question, SolveTask, Turn
@@ -37,7 +37,7 @@ from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import Policy
-from quaere.search.rows import is_rows_file
+from quaere.search.json_lines import is_rows_file
 from quaere.search.searcher import Searcher
 
 

@@ -19,7 +19,7 @@ from quaere.errors import BadInput
 from quaere.evaluation.reports.criteria import Criteria, CriteriaBook, Criterion, GradedDimension, check_dimensions
 from quaere.records import Question
 from quaere.records.foreign_json import decode_json
-from quaere.search.rows import read_lines
+from quaere.search.json_lines import read_lines
 
 DIMENSIONS = {
     "comprehensiveness": "It covers what the question needs, broadly and in depth.",

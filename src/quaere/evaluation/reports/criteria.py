@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
-from quaere.search.rows import read_lines
+from quaere.search.json_lines import read_lines
 
 SCALE = 10.0
 MAX_DIMENSIONS = 20

@@ -13,7 +13,7 @@ import msgspec
 from quaere.errors import BadInput
 from quaere.evaluation.reports.name_matching import split_words
 from quaere.records.foreign_json import decode_json
-from quaere.search.rows import read_lines
+from quaere.search.json_lines import read_lines
 from quaere.worlds.articles import ReportLine
 
 _HINT = "quaere questions --world DIR --out FILE writes them"

@@ -29,7 +29,7 @@ from quaere.policies.native.cpu_matmul import prepare_products
 from quaere.policies.native.decoder import Decoder, Drawn, Joining
 from quaere.policies.native.device import has_kernels
 from quaere.policies.native.sampling import Draw, how_to_draw
-from quaere.policies.native.scores import score_sequences
+from quaere.policies.native.sequence_logprobs import score_sequences
 from quaere.policies.native.slots import Slot, SlotTable
 from quaere.policies.native.stop_strings import StopStrings
 from quaere.policies.native.storage import KVStorage, Span

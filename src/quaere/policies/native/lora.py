@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from quaere.errors import BadInput, ExtraMissing
-from quaere.policies.adapters import WEIGHTS
+from quaere.policies.adapter_folders import WEIGHTS
 from quaere.policies.native.rounding import round_weights
 
 

@@ -7,8 +7,8 @@ from functools import partial
 from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import find_dialect
 from quaere.recipes.baselines.config import PRESETS, AutoRefineConfig, SearchR1Config
-from quaere.recipes.baselines.prompts import solver_protocol
-from quaere.recipes.baselines.reports import train as train_reports
+from quaere.recipes.baselines.protocols import solver_protocol
+from quaere.recipes.baselines.report_baselines import train as train_reports
 from quaere.recipes.baselines.reports_config import PRESETS as REPORT_PRESETS
 from quaere.recipes.baselines.reports_config import ReportDpoConfig, ReportGrpoConfig, check_dpo, check_grpo
 from quaere.recipes.baselines.train import train

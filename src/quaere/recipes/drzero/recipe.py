@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quaere.recipes.drzero.config import PRESETS, DrZeroConfig
-from quaere.recipes.drzero.prompts import solver_protocol
+from quaere.recipes.drzero.protocols import solver_protocol
 from quaere.recipes.drzero.train import evolve
 from quaere.recipes.registry import Recipe
 from quaere.runs import Run

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quaere.recipes.drzero.config import DrZeroConfig
-from quaere.recipes.drzero.prompts import proposer_protocol
+from quaere.recipes.drzero.protocols import proposer_protocol
 from quaere.recipes.drzero.rewards import judge_proposal
 from quaere.records import ProposeTask
 from quaere.rollout.seeds import derive_seed
@@ -24,8 +24,8 @@ from quaere.training.phases.proposals import Proposed, propose_jobs
 from quaere.training.phases.solver import solver_of, train_solver
 from quaere.training.phases.stage import Stage, can_be_judged, keep_best, learn
 from quaere.training.phases.tasks import Passages, draw_tasks
-from quaere.training.self_play.advantages import proposer_advantages
-from quaere.training.self_play.measures import measure_proposer
+from quaere.training.self_play.proposal_advantages import proposer_advantages
+from quaere.training.self_play.proposer_metrics import measure_proposer
 from quaere.training.self_play.schedule import generation_steps
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quaere.recipes.evalact.config import PRESETS, EvalActConfig
-from quaere.recipes.evalact.prompts import solver_protocol
+from quaere.recipes.evalact.protocols import solver_protocol
 from quaere.recipes.evalact.train import train
 from quaere.recipes.registry import Recipe
 from quaere.training.qa_run import check_practice, plan_practice

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quaere.recipes.evalrar.config import PRESETS, EvalRarConfig
-from quaere.recipes.evalrar.prompts import solver_protocol
+from quaere.recipes.evalrar.protocols import solver_protocol
 from quaere.recipes.evalrar.train import train
 from quaere.recipes.registry import Recipe
 from quaere.training.qa_run import check_practice, plan_practice

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from quaere.recipes.eve.config import PRESETS, EveConfig, check_config
-from quaere.recipes.eve.documents import (
+from quaere.recipes.eve.proposer_documents import (
     Documents,
     FoundPassages,
     Mask,
@@ -18,18 +18,18 @@ from quaere.recipes.eve.documents import (
     find_passages,
     split_documents,
 )
-from quaere.recipes.eve.prompts import solver_protocol
+from quaere.recipes.eve.protocols import solver_protocol
 from quaere.recipes.eve.train import Eve, evolve
 from quaere.recipes.registry import Recipe
 from quaere.rollout.policy import ChatPolicy
-from quaere.rollout.questions import read_questions
+from quaere.rollout.question_files import read_questions
 from quaere.runs import Run
 from quaere.training.phases.tasks import Passages
 from quaere.training.phases.verification import open_hosted
 from quaere.training.progress import Reporter
 from quaere.training.run_setup import Opened, check_openable, open_run, open_training
 from quaere.training.selector.clusters import sklearn_missing
-from quaere.training.selector.embeddings import embed_index
+from quaere.training.selector.passage_vectors import embed_index
 from quaere.training.selector.selector import Selector
 from quaere.training.self_play.config import needed_dialects
 from quaere.training.self_play.schedule import ROLES, count_steps, plan_self_play

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from quaere.dialects.solver import Solver
+from quaere.dialects.solver_dialect import Solver
 from quaere.recipes.eve.config import EveConfig, EvidenceConfig
 from quaere.recipes.eve.traces import Traced
 from quaere.records import Answer, Candidate, Episode, SolveTask, Support

@@ -18,11 +18,11 @@ from msgspec import structs
 
 from quaere.chat.messages import Quoted
 from quaere.recipes.eve.config import EveConfig
-from quaere.recipes.eve.documents import Documents, SelectedDocuments
-from quaere.recipes.eve.prompts import proposer_protocol
+from quaere.recipes.eve.proposer_documents import Documents, SelectedDocuments
+from quaere.recipes.eve.protocols import proposer_protocol
 from quaere.recipes.eve.rewards import JudgedTriple, candidate_scores, judge_triple, pay_cited_answer
 from quaere.recipes.eve.traces import Traced, hear, trace
-from quaere.recipes.eve.verification import Verifier
+from quaere.recipes.eve.verifier import Verifier
 from quaere.records import Candidate, DropReason, Episode, ProposeTask, Support
 from quaere.rollout.policy import ChatPolicy
 from quaere.rollout.seeds import derive_seed
@@ -36,8 +36,8 @@ from quaere.training.phases.solver import solver_of, train_solver
 from quaere.training.phases.stage import Stage, can_be_judged, keep_best, learn
 from quaere.training.selector.feedback import Choice, Pulled
 from quaere.training.selector.selector import Selector
-from quaere.training.self_play.advantages import proposer_advantages
-from quaere.training.self_play.measures import measure_proposer
+from quaere.training.self_play.proposal_advantages import proposer_advantages
+from quaere.training.self_play.proposer_metrics import measure_proposer
 from quaere.training.self_play.schedule import ROLES, generation_steps
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun

@@ -49,7 +49,7 @@ from quaere.training.phases.assessments import (
     verdict_parts,
     view_reports,
 )
-from quaere.training.phases.reports import Written, measure_groups, measure_report, write_jobs, write_reports
+from quaere.training.phases.report_episodes import Written, measure_groups, measure_report, write_jobs, write_reports
 from quaere.training.phases.stage import check_finite, coin, shuffled
 from quaere.training.report_run import ROLE, Research, group_samples, learn_in_parts, parse_rubric
 from quaere.training.step import Step

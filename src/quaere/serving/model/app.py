@@ -23,11 +23,11 @@ from quaere import __version__
 from quaere.errors import BadInput, QuaereError, failure_line
 from quaere.rollout.policy import TokenPolicy
 from quaere.rollout.seeds import derive_seed
-from quaere.serving.model.documents import Documents, SearchRequest
 from quaere.serving.model.embeddings import TextEmbedder
 from quaere.serving.model.generation import Growing, Writer, Written
-from quaere.serving.model.prompts import Prompt, Prompter
+from quaere.serving.model.prompt_tokens import Prompt, Prompter
 from quaere.serving.model.replies import ChatForm, TextForm, as_error_event, as_event, usage_of
+from quaere.serving.model.retriever import Documents, SearchRequest
 from quaere.serving.model.wire import (
     ChatRequest,
     CompletionRequest,

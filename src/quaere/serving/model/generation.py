@@ -25,7 +25,7 @@ from quaere.chat.tags import find_blocks
 from quaere.chat.tools import CallRefused, ToolCall, read_call
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import Sampled, SamplingParams
-from quaere.serving.model.prompts import Prompt
+from quaere.serving.model.prompt_tokens import Prompt
 from quaere.serving.model.wire import Refused, WriteRequest
 
 _CALL, _CALL_END = "<tool_call>", "</tool_call>"

@@ -9,7 +9,7 @@ from msgspec import Struct
 from quaere.chat.prompt_style import PromptStyle
 from quaere.dialects.registry import SolverDialectName, open_solver
 from quaere.dialects.settings import AnswerScore, EvaluationSettings
-from quaere.dialects.solver import Solver
+from quaere.dialects.solver_dialect import Solver
 from quaere.objectives.advantages import DELTA, Advantages, grpo
 from quaere.records import Candidate, Episode, Question
 from quaere.rollout.episode import Limits

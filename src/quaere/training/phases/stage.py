@@ -11,7 +11,7 @@ import torch
 from msgspec import structs
 
 from quaere.chat.protocol import Protocol
-from quaere.dialects.solver import solver_reward
+from quaere.dialects.solver_dialect import solver_reward
 from quaere.errors import TrainingStopped
 from quaere.objectives.advantages import Advantages
 from quaere.policies.sampler import SamplingParams

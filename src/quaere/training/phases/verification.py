@@ -24,7 +24,7 @@ from quaere.chat.protocol import Protocol
 from quaere.chat.renderer import Renderer
 from quaere.dialects.closed_book.protocol import ANSWER_CLOSE, ANSWER_OPEN
 from quaere.dialects.registry import find_dialect
-from quaere.dialects.solver import solver_reward
+from quaere.dialects.solver_dialect import solver_reward
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Question, SolveTask, Support

@@ -27,7 +27,6 @@ from quaere.setting_types import NonNegativeFloat, PositiveInt, check_settings
 from quaere.training.selector.bandits import Arms, PreviousMean, learn_pulls, pull
 from quaere.training.selector.choices import Mask, Uses, choose_passages
 from quaere.training.selector.clusters import Clustering, count_clusters, fit_clusters, inherit
-from quaere.training.selector.embeddings import Embedded
 from quaere.training.selector.feedback import (
     PROPOSER_RANGE,
     SOLVER_RANGE,
@@ -37,6 +36,7 @@ from quaere.training.selector.feedback import (
     raw_rewards,
     run_score,
 )
+from quaere.training.selector.passage_vectors import Embedded
 
 STATE_FILE = "selector.safetensors"
 

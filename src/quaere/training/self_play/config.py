@@ -14,7 +14,7 @@ from quaere.rewards.difficulty import FORMAT_WEIGHT, DifficultyShape
 from quaere.rewards.format import Containment, FormatRule, InvalidRule
 from quaere.rollout.episode import Limits
 from quaere.setting_types import NonNegativeFloat, NonNegativeInt, PositiveInt
-from quaere.training.bounds import check_hops, check_limits, check_run, check_solver
+from quaere.training.config_rules import check_hops, check_limits, check_run, check_solver
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.phases.proposals import Proposed, read_proposal
 from quaere.training.phases.solver import SolverConfig

@@ -11,7 +11,7 @@ from quaere.training.phases.stage import Stage
 from quaere.training.phases.validation import plan_validation
 from quaere.training.run_setup import plan_memory
 from quaere.training.self_play.config import GenerationConfig, ProposerConfig, SelfPlayConfig
-from quaere.training.self_play.measures import GRPO_ROLLOUTS, measure_generation
+from quaere.training.self_play.proposer_metrics import GRPO_ROLLOUTS, measure_generation
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
 

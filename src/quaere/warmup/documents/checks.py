@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from quaere.chat.messages import Message
-from quaere.chat.open_questions import LEANING
+from quaere.chat.question_wordings import LEANING
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Answer, Question, SolveTask
 from quaere.rewards.answers import exact_match_score, normalise_answer

@@ -18,10 +18,10 @@ from itertools import chain, pairwise
 
 from msgspec import Struct
 
-from quaere.chat.open_questions import fill_form
+from quaere.chat.question_wordings import fill_form
 from quaere.rewards.answers import normalise_answer
+from quaere.warmup.documents.askable_facts import Fact
 from quaere.warmup.documents.drafts import Draft, QuestionKind, Worded
-from quaere.warmup.documents.facts import Fact
 from quaere.warmup.documents.prompts import Form
 from quaere.warmup.documents.templates import asks_the_same, find_thing, mend_grammar, read_choice
 from quaere.worlds.dice import Dice

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from quaere.records import Passage
 from quaere.rewards.answers import normalise_answer
-from quaere.warmup.documents.facts import Fact, draw_facts, find_facts
+from quaere.warmup.documents.askable_facts import Fact, draw_facts, find_facts
 from quaere.warmup.documents.links import Pages
 from quaere.worlds.dice import Dice
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from quaere.records import Passage
 from quaere.search.index import Index
-from quaere.warmup.documents.facts import page_name
+from quaere.warmup.documents.askable_facts import page_name
 
 _WORD = re.compile(r"\w[\w'’-]*")
 _MIN_CHARS = 4  # of a one-word name: shorter ones are mostly ordinary words

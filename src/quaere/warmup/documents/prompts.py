@@ -14,7 +14,7 @@ from typing import Literal
 from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.tools import ToolSchema
 from quaere.records import Action, Answer, Failure, Malformed, SearchResult, Task, Turn
-from quaere.warmup.documents.facts import Fact, Kind, page_name
+from quaere.warmup.documents.askable_facts import Fact, Kind, page_name
 
 Form = Literal["earlier", "later", "same"]
 

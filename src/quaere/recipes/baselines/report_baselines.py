@@ -26,7 +26,7 @@ from quaere.rollout.samples import Sample, make_sample
 from quaere.runs import Run
 from quaere.training.measures import mean_parts, measure_advantages
 from quaere.training.phases.assessments import assess_reports, measure_assessments, view_reports
-from quaere.training.phases.reports import Written, measure_groups, measure_report, write_jobs, write_reports
+from quaere.training.phases.report_episodes import Written, measure_groups, measure_report, write_jobs, write_reports
 from quaere.training.phases.stage import check_finite, coin, shuffled
 from quaere.training.progress import Reporter
 from quaere.training.report_run import ROLE, Research, group_samples, learn_in_parts, open_research, parse_rubric

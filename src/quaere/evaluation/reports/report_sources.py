@@ -13,7 +13,7 @@ from msgspec import Struct
 from quaere.errors import BadInput
 from quaere.records import Report, ReportTask
 from quaere.records.foreign_json import decode_json
-from quaere.search.rows import read_lines
+from quaere.search.json_lines import read_lines
 
 
 class ReportSet(Struct, frozen=True):

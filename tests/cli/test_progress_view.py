@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from quaere.cli.progress import (
+from quaere.cli.progress_view import (
     Estimate,
     JsonReporter,
     LiveReporter,

@@ -54,7 +54,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 def read_asked(args: argparse.Namespace, command: str) -> list[Question]:
     """The question of the command line, or the questions of the file."""
     from quaere.records import Question
-    from quaere.rollout.questions import read_questions
+    from quaere.rollout.question_files import read_questions
 
     hint = f'quaere {command} "your question" --index DIR'
     if (args.question is None) == (args.questions is None):

@@ -22,9 +22,9 @@ from quaere.warmup.findings import Finding, find_facts
 from quaere.warmup.phrases import write_thought
 from quaere.worlds import Fact, World
 from quaere.worlds.dice import Dice
+from quaere.worlds.fact_sentences import name_unknown, state_fact, unknown_relations
 from quaere.worlds.names import capitalise
 from quaere.worlds.open_questions import OpenGold
-from quaere.worlds.statements import name_unknown, state_fact, unknown_relations
 
 Flaw = Literal["false", "miscited", "unresolved", "uncited", "missing"]
 """Flaws of a report: false: a claim is made up; miscited: it cites a passage that does not state it; unresolved: it

@@ -23,9 +23,9 @@ from quaere.rollout.many import run_many
 from quaere.rollout.policy import Policy
 from quaere.search.searcher import Searcher
 from quaere.training.phases.attempts import attempt_jobs, group_attempts, rights
-from quaere.warmup.demonstration import Demonstrations, judge
 from quaere.warmup.dialects import Dialect
 from quaere.warmup.documents.writer import CheckedQuestion
+from quaere.warmup.scripted_episodes import Demonstrations, judge
 from quaere.worlds.dice import Dice
 
 _MIN_SOLVED_CHOICE = 0.75  # a guess between two is right half of the time, and an episode that guessed teaches guessing

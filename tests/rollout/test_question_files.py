@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from quaere.errors import BadInput
 from quaere.records import Question, SolveTask, searches_needed
-from quaere.rollout.questions import read_questions
+from quaere.rollout.question_files import read_questions
 
 
 def read(tmp_path, *rows):

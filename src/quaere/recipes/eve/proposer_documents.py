@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from quaere.errors import BadInput
 from quaere.records import Passage, ProposeTask
-from quaere.rollout.questions import read_questions
+from quaere.rollout.question_files import read_questions
 from quaere.rollout.seeds import derive_seed
 from quaere.search.searcher import Searcher
 from quaere.training.phases.tasks import Passages, draw_hops, draw_tasks

@@ -7,7 +7,7 @@ import torch
 
 import tiny
 from quaere.errors import BadInput, ModelMissing
-from quaere.policies.adapters import base_names, is_adapter, split_base
+from quaere.policies.adapter_folders import base_names, is_adapter, split_base
 from quaere.policies.catalogue import CATALOGUE, ModelPath, lasting_name, resolve_model
 from quaere.policies.native.bridge import load_model
 from quaere.training.adapters import add_adapters, save_weights

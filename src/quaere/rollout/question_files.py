@@ -17,7 +17,7 @@ import msgspec
 from quaere.errors import BadInput
 from quaere.records import Evidence, Question
 from quaere.records.foreign_json import decode_json
-from quaere.search.rows import read_lines
+from quaere.search.json_lines import read_lines
 
 
 class _Row(msgspec.Struct):

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.errors import BadInput
 from quaere.records import DropReason, Evidence, Support
-from quaere.rollout.questions import read_questions
-from quaere.runs.curriculum import Item, ItemFilter, check_item, measures
+from quaere.rollout.question_files import read_questions
+from quaere.runs.curriculum_audit import Item, ItemFilter, check_item, measures
 from quaere.runs.item_files import COLUMNS, SCORE, QuestionRow, VerdictRow, read_verdict_rows, write_items, write_verl
 from quaere.runs.verdicts import VerdictKind, judge
 

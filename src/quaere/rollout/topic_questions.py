@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct, structs
 
-from quaere.chat.open_questions import FORMS, KINDS, PAIRED, OpenKind, QuestionWriter, fill_form, find_question_fault
+from quaere.chat.question_wordings import FORMS, KINDS, PAIRED, OpenKind, QuestionWriter, fill_form, find_question_fault
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Passage, Proposal, ProposeTask

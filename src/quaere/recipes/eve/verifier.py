@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quaere.dialects.solver import solver_reward
+from quaere.dialects.solver_dialect import solver_reward
 from quaere.policies.sampler import SamplingParams
 from quaere.recipes.eve.config import EveConfig
 from quaere.recipes.eve.traces import Traced, claim_of

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaere.rewards.answers import exact_match_score, f1_score
-from quaere.rewards.evaluation import NotedReward, gated_f1_reward, noted_reward
+from quaere.rewards.self_evaluation import NotedReward, gated_f1_reward, noted_reward
 
 GOLD = ("Orsolya Venn", "O. Venn")
 

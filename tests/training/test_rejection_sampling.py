@@ -12,7 +12,7 @@ from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Evidence
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
-from quaere.warmup.documents.lessons import count_searches, draw_evenly, play_own
+from quaere.warmup.documents.rejection_sampling import count_searches, draw_evenly, play_own
 from quaere.warmup.documents.writer import CheckedQuestion
 
 SEARCH, RIGHT, WRONG = "<search>Halm bridge</search>", "<answer>Venn</answer>", "<answer>Oleen</answer>"

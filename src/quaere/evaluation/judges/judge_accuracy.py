@@ -19,10 +19,10 @@ from msgspec import Struct
 from quaere.evaluation.intervals import Interval, rate_interval
 from quaere.evaluation.judges.judge import Citation, Judge, Verdict
 from quaere.records import Evidence
+from quaere.worlds.gold_questions import GoldQuestion, says
 from quaere.worlds.graph import Entity, Fact
 from quaere.worlds.names import strip_article
 from quaere.worlds.prose import Support
-from quaere.worlds.questions import GoldQuestion, says
 from quaere.worlds.world import World, generate_world
 
 SEED = 4211

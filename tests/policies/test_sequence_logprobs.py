@@ -10,7 +10,7 @@ from quaere.errors import SamplingFailed
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.engine import Engine
 from quaere.policies.native.sampler import NativeSampler
-from quaere.policies.native.scores import score_sequences
+from quaere.policies.native.sequence_logprobs import score_sequences
 from quaere.policies.sampler import SamplingParams
 
 MODELS = {
@@ -42,7 +42,7 @@ def test_together_as_alone(family, max_rows, max_step_tokens):
 
 @pytest.mark.parametrize("max_logits", [2, 5, 2048])
 def test_only_what_comes_after_a_start_is_scored(monkeypatch, max_logits):
-    monkeypatch.setattr("quaere.policies.native.scores._MAX_LOGITS", max_logits)
+    monkeypatch.setattr("quaere.policies.native.sequence_logprobs._MAX_LOGITS", max_logits)
     asked = sequences(12, longest=40)
     draw = random.Random(1)
     starts = [draw.randint(1, len(ids) + 1) for ids in asked]
@@ -55,7 +55,7 @@ def test_only_what_comes_after_a_start_is_scored(monkeypatch, max_logits):
 
 
 def test_memory_is_bounded_by_rows_tokens_and_logits(monkeypatch):
-    from quaere.policies.native import scores as scoring
+    from quaere.policies.native import sequence_logprobs as scoring
 
     seen = []
     forward = scoring.forward

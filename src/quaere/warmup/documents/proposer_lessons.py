@@ -23,12 +23,12 @@ from quaere.records import Episode, Evidence, Passage, Proposal, ProposeTask, Tu
 from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
 from quaere.search.searcher import Searcher
-from quaere.warmup.demonstration import Demonstrations, demonstrate, open_protocol
 from quaere.warmup.dialects import Dialect, cites, proposer_turns
-from quaere.warmup.documents.facts import page_name
+from quaere.warmup.documents.askable_facts import page_name
 from quaere.warmup.documents.links import Pages
 from quaere.warmup.documents.writer import CheckedQuestion
 from quaere.warmup.oracle import find_flaw
+from quaere.warmup.scripted_episodes import Demonstrations, demonstrate, open_protocol
 from quaere.worlds.dice import Dice
 
 NAME = "documents"
