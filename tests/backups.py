@@ -4,8 +4,8 @@ import json
 
 import tiny
 from quaere.chat.renderer import Renderer
-from quaere.policies.scripted import ScriptedSampler
 from quaere.rollout.policy import TokenPolicy
+from scripted import ScriptedSampler
 
 SENTENCE = "In May 2019 we moved the backups to Oslo."
 DOCUMENT = f"# Backups\n\nThey run at night. {SENTENCE}\n"

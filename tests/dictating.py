@@ -12,10 +12,10 @@ from contextlib import contextmanager
 import pytest
 from msgspec import structs
 
-from quaere.policies.scripted import ScriptedSampler
 from quaere.rollout.many import run_many
 from quaere.rollout.policy import TokenPolicy
 from quaere.training import actors
+from scripted import ScriptedSampler
 
 
 class Dictated(ScriptedSampler):

@@ -5,10 +5,10 @@ import json
 import tiny
 from quaere.chat.renderer import Renderer
 from quaere.dialects.evalact.protocol import EvaluateSolver, format_fault
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Evaluate, Failure, Malformed, Question, Search, SearchResult, SolveTask, Turn
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
+from scripted import ScriptedSampler
 
 TASK = SolveTask(Question("q1", "Who built the Halm bridge?", ("Orsolya Venn",)))
 LIMITS = Limits(max_turns=60, turn_tokens=400, sequence_tokens=1 << 20, max_searches=20)

@@ -16,7 +16,6 @@ from quaere.dialects.report.assessment import Assessor
 from quaere.dialects.report.rubric import RubricChooser
 from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.errors import BadInput, SearchFailed
-from quaere.policies.scripted import ScriptedSampler
 from quaere.recipes.drzero.config import DrZeroConfig
 from quaere.recipes.drzero.rewards import judge_proposal
 from quaere.recipes.eve.config import EveConfig
@@ -63,6 +62,7 @@ from quaere.training.selector.passage_vectors import Embedded
 from quaere.training.selector.selector import Selector
 from quaere.training.self_play.config import ProposerConfig
 from quaere.training.self_play.config import check_self_play as check_config
+from scripted import ScriptedSampler
 
 # -------------------------------------------------------------------------------------------------------- the learner
 

@@ -3,10 +3,10 @@
 import tiny
 from quaere.chat.renderer import Renderer
 from quaere.dialects.report.protocol import ReportWriter
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Hit, Passage, Question, ReportTask
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
+from scripted import ScriptedSampler
 
 QUESTION = Question("q", "What is known of the Oss?")
 ROOMY = Limits(max_turns=10, turn_tokens=4000, sequence_tokens=200_000, tool_response_tokens=20_000, max_searches=9)

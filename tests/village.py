@@ -16,7 +16,6 @@ from building import teach_once
 from quaere.chat.renderer import Renderer
 from quaere.dialects.tool_call.prompts import BRIEF_SOLVER_SYSTEM, brief_proposer_system
 from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import ProposeTask, Question, SolveTask
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
@@ -25,6 +24,7 @@ from quaere.search.index import IndexSettings, build_index, open_index
 from quaere.search.searcher import LocalSearcher
 from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings
+from scripted import ScriptedSampler
 
 BRIDGES = "Halm Oss Korrin Tallow Brill Dunmer Esker Fane Gorse Hollin Ister Jarrow Keld Lorn Marrow Nevin".split()
 PEOPLE = "Venn Brod Hask Oleen Marl Tavi Quill Sorn".split()

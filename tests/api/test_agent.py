@@ -9,7 +9,7 @@ import quaere
 from backups import DOCUMENT, SENTENCE, TURNS, call
 from quaere.dialects.closed_book.protocol import ClosedBook
 from quaere.errors import SamplingFailed
-from quaere.policies.scripted import ScriptedSampler
+from scripted import ScriptedSampler
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from quaere.chat.renderer import Renderer
 from quaere.cli.main import main
 from quaere.dialects.notes import Notes
 from quaere.evaluation.qa.scores import read_evaluation
-from quaere.policies.scripted import ScriptedSampler
 from quaere.rollout.policy import TokenPolicy
 from quaere.runs import Run
+from scripted import ScriptedSampler
 
 SENTENCE = "Orsolya Venn built the Halm bridge in 1702."
 CALL = '<tool_call>{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}</tool_call>'

@@ -9,10 +9,10 @@ import pytest
 import tiny
 from quaere.chat.renderer import Renderer
 from quaere.cli.main import main
-from quaere.policies.scripted import ScriptedSampler
 from quaere.rollout.policy import TokenPolicy
 from quaere.runs import Run
 from reporting import answer, search
+from scripted import ScriptedSampler
 
 HALM = "Orsolya Venn built the Halm bridge in 1702."
 TEXT = "Orsolya Venn built the bridge [1]. She paid for it [5].\n\nConclusion: It is hers [1]."

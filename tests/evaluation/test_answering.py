@@ -16,11 +16,11 @@ from quaere.evaluation.qa.scores import (
     score_answering,
     write_evaluation,
 )
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Answer, Malformed, Question
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
 from quaere.search.searcher import NoSearcher
+from scripted import ScriptedSampler
 
 CALL = '<tool_call>{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}</tool_call>'
 RIGHT = "<answer>Orsolya Venn</answer>"

@@ -21,10 +21,10 @@ from quaere.evaluation.reports.citations import (
     find_cited,
     valid_share,
 )
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Answer, Source
 from quaere.rollout.policy import TokenPolicy, open_policy
 from reported import GOOD, HALM, OSS, SOURCES, make_report, passage
+from scripted import ScriptedSampler
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,10 @@ from quaere.evaluation.qa.scores import (
     score_answering,
     write_evaluation,
 )
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Answer, Evidence, Malformed, Question, SolveTask
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
+from scripted import ScriptedSampler
 
 CALL = '<tool_call>{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}</tool_call>'
 SENTENCE = "Orsolya Venn built the Halm bridge."

@@ -24,10 +24,10 @@ from quaere.evaluation.reports.criteria import (
 )
 from quaere.evaluation.reports.grades import ModelGrader, ProxyGrader, Submission, write_dimensions
 from quaere.evaluation.reports.proxies import PROXIES, count_proxies
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Question
 from quaere.rollout.policy import TokenPolicy, open_policy
 from reported import GOOD, make_report
+from scripted import ScriptedSampler
 
 COVERAGE = GradedDimension("coverage", "All of it.", 1.0)
 DATES = GradedDimension("dates", "", 3.0, (Criterion("Says when", "", 0.75), Criterion("Says since when", "", 0.25)))

@@ -8,10 +8,10 @@ from quaere.errors import SamplingFailed
 from quaere.evaluation.intervals import wilson_interval
 from quaere.evaluation.judges.judge import Citation, ModelJudge, StringCheck, VerdictTurn, open_judge
 from quaere.evaluation.judges.judge_accuracy import CORRUPTIONS, Probe, make_probes, score_verdicts, validate_judge
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Answer, Malformed, Question, SolveTask
 from quaere.rewards.answers import normalise_answer
 from quaere.rollout.policy import TokenPolicy
+from scripted import ScriptedSampler
 
 ASKED = Citation("Who built the Halm bridge?", ("Orsolya Venn", "O. Venn"), "It was built by Orsolya Venn in 1702.")
 YES, NO = "<verdict>supported</verdict>", "<verdict>not supported</verdict>"

@@ -11,10 +11,10 @@ import pytest
 import tiny
 from exact_episodes import SOLVERS, assert_exact, jobs_and_scripts
 from quaere.chat.renderer import Renderer
-from quaere.policies.scripted import ScriptedSampler
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import run_many
 from quaere.rollout.policy import TokenPolicy
+from scripted import ScriptedSampler
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(2000, marks=pytest.mark.slow)])

@@ -18,7 +18,6 @@ from quaere.chat.renderer import Renderer
 from quaere.chat.tools import MAX_QUERIES, MAX_QUERY_CHARS
 from quaere.dialects.evalact.protocol import MAX_EVALUATION_CHARS
 from quaere.dialects.report.protocol import MAX_REPORT_CHARS
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import (
     Action,
     Answer,
@@ -34,6 +33,7 @@ from quaere.records import (
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import TokenPolicy
+from scripted import ScriptedSampler
 
 NAMES = (
     *("think", "answer", "question", "evidence", "tool_call", "tool_response", "search", "evaluate", "refine"),

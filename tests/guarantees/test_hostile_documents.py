@@ -13,12 +13,12 @@ from every_dialect import DIALECTS
 from quaere.chat.renderer import Renderer
 from quaere.dialects.registry import open_solver
 from quaere.dialects.report.protocol import bind_report
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Hit, ProposeTask, ReportTask, SolveTask
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import TokenPolicy
 from quaere.training.phases.proposals import read_proposal
+from scripted import ScriptedSampler
 from tokenizer_kinds import KINDS, make_tokenizer
 
 HARMLESS = "Orsolya Venn built it."

@@ -7,12 +7,12 @@ from quaere.chat.renderer import Renderer
 from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
 from quaere.errors import SamplingFailed, SearchFailed
 from quaere.policies.sampler import ChatReply, SamplingParams
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Answer, Malformed, Proposal, ProposeTask, Question, Search, SolveTask
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import ChatPolicy, TokenPolicy
 from quaere.rollout.seeds import derive_seed
+from scripted import ScriptedSampler
 
 TASK = SolveTask(Question("q1", "Who built the Halm bridge?", ("Orsolya Venn",)))
 CALL = '<tool_call>{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}</tool_call>'

@@ -12,12 +12,12 @@ from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.engine import Engine
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import SamplingParams
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Episode, Question, SolveTask
 from quaere.rollout.conversation import TokenConversation
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import TokenPolicy
+from scripted import ScriptedSampler
 
 
 @pytest.mark.parametrize("template", tiny.TEMPLATES)

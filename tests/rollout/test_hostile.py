@@ -6,13 +6,13 @@ from msgspec import structs
 import tiny
 from quaere.chat.renderer import Renderer
 from quaere.dialects.tagged.protocol import TagSolver, noted_share, read_note
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Answer, Question, SolveTask
 from quaere.rewards.answers import exact_match_score
 from quaere.rewards.self_evaluation import noted_reward
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import TokenPolicy
+from scripted import ScriptedSampler
 
 
 async def play(tokenizer, documents, script, protocol):

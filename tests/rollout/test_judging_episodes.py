@@ -8,10 +8,10 @@ from judging import HARNESS, QUESTION, RUBRIC, RUBRIC_TEXT, assess_task, assessm
 from quaere.chat.renderer import Renderer
 from quaere.dialects.report.assessment import Assessor, count_searches
 from quaere.dialects.report.rubric import RubricChooser
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Assessment, Rubric, RubricTask
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
+from scripted import ScriptedSampler
 
 LIMITS = Limits(max_turns=5, sequence_tokens=20_000, turn_tokens=2000, tool_response_tokens=2000)
 EVIL = (

@@ -18,10 +18,10 @@ from quaere.dialects.tagged.protocol import TagSolver
 from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
 from quaere.errors import SearchFailed
 from quaere.policies.sampler import ChatReply
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import ProposeTask, Question, ReportTask, SolveTask
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import ChatPolicy, TokenPolicy
+from scripted import ScriptedSampler
 
 QUESTION = Question("q1", "Who built the Halm bridge?", ("Orsolya Venn",))
 SOLVE, REPORT = SolveTask(QUESTION), ReportTask(QUESTION)

@@ -11,11 +11,11 @@ from quaere.chat.messages import Message
 from quaere.chat.renderer import Renderer
 from quaere.dialects.evalact.pairs import Pair, find_pairs, token_factors
 from quaere.dialects.tool_call.protocol import ToolCallSolver
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Evaluate, Question, Search, SolveTask
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
 from quaere.rollout.samples import make_sample
+from scripted import ScriptedSampler
 
 FOUND = passage("A bridge.")
 

@@ -11,13 +11,13 @@ import tiny
 from quaere.chat.question_wordings import FORMS, KINDS, PRACTICE_FORMS, QuestionWriter, fill_form, find_question_fault
 from quaere.chat.renderer import Renderer
 from quaere.errors import BadInput, SamplingFailed
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Malformed, ProposeTask
 from quaere.rollout.policy import TokenPolicy
 from quaere.rollout.topic_questions import _key, draw_open_questions, rewrite_questions
 from quaere.rollout.topics import Topics, is_title
 from quaere.search.index import build_index
 from quaere.worlds import generate_world, write_world
+from scripted import ScriptedSampler
 
 PLACES = {
     "River Oss": "The Oss rises in Korrin Vale and flows past Halmgate. Orsolya Venn charted it in 1702.",

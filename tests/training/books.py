@@ -27,7 +27,6 @@ from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.engine import Engine
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import SamplingParams
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Answer, Hit, Question, Search, SolveTask
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
@@ -37,6 +36,7 @@ from quaere.training.adapters import copy_weights
 from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.phases.stage import learn, shuffled
+from scripted import ScriptedSampler
 
 BOOKS = ["register", "chronicle"]
 BRIDGES = ["Halm", "Oss", "Korrin", "Tallow"]

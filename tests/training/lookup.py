@@ -22,7 +22,6 @@ from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.engine import Engine
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import SamplingParams
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Answer, Hit, Question, SolveTask
 from quaere.rewards.answers import exact_match_score
 from quaere.rollout.episode import Limits, run_episode
@@ -32,6 +31,7 @@ from quaere.rollout.seeds import derive_seed
 from quaere.training.adapters import copy_weights
 from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings
+from scripted import ScriptedSampler
 
 BRIDGES = ["Halm", "Oss", "Korrin", "Tallow"]
 PEOPLE = ["Venn", "Brod", "Hask", "Oleen", "Marl", "Tavi", "Quill", "Sorn"]

@@ -13,7 +13,6 @@ from quaere.chat.renderer import Renderer
 from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
 from quaere.errors import SamplingFailed, SearchFailed
 from quaere.objectives.advantages import grpo, hrpo
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import ProposeTask, Question, SolveTask
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
@@ -28,6 +27,7 @@ from quaere.training.measures import (
     measure_proposals,
     pass_histogram,
 )
+from scripted import ScriptedSampler
 
 SOLVE = SolveTask(Question("q1", "Who built the Halm bridge?", ("Orsolya Venn",)))
 CALL = '<tool_call>{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}</tool_call>'

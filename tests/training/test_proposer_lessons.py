@@ -8,7 +8,6 @@ import tiny
 from quaere.chat.renderer import Renderer
 from quaere.chat.spans import shown_passages
 from quaere.dialects.tool_call.protocol import ToolCallSolver
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Evidence, Proposal, Search
 from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
@@ -21,6 +20,7 @@ from quaere.warmup.documents.proposer_lessons import THOUGHTS, plan_proposals, p
 from quaere.warmup.documents.rejection_sampling import play_own
 from quaere.warmup.documents.writer import CheckedQuestion
 from quaere.warmup.scripted_episodes import judge
+from scripted import ScriptedSampler
 
 PAGES = {
     "Halm Bridge": "Halm Bridge crosses the River Oss near the mill. It was built by Orsolya Venn for the whole town.",

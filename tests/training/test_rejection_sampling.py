@@ -8,12 +8,12 @@ import tiny
 from quaere.chat.renderer import Renderer
 from quaere.dialects.tagged.protocol import TagSolver
 from quaere.errors import SearchFailed
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Evidence
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
 from quaere.warmup.documents.rejection_sampling import count_searches, draw_evenly, play_own
 from quaere.warmup.documents.writer import CheckedQuestion
+from scripted import ScriptedSampler
 
 SEARCH, RIGHT, WRONG = "<search>Halm bridge</search>", "<answer>Venn</answer>", "<answer>Oleen</answer>"
 

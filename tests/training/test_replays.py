@@ -9,7 +9,6 @@ import tiny
 from quaere.chat.renderer import Renderer
 from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.errors import SearchFailed
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Question, SolveTask
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job
@@ -17,6 +16,7 @@ from quaere.rollout.policy import TokenPolicy
 from quaere.rollout.seeds import derive_seed
 from quaere.training.actors import Actors
 from quaere.training.settings import SearchSettings
+from scripted import ScriptedSampler
 
 NUM_JOBS, REPLAYS, SEED = 4, 3, 7
 SEARCH = '<tool_call>{{"name": "search", "arguments": {{"query_list": ["{}"]}}}}</tool_call>'

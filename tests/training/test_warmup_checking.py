@@ -4,12 +4,12 @@ import asyncio
 
 import tiny
 from quaere.chat.renderer import Renderer
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Episode, Question, SolveTask
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
 from quaere.warmup.dialect_check import Answered, describe_answered, open_spoken, play_held_out
 from quaere.warmup.imitation import split_held_out
+from scripted import ScriptedSampler
 
 ANSWER = "<answer>Venn</answer>"
 SPOKEN = open_spoken(("drzero", "evalrar"), "brief")

@@ -6,7 +6,6 @@ import tiny
 from judging import HARNESS, QUESTION, RUBRIC, assessment, entry
 from quaere.chat.renderer import Renderer
 from quaere.dialects.report.protocol import ReportWriter, bind_report, split_statements
-from quaere.policies.scripted import ScriptedSampler
 from quaere.records import Assessment, AssessTask, Episode, Question, Report, Rubric, Scores, Statement
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
@@ -27,6 +26,7 @@ from quaere.training.phases.assessments import (
 from quaere.training.phases.report_episodes import Written, measure_groups, measure_report, write_jobs, write_reports
 from quaere.training.phases.stage import Stage
 from quaere.training.step import Step
+from scripted import ScriptedSampler
 
 pytest.importorskip("sklearn")
 
