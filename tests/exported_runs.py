@@ -4,8 +4,8 @@ import torch
 
 import tiny
 from quaere.runs import Run
+from quaere.runs.checkpoints import save_checkpoint
 from quaere.training.adapters import add_adapters, save_weights
-from quaere.training.checkpoints import save_checkpoint
 from quaere.training.settings import AdapterSettings
 
 CONFIG = """\

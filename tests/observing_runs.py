@@ -15,8 +15,8 @@ from quaere.recipes.drzero.train import evolve
 from quaere.records import Answer, Episode, ProposeTask, Question
 from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
+from quaere.runs.checkpoints import find_checkpoints
 from quaere.training.actors import Played, open_actors
-from quaere.training.checkpoints import find_checkpoints
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.phases.solver import practise
 from quaere.training.phases.stage import Stage

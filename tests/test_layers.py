@@ -5,6 +5,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import quaere
 
 ROOT = Path(quaere.__file__).parent
@@ -45,19 +47,36 @@ def room_of(path):
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
-def imported_rooms(path):
-    """Every `quaere.ROOM` a file imports, wherever in the file."""
+def imported_names(path):
+    """Every `quaere.NAME` a file imports, wherever in the file, with its line; `from` imports name what they take."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative imports hide the floor they reach"
-            module = node.module or ""
-            names = [f"{module}.{alias.name}" for alias in node.names] if module == "quaere" else [module]
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
         for name in names:
             if name.split(".")[0] == "quaere":
-                yield [*name.split("."), ""][1], node.lineno
+                yield name.split(".")[1:], node.lineno
+
+
+def imported_rooms(path):
+    for parts, line in imported_names(path):
+        yield [*parts, ""][0], line
+
+
+def needed_files(path, found):
+    """The file, what it imports and what those import in turn; less `api/run.py`, whose `resume` trains."""
+    if path in found or path == ROOT / "api/run.py":
+        return found
+    found.add(path)
+    for parts, _ in imported_names(path):
+        places = [ROOT.joinpath(*parts[:end]) for end in range(1, len(parts) + 1)]
+        for file in [one for place in places for one in (place.with_suffix(".py"), place / "__init__.py")]:
+            if file.is_file():
+                needed_files(file, found)
+    return found
 
 
 def violations(files):
@@ -79,6 +98,12 @@ def test_every_room_is_on_a_floor():
 
 def test_imports_run_downwards():
     assert list(violations(ROOT.rglob("*.py"))) == []
+
+
+@pytest.mark.parametrize("command", ["ask", "eval"])
+def test_asking_and_evaluating_need_nothing_that_trains(command):
+    rooms = {room_of(path) for path in needed_files(ROOT / "cli" / f"{command}.py", set())}
+    assert {"api", "dialects", "rollout"} <= rooms and not rooms & {"training", "recipes", "warmup"}
 
 
 def shared_names(files):

@@ -8,11 +8,11 @@ from test_export_command import make_base, make_run, write_adapters, write_model
 import tiny
 from quaere.atomic import discard_folder
 from quaere.cli.main import COMMANDS, main
+from quaere.dialects import trained_role
 from quaere.evaluation.qa.items import read_items
 from quaere.evaluation.qa.scores import read_evaluation
 from quaere.runs import Run
-from quaere.training import exports as exporting
-from quaere.training.checkpoints import save_checkpoint
+from quaere.runs.checkpoints import save_checkpoint
 
 QUESTIONS = [
     {"id": "q1", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "hops": 1},
@@ -85,7 +85,7 @@ def test_weights_that_training_deletes_while_they_are_loaded_are_those_of_the_ne
     place, capsys, monkeypatch
 ):
     run = make_run(place, "training", write_models)
-    original = exporting.load_role
+    original = trained_role.load_role
 
     def pruned(weights, **how):
         if weights.step == 2:
@@ -93,7 +93,7 @@ def test_weights_that_training_deletes_while_they_are_loaded_are_those_of_the_ne
             save_checkpoint(run / "checkpoints", 3, lambda folder: write_models(folder, 3), {})
         return original(weights, **how)
 
-    monkeypatch.setattr(exporting, "load_role", pruned)
+    monkeypatch.setattr(trained_role, "load_role", pruned)
     assert evaluate(place, "--json", "--run", "training", "--limit", "1") == 0
     said = capsys.readouterr()
     assert "step-000002/solver was deleted while it was being read" in said.err.replace("\n", "")

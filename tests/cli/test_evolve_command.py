@@ -13,10 +13,10 @@ from quaere.cli.main import main
 from quaere.errors import TrainingStopped
 from quaere.recipes.registry import find_recipe
 from quaere.runs import Run
+from quaere.runs.checkpoints import find_checkpoints
 from quaere.training import metric_sinks as writers
 from quaere.training import run_setup as opening
 from quaere.training.actors import Actors
-from quaere.training.checkpoints import find_checkpoints
 from quaere.training.estimate import estimate_run
 from quaere.training.progress import StepReport
 from quaere.training.training_run import TrainingRun

@@ -11,19 +11,21 @@ import tiny
 from exported_runs import adapted_model, make_base, make_run, write_adapters, write_models
 from quaere.atomic import discard_folder
 from quaere.cli.main import COMMANDS, main
+from quaere.dialects import trained_role
 from quaere.dialects.notes import find_notes, read_notes
+from quaere.dialects.trained_role import find_role, load_role
 from quaere.errors import BadInput
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.bridge import load_model
 from quaere.policies.native.rounding import copy_rounded
 from quaere.recipes.drzero.config import DrZeroConfig
 from quaere.runs import Run
-from quaere.training import exports as exporting
+from quaere.runs.checkpoints import save_checkpoint
+from quaere.training import exports
 from quaere.training.actors import open_actors
 from quaere.training.adapters import add_adapters, save_weights
-from quaere.training.checkpoints import save_checkpoint
 from quaere.training.config import config_to_yaml
-from quaere.training.exports import export_role, find_role, load_role
+from quaere.training.exports import export_role
 from quaere.training.settings import AdapterSettings
 
 IDS = torch.tensor([[5, 9, 200, 31, 77, 8, 120, 3]])
@@ -319,13 +321,13 @@ def test_an_adapter_of_another_model_is_refused(place, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("write", [write_adapters, write_models])
-@pytest.mark.parametrize("moment", ["verify_checkpoint", "_refuse_taken"])
+@pytest.mark.parametrize(("module", "moment"), [(trained_role, "verify_checkpoint"), (exports, "_refuse_taken")])
 def test_of_a_checkpoint_that_is_pruned_while_it_is_read_the_next_is_exported(
-    place, tmp_path, capsys, monkeypatch, write, moment
+    place, tmp_path, capsys, monkeypatch, write, module, moment
 ):
     """By the run, which is still being trained: before its hashes are checked, or after."""
     run = make_run(place, f"{write.__name__}-{moment}", write, steps=(1, 2))
-    original = getattr(exporting, moment)
+    original = getattr(module, moment)
 
     def pruned(*args):
         if (run / "checkpoints" / "step-000002").exists():
@@ -333,7 +335,7 @@ def test_of_a_checkpoint_that_is_pruned_while_it_is_read_the_next_is_exported(
             save_checkpoint(run / "checkpoints", 3, lambda folder: write(folder, 3), {})
         return original(*args)
 
-    monkeypatch.setattr(exporting, moment, pruned)
+    monkeypatch.setattr(module, moment, pruned)
     assert export(place, run.name, tmp_path / "out", "--merge") == 0
     said = capsys.readouterr()
     assert (
@@ -351,7 +353,7 @@ def test_a_run_that_prunes_whatever_is_read_is_not_followed_for_ever(place, tmp_
         save_checkpoint(run / "checkpoints", next(steps), lambda folder: write_models(folder, 1), {})
         raise FileNotFoundError
 
-    monkeypatch.setattr(exporting, "verify_checkpoint", pruned)
+    monkeypatch.setattr(trained_role, "verify_checkpoint", pruned)
     assert export(place, "fast", tmp_path / "never") == 2
     *told, line, hint = capsys.readouterr().err.splitlines()
     assert len(told) == 4 and all("taking the one that follows" in one for one in told)
@@ -364,12 +366,12 @@ def test_a_run_that_prunes_whatever_is_read_is_not_followed_for_ever(place, tmp_
 
 def test_a_named_checkpoint_that_is_pruned_is_said_in_one_line(place, tmp_path, capsys, monkeypatch):
     run = make_run(place, "named", write_models)
-    original = exporting.verify_checkpoint
+    original = trained_role.verify_checkpoint
 
     def pruned(checkpoint):
         discard_folder(checkpoint.path)
         return original(checkpoint)
 
-    monkeypatch.setattr(exporting, "verify_checkpoint", pruned)
+    monkeypatch.setattr(trained_role, "verify_checkpoint", pruned)
     assert export(place, run.name, tmp_path / "never", "--checkpoint", "2") == 2
     assert "has no checkpoint of step 2; it has 1" in capsys.readouterr().err

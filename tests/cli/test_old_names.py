@@ -9,10 +9,10 @@ import pytest
 
 from quaere.cli.main import build_parser, main
 from quaere.dialects.notes import read_notes
+from quaere.dialects.trained_role import find_role
 from quaere.errors import BadInput, OldName, warn_old_name
 from quaere.recipes.registry import find_recipe
 from quaere.training.config import load_config
-from quaere.training.exports import find_role
 
 FIXTURE = Path(__file__).parents[1] / "fixtures/run-0.1.0.tar.xz"
 SETTING = "solver.protocol is now called solver.dialect"

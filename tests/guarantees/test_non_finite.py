@@ -21,8 +21,8 @@ from dictating import dictating
 from practice_runs import make_practice, run_practice
 from quaere.errors import TrainingStopped
 from quaere.rollout.samples import Sample
+from quaere.runs.checkpoints import find_checkpoints
 from quaere.training.adapters import add_adapters, save_weights
-from quaere.training.checkpoints import find_checkpoints
 from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.settings import AdapterSettings

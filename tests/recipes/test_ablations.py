@@ -14,7 +14,7 @@ from practice_runs import make_practice, run_practice
 from quaere.dialects.evalact.pairs import find_pairs
 from quaere.objectives.pcar import pcar_factors
 from quaere.records import Answer
-from quaere.training.checkpoints import find_checkpoints
+from quaere.runs.checkpoints import find_checkpoints
 from quaere.training.learner import Learner
 from quaere.training.phases.solver import solver_of
 

@@ -13,12 +13,11 @@ import msgspec
 import pytest
 
 from quaere.recipes.drzero.recipe import train
-from quaere.runs import Run
+from quaere.runs import Run, checkpoints
+from quaere.runs.checkpoints import find_checkpoints
 from quaere.search.index import open_index
 from quaere.serving.server import ServerSettings
 from quaere.serving.servers import make_search_server
-from quaere.training import checkpoints
-from quaere.training.checkpoints import find_checkpoints
 from village_runs import Told, make_config, run_drzero
 
 # A forked server has torch and the recipes loaded, so that a killed run costs no new start of Python.

@@ -4,7 +4,7 @@ from hashlib import sha256
 
 import pytest
 
-from quaere.training.checkpoints import find_checkpoints
+from quaere.runs.checkpoints import find_checkpoints
 from village_runs import make_config, make_eve, run_drzero, run_eve
 
 OFF = {

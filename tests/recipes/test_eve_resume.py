@@ -6,7 +6,7 @@ import signal
 import pytest
 from test_drzero_resume import SPAWN, contents, digest
 
-from quaere.training import checkpoints
+from quaere.runs import checkpoints
 from quaere.training.selector.selector import STATE_FILE, Selector
 from village_runs import Told, make_quoting, run_eve
 

@@ -13,8 +13,8 @@ from quaere.dialects.tool_call.question_types import QUESTION_TYPES, TYPE_NAMES
 from quaere.recipes.eve.train import pulled_questions
 from quaere.records import Candidate
 from quaere.runs import Run
+from quaere.runs.checkpoints import find_checkpoints
 from quaere.search.index import open_index
-from quaere.training.checkpoints import find_checkpoints
 from quaere.training.selector.feedback import Pulled
 from village_runs import make_quoting, proposals, run_eve
 

@@ -6,7 +6,7 @@ from hashlib import sha256
 import pytest
 
 from quaere.errors import BadInput
-from quaere.training.checkpoints import find_checkpoints
+from quaere.runs.checkpoints import find_checkpoints
 from quaere.training.given import GIVEN, copy_given
 from quaere.training.self_play.config import check_self_play as check_config
 from quaere.training.self_play.schedule import count_steps

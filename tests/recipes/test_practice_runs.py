@@ -9,9 +9,9 @@ from test_drzero_resume import contents, digest
 from practice_runs import SMALL, make_practice, run_practice
 from quaere.cli.main import main
 from quaere.dialects.notes import read_notes
+from quaere.dialects.trained_role import find_role
 from quaere.runs import Run
-from quaere.training.checkpoints import find_checkpoints
-from quaere.training.exports import find_role
+from quaere.runs.checkpoints import find_checkpoints
 from village_runs import SMALL as SMALL_LOOP
 from village_runs import Told
 from weighing import LIMITS

@@ -110,7 +110,7 @@ def test_with_rewards_that_are_all_the_same_only_the_rubrics_move(newsroom_paths
 
 
 def _checkpoints(run):
-    from quaere.training.checkpoints import find_checkpoints
+    from quaere.runs.checkpoints import find_checkpoints
 
     return find_checkpoints(run.path / "checkpoints")
 

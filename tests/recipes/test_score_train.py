@@ -11,7 +11,7 @@ from quaere.cli.main import main
 from quaere.recipes.score.versions import Versions
 from quaere.records import Assessment, Rubric
 from quaere.runs import Run
-from quaere.training.checkpoints import find_checkpoints
+from quaere.runs.checkpoints import find_checkpoints
 from score_runs import SCORE, Impatient, Stopped, make_reports, run_reports
 
 pytest.importorskip("sklearn")
@@ -270,7 +270,7 @@ def test_the_evaluator_learns_at_its_own_rate_and_every_so_often(play):
 def test_each_role_has_moments_of_its_own_if_so_wished(play, moments, sets):
     from safetensors.torch import load_file
 
-    from quaere.training.checkpoints import find_checkpoints
+    from quaere.runs.checkpoints import find_checkpoints
 
     run = play("score", f"evaluator.moments={moments}")
     assert "gradient/norm" in run.metrics_at(2) and "evaluator/gradient_norm" in run.metrics_at(2)

@@ -9,11 +9,10 @@ from test_drzero_resume import contents, digest
 from practice_runs import make_practice, run_practice
 from quaere.atomic import discard_folder
 from quaere.cli.main import main
-from quaere.runs import Run
-from quaere.training import checkpoints
+from quaere.dialects.trained_role import find_role
+from quaere.runs import Run, checkpoints
+from quaere.runs.checkpoints import Best, find_checkpoints
 from quaere.training.actors import Actors
-from quaere.training.checkpoints import Best, find_checkpoints
-from quaere.training.exports import find_role
 from quaere.training.health import Alarm, Watch
 from quaere.training.phases.validation import Validator
 from quaere.training.step import Validated

@@ -13,7 +13,7 @@ from builders import build_episode
 
 from quaere.cli.main import main
 from quaere.runs import Run
-from quaere.training.checkpoints import find_checkpoints, save_checkpoint
+from quaere.runs.checkpoints import find_checkpoints, save_checkpoint
 
 BEST = {"best": {"role": "solver", "step": 2, "exact_match": 0.5, "num_questions": 64}}
 

@@ -11,7 +11,7 @@ import pytest
 
 from quaere.cli.main import main
 from quaere.runs import Run
-from quaere.training.checkpoints import find_checkpoints
+from quaere.runs.checkpoints import find_checkpoints
 
 FIXTURE = Path(__file__).parents[1] / "fixtures/run-0.1.0.tar.xz"
 

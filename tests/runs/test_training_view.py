@@ -17,8 +17,8 @@ from quaere.recipes.score.harness import default_harness
 from quaere.recipes.score.statistics import Statistics
 from quaere.recipes.score.versions import HarnessVersion, Versions
 from quaere.runs import Run, RunState
+from quaere.runs.checkpoints import save_checkpoint
 from quaere.runs.phases import CandidateCount, Change, PhaseSummary, count_candidates, summarise_phases
-from quaere.training.checkpoints import save_checkpoint
 
 
 def call(*argv: str) -> None:

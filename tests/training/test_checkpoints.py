@@ -19,7 +19,7 @@ from test_learner import make_learner, make_samples
 import tiny
 from properties import examples
 from quaere.errors import BadInput, TrainingStopped
-from quaere.training.checkpoints import Best, find_checkpoints, pick_checkpoint, save_checkpoint, verify_checkpoint
+from quaere.runs.checkpoints import Best, find_checkpoints, pick_checkpoint, save_checkpoint, verify_checkpoint
 from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings
 
@@ -155,7 +155,7 @@ def test_killed_at_any_moment_what_is_found_is_whole(tmp_path):
         """
         import sys
         from pathlib import Path
-        from quaere.training.checkpoints import save_checkpoint
+        from quaere.runs.checkpoints import save_checkpoint
 
         def write(folder):
             for name in range(20):

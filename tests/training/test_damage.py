@@ -23,7 +23,7 @@ import pytest
 from quaere.cli.main import main
 from quaere.errors import BadInput
 from quaere.runs import Run
-from quaere.training.checkpoints import find_checkpoints, read_checkpoint, verify_checkpoint
+from quaere.runs.checkpoints import find_checkpoints, read_checkpoint, verify_checkpoint
 from quaere.training.settings import CheckpointSettings, HealthSettings
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun

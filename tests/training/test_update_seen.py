@@ -9,12 +9,13 @@ import torch
 from msgspec import structs
 
 import tiny
+from quaere.dialects.trained_role import find_role, load_role
 from quaere.policies.native.bridge import load_model
 from quaere.rollout.samples import Sample
 from quaere.runs import Run
+from quaere.runs.checkpoints import save_checkpoint
 from quaere.training.adapters import add_adapters, copy_weights, merged_weights, save_weights
-from quaere.training.checkpoints import save_checkpoint
-from quaere.training.exports import export_role, find_role, load_role
+from quaere.training.exports import export_role
 from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.settings import AdapterSettings

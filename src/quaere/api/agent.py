@@ -277,7 +277,7 @@ def _needs_guide(model: str | Path | Run) -> bool:
 def _find_model(model: str | Path | Run, engine: dict[str, Any]) -> tuple[Notes, Callable[[], Policy]]:
     """How the model was trained to be asked, and what loads it."""
     if isinstance(model, Run):
-        from quaere.training.exports import find_role, notes_of, role_policy, use_role
+        from quaere.dialects.trained_role import find_role, notes_of, role_policy, use_role
 
         find = partial(find_role, model.path, "solver")
         weights, _ = use_role(find, lambda weights: None)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from quaere.training.progress import shorten_number
+from quaere.chat.terminal_text import shorten_number
 
 if TYPE_CHECKING:
     from rich.console import Console

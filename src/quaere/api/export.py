@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from quaere.api.run import Run
 
 if TYPE_CHECKING:
-    from quaere.training.checkpoints import Which
+    from quaere.runs.checkpoints import Which
 
 
 def export(
@@ -31,7 +31,8 @@ def export(
     unless `merge` adds it to its base. `dtype` is that of the weights that are written. With `force`, an earlier export
     at `out` is replaced.
     """
-    from quaere.training.exports import export_role, find_role, use_role
+    from quaere.dialects.trained_role import find_role, use_role
+    from quaere.training.exports import export_role
 
     path = run.path if isinstance(run, Run) else Run.open(run).path
     _, written = use_role(

@@ -35,7 +35,7 @@ class Run(RunReader):
     @property
     def config(self) -> dict[str, Any]:
         """Every setting of a training run, by section: `run.config["solver"]["batch"]`."""
-        from quaere.training.config_yaml import parse_yaml
+        from quaere.runs.config_yaml import parse_yaml
 
         config = parse_yaml(self.config_text(), str(self.path))
         assert isinstance(config, dict)

@@ -19,9 +19,9 @@ from msgspec import structs
 
 from quaere.api.counts import Progress
 from quaere.atomic import scratch_folder
+from quaere.chat.terminal_text import shorten_number
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
-from quaere.training.progress import shorten_number
 
 if TYPE_CHECKING:
     from quaere.api.warmup_settings import WarmupSettings

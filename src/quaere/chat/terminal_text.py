@@ -1,4 +1,4 @@
-"""Untrusted text for a terminal: characters that could control the terminal are made visible instead.
+"""Text for a terminal: untrusted text whose control characters are made visible, and short numbers.
 
 Documents, models, servers and file names may contain escape sequences that recolour, overwrite or hide other output,
 and marks that reverse its direction.
@@ -36,3 +36,8 @@ def _picture(character: str) -> str:
     if code < 0x20:
         return chr(0x2400 + code)
     return "␡" if code == 0x7F else f"\\u{code:04x}"
+
+
+def shorten_number(value: float) -> str:
+    """A number with one decimal below 10, else none: "4.2", "41"."""
+    return f"{value:.1f}" if round(value, 1) < 10 else f"{value:.0f}"

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from quaere.chat.protocol import Protocol
     from quaere.dialects.notes import Notes
+    from quaere.dialects.trained_role import RoleWeights
     from quaere.evaluation.judges.judge import Judge
     from quaere.evaluation.qa.scores import AnsweringScore, Judging, QuestionScore, Scored
     from quaere.records import Episode, Question, Turn
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from quaere.rollout.policy import Policy
     from quaere.runs import Run
     from quaere.search.searcher import Searcher
-    from quaere.training.exports import RoleWeights
 
 _MAX_JUDGE_ITEMS = 400
 
@@ -135,7 +135,7 @@ def _check_output(args: argparse.Namespace) -> None:
 def _find_weights(args: argparse.Namespace) -> RoleWeights | None:
     if args.run_name is None:
         return None
-    from quaere.training.exports import use_role
+    from quaere.dialects.trained_role import use_role
 
     weights, _ = use_role(partial(_find_role, args), lambda weights: None)
     if weights.role == "actor":
@@ -147,8 +147,8 @@ def _find_weights(args: argparse.Namespace) -> RoleWeights | None:
 
 
 def _find_role(args: argparse.Namespace) -> RoleWeights:
+    from quaere.dialects.trained_role import find_role
     from quaere.runs import find_run, runs_root
-    from quaere.training.exports import find_role
 
     return find_role(find_run(runs_root(args.runs), args.run_name), args.role, args.checkpoint, say_line)
 
@@ -259,7 +259,7 @@ def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Pro
 
 def _notes(args: argparse.Namespace, weights: RoleWeights | None) -> Notes:
     from quaere.dialects.notes import find_notes
-    from quaere.training.exports import notes_of
+    from quaere.dialects.trained_role import notes_of
 
     return notes_of(weights) if weights else find_notes(args.model)
 
@@ -293,8 +293,8 @@ def _open_policy(
     args: argparse.Namespace, weights: RoleWeights | None, report: Callable[[str], None]
 ) -> tuple[RoleWeights | None, Policy]:
     """The policy and its weights; those of a running training may be newer than the ones found before."""
+    from quaere.dialects.trained_role import role_policy, use_role
     from quaere.rollout.policy import open_policy
-    from quaere.training.exports import role_policy, use_role
 
     engine: dict[str, Any] = {"device": args.device, "dtype": args.dtype, "mode": _mode(args)}
     engine["max_rows"] = args.max_rows
@@ -320,8 +320,8 @@ async def _answer(
     quiet: Console,
 ) -> list[QuestionScore]:
     """Answer the questions; every episode is stored as soon as it ends."""
+    from quaere.chat.terminal_text import shorten_number
     from quaere.evaluation.qa.scores import evaluate
-    from quaere.training.progress import shorten_number
 
     failures: list[str] = []
     rights: list[float] = []

@@ -25,8 +25,9 @@ from rich.table import Table
 from rich.text import Text
 
 from quaere.api.counts import format_duration
+from quaere.chat.terminal_text import shorten_number
 from quaere.cli.episode_view import printable
-from quaere.training.progress import Reporter, StepProgress, StepReport, describe_figures, shorten_number
+from quaere.training.progress import Reporter, StepProgress, StepReport, describe_figures
 
 _BARS = "▁▂▃▄▅▆▇█"
 _NUM_REWARDS = 40

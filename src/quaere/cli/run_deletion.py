@@ -43,7 +43,7 @@ def delete_runs(args: argparse.Namespace) -> None:
 
 
 def _find_folders(path: Path, only_checkpoints: bool) -> list[Path]:
-    from quaere.training.checkpoints import find_spare
+    from quaere.runs.checkpoints import find_spare
 
     return find_spare(path / "checkpoints") if only_checkpoints else [path]
 

@@ -19,9 +19,9 @@ from quaere.errors import BadInput
 from quaere.recipes.score.versions import HarnessVersion, Versions, describe_change
 from quaere.records import Candidate
 from quaere.runs import Event, Metric, Run, RunInfo, RunState, describe_state, next_command
+from quaere.runs.checkpoints import Best, find_checkpoints
 from quaere.runs.nearest import nearest_hint
 from quaere.runs.phases import CandidateCount, Change, PhaseSummary, count_candidates, summarise_phases
-from quaere.training.checkpoints import Best, find_checkpoints
 
 # Columns of the table of phases, if measured: as many as fit into 80 characters; `--metrics` shows the others.
 _HEADLINES = ("reward/mean", "passes/mean", "policy/entropy", "mismatch/mean")

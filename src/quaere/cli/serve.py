@@ -131,9 +131,9 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _open_policy(args: argparse.Namespace) -> TokenPolicy:
+    from quaere.dialects.trained_role import find_role, role_policy
     from quaere.rollout.policy import TokenPolicy, open_policy
     from quaere.runs import find_run, runs_root
-    from quaere.training.exports import find_role, role_policy
 
     def report(line: str) -> None:
         print(line, file=sys.stderr)

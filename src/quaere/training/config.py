@@ -23,8 +23,8 @@ from msgspec import NODEFAULT, Struct, inspect, structs
 
 from quaere.credentials import refuse_login
 from quaere.errors import BadInput, warn_old_name
+from quaere.runs.config_yaml import parse_yaml, write_yaml
 from quaere.setting_types import MAX_SHOWN, check_value, describe_type, is_section, shorten
-from quaere.training.config_yaml import parse_yaml, write_yaml
 
 T = TypeVar("T", bound=Struct)
 

@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, inspect, structs
 
+from quaere.runs.config_yaml import write_yaml
 from quaere.setting_types import describe_type, is_section
-from quaere.training.config_yaml import write_yaml
 
 OURS = "Quaere"
 PAPERS = {

@@ -9,6 +9,8 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
+from quaere.chat.terminal_text import shorten_number
+
 
 class StepReport(Struct, frozen=True):
     """A finished step. `step` counts over the whole run, `phase_step` within the phase; both start at 1.
@@ -138,8 +140,3 @@ def describe_figures(report: StepReport) -> list[str]:
     found = ((report.metrics.get(name, math.nan), form) for name, form in shown)
     finite = ((value, form) for value, form in found if math.isfinite(value))
     return [form.format(shorten_number(value) if "{}" in form else value) for value, form in finite]
-
-
-def shorten_number(value: float) -> str:
-    """A number with one decimal below 10, else none: "4.2", "41"."""
-    return f"{value:.1f}" if round(value, 1) < 10 else f"{value:.0f}"

@@ -24,9 +24,7 @@ from quaere.atomic import discard_folder
 from quaere.errors import BadInput, TrainingStopped
 from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
-from quaere.runs.phases import PHASES
-from quaere.training.actors import Actors
-from quaere.training.checkpoints import (
+from quaere.runs.checkpoints import (
     Best,
     Checkpoint,
     find_checkpoints,
@@ -34,6 +32,8 @@ from quaere.training.checkpoints import (
     save_checkpoint,
     verify_checkpoint,
 )
+from quaere.runs.phases import PHASES
+from quaere.training.actors import Actors
 from quaere.training.health import Alarm, Watch
 from quaere.training.learner import OPTIMIZER_FILE, Learner
 from quaere.training.learner_settings import LearnerSettings
