@@ -191,7 +191,7 @@ SEEN = [
         observing.quoted,
         EvidenceConfig(),
         {
-            "protocol": False,
+            "cite": False,
             "check": "none",
             "value_weight": 0.1,
             "brevity_weight": 0.5,

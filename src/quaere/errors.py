@@ -53,7 +53,7 @@ class QuaereError(Exception):
         super().__init__(hide_logins(message))
         self.hint = hide_logins(hint)
         if hint:
-            self.add_note(f"try: {self.hint}")  # Python prints notes below the message of an error nobody caught
+            self.add_note(f"try: {self.hint}")  # Python prints notes below the message of an uncaught error
 
 
 class BadInput(QuaereError):

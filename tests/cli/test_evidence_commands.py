@@ -159,7 +159,7 @@ def test_evidence_is_scored_and_its_judge_with_it(place, says, tmp_path, capsys)
     assert evaluate(place, "--evidence", "--name", "cited", "--out", str(tmp_path / "cited.json")) == 0
     out = shown(capsys)
     assert "cited 66.7 [0.0, 100.0] 66.7 [0.0, 100.0] 66.7 [0.0, 100.0] 33.3 [0.0, 100.0] string check, not a" in out
-    assert "the verdicts of 'string check, not a judge' are worth: 8 questions (evaluation family" in out
+    assert "judge accuracy of 'string check, not a judge': 8 questions (evaluation family" in out
     assert "answer in a statement about something else" in out
     stored = read_evaluation(tmp_path / "cited.json")
     assert stored.judging.judge == "string check, not a judge"
@@ -188,7 +188,7 @@ def test_differences_stand_beside_the_smallest_that_could_have_been_shown(place,
     out = shown(capsys)
     # Three pairs alike: 2.80 * sqrt(1 / 4 / 3).
     assert "EM +0.0 [+0.0, +0.0] (80.9), F1 +0.0" in out and "verbatim +0.0 [+0.0, +0.0] (80.9)" in out
-    assert "smallest difference the sample could have shown" in out and "judged by" in out and "nobody" in out
+    assert "smallest difference the sample could have shown" in out and "judged by" in out and "no judge" in out
 
 
 def test_a_model_judges_too_and_an_unreadable_one_is_told(place, monkeypatch, capsys):

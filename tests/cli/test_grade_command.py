@@ -1,4 +1,4 @@
-"""`quaere grade`, in this process: the judge's worth first, then scores; comparisons, benches, endpoints, refusals."""
+"""`quaere grade`, in this process: the judge's accuracy first, then scores; comparisons, benches, refusals."""
 
 import json
 import re
@@ -55,8 +55,8 @@ def test_the_judge_comes_first_then_scores(place, tmp_path, capsys):
     out = tmp_path / "graded.json"
     assert grade(place / "good.jsonl", "--out", out) == 0
     shown = capsys.readouterr()
-    worth, scores = shown.out.index("what the judge 'checks' is worth"), shown.out.index("counted, 0-10 (proxies, no")
-    assert worth < shown.out.index("both (balanced; 50 is chance)") < scores < shown.out.index("valid %, of all citat")
+    told, scores = shown.out.index("judge accuracy of 'checks'"), shown.out.index("counted, 0-10 (proxies, no")
+    assert told < shown.out.index("both (balanced; 50 is chance)") < scores < shown.out.index("valid %, of all citat")
     assert re.search(r"valid %, of all citations +100\.0 \[100\.0, 100\.0\]", shown.out)
     assert re.search(r"supported / unsupported / unknown +32 / 0 / 0", shown.out)
     assert "sentence negated" in shown.out and "no published figures" in shown.out

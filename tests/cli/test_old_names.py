@@ -61,6 +61,14 @@ def test_the_old_setting_is_read(tmp_path):
         load(file=file)
 
 
+def test_the_old_setting_of_evidence_is_read(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("evidence:\n  protocol: false\n")
+    for old in (lambda: load("evidence.protocol=false", recipe="eve"), lambda: load(recipe="eve", file=file)):
+        with pytest.warns(OldName, match=r"^evidence\.protocol is now called evidence\.cite$"):
+            assert old().evidence.cite is False
+
+
 def test_a_recipe_without_the_setting_does_not_know_its_old_name():
     with pytest.raises(BadInput, match=r"unknown setting solver\.protocol"):
         load("solver.protocol=evalact", recipe="score")
@@ -82,9 +90,13 @@ def test_a_stored_run_is_read(tmp_path, monkeypatch, capsys):
     run = tmp_path / "old-run/run"
     text = (run / "config.yaml").read_text()
     assert text.count("  protocol: tool-call\n") == 1
-    (run / "config.yaml").write_text(text.replace("  protocol: tool-call\n", "  protocol: search-r1\n"))
-    with pytest.warns(OldName, match=f"^{SETTING}$"):
-        assert find_role(run, "solver").dialect == "search-r1"
+    text = text.replace("  protocol: tool-call\n", "  protocol: search-r1\n")
+    (run / "config.yaml").write_text(text + "evidence:\n  protocol: true\n")
+    with pytest.warns(OldName) as warned:
+        role = find_role(run, "solver")
+    assert (role.dialect, role.evidence) == ("search-r1", True)
+    assert sorted(str(one.message) for one in warned) == ["evidence.protocol is now called evidence.cite", SETTING]
+    (run / "config.yaml").write_text(text)
     # The same values by their new name are no change.
     assert main(["evolve", "--resume", str(run), "--set", "solver.dialect=evalact"]) == 2
     said = capsys.readouterr().err

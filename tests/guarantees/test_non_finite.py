@@ -180,7 +180,7 @@ def start(name, places, folder):
         make, run = (make_config, run_drzero) if name == "drzero" else (make_eve, run_eve)
         # EVE without evidence is Dr. Zero, save for who judges a proposal.
         script = village.dictate
-        begin = partial(run, folder, make(places["village"], *(["evidence.protocol=false"] if name == "eve" else [])))
+        begin = partial(run, folder, make(places["village"], *(["evidence.cite=false"] if name == "eve" else [])))
     elif name == "search-r1":
         script, begin = answer, partial(run_practice, folder, name, make_practice(name, places["weighing"]))
     else:

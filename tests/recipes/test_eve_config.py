@@ -59,7 +59,7 @@ def test_paper_learner(role):
 
 def test_paper_evidence():
     evidence, verifier = load().evidence, load().verifier
-    assert evidence.protocol is True
+    assert evidence.cite is True
     assert (evidence.value_weight, evidence.brevity_weight, evidence.span_weight) == (0.5, 0.1, 0.3)
     assert evidence.brevity_tokens == 256
     assert evidence.guards == ()
@@ -163,7 +163,7 @@ def test_an_option_changes_its_value_and_nothing_else(assignment):
 
 def test_every_option_the_module_names_is_there():
     named = re.findall(r"\b[a-z_]+(?:\.[a-z_.]+)?=(?:\"[^\"]+\"|\w+)", module.__doc__)
-    with_more = {"evidence.protocol=false", "prompt_source=questions", "verifier.model=openai"}
+    with_more = {"evidence.cite=false", "prompt_source=questions", "verifier.model=openai"}
     assert len(named) >= 11
     assert {name.replace('"', "") for name in named} - with_more <= set(OPTIONS)
 
@@ -187,17 +187,17 @@ def test_who_is_verified():
         ("evidence.brevity_weight=-0.1", "evidence.brevity_weight must be at least 0, not -0.1"),
         ("evidence.span_weight=-0.3", "evidence.span_weight must be at least 0, not -0.3"),
         (
-            "evidence.protocol=false",
-            "evidence.protocol=false asks for no evidence: set evidence.value_weight=0 as well",
+            "evidence.cite=false",
+            "evidence.cite=false asks for no evidence: set evidence.value_weight=0 as well",
         ),
         (
-            "evidence.protocol=false evidence.value_weight=0 evidence.brevity_weight=0",
-            "evidence.protocol=false asks for no evidence: set evidence.span_weight=0 as well",
+            "evidence.cite=false evidence.value_weight=0 evidence.brevity_weight=0",
+            "evidence.cite=false asks for no evidence: set evidence.span_weight=0 as well",
         ),
         (
-            "evidence.protocol=false evidence.value_weight=0 evidence.brevity_weight=0 evidence.span_weight=0 "
+            "evidence.cite=false evidence.value_weight=0 evidence.brevity_weight=0 evidence.span_weight=0 "
             'evidence.guards=["new"]',
-            "evidence.protocol=false asks for no evidence: set evidence.guards=[] as well",
+            "evidence.cite=false asks for no evidence: set evidence.guards=[] as well",
         ),
         ("evidence.brevity_tokens=0", "evidence.brevity_tokens must be at least 1, not 0"),
         ("held_out_share=0", "held_out_share must be above 0 and below 1, not 0"),
@@ -230,7 +230,7 @@ def test_senseless_values_are_refused(assignments, says):
 
 def test_no_evidence_at_all_is_allowed():
     weights = ["value", "brevity", "span"]
-    plain = load("evidence.protocol=false", *(f"evidence.{name}_weight=0" for name in weights))
+    plain = load("evidence.cite=false", *(f"evidence.{name}_weight=0" for name in weights))
     assert not plain.verifies_proposals and not plain.verifies_candidates
 
 

@@ -8,7 +8,7 @@ from quaere.runs.checkpoints import find_checkpoints
 from village_runs import make_config, make_eve, run_drzero, run_eve
 
 OFF = {
-    "evidence.protocol": False,
+    "evidence.cite": False,
     "evidence.value_weight": 0.0,
     "evidence.brevity_weight": 0.0,
     "evidence.span_weight": 0.0,

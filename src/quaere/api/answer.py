@@ -1,4 +1,4 @@
-"""What an episode that answered a question comes to: the answer, its evidence, its scores."""
+"""The answer of an episode, with its evidence, searches and scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts and durations in words, and how far the work has come through a known number of things.
+"""Counts and durations in words, and the progress through a known number of items.
 
 with counting("verifying", 200, console) as advance:
     advance("mean V +0.310")
@@ -22,15 +22,15 @@ _LEAST_S, _MOST_S = 1.0, 30.0
 
 
 class Progress(Protocol):
-    """Hears how far a part of the work is; `total` is None if that is unknown, `stands` says what came of it so far."""
+    """A receiver of progress: `done` of `total` (None if unknown); `stands` is the interim result as text."""
 
     def __call__(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
-        """Receive that so much is done."""
+        """Receive the progress of one part of the work."""
         ...
 
 
 def no_progress(doing: str, done: int, total: int | None, stands: str = "") -> None:
-    """Tell nobody."""
+    """Ignore the progress."""
 
 
 @contextmanager

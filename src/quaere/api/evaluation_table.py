@@ -102,7 +102,7 @@ def _print_evidence(console: Console, evaluations: list[Scored]) -> None:
         score, judging = evaluation.score.evidence, evaluation.judging
         assert score is not None  # those without were left out above
         shares = (score.present, score.verbatim, score.supported, score.joint)
-        judge = judging.judge if judging else "nobody"
+        judge = judging.judge if judging else "no judge"
         table.add_row(*_cells(evaluation.name, *(_between(share) if share else "" for share in shares), judge))
     console.print(table)
     judgings = {evaluation.judging.judge: evaluation.judging for evaluation in cited if evaluation.judging}
@@ -118,7 +118,7 @@ def _print_judging(console: Console, judging: Judging) -> None:
 
     trust = judging.validation
     num = count(trust.balanced.num, "question")
-    console.print(Text(printable(f"what the verdicts of {judging.judge!r} are worth: {num} ({trust.world})")))
+    console.print(Text(printable(f"judge accuracy of {judging.judge!r}: {num} ({trust.world})")))
     table = _plain_table("right on %", "of")
     table.columns[0].header = "spans"
     summary = {
@@ -131,7 +131,7 @@ def _print_judging(console: Console, judging: Judging) -> None:
         table.add_row(*_cells(name, _between(share), str(share.num)))
     console.print(table)
     if trust.balanced.low <= 0.5:
-        told = "this judge has not been shown to be better than chance: what it calls supported says nothing"
+        told = "this judge has not been shown to be better than chance: do not rely on `supported`"
         console.print(told, style="yellow", markup=False)
     for num_unread, where in ((trust.num_unread, "there"), (judging.num_unread, "here")):
         if num_unread:

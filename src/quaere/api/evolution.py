@@ -105,7 +105,7 @@ class _Callbacks:
         self.note = on_note
 
     def progress(self, progress: StepProgress) -> None:
-        """Progress within a step is not told."""
+        """Ignore progress within a step."""
 
     def close(self) -> None:
         """Nothing is held."""
@@ -258,7 +258,7 @@ async def train_to_end(
     writers: Sequence[str] = (),
     remembered: Sequence[str] = (),
 ) -> None:
-    """Train from wherever the run stands, and close the store, which notes how that ended.
+    """Train from the last checkpoint to the end, and close the store, which records how the training ended.
 
     Metrics also go to the `writers` that are asked for and to those `remembered` from the beginning of the run.
     """

@@ -58,7 +58,7 @@ class Run(RunReader):
         return resume(self.path, settings=settings, force=force, on_step=on_step, on_note=on_note)
 
     def close(self) -> None:
-        """Let go of the database; otherwise it is let go of with the object."""
+        """Close the database; otherwise it is closed when the object is deleted."""
         self._database.close()
 
     def __enter__(self) -> Self:

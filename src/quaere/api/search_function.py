@@ -43,7 +43,7 @@ class FunctionSearcher:
         return [_read_hits(await self._call(query), topk) for query in queries]
 
     async def close(self) -> None:
-        """Wait for the call under way, then let go of the thread."""
+        """Wait for the current call, then end the thread."""
         self._thread.shutdown()
 
     async def _call(self, query: str) -> object:

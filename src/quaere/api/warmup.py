@@ -72,7 +72,7 @@ def warmup(
 
 
 class Display(Protocol):
-    """Somebody who is told how far a warm-up is."""
+    """A receiver of a warm-up's progress."""
 
     def note(self, line: str) -> None:
         """Report a line of text."""

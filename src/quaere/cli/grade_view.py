@@ -58,7 +58,7 @@ def print_agreement(judge: str, agreement: JudgeAgreement) -> None:
     from quaere.cli.episode_view import printable
 
     console = _console()
-    console.print(Text(printable(f"what the judge {judge!r} is worth, on {agreement.world}")))
+    console.print(Text(printable(f"judge accuracy of {judge!r}: {agreement.world}")))
     citations, grades = agreement.citations, agreement.grades
     summary = {
         "good citations called supported (sensitivity)": citations.sensitivity,
@@ -98,7 +98,7 @@ def _warn_chance(console: Console, agreement: JudgeAgreement) -> None:
         (agreement.grades_trusted, "grades"),
     ):
         if not is_trusted:
-            told = f"this judge has not been shown to be better than chance at {what}: they say nothing"
+            told = f"this judge has not been shown to be better than chance at {what}: do not rely on them"
             console.print(told, style="yellow", markup=False)
 
 

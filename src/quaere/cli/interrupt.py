@@ -62,7 +62,7 @@ def interruptible(
 
 
 def _say(line: str) -> None:
-    with suppress(OSError):  # nobody may be listening any more
+    with suppress(OSError):  # stderr may be closed by now
         os.write(2, f"\n{line}\n".encode())  # not `print`: it may be what was interrupted
 
 

@@ -78,7 +78,13 @@ class _Solver(Struct):
 
 
 class _Evidence(Struct):
-    protocol: bool = False
+    cite: bool = False
+    protocol: bool | None = None  # what runs of 0.1.0 call `cite`
+
+    def __post_init__(self) -> None:
+        if self.protocol is not None:
+            warn_old_name("evidence.protocol", "evidence.cite")
+            self.cite = self.protocol
 
 
 class _RunConfig(Struct):
@@ -121,7 +127,7 @@ def find_role(
         base=config.model,
         style=config.prompts,
         limits=config.solver.limits,
-        evidence=config.evidence.protocol,
+        evidence=config.evidence.cite,
         dialect=config.solver.dialect,
         evaluation=config.solver.evaluation,
         best=best if best and (best.role, best.step) == (role, checkpoint.step) else None,

@@ -142,9 +142,9 @@ def dpo_advantages(
         raise ValueError("every log-ratio must be a finite number")
     if beta <= 0:
         raise ValueError(f"beta must be above 0, not {beta}")
-    worth_P = 2 * beta * torch.sigmoid(-beta * (chosen_P - rejected_P))
-    values_B = torch.cat([worth_P, -worth_P]).to(torch.get_default_dtype())
-    return Advantages(values=values_B, num_groups=len(worth_P), num_lone=0, num_zero_variance=0)
+    weights_P = 2 * beta * torch.sigmoid(-beta * (chosen_P - rejected_P))
+    values_B = torch.cat([weights_P, -weights_P]).to(torch.get_default_dtype())
+    return Advantages(values=values_B, num_groups=len(weights_P), num_lone=0, num_zero_variance=0)
 
 
 def _standardise(

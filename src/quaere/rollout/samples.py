@@ -35,6 +35,6 @@ def make_sample(episode: Episode, advantage: float, factors: Sequence[float] | N
     for segment in episode.segments:
         logprobs += segment.logprobs or (0.0,) * len(segment.token_ids)
     mask = episode.loss_mask
-    worth = [advantage] * len(mask) if factors is None else [advantage * factor for factor in factors]
-    advantages = tuple(value if flag else 0.0 for value, flag in zip(worth, mask, strict=True))
+    weighted = [advantage] * len(mask) if factors is None else [advantage * factor for factor in factors]
+    advantages = tuple(value if flag else 0.0 for value, flag in zip(weighted, mask, strict=True))
     return Sample(episode.token_ids, mask, tuple(logprobs), advantages)

@@ -88,7 +88,7 @@ def _summarise(path: Path) -> RunSummary:
 
 
 def next_command(run: Run, state: RunState) -> str:
-    """What to type to go on with a training, or with what came of it; "" for one that is running and for other runs."""
+    """The command that resumes a training run or uses its result; "" for one that is running and for other runs."""
     if run.info.kind != "evolve" or state.name == "running":
         return ""
     path = shlex.quote(str(run.path))

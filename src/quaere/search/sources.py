@@ -25,7 +25,7 @@ MAX_LOOKS = 20_000  # folders, entries of folders and files that are looked at w
 
 
 class FileRecord(Struct, tag="file", omit_defaults=True):
-    """A file as it was read, and what came of it: enough to report on it again without reading it.
+    """A file as it was read, and the result: enough to report on it again without reading it.
 
     Its documents are the next `num_documents` of the index. `duplicates` are digests of those that were left out
     because an earlier document was equal, and `refused` says why the file was not opened.

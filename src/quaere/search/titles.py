@@ -1,4 +1,4 @@
-"""Titles that say nothing, as programs write them into files of their own accord.
+"""Detection of meaningless titles that programs write into files by default.
 
 choose_title("Microsoft Word - minutes_v3.doc", "Minutes of the bridge board") == "Minutes of the bridge board"
 """

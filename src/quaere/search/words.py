@@ -69,7 +69,7 @@ def _patterns() -> _Patterns:
         # A run of unspaced characters, or a word of letters and digits.
         matched=re.compile(rf"[{unspaced}][{unspaced}{marks}]*|[^\W_{unspaced}]+(?:[{marks}]+[^\W_{unspaced}]*)*"),
         character=re.compile(rf"[{unspaced}][{marks}]*"),
-        # Nobody writes more than 30 marks on a letter (the bound of Unicode's Stream-Safe Text Format), and
+        # No text has more than 30 marks on a letter (the bound of Unicode's Stream-Safe Text Format), and
         # normalisation sorts the marks of a letter by comparing all of them with one another.
         many_marks=re.compile(rf"([{marks}]{{30}})[{marks}]++"),
     )

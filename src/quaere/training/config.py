@@ -29,7 +29,8 @@ from quaere.setting_types import MAX_SHOWN, check_value, describe_type, is_secti
 T = TypeVar("T", bound=Struct)
 
 _NEAR = 0.6  # minimum similarity of a name to be suggested
-_OLD_NAMES = {"solver.protocol": "solver.dialect"}  # of settings in files and runs of 0.1.0
+# Of settings in files and runs of 0.1.0.
+_OLD_NAMES = {"solver.protocol": "solver.dialect", "evidence.protocol": "evidence.cite"}
 
 
 def load_config(

@@ -130,11 +130,11 @@ def _head_gradients(
             slopes = _slopes(logits, ctx.softcap)
             pulls = _pulls(logits.sub_(sums_N[chunk, None]).exp_(), slopes, targets_N[chunk]).to(dtype)
         if weight_grad is not None:
-            worth = (states_ND[chunk] * pull_N[chunk, None]).to(dtype)  # scale the states: D columns, not V
+            scaled = (states_ND[chunk] * pull_N[chunk, None]).to(dtype)  # scale the states: D columns, not V
             if weight_grad.dtype == dtype:
-                weight_grad.addmm_(pulls.T, worth)
+                weight_grad.addmm_(pulls.T, scaled)
             else:
-                weight_grad += pulls.T @ worth
+                weight_grad += pulls.T @ scaled
         if bias_grad is not None:
             bias_grad += pull_N[chunk].to(dtype) @ pulls
     return weight_grad, bias_grad

@@ -60,7 +60,7 @@ class Step:
     @property
     def learner(self) -> Learner:
         """The learner of this phase."""
-        assert self._learner is not None, f"nobody learns in the {self.phase} phase"
+        assert self._learner is not None, f"the {self.phase} phase has no learner"
         return self._learner
 
     def keep(self, episode: Episode, measured: Mapping[str, float]) -> None:

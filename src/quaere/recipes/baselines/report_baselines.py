@@ -164,14 +164,14 @@ class FixedJudge:
         kept: Sequence[Paid],
     ) -> None:
         """Store every report with its reward and advantage, and compute the metrics of the step."""
-        worth = {item.written.episode.id: value for item, value in zip(kept, advantages.values.tolist(), strict=True)}
+        values = {item.written.episode.id: value for item, value in zip(kept, advantages.values.tolist(), strict=True)}
         parts = {item.written.episode.id: item.parts for item in paid}
         everything = [written for group in groups for written in group]
         measured = [measure_report(written) for written in everything]
         for written, known in zip(everything, measured, strict=True):
             name = written.episode.id
-            told = {"advantage": worth[name]} if name in worth else {}
-            step.keep(written.episode, {**known, **parts.get(name, {}), **told})
+            advantage = {"advantage": values[name]} if name in values else {}
+            step.keep(written.episode, {**known, **parts.get(name, {}), **advantage})
         step.metrics |= {"reward/mean": 0.0} | mean_parts([item.parts for item in paid])
         step.metrics |= measure_advantages(advantages) | measure_groups(groups, measured)
 

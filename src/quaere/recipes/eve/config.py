@@ -11,7 +11,7 @@ It is Dr. Zero's config with evidence added, and every choice the paper leaves o
     verifier.form=teacher_forced        or hosted, with verifier.model=openai:NAME@URL
     selector.run_score=rescale          selector.previous_mean="arm mean"
 
-With `evidence.protocol=false`, its three weights 0, `phase_b_documents=same`, and `generation.questions`, `iterations`,
+With `evidence.cite=false`, its three weights 0, `phase_b_documents=same`, and `generation.questions`, `iterations`,
 `max_grad_norm` and `proposer.reward.format_rule` as there, it equals Dr. Zero bit for bit.
 """
 
@@ -47,7 +47,7 @@ class EvidenceConfig(Struct, frozen=True, forbid_unknown_fields=True):
         EvidenceConfig(check="zero_value", value_weight=0.5, brevity_weight=0.1, span_weight=0.3, guards=("verbatim",))
 
     Attributes:
-        protocol: Both roles are asked to quote their evidence. [EVE-Agent]
+        cite: Both roles are asked to quote their evidence. [EVE-Agent]
         check: A span that is in no text shown: zero_value: it earns neither value nor brevity; none: it is
             rewarded like any other; invalid: its proposal earns the format reward alone. [EVE-Agent]
         value_weight: Weight of the verifier's value in the proposer's reward: lambda_V. [EVE-Agent, Eq. 16]
@@ -60,7 +60,7 @@ class EvidenceConfig(Struct, frozen=True, forbid_unknown_fields=True):
             none. [Quaere]
     """
 
-    protocol: bool = True
+    cite: bool = True
     check: EvidenceCheck = "zero_value"
     value_weight: NonNegativeFloat = VALUE_WEIGHT
     brevity_weight: NonNegativeFloat = BREVITY_WEIGHT
@@ -107,12 +107,12 @@ class EveConfig(SelfPlayConfig, frozen=True, forbid_unknown_fields=True):
     @property
     def verifies_proposals(self) -> bool:
         """True if a reward or guard of the proposer's phase depends on the verifier."""
-        return self.evidence.protocol and (self.evidence.value_weight != 0 or "needed" in self.evidence.guards)
+        return self.evidence.cite and (self.evidence.value_weight != 0 or "needed" in self.evidence.guards)
 
     @property
     def verifies_candidates(self) -> bool:
         """True if the verifier is asked about the solver's questions."""
-        return self.evidence.protocol and (self.verify_candidates or "needed" in self.evidence.guards)
+        return self.evidence.cite and (self.verify_candidates or "needed" in self.evidence.guards)
 
     @property
     def proposer_range(self) -> tuple[float, float]:
@@ -208,10 +208,10 @@ def check_config(config: EveConfig) -> None:
             raise BadInput(f"evidence.guards: there is no guard {name!r}; choose from {', '.join(GUARDS)}")
     weights = {name: getattr(evidence, name) for name in ("value_weight", "brevity_weight", "span_weight")}
     for name, weight in weights.items():
-        if weight and not evidence.protocol:
-            raise BadInput(f"evidence.protocol=false asks for no evidence: set evidence.{name}=0 as well")
-    if evidence.guards and not evidence.protocol:
-        raise BadInput("evidence.protocol=false asks for no evidence: set evidence.guards=[] as well")
+        if weight and not evidence.cite:
+            raise BadInput(f"evidence.cite=false asks for no evidence: set evidence.{name}=0 as well")
+    if evidence.guards and not evidence.cite:
+        raise BadInput("evidence.cite=false asks for no evidence: set evidence.guards=[] as well")
     if (config.prompt_source == "questions") != bool(config.prompt_questions):
         raise BadInput("prompt_source=questions and prompt_questions=FILE must be set together, or neither")
     if config.prompt_source != "uniform" and not config.proposer.document:

@@ -9,12 +9,12 @@ from quaere.recipes.eve.config import EveConfig
 
 def proposer_protocol(config: EveConfig) -> Protocol:
     """The proposer's protocol."""
-    return find_dialect("tool-call", "proposer").open(style=config.prompts, evidence=config.evidence.protocol)
+    return find_dialect("tool-call", "proposer").open(style=config.prompts, evidence=config.evidence.cite)
 
 
 def solver_protocol(config: EveConfig) -> Protocol:
     """The solver's protocol, in both phases and in evaluation."""
     solver = config.solver
     return open_protocol(
-        solver.dialect, style=config.prompts, evidence=config.evidence.protocol, settings=solver.evaluation
+        solver.dialect, style=config.prompts, evidence=config.evidence.cite, settings=solver.evaluation
     )

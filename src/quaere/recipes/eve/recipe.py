@@ -103,7 +103,7 @@ def check(config: EveConfig) -> None:
         raise sklearn_missing()
     if config.prompt_source == "questions":
         read_questions(Path(config.prompt_questions))
-    check_openable(config, "eve", needed_dialects(config, "eve" if config.evidence.protocol else "drzero"))
+    check_openable(config, "eve", needed_dialects(config, "eve" if config.evidence.cite else "drzero"))
 
 
 def plan(config: EveConfig) -> list[tuple[str, str]]:

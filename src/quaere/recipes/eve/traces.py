@@ -30,7 +30,7 @@ class Traced(Struct, frozen=True):
 
     @property
     def is_verbatim(self) -> bool:
-        """True if the span stands in a text that was shown."""
+        """True if a text that was shown contains the span."""
         return self.evidence is not None
 
 
@@ -51,7 +51,7 @@ def trace(proposals: Sequence[Proposed], config: EvidenceConfig, count_tokens: C
         evidence = find_evidence(span, passages)
         triple = read_triple(proposed, passages, evidence.text if evidence else span, count_tokens, num_earlier)
         refused = refusals(triple, guards) if proposed.score.valid else ()
-        is_lacking = config.check == "invalid" and config.protocol and evidence is None
+        is_lacking = config.check == "invalid" and config.cite and evidence is None
         found.append(_judged(Traced(proposed, triple, evidence), refused, is_lacking))
     return found
 

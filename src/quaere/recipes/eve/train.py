@@ -75,7 +75,7 @@ class Eve:
         self.first, self.second = first, second
         self.selector = selector
         self.verifier = Verifier(self.stage, config, scorer)
-        self.solver = solver_of(config.solver, config.prompts, evidence=config.evidence.protocol)
+        self.solver = solver_of(config.solver, config.prompts, evidence=config.evidence.cite)
         self.asking = self.solver.protocol
         self.limits = config.solver.limits  # of the solver's episodes, in both phases
 
@@ -206,7 +206,7 @@ class Eve:
             num_right=num_right,
             num_attempts=num_attempts,
         )
-        if not self.config.evidence.protocol:
+        if not self.config.evidence.cite:
             return made
         choice = choice_of(self.second, traced)
         return structs.replace(

@@ -294,15 +294,15 @@ class Score:
         scale = self.config.evaluator.score_scale
         for one, signal in zip(chosen, signals, strict=True):
             if one.episode is not None and not one.episode.search_failed:
-                worth = {} if signal is None else {"advantage": signal}
-                step.keep(one.episode, {"rubric/valid": float(one.valid), **worth})
+                advantage = {} if signal is None else {"advantage": signal}
+                step.keep(one.episode, {"rubric/valid": float(one.valid), **advantage})
         rubrics = spread_rubrics(chosen, len(groups))
         values, parts = iter(advantages.values.tolist()), []
         for item in judged:
             paid = pay_parts(item, rubrics[item.place])
-            worth = {"advantage": next(values)} if item.pay is not None else {}
+            advantage = {"advantage": next(values)} if item.pay is not None else {}
             parts.append({**measure_report(item.written), **paid})
-            step.keep(item.written.episode, {**parts[-1], **worth})
+            step.keep(item.written.episode, {**parts[-1], **advantage})
         for viewing, episode in assessed.passes:
             step.keep(episode, {"assessment/reports": float(len(viewing.order))})
         harness = self.memory.harness
@@ -342,8 +342,8 @@ def rubric_sample(episode: Episode, advantage: float, rubric_only: bool) -> Samp
         return sample
     start = episode.turns[-1].acts_at
     mask = tuple(flag and place >= start for place, flag in enumerate(sample.loss_mask))
-    worth = tuple(value if flag else 0.0 for value, flag in zip(sample.advantages, mask, strict=True))
-    return structs.replace(sample, loss_mask=mask, advantages=worth)
+    advantages = tuple(value if flag else 0.0 for value, flag in zip(sample.advantages, mask, strict=True))
+    return structs.replace(sample, loss_mask=mask, advantages=advantages)
 
 
 def pay_parts(item: Judged, rubric: Rubric) -> dict[str, float]:

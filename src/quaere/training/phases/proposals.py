@@ -61,12 +61,12 @@ def best_samples(proposals: Sequence[Proposed], num_samples: int, max_words: int
     Order of preference: episodes without a failed search, then questions the filter could keep, then the format score.
     """
 
-    def worth(item: Proposed) -> tuple[bool, bool, float]:
+    def preference(item: Proposed) -> tuple[bool, bool, float]:
         could_be_kept = item.score.valid and not is_too_long(item, max_words)
         return not item.episode.search_failed, could_be_kept, item.score.total
 
     starts = range(0, len(proposals), num_samples)
-    return [max(proposals[start : start + num_samples], key=worth) for start in starts]
+    return [max(proposals[start : start + num_samples], key=preference) for start in starts]
 
 
 def is_too_long(proposed: Proposed, max_words: int) -> bool:
@@ -102,8 +102,7 @@ def read_proposal(
         containment=containment,
     )
     # A proposal written after a failed search is neither penalised nor attempted by the solver.
-    is_worth_trying = score.valid and not episode.search_failed
-    if not is_worth_trying:
+    if not score.valid or episode.search_failed:
         return Proposed(episode, score, None)
     facts = searches_needed(task.hops)
     accepted = (outcome.answer, *year_aliases(outcome.question, outcome.answer))
