@@ -96,7 +96,8 @@ def test_weights_that_training_deletes_while_they_are_loaded_are_those_of_the_ne
     monkeypatch.setattr(trained_role, "load_role", pruned)
     assert evaluate(place, "--json", "--run", "training", "--limit", "1") == 0
     said = capsys.readouterr()
-    assert "step-000002/solver was deleted while it was being read" in said.err.replace("\n", "")
+    # Where the line is wrapped depends on the length of the path.
+    assert "step-000002/solverwasdeletedwhileitwasbeingread" in "".join(said.err.split())
     assert json.loads(said.out)["settings"]["model"] == "training/solver@3"
 
 
