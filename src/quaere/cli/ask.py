@@ -16,9 +16,11 @@ from quaere.api.answer import answer_scores, find_span, find_support, refuse_all
 from quaere.cli.ask_options import (
     LIMITS,
     add_asked,
+    add_plain,
     add_sampling,
     asked_settings,
     check_numbers,
+    choose_plain,
     episode_setting,
     open_model,
     read_asked,
@@ -44,6 +46,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add `ask` to the command line."""
     parser = commands.add_parser("ask", help="let a model answer questions by searching an index")
     add_asked(parser)
+    add_plain(parser)
     parser.add_argument(
         "--guided",
         action=argparse.BooleanOptionalAction,
@@ -75,6 +78,7 @@ def run(args: argparse.Namespace) -> None:
     from quaere.search.searcher import open_searcher
 
     questions = read_asked(args, "ask")
+    choose_plain(args)
     check_numbers(args)
     searcher = open_searcher(args.index)
     with interruptible():
@@ -91,7 +95,7 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
     await check_reachable(searcher)
     protocol, limits = _arrange(args)
     policy = open_model(args, quiet)
-    settings = asked_settings(args, limits, hidden=("show", "solver_dialect")) | {"protocol": protocol.name}
+    settings = asked_settings(args, limits, hidden=("show", "solver_dialect", "plain")) | {"protocol": protocol.name}
     try:
         with Run.start(runs_root(args.runs), "ask", settings) as stored:
             if len(questions) == 1 and args.question:

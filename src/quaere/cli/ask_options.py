@@ -22,7 +22,7 @@ DEFAULT_MODEL = "smollm2-135m"
 LIMITS = ("max_turns", "topk", "turn_tokens", "sequence_tokens")
 
 
-def add_asked(parser: argparse.ArgumentParser) -> None:
+def add_asked(parser: argparse.ArgumentParser, default_model: str = DEFAULT_MODEL) -> None:
     """Add the options for the question or file of questions, the index and the model."""
     parser.add_argument("question", nargs="?", help="the question; or give --questions FILE")
     parser.add_argument("--questions", type=Path, metavar="FILE", help="JSONL file of questions, one per line")
@@ -30,9 +30,24 @@ def add_asked(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--index", required=True, metavar="DIR|URL", help="index directory, or URL of a search server")
     parser.add_argument(
         "--model",
-        default=DEFAULT_MODEL,
-        help=f"catalogue name, directory, hub id, or openai:MODEL@BASE_URL (default: {DEFAULT_MODEL})",
+        default=default_model,
+        help=f"catalogue name, directory, hub id, or openai:MODEL@BASE_URL (default: {default_model})",
     )
+
+
+def add_plain(parser: argparse._ActionsContainer) -> None:
+    """Add the option for a catalogue model without the adapter that is part of the package."""
+    parser.add_argument(
+        "--plain", action="store_true", help="a model of the catalogue as published, without the built-in adapter"
+    )
+
+
+def choose_plain(args: argparse.Namespace) -> None:
+    """With --plain, replace the model's name by that of its plain form."""
+    if args.plain:
+        from quaere.policies.catalogue import plain_name
+
+        args.model = plain_name(args.model or "")
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from quaere.api.counts import counting
+from quaere.cli.ask_options import add_plain, choose_plain
 from quaere.cli.bounds import check_positive, checkpoint
 from quaere.cli.eval_options import LIMITS, add_engine, add_evidence, add_limits, add_output
 from quaere.cli.interrupt import interruptible
@@ -49,6 +50,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser = commands.add_parser("eval", help="score a model on a set of questions")
     what = parser.add_argument_group("model to evaluate")
     what.add_argument("--model", help="catalogue name, directory, hub id, or openai:MODEL@BASE_URL")
+    add_plain(what)
     what.add_argument("--run", dest="run_name", metavar="RUN", help="a training run's name or directory")
     what.add_argument(
         "--role", choices=["solver", "proposer", "actor"], default="", help="role of the run (default: solver)"
@@ -105,6 +107,7 @@ def run(args: argparse.Namespace) -> None:
 def _check(args: argparse.Namespace) -> None:
     if (args.model is None) == (args.run_name is None):
         raise BadInput("give either --model or --run", hint="quaere eval --model NAME ...")
+    choose_plain(args)
     if args.questions is None:
         raise BadInput("--questions is missing: a JSONL file of questions", hint="quaere eval --questions FILE ...")
     if args.checkpoint is not None and args.run_name is None:

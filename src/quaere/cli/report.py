@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `report` to the command line."""
     parser = commands.add_parser("report", help="let a model write a cited report by searching an index")
-    ask_options.add_asked(parser)
+    ask_options.add_asked(parser, "smollm2-135m-plain")  # its adapter was not taught to write reports
     parser.add_argument(
         "--out",
         type=Path,

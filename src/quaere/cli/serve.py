@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+from quaere.cli.ask_options import add_plain, choose_plain
 from quaere.cli.bounds import check_positive, checkpoint
 from quaere.cli.server_options import add_server_options, read_key, server_settings
 from quaere.cli.terminal import say_line
@@ -36,6 +37,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.set_defaults(run=run)
     what = parser.add_argument_group("model and documents")
     what.add_argument("--model", help="catalogue name, directory or hub id")
+    add_plain(what)
     what.add_argument("--run", dest="run_name", metavar="RUN", help="a training run's name or directory")
     what.add_argument(
         "--role",
@@ -122,6 +124,7 @@ def run(args: argparse.Namespace) -> None:
 def _check(args: argparse.Namespace) -> None:
     if (args.model is None) == (args.run_name is None):
         raise BadInput("give either --model or --run", hint="quaere serve --model smollm2-135m")
+    choose_plain(args)
     if args.model and args.model.startswith("openai:"):
         raise BadInput(
             "openai: names an endpoint, which is a server already; this command serves local weights",

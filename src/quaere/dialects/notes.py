@@ -79,12 +79,12 @@ def _read_export(path: Path) -> Notes:
 
 
 def find_notes(model: str) -> Notes:
-    """Notes of a model as it is named after `--model`; empty for a model of the catalogue.
+    """Notes of a model as it is named after `--model`; empty for a model of the catalogue without an adapter.
 
     An adapter without notes of its own is prompted as its base was.
     """
     if model in CATALOGUE:
-        return Notes()
+        return next((read_notes(Path(folder)) for folder in CATALOGUE[model].adapters), Notes())
     folder = Path(split_base(model)[0]).expanduser()
     if is_adapter(folder):
         return read_notes(_noted_folder(resolve_model(model)) or folder)

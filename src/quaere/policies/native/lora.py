@@ -1,4 +1,8 @@
-"""Merging of LoRA adapters into their base model, in float32."""
+"""Merging of LoRA adapters into their base model, in float32.
+
+An ordinary adapter (matrices A and B of linear layers) is merged here, so that running a model with one needs no library
+beyond torch's; for other forms (DoRA, trained biases, ranks by layer ...) peft is used.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,43 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
+from msgspec import Struct
 
 from quaere.errors import BadInput, ExtraMissing
-from quaere.policies.adapter_folders import WEIGHTS
+from quaere.policies.adapter_folders import CONFIG, WEIGHTS
 from quaere.policies.native.rounding import round_weights
+
+_PREFIX, _A, _B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
+
+
+class _Form(Struct):
+    """The fields of peft's config that decide how an adapter is added; all but the first two are empty in an ordinary one."""
+
+    r: int
+    lora_alpha: float
+    use_dora: bool = False
+    use_rslora: bool = False
+    fan_in_fan_out: bool = False
+    lora_bias: bool = False
+    bias: str = "none"
+    rank_pattern: dict[str, int] | None = None
+    alpha_pattern: dict[str, float] | None = None
+    modules_to_save: list[str] | None = None
+    layer_replication: list[list[int]] | None = None
+    layers_to_transform: int | list[int] | None = None
+    exclude_modules: str | list[str] | None = None
+    target_modules: str | list[str] | None = None
+
+    @property
+    def ordinary(self) -> bool:
+        """True if each weight changes by alpha / r * B A and nothing else does."""
+        switches = (self.use_dora, self.use_rslora, self.fan_in_fan_out, self.lora_bias, self.bias != "none")
+        parts = (self.rank_pattern, self.alpha_pattern, self.modules_to_save, self.layer_replication)
+        chosen = isinstance(self.target_modules, list) and not any("." in name for name in self.target_modules)
+        some = self.layers_to_transform is not None or self.exclude_modules
+        return self.r > 0 and chosen and not any((*switches, *parts, some))
 
 
 def merge_adapters(model: Any, folders: Sequence[str], stored: torch.dtype, *, as_base: bool = False) -> Any:
@@ -29,21 +65,49 @@ def merge_adapters(model: Any, folders: Sequence[str], stored: torch.dtype, *, a
 
 
 def _merge(model: Any, folder: str) -> Any:
-    try:
-        from peft import PeftModel, get_peft_model_state_dict
-    except ImportError:
-        raise ExtraMissing("loading a LoRA adapter needs peft", extra="train") from None
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
 
     misfit = f"the adapter in {folder} does not fit its base model {model.name_or_path}"
     try:
-        with safe_open(Path(folder) / WEIGHTS, framework="pt") as file:
-            given = set(file.keys())
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about keys that do not fit, which are checked below
-            adapted = PeftModel.from_pretrained(model, folder, torch_device="cpu")
-    except (RuntimeError, ValueError, KeyError, TypeError, OSError, SafetensorError) as error:
+        form = msgspec.json.decode((Path(folder) / CONFIG).read_bytes(), type=_Form)
+        given = load_file(Path(folder) / WEIGHTS)
+        if not form.ordinary or not all(name.endswith((_A, _B)) for name in given):
+            return _merge_by_peft(model, folder, set(given), misfit)
+        _add(model, given, form.lora_alpha / form.r)
+    except (RuntimeError, ValueError, KeyError, TypeError, OSError, AttributeError, SafetensorError) as error:
         raise BadInput(misfit) from error
+    return model
+
+
+@torch.no_grad()
+def _add(model: Any, given: dict[str, torch.Tensor], scale: float) -> None:
+    """Add scale * B A to each weight that the adapter names; nothing is added if one of them does not fit."""
+    names = {name.removesuffix(_A).removesuffix(_B) for name in given}
+    updates = []
+    for name in sorted(names):
+        weight = model.get_submodule(name.removeprefix(_PREFIX)).weight
+        update = given[name + _B].float() @ given[name + _A].float() * scale
+        if update.shape != weight.shape:
+            raise ValueError(f"{name} has another shape")
+        updates.append((weight, update))
+    # An adapter of a model with fewer layers fits in part: layers of one kind are adapted all or not at all.
+    kinds = {name.rpartition(".")[2] for name in names}
+    linear = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
+    if {name for name in linear if name.rpartition(".")[2] in kinds} != {one.removeprefix(_PREFIX) for one in names}:
+        raise ValueError("the adapter changes other layers")
+    for weight, update in updates:
+        weight += update
+
+
+def _merge_by_peft(model: Any, folder: str, given: set[str], misfit: str) -> Any:
+    try:
+        from peft import PeftModel, get_peft_model_state_dict
+    except ImportError:
+        raise ExtraMissing("loading a LoRA adapter of this form needs peft", extra="train") from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about keys that do not fit, which are checked below
+        adapted = PeftModel.from_pretrained(model, folder, torch_device="cpu")
     # peft ignores keys that only one side has: an adapter of a model with other layers would be merged in part.
     if given != set(get_peft_model_state_dict(adapted, save_embedding_layers=False)):
         raise BadInput(misfit)
