@@ -99,7 +99,8 @@ def test_an_unreachable_hub_is_one_line_with_the_nearest_name() -> None:
     with pytest.raises(ModelMissing) as caught:
         resolve_model("smolm2-135M")
     assert str(caught.value) == (
-        "unknown model smolm2-135M: not a directory, not in the catalogue (smollm2-135m, smollm2-135m-plain), and not reachable on the hub"
+        "unknown model smolm2-135M: not a directory, not in the catalogue (smollm2-135m, smollm2-135m-plain), "
+        "and not reachable on the hub"
     )
     assert caught.value.hint == "did you mean smollm2-135m? see: quaere models list"
 

@@ -66,6 +66,5 @@ def run_path(args: argparse.Namespace) -> None:
 
 def _show(args: argparse.Namespace, *, pull: bool) -> None:
     model = resolve_model(args.name, pull=pull, report=lambda line: print(line, file=sys.stderr))
-    print(
-        msgspec.json.encode(model).decode() if args.json else model.path if args.name in CATALOGUE else model.folders[0]
-    )
+    folder = model.path if args.name in CATALOGUE else model.folders[0]
+    print(msgspec.json.encode(model).decode() if args.json else folder)

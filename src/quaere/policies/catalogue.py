@@ -4,8 +4,8 @@ A model is a directory on this machine, a name from a small catalogue that needs
 Face hub. `resolve_model` turns any of the three into a local directory and uses the network only for files that are not
 local yet. A directory may also contain a LoRA adapter, which stands for its base model with the adapter merged into it.
 
-    resolve_model("smollm2-135m") == ModelPath("smollm2-135m", ".../quaere/models/smollm2-135m", (".../adapters/smollm2-135m",))
-    resolve_model("smollm2-135m-plain")  # the same without the adapter that is part of this package
+    resolve_model("smollm2-135m")  # with the adapter that is part of this package
+    resolve_model("smollm2-135m-plain") == ModelPath("smollm2-135m-plain", ".../quaere/models/smollm2-135m")
     resolve_model("./my-model")   == ModelPath(name="./my-model", path="/home/.../my-model")
     resolve_model("./my-adapter") == ModelPath(name="./my-adapter", path="/.../base", adapters=("/.../my-adapter",))
     resolve_model("./my-adapter@./base")  # the same with the base given by hand, if it has moved

@@ -1,7 +1,6 @@
 """Merging of LoRA adapters into their base model, in float32.
 
-An ordinary adapter (matrices A and B of linear layers) is merged here, so that running a model with one needs no library
-beyond torch's; for other forms (DoRA, trained biases, ranks by layer ...) peft is used.
+An ordinary adapter (matrices A and B of linear layers) is merged here, so that a model with one runs without peft; for other forms (DoRA, trained biases, ranks by layer ...) peft is used.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _PREFIX, _A, _B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
 
 
 class _Form(Struct):
-    """The fields of peft's config that decide how an adapter is added; all but the first two are empty in an ordinary one."""
+    """The fields of peft's config that decide how an adapter is added."""
 
     r: int
     lora_alpha: float
@@ -80,7 +79,6 @@ def _merge(model: Any, folder: str) -> Any:
     return model
 
 
-@torch.no_grad()
 def _add(model: Any, given: dict[str, torch.Tensor], scale: float) -> None:
     """Add scale * B A to each weight that the adapter names; nothing is added if one of them does not fit."""
     names = {name.removesuffix(_A).removesuffix(_B) for name in given}
@@ -96,8 +94,9 @@ def _add(model: Any, given: dict[str, torch.Tensor], scale: float) -> None:
     linear = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
     if {name for name in linear if name.rpartition(".")[2] in kinds} != {one.removeprefix(_PREFIX) for one in names}:
         raise ValueError("the adapter changes other layers")
-    for weight, update in updates:
-        weight += update
+    with torch.no_grad():
+        for weight, update in updates:
+            weight += update
 
 
 def _merge_by_peft(model: Any, folder: str, given: set[str], misfit: str) -> Any:
