@@ -1,6 +1,7 @@
 """Merging of LoRA adapters into their base model, in float32.
 
-An ordinary adapter (matrices A and B of linear layers) is merged here, so that a model with one runs without peft; for other forms (DoRA, trained biases, ranks by layer ...) peft is used.
+An ordinary adapter (matrices A and B of linear layers) is merged here, so that a model with one runs without
+peft, which is used for other forms (DoRA, trained biases, ranks by layer ...).
 """
 
 from __future__ import annotations
