@@ -8,7 +8,7 @@ torch ships two suitable products; `pack` chooses the one for this processor:
 - `Bytes`: int8 weights with one scale per row and bfloat16 states, on other processors.
 
     packed = pack(layer.weight)
-    packed.product(states_TI)             # about states_TI @ layer.weight.T
+    packed.product(states_TI)             # about states_TI @ layer.weight.T, for float32 states
 
 Legend: T tokens, I inputs, O outputs, G groups of inputs.
 """
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 GROUP = 32  # inputs with one scale; the size of KleidiAI's kernels
+_multiply_4bit = torch.ops.aten._dyn_quant_matmul_4bit.default
 _LOW, _HIGH = -136, 119  # 16 * high + low with halves from -8 to 7
 
 
@@ -34,10 +35,13 @@ class Bytes(NamedTuple):
 
     values: Tensor
     scales: Tensor
+    copies: int = 1
 
     def product(self, states_TI: Tensor) -> Tensor:
         """`states @ weight.T`, computed in bfloat16."""
         return torch._weight_int8pack_mm(states_TI.bfloat16(), self.values, self.scales).to(states_TI.dtype)
+
+    repeated_product = product
 
 
 class Halves(NamedTuple):
@@ -49,13 +53,15 @@ class Halves(NamedTuple):
     content: Tensor
     num_inputs: int
     num_outputs: int
+    copies: int = 2
 
     def product(self, states_TI: Tensor) -> Tensor:
         """`states @ weight.T`; each row of states is rounded to eight bits."""
-        # The states are multiplied by both halves, so the sum over all inputs is the sum of both products.
-        twice = states_TI.float().repeat(1, 2)
-        product = torch.ops.aten._dyn_quant_matmul_4bit(twice, self.content, GROUP, self.num_inputs, self.num_outputs)
-        return product.to(states_TI.dtype)  # type: ignore[no-any-return]
+        return self.repeated_product(torch.cat((states_TI, states_TI), 1))
+
+    def repeated_product(self, states_TI: Tensor) -> Tensor:
+        """As `product` for states that stand `copies` times in their row: both halves are multiplied by them."""
+        return _multiply_4bit(states_TI, self.content, GROUP, self.num_inputs, self.num_outputs)
 
 
 Packed = Bytes | Halves
