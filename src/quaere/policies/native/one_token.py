@@ -104,7 +104,10 @@ class OneToken:
         key = (storage, storage.version, slot)
         if self._memory_of != key:
             self._memory = [
-                tuple(memory[slot, None] for memory in storage.memory(number, self._key[:, :, None], self._value[:, :, None]))
+                tuple(
+                    memory[slot, None]
+                    for memory in storage.memory(number, self._key[:, :, None], self._value[:, :, None])
+                )
                 for number in range(len(self.layers))
             ]  # type: ignore[misc]
             self._memory_of = key
