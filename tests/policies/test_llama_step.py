@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from engines import finish, play, prompt
 
 import tiny
-from engines import finish, play, prompt
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.bridge import load_model, read_llama, use_packed_attention
 from quaere.policies.native.cpu_matmul import use_int8

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import Linear
 
 from quaere.errors import BadInput, ModelMissing
 from quaere.policies.catalogue import ModelPath

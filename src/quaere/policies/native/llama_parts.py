@@ -78,6 +78,7 @@ class Product:
         self.packed = pack(self.weight)
 
     def __call__(self, states: Tensor) -> Tensor:
+        """The product with any number of rows."""
         return multiply(states, self.weight, self.bias, self.packed)
 
     @property

@@ -10,6 +10,7 @@ are gate and up, and queries and keys are rotated together. A single row is deco
 Legend: T tokens, W width, H heads (of queries, then of keys), D size of a head, V vocabulary.
 """
 
+# ruff: noqa: N803, N806 (capitals are shapes)
 from __future__ import annotations
 
 import torch

@@ -7,6 +7,7 @@ keys (by an angle of 0), and what a product needs twice (`packed.Halves`) is wri
 Legend: W width, H heads (of queries, keys and values), D size of a head, C copies of the states.
 """
 
+# ruff: noqa: N803, N806 (capitals are shapes)
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -40,6 +41,7 @@ class OneToken:
         first = layers[0]
         self._normed, self._last = _Input(first.query_key_value), _Input(head)
         self._attended, self._gated = _Input(first.attention_output), _Input(first.down)
+        self._attended_heads = self._attended.copies_CW.view(-1, heads, 1, head_dim)
         self._rotated_HD, self._exchanged_HD = torch.empty(2, heads + 2 * key_heads, head_dim)
         query, key, value = self._rotated_HD.split((heads, key_heads, key_heads))
         self._query, self._key, self._value = query[None, :, None], key[None], value[None]
@@ -65,10 +67,10 @@ class OneToken:
                 self._query, keys.narrow(2, first, seen), values.narrow(2, first, seen),
                 scale=layer.kind.scale, enable_gqa=True,
             )  # fmt: skip
-            self._attended.copies_CW.copy_(attended.view(1, -1))
+            self._attended_heads.copy_(attended)
             states += layer.attention_output.one_row(self._attended.row)
             gate, up = layer.gate_up.one_row(self._norm(layer.mlp_norm, self._normed)).chunk(2, -1)
-            torch.mul(silu(gate), up.expand_as(self._gated.copies_CW), out=self._gated.copies_CW)
+            torch.addcmul(self._gated.zeros_CW, silu(gate), up, out=self._gated.copies_CW)
             states += layer.down.one_row(self._gated.row)
         return self.head.one_row(self._norm(self.parts.norm, self._last))
 
@@ -103,12 +105,8 @@ class OneToken:
         """Keys and values of the slot, `(1, heads, capacity, D)`, per layer; the views are kept for the next token."""
         key = (storage, storage.version, slot)
         if self._memory_of != key:
-            self._memory = [
-                tuple(
-                    memory[slot, None]
-                    for memory in storage.memory(number, self._key[:, :, None], self._value[:, :, None])
-                )
-                for number in range(len(self.layers))
-            ]  # type: ignore[misc]
+            like = self._key[:, :, None], self._value[:, :, None]
+            layers = [storage.memory(number, *like) for number in range(len(self.layers))]
+            self._memory = [(keys[slot, None], values[slot, None]) for keys, values in layers]
             self._memory_of = key
         return self._memory

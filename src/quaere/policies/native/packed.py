@@ -13,6 +13,7 @@ torch ships two suitable products; `pack` chooses the one for this processor:
 Legend: T tokens, I inputs, O outputs, G groups of inputs.
 """
 
+# ruff: noqa: N803, N806 (capitals are shapes)
 from __future__ import annotations
 
 import platform
@@ -35,13 +36,19 @@ class Bytes(NamedTuple):
 
     values: Tensor
     scales: Tensor
-    copies: int = 1
+
+    @property
+    def copies(self) -> int:
+        """How often `repeated_product` wants the states in a row."""
+        return 1
 
     def product(self, states_TI: Tensor) -> Tensor:
         """`states @ weight.T`, computed in bfloat16."""
         return torch._weight_int8pack_mm(states_TI.bfloat16(), self.values, self.scales).to(states_TI.dtype)
 
-    repeated_product = product
+    def repeated_product(self, states_TI: Tensor) -> Tensor:
+        """As `product`: the states are needed once."""
+        return self.product(states_TI)
 
 
 class Halves(NamedTuple):
@@ -53,14 +60,18 @@ class Halves(NamedTuple):
     content: Tensor
     num_inputs: int
     num_outputs: int
-    copies: int = 2
+
+    @property
+    def copies(self) -> int:
+        """How often `repeated_product` wants the states in a row."""
+        return 2
 
     def product(self, states_TI: Tensor) -> Tensor:
         """`states @ weight.T`; each row of states is rounded to eight bits."""
         return self.repeated_product(torch.cat((states_TI, states_TI), 1))
 
     def repeated_product(self, states_TI: Tensor) -> Tensor:
-        """As `product` for states that stand `copies` times in their row: both halves are multiplied by them."""
+        """As `product` for states that stand in each row twice: one half of the weight is multiplied by each."""
         return _multiply_4bit(states_TI, self.content, GROUP, self.num_inputs, self.num_outputs)
 
 
