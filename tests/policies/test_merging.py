@@ -10,7 +10,7 @@ from torch.nn import Linear
 import tiny
 from quaere.policies.native.attention import DecodePass, PrefillPass
 from quaere.policies.native.bridge import forward, merge_products, use_packed_attention
-from quaere.policies.native.cpu_matmul import use_int8
+from quaere.policies.native.cpu_matmul import prepare_products, use_int8
 from quaere.policies.native.merge import merge
 from quaere.policies.native.storage import KVStorage, Span
 from quaere.training.adapters import copy_weights
@@ -182,5 +182,5 @@ def test_what_does_not_belong_together_stays_apart():
     assert not merge(layers(4) * 2)
     assert merge_products(tiny.model("gpt2")) == 0
     in_bytes = tiny.model("llama")
-    use_int8(in_bytes)
+    prepare_products(use_int8(in_bytes))
     assert merge_products(in_bytes) == 0

@@ -9,7 +9,7 @@ from msgspec import structs
 
 import tiny
 from quaere.policies.native.bridge import use_packed_attention
-from quaere.policies.native.cpu_matmul import swap_products
+from quaere.policies.native.cpu_matmul import prepare_products
 from quaere.policies.native.engine import Engine, Request
 from quaere.policies.sampler import SamplingParams
 
@@ -232,7 +232,7 @@ def test_products_the_other_way_round_come_to_the_same(rows, bias):
     layer = torch.nn.Sequential(torch.nn.Linear(24, 40, bias=bias))
     states = torch.randn(1, rows, 24)
     expected = layer(states)
-    swap_products(layer)
+    prepare_products(layer)
     torch.testing.assert_close(layer(states), expected)
     with torch.no_grad():
         layer[0].weight.zero_()  # new weights in place are seen

@@ -102,7 +102,8 @@ class Agent:
         self._loop = BackgroundLoop("quaere-agent")
         try:
             self._loop.run(check_reachable(self.searcher))
-            self.notes, load = _find_model(model, {**self.engine, "max_rows": max_rows, "report": on_note})
+            options = {**self.engine, "max_rows": max_rows, "interactive": True, "report": on_note}
+            self.notes, load = _find_model(model, options)
             self.protocol, self.limits = choose_solver(
                 self.notes,
                 needs_guide=_needs_guide(model),

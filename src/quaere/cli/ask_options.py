@@ -96,7 +96,7 @@ def open_model(args: argparse.Namespace, quiet: Console) -> Policy:
         quiet.print(line, style="dim", markup=False)
 
     report(f"loading {args.model}")
-    return open_policy(args.model, device=args.device, dtype=args.dtype, report=report)
+    return open_policy(args.model, device=args.device, dtype=args.dtype, interactive=True, report=report)
 
 
 def asked_settings(args: argparse.Namespace, limits: Limits, *, hidden: Collection[str]) -> dict[str, Any]:

@@ -141,7 +141,8 @@ def _open_policy(args: argparse.Namespace) -> TokenPolicy:
     def report(line: str) -> None:
         print(line, file=sys.stderr)
 
-    setting = {"device": args.device, "dtype": args.dtype, "max_rows": args.max_rows, "report": report}
+    setting = {"device": args.device, "dtype": args.dtype, "max_rows": args.max_rows}
+    setting |= {"interactive": True, "report": report}
     report(f"loading {args.model or args.run_name}")
     if args.run_name:
         weights = find_role(find_run(runs_root(args.runs), args.run_name), args.role, args.checkpoint, say_line)

@@ -256,6 +256,7 @@ def role_policy(
     dtype: Precision = "auto",
     mode: Literal["fast", "deterministic"] = "fast",
     max_rows: int = 32,
+    interactive: bool = False,
     report: Callable[[str], None] = lambda line: None,
 ) -> TokenPolicy:
     """A policy with the role's weights; the counterpart of `open_policy` for a run."""
@@ -267,8 +268,11 @@ def role_policy(
     chosen = choose_device(device, report)
     renderer = Renderer(load_tokenizer(str(tokenizer_folder(weights))))
     with reading_checkpoint(weights.folder):
-        model = load_role(weights, device=chosen, dtype=choose_dtype(dtype, chosen, mode))
-    sampler = NativeSampler.over(model, renderer.decode, name=weights.name, mode=mode, max_rows=max_rows)
+        precision = choose_dtype(dtype, chosen, mode, interactive=interactive)
+        model = load_role(weights, device=chosen, dtype=precision)
+    sampler = NativeSampler.over(
+        model, renderer.decode, name=weights.name, mode=mode, max_rows=max_rows, quick=mode == "fast"
+    )
     return TokenPolicy(sampler, renderer)
 
 

@@ -98,9 +98,12 @@ def open_policy(
     dtype: Precision = "auto",
     mode: Literal["fast", "deterministic"] = "fast",
     max_rows: int = 32,
+    interactive: bool = False,
     report: Callable[[str], None] = lambda line: None,
 ) -> TokenPolicy | ChatPolicy:
     """Open the policy for a model name; `report` receives progress lines, such as downloads.
+
+    `interactive`: few turns are sampled at a time, so that int8 may be the fastest precision on a CPU.
 
     open_policy("smollm2-135m")                         # the native engine
     open_policy("openai:gpt-x@http://localhost:8001/v1")  # a text endpoint
@@ -123,8 +126,9 @@ def open_policy(
         renderer.decode,
         name=model,
         device=chosen,
-        dtype=choose_dtype(dtype, chosen, mode),
+        dtype=choose_dtype(dtype, chosen, mode, interactive=interactive),
         mode=mode,
         max_rows=max_rows,
+        quick=mode == "fast",
     )
     return TokenPolicy(sampler, renderer)

@@ -24,6 +24,7 @@ from quaere.policies.loading import first_line
 from quaere.policies.native.attention import Pass
 from quaere.policies.native.attention_spec import Kind
 from quaere.policies.native.cpu_matmul import use_int8
+from quaere.policies.native.llama_parts import LayerParts, LlamaParts, Norm
 from quaere.policies.native.lora import merge_adapters
 from quaere.policies.native.merge import merge
 from quaere.policies.native.rounding import round_weights
@@ -32,6 +33,8 @@ from quaere.policies.native.varlen import VARLEN, Packing, varlen_attention
 ATTENTION = "quaere_packed"
 # Linear layers that have the same input.
 SIDE_BY_SIDE = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+# Models whose layers are those of Llama, with biases, norms of heads or sliding windows added.
+LLAMA_LIKE = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 _pass: ContextVar[Pass] = ContextVar("quaere_packed_pass")
 
 
@@ -205,6 +208,50 @@ def forward(model: Any, where: Pass, token_ids: Tensor, positions: Tensor, wante
         _pass.reset(token)
     logits: Tensor = output.logits[0]
     return logits
+
+
+def read_llama(model: Any) -> LlamaParts | None:
+    """The parts of a float32 model on a CPU that `llama_step` can run; None if it has another form."""
+    config, weight = model.config, next(model.parameters())
+    if type(model).__name__ not in LLAMA_LIKE or config.hidden_act != "silu":
+        return None
+    if weight.device.type != "cpu" or weight.dtype != torch.float32:
+        return None
+    body = model.model
+    head_dim = body.layers[0].self_attn.head_dim
+    if 2 * body.rotary_emb.inv_freq.numel() != head_dim:  # only a part of each head is rotated
+        return None
+    return LlamaParts(
+        body.embed_tokens.weight.detach(),
+        [_read_layer(layer, config) for layer in body.layers],
+        _read_norm(body.norm),
+        model.lm_head,
+        body.rotary_emb,
+        config.num_attention_heads,
+        config.num_key_value_heads,
+        head_dim,
+    )
+
+
+def _read_layer(layer: Any, config: Any) -> LayerParts:
+    attention, mlp = layer.self_attn, layer.mlp
+    # Mistral has one window for all layers, in its config; Llama's config has none.
+    window = getattr(attention, "sliding_window", getattr(config, "sliding_window", None))
+    has_norms = hasattr(attention, "q_norm")
+    return LayerParts(
+        _read_norm(layer.input_layernorm),
+        [attention.q_proj, attention.k_proj, attention.v_proj],
+        (_read_norm(attention.q_norm), _read_norm(attention.k_norm)) if has_norms else None,
+        attention.o_proj,
+        _read_norm(layer.post_attention_layernorm),
+        [mlp.gate_proj, mlp.up_proj],
+        mlp.down_proj,
+        Kind(attention.scaling, window),
+    )
+
+
+def _read_norm(module: Any) -> Norm:
+    return Norm(module.weight.detach(), module.variance_epsilon)
 
 
 # --------------------------------------------------------------------------------------------------------- training

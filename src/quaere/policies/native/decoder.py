@@ -13,19 +13,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from msgspec import Struct
 from torch import Tensor
 
-from quaere.policies.native.attention import DecodePass, PrefillPass
-from quaere.policies.native.bridge import forward
+from quaere.policies.native.attention import DecodePass, Pass, PrefillPass
 from quaere.policies.native.device import has_kernels
 from quaere.policies.native.sampling import Draw, pick_tokens, signed, uniforms
 from quaere.policies.native.storage import KVStorage, Span
 from quaere.policies.sampler import SamplingParams
+
+
+class Forward(Protocol):
+    """A model's forward pass, such as `bridge.forward` of a model."""
+
+    def __call__(self, where: Pass, token_ids: Tensor, positions: Tensor, wanted: Tensor | None = None, /) -> Tensor:
+        """Logits `(wanted, vocabulary)` of the wanted (or all) packed tokens."""
+        ...
 
 
 class Drawn:
@@ -69,10 +76,10 @@ class _Captured(Struct, frozen=True):
 class Decoder:
     """The state of every slot on the device. One additional slot serves as padding."""
 
-    def __init__(self, model: Any, storage: KVStorage, num_slots: int) -> None:
-        self.model = model
+    def __init__(self, forward: Forward, device: torch.device, storage: KVStorage, num_slots: int) -> None:
+        self.forward = forward
+        self.device = device
         self.storage = storage
-        self.device = next(model.parameters()).device
         self.padding = num_slots
         self.num_slots = size = num_slots + 1
 
@@ -94,7 +101,7 @@ class Decoder:
         wanted = torch.tensor([ends[row.slot] for row in joining], dtype=torch.long, device=self.device)
         ids = torch.from_numpy(np.array(token_ids, dtype=np.int64)).to(self.device)  # 5x faster than from a list
         with torch.no_grad():
-            logits = forward(self.model, where, ids, where.positions, wanted)
+            logits = self.forward(where, ids, where.positions, wanted)
             if not joining:
                 return None
             slots = self._set_up(joining)
@@ -115,7 +122,7 @@ class Decoder:
 
     def _step(self, slots: Tensor, draw: Draw) -> Tensor:
         tokens, positions = self._last_token[slots], self._length[slots]
-        logits = forward(self.model, DecodePass(self.storage, slots, positions), tokens, positions)
+        logits = self.forward(DecodePass(self.storage, slots, positions), tokens, positions)
         drawn = self._draw(logits, slots, draw)
         self._length[slots] = positions + 1
         self._length[self.padding :].zero_()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
@@ -37,41 +36,57 @@ def choose_device(wanted: str, report: Callable[[str], None] = lambda line: None
     return device
 
 
-def choose_dtype(wanted: str, device: str, mode: str = "deterministic") -> str:
+def choose_dtype(wanted: str, device: str, mode: str = "deterministic", *, interactive: bool = False) -> str:
     """The dtype that `auto` stands for: bfloat16 on a GPU, where it halves the bytes to be read; float32 on a CPU.
 
-    In fast mode bfloat16 is timed on a CPU: some CPUs have instructions for it, on others it is several times slower. A
-    choice by timing is not reproducible, so deterministic mode and training use float32.
+    In fast mode bfloat16 is timed on a CPU: some CPUs have instructions for it, on others it is several times slower.
+    Where few rows are decoded at a time (`interactive`), int8 is timed too. A choice by timing is not reproducible, so
+    deterministic mode and training use float32.
 
         choose_dtype("auto", "cpu") == "float32"
     """
     if wanted != "auto":
         return wanted
-    if device == "cuda" or (mode == "fast" and _bfloat16_wins()):
+    if device == "cuda":
         return "bfloat16"
-    return "float32"
+    return _fastest_dtype(1 if interactive else 32) if mode == "fast" else "float32"
 
 
 @cache
-def _bfloat16_wins() -> bool:
-    """True if a matrix product of a decode step is clearly faster in bfloat16 on this CPU."""
+def _fastest_dtype(rows: int) -> str:
+    """The dtype with the fastest product of this many rows on this CPU; float32 unless another is clearly faster."""
+    candidates = ["bfloat16"] if _multiplies_bfloat16() else []
+    if rows == 1:  # products of many rows do not use int8
+        candidates.append("int8")
+    seconds = {dtype: _seconds_of_product(dtype, rows) for dtype in ["float32", *candidates]}
+    fastest = min(seconds, key=seconds.__getitem__)
+    return fastest if seconds[fastest] < 0.8 * seconds["float32"] else "float32"
+
+
+def _multiplies_bfloat16() -> bool:
+    """True if torch has a bfloat16 product for this CPU; its substitute is a hundred times slower, and warns."""
     import torch
 
-    with warnings.catch_warnings():
-        # A CPU without bfloat16 instructions warns with a stack trace; its speed is measured here anyway.
-        warnings.simplefilter("ignore")
-        return _seconds_of_product(torch.bfloat16) < 0.8 * _seconds_of_product(torch.float32)
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def _seconds_of_product(dtype: torch.dtype) -> float:
+def _seconds_of_product(dtype: str, rows: int) -> float:
     """Best time of several tries, which reduces the influence of other load on the machine."""
     import torch
 
-    states, weight = torch.ones(32, 1024, dtype=dtype), torch.ones(1024, 1024, dtype=dtype)
+    from quaere.policies.native.packed import pack
+
+    # 16 MB in float32, so that one row is bound by memory as it is in a model.
+    states, weight = torch.ones(rows, 1024), torch.ones(4096, 1024)
+    if dtype == "int8":
+        multiply = pack(weight).product
+    else:
+        kind = getattr(torch, dtype)
+        multiply = partial(torch.nn.functional.linear, weight=weight.to(kind))
+        states = states.to(kind)
     tries = []
     for _ in range(5):
         started = time.perf_counter()
-        for _ in range(5):
-            torch.nn.functional.linear(states, weight)
+        multiply(states)
         tries.append(time.perf_counter() - started)
     return min(tries)

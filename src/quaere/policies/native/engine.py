@@ -19,15 +19,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from msgspec import Struct
 
-from quaere.policies.native.bridge import fuse
-from quaere.policies.native.cpu_matmul import prepare_products
-from quaere.policies.native.decoder import Decoder, Drawn, Joining
+from quaere.policies.native.bridge import forward, fuse, read_llama
+from quaere.policies.native.cpu_matmul import decodes_in_int8, prepare_products
+from quaere.policies.native.decoder import Decoder, Drawn, Forward, Joining
 from quaere.policies.native.device import has_kernels
+from quaere.policies.native.llama_step import LlamaStep
 from quaere.policies.native.sampling import Draw, how_to_draw
 from quaere.policies.native.sequence_logprobs import score_sequences
 from quaere.policies.native.slots import Slot, SlotTable
@@ -85,7 +87,10 @@ class Counts(Struct):
 
 
 class Engine:
-    """Steps all rows in flight together; `observe`, if set, is called with the keys and token counts of every step."""
+    """Steps all rows in flight together; `observe`, if set, is called with the keys and token counts of every step.
+
+    `quick` allows a forward pass that equals the model's own up to rounding (`llama_step`), where there is one.
+    """
 
     def __init__(
         self,
@@ -95,13 +100,18 @@ class Engine:
         max_rows: int = 32,
         max_step_tokens: int = 2048,
         reuse: bool = True,
+        quick: bool = False,
     ) -> None:
         self.model = model
         self.max_rows = max_rows
         self.max_step_tokens = max_step_tokens
         self.reuse = reuse
         self.device = next(model.parameters()).device
-        prepare_products(model)
+        parts = read_llama(model) if quick else None
+        self._llama = LlamaStep(parts, in_int8=decodes_in_int8(model)) if parts else None
+        self.forward: Forward = self._llama.forward if self._llama else partial(forward, model)
+        if self._llama is None:
+            prepare_products(model)
         if has_kernels(self.device):
             fuse(model)
         self.counts = Counts()
@@ -120,7 +130,7 @@ class Engine:
         self.waiting: deque[Request] = deque()
         self.storage = KVStorage()
         self.slots = SlotTable(self.max_rows, reuse=self.reuse)
-        self._decoder = Decoder(self.model, self.storage, self.max_rows)
+        self._decoder = Decoder(self.forward, self.device, self.storage, self.max_rows)
         self._launched: deque[tuple[list[Request], Drawn]] = deque()
         self._since_prefill = 0
         self._stored_before: dict[str, int] = {}
@@ -144,7 +154,10 @@ class Engine:
 
     def forget(self) -> None:
         """Invalidate the KV cache after the weights have changed."""
-        prepare_products(self.model)
+        if self._llama is not None:
+            self._llama.prepare()
+        else:
+            prepare_products(self.model)
         self.slots.forget()
         self._stored_before.clear()
         for row in self.rows:

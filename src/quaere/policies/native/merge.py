@@ -36,8 +36,8 @@ class _Merged:
     def __init__(self, layers: Sequence[Linear]) -> None:
         self.layers = list(layers)
         self.sizes = [layer.out_features for layer in layers]
-        self.weight = _join([layer.weight for layer in layers])
-        self.bias = None if layers[0].bias is None else _join([layer.bias for layer in layers])
+        self.weight = join_rows([layer.weight for layer in layers])
+        self.bias = None if layers[0].bias is None else join_rows([layer.bias for layer in layers])
         self._places = self._where_weights_lie()
         self._waiting: _Waiting | None = None
 
@@ -79,7 +79,7 @@ def merge(layers: Sequence[Any]) -> bool:
     return True
 
 
-def _join(tensors: Sequence[Tensor]) -> Tensor:
+def join_rows(tensors: Sequence[Tensor]) -> Tensor:
     """One tensor of all rows; the tensors become views of it, and their own memory is freed."""
     whole = torch.cat([tensor.detach() for tensor in tensors])
     for tensor, part in zip(tensors, whole.split([len(tensor) for tensor in tensors]), strict=True):

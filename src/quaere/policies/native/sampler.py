@@ -91,12 +91,13 @@ class NativeSampler:
         dtype: str = "float32",
         mode: Mode = "fast",
         max_rows: int = 32,
+        quick: bool = False,
     ) -> NativeSampler:
         """A sampler for a model in a directory or with a hub id. `decode` is the tokenizer's, for stop strings."""
         from quaere.policies.native.bridge import load_model
 
         name = name or (model if isinstance(model, str) else model.name)
-        return cls.over(load_model(model, device, dtype), decode, name=name, mode=mode, max_rows=max_rows)
+        return cls.over(load_model(model, device, dtype), decode, name=name, mode=mode, max_rows=max_rows, quick=quick)
 
     @classmethod
     def over(
@@ -108,17 +109,19 @@ class NativeSampler:
         mode: Mode = "fast",
         max_rows: int = 32,
         reuse: bool = True,
+        quick: bool = False,
     ) -> NativeSampler:
         """A sampler over a model in memory that uses packed attention.
 
         With `reuse=False` every context is computed from its first token: no KV cache is kept between turns or shared.
+        `quick` is for sampling that nothing is trained on: results equal those of the model's own code up to rounding.
         """
         from quaere.policies.native.bridge import max_positions
 
         # A GPU needs thousands of tokens to be busy; on a CPU a long step only delays the other rows.
         is_cuda = next(model.parameters()).device.type == "cuda"
         max_step_tokens = 32768 if is_cuda else 2048
-        engine = Engine(model, decode, max_rows=max_rows, max_step_tokens=max_step_tokens, reuse=reuse)
+        engine = Engine(model, decode, max_rows=max_rows, max_step_tokens=max_step_tokens, reuse=reuse, quick=quick)
         return cls(engine, name=name, mode=mode, max_positions=max_positions(model))
 
     # ------------------------------------------------------------------------------------------- called by coroutines

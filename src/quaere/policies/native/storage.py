@@ -66,10 +66,7 @@ class KVStorage:
 
     def write(self, layer: int, key: Tensor, value: Tensor, slots: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Store the packed `(1, heads, tokens, head_dim)` keys and values of a pass; returns the layer's memory."""
-        if layer not in self.layers:
-            shape = (self.num_slots, key.shape[1], self.capacity)
-            self.layers[layer] = _zeros((*shape, key.shape[3]), key), _zeros((*shape, value.shape[3]), value)
-        keys, values = self.layers[layer]
+        keys, values = self.memory(layer, key, value)
         if has_kernels(key.device):
             from quaere.policies.native import fused
 
@@ -78,6 +75,13 @@ class KVStorage:
             keys[slots, :, positions] = key[0].transpose(0, 1)
             values[slots, :, positions] = value[0].transpose(0, 1)
         return keys, values
+
+    def memory(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """The layer's memory; it is allocated for `(1, heads, tokens, head_dim)` like these if there is none."""
+        if layer not in self.layers:
+            shape = (self.num_slots, key.shape[1], self.capacity)
+            self.layers[layer] = _zeros((*shape, key.shape[3]), key), _zeros((*shape, value.shape[3]), value)
+        return self.layers[layer]
 
     def copy(self, source: int, targets: Sequence[int], length: int) -> None:
         """Copy the first `length` tokens of a slot to other slots."""
