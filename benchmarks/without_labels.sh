@@ -10,6 +10,7 @@
 #   form       taught the form of an episode in a fictional world
 #   own        and then by its own right answers to questions it wrote about DEV's documents
 #   free       and then by reinforcement on those of them that not every attempt answered right (no label)
+#   direct     form, then reinforcement on the same questions as free (no label)
 #   labelled   form, then reinforcement on TRAIN's labelled questions
 #   shuffled   labelled, with advantages given to the wrong episodes: must not learn
 #
@@ -48,11 +49,11 @@ evolve_labelled() {  # name, further settings
     evaluate "$1" --run "$OUT/$1-$SEED"
 }
 
-evolve_free() {  # Dr. Zero's solver on questions out of the documents; no proposer is trained
-    stop_in_time quaere evolve drzero --solver-dialect search-r1 --model "$OWN" --index "$OUT/dev-index" \
-        --out "$OUT/free-$SEED" "${TRAIN_MORE[@]}" --set iterations=1 --set proposer.steps=0 --set generation.candidates=0 \
+evolve_free() {  # name, start: Dr. Zero's solver on questions out of the documents; no proposer is trained
+    stop_in_time quaere evolve drzero --solver-dialect search-r1 --model "$2" --index "$OUT/dev-index" \
+        --out "$OUT/$1-$SEED" "${TRAIN_MORE[@]}" --set iterations=1 --set proposer.steps=0 --set generation.candidates=0 \
         --set generation.attempts=0 --set generation.given="$PRACTICE"
-    evaluate free --run "$OUT/free-$SEED"
+    evaluate "$1" --run "$OUT/$1-$SEED"
 }
 
 "${PYTHON:-python}" "$HERE/split_questions.py" "$DEV/questions.jsonl.gz" --digits 5-f --out "$OUT/report.jsonl"
@@ -63,14 +64,15 @@ FORM=$OUT/form-$SEED OWN=$OUT/own-$SEED QUESTIONS=$OUT/questions-$SEED.jsonl PRA
     --episodes 500 --epochs 2 --out "$FORM"
 if wants form; then evaluate form --model "$FORM"; fi
 
-if wants own || wants free; then
+if wants own || wants free || wants direct; then
     [[ -f $QUESTIONS ]] || quaere questions --checked --index "$OUT/dev-index" --model "$MODEL" --drafts "$DRAFTS" --topk 3 \
         --max-rows "$MAX_ROWS" --seed "$SEED" --out "$QUESTIONS"
     [[ -d $OWN ]] || quaere warmup search-r1 --model "$FORM" --index "$OUT/dev-index" --questions "$QUESTIONS" --attempts 4 \
         --most 2800 --practice "$PRACTICE" --max-rows "$MAX_ROWS" "${TEACH[@]}" "${LIMITS[@]}" --epochs 1 --out "$OWN"
 fi
 if wants own; then evaluate own --model "$OWN"; fi
-if wants free; then evolve_free; fi
+if wants free; then evolve_free free "$OWN"; fi
+if wants direct; then evolve_free direct "$FORM"; fi
 
 if wants labelled || wants shuffled; then
     : "${TRAIN:?}"
@@ -82,7 +84,7 @@ if wants shuffled; then
 fi
 
 ROWS=()
-for arm in form own free labelled shuffled; do
+for arm in form own free direct labelled shuffled; do
     files=("$OUT/$arm"-*.items.jsonl.gz)
     [[ -f ${files[0]} ]] && ROWS+=(--arm "$arm" "${files[@]}")
 done

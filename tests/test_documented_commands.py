@@ -42,7 +42,7 @@ def test_the_makefile_shows_commands():
     assert {"world", "warmup", "evolve", "eval", "runs"} <= {word for line in shown for word in line.text.split()}
 
 
-@pytest.mark.parametrize(("script", "num_evaluations"), [("without_labels.sh", 5), ("small_start.sh", 0)])
+@pytest.mark.parametrize(("script", "num_evaluations"), [("without_labels.sh", 6), ("small_start.sh", 0)])
 @pytest.mark.skipif(not shutil.which("bash"), reason="the script is for bash")
 def test_a_script_runs_no_command_that_would_be_refused(tmp_path, script, num_evaluations):
     """The script is run, with a `quaere` that only writes down how it was called."""
@@ -54,7 +54,7 @@ def test_a_script_runs_no_command_that_would_be_refused(tmp_path, script, num_ev
         (programs / name).chmod(0o755)
     given = {"MODEL": "smollm2-135m", "DEV": "dev", "TRAIN": "train", "OUT": str(tmp_path / "out")}
     given |= {"INDEX": "index", "QUESTIONS": "train.jsonl"}
-    given |= {"ARMS": "form own free labelled shuffled", "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    given |= {"ARMS": "form own free direct labelled shuffled", "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
     command = ["bash", str(ROOT / "benchmarks" / script)]
     subprocess.run(command, env=os.environ | given, cwd=tmp_path, check=True, timeout=60)
     commands = [shlex.split(line) for line in log.read_text(encoding="utf-8").splitlines()]

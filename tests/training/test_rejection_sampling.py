@@ -75,14 +75,6 @@ async def test_a_right_answer_that_rests_on_nothing_shown_is_no_lesson():
     assert played.dropped == Counter({"the answer rests on nothing shown": 2})
 
 
-async def test_a_choice_that_half_of_the_attempts_got_right_may_be_a_guess():
-    right, wrong = [SEARCH, RIGHT], [SEARCH, WRONG]
-    asked = [structs.replace(question(name), kind="agreement") for name in ("three", "two")]
-    played = (await play([[right, right, right, wrong], [right, wrong, right, wrong]], asked, attempts=4)).lessons
-    assert [episode.id for episode in played.episodes] == ["own-three-a0"]
-    assert played.dropped == Counter({"wrong answer": 3, "may be a guess": 2})
-
-
 async def test_an_episode_that_broke_the_protocol_is_not_learned_from():
     played = (await play([[["nothing to read", SEARCH, RIGHT], [SEARCH, RIGHT]]], [question("a")])).lessons
     assert [episode.id for episode in played.episodes] == ["own-a-a1"]

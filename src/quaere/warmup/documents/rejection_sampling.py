@@ -28,8 +28,6 @@ from quaere.warmup.documents.writer import CheckedQuestion
 from quaere.warmup.scripted_episodes import Demonstrations, judge
 from quaere.worlds.dice import Dice
 
-_MIN_SOLVED_CHOICE = 0.75  # a guess between two is right half of the time, and an episode that guessed teaches guessing
-
 
 class OwnEpisodes(Struct, frozen=True):
     """What a solver's attempts are good for: episodes to imitate, and questions to practise on.
@@ -67,7 +65,7 @@ async def play_own(
     own = OwnEpisodes(Demonstrations(), [])
     for question, group in zip(questions, group_attempts(episodes, attempts), strict=True):
         solved = sum(rights(group)) / len(group) if group else 1.0  # where every search failed nothing is known
-        good = [episode for episode in group if not _note_fault(episode, question, solved, dialect, own.lessons)]
+        good = [episode for episode in group if not _note_fault(episode, question, dialect, own.lessons)]
         if good:
             own.lessons.episodes.append(min(good, key=lambda episode: len(episode.turns)))
         if solved < 1:
@@ -101,17 +99,13 @@ def was_shown(episode: Episode, evidence: Evidence) -> bool:
     return any(hit.passage.doc_id == evidence.doc_id and evidence.text in hit.passage.text for hit in hits)
 
 
-def _note_fault(
-    episode: Episode, question: CheckedQuestion, solved: float, dialect: Dialect, played: Demonstrations
-) -> str:
+def _note_fault(episode: Episode, question: CheckedQuestion, dialect: Dialect, played: Demonstrations) -> str:
     """Why an episode is no lesson, counted; "" if it is one."""
     fault = judge(episode, "solver", dialect)
     if not fault and count_searches(episode) < question.searches:
         fault = "fewer searches than needed"
     if not fault and not all(was_shown(episode, evidence) for evidence in question.deciding):
         fault = "the answer rests on nothing shown"
-    if not fault and question.is_choice and solved < _MIN_SOLVED_CHOICE:
-        fault = "may be a guess"
     if fault:
         played.dropped[fault] += 1
     return fault
