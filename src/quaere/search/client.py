@@ -183,6 +183,14 @@ def server_url(url: str) -> str:
     return url.rstrip("/").removesuffix("/retrieve").rstrip("/")
 
 
+def server_urls(text: str) -> list[str]:
+    """The servers' addresses in a list separated by commas; `BadInput` if one is no URL.
+
+    server_urls("http://a:8000, http://b:8000/") == ["http://a:8000", "http://b:8000"]
+    """
+    return [server_url(url.strip()) for url in text.split(",") if url.strip()]
+
+
 def _is_loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
