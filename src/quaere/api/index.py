@@ -17,7 +17,7 @@ from quaere.errors import BadInput
 from quaere.records import Hit, Passage
 from quaere.search.bm25 import Bm25Settings
 from quaere.search.chunks import ChunkSettings
-from quaere.search.dense import DenseSettings
+from quaere.search.dense_settings import DenseSettings
 from quaere.search.engine import Progress
 from quaere.search.index import IndexSettings, build_index, open_index
 from quaere.search.manifest import EngineName

@@ -67,7 +67,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     words.add_argument("--b", type=float, metavar="X", help="how much length counts against a passage (default: 0.75)")
     words.add_argument("--title-weight", type=int, metavar="N", help="how often the title counts (default: 2)")
     dense = parser.add_argument_group("search by meaning (dense, hybrid)")
-    dense.add_argument("--embedder", metavar="M", help="sentence-transformers model (default: intfloat/e5-base-v2)")
+    named = "sentence-transformers model, or openai:MODEL@BASE_URL for one on a server (default: intfloat/e5-base-v2)"
+    dense.add_argument("--embedder", metavar="M", help=named)
     dense.add_argument("--query-prefix", metavar="TEXT", help='put before every query (E5 models: "query: ")')
     dense.add_argument("--passage-prefix", metavar="TEXT", help='put before every passage (E5 models: "passage: ")')
     dense.add_argument("--ann", choices=("flat", "ivf", "hnsw"), help="how neighbours are found (default: flat, exact)")

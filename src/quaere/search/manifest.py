@@ -15,7 +15,7 @@ from quaere.records.foreign_json import decode_json
 from quaere.search.bm25 import Bm25Settings
 from quaere.search.chunks import ChunkSettings
 from quaere.search.corpus import CorpusReport
-from quaere.search.dense import DenseSettings
+from quaere.search.dense_settings import DenseSettings
 from quaere.search.files import MAX_FILE_MIB
 
 FORMAT = 1
