@@ -20,10 +20,12 @@ from quaere.search.chunks import ChunkSettings
 from quaere.search.dense_settings import DenseSettings
 from quaere.search.engine import Progress
 from quaere.search.index import IndexSettings, build_index, open_index
+from quaere.search.lance import LanceSearch, LanceSettings
 from quaere.search.manifest import EngineName
 
 if TYPE_CHECKING:
-    from quaere.search.index import Index as OpenIndex
+    from quaere.search.lance import LanceSearch, LanceSettings
+from quaere.search.index import Index as OpenIndex
 
 
 class IndexOptions(TypedDict, total=False):
@@ -45,6 +47,7 @@ class IndexOptions(TypedDict, total=False):
     num_links: int
     search_width: int
     batch_size: int
+    lance_search: LanceSearch
 
 
 def index_settings(given: Mapping[str, Any]) -> IndexSettings:
@@ -57,6 +60,7 @@ def index_settings(given: Mapping[str, Any]) -> IndexSettings:
             "chunks": msgspec.convert(given, ChunkSettings),
             "bm25": msgspec.convert(given, Bm25Settings),
             "dense": msgspec.convert(given, DenseSettings).with_known_prefixes(),
+            "lance": msgspec.convert(given, LanceSettings),
         }
         return msgspec.convert({**given, **parts}, IndexSettings)
     except msgspec.ValidationError as error:

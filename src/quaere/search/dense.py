@@ -25,7 +25,7 @@ __all__ = ["DenseEngine", "DenseSettings", "KnownVectors", "read_vectors"]
 # Passages fetched beyond `topk`, so that ties at the cut are ordered by passage number before the cut.
 _SPARE = 16
 _READ_AT_ONCE = 65_536
-_SAME_COSINE = 0.999  # of two vectors of one text by one embedder, whatever else was in its batches
+SAME_COSINE = 0.999  # of two vectors of one text by one embedder, whatever else was in its batches
 
 
 class KnownVectors(msgspec.Struct, frozen=True):
@@ -134,7 +134,7 @@ class _Gathering:
         """True if the embedder is still the one that made the earlier vectors: another may have its name now."""
         number = int(np.argmax(rows >= 0))
         again = embedder.embed_passages([self._read(number)])[0]
-        return again.shape == earlier.shape[1:] and float(again @ earlier[rows[number]]) > _SAME_COSINE
+        return again.shape == earlier.shape[1:] and float(again @ earlier[rows[number]]) > SAME_COSINE
 
     def _take_over(self, earlier: Vectors, rows: NDArray[np.int64]) -> Vectors:
         vectors = self._allocate(earlier.shape[1])

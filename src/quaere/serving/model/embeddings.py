@@ -81,7 +81,7 @@ def open_embedder(wanted: str, index: Index | None) -> TextEmbedder | None:
     `auto` is the index's own embedder, else `hash`, else None if scikit-learn is not installed: a model can be served
     without an embedder.
     """
-    if wanted == "auto" and index is not None and "dense" in index.manifest.settings.engine_names:
+    if wanted == "auto" and index is not None and index.manifest.settings.has_vectors:
         return ModelEmbedder(index.manifest.settings.dense)
     if wanted == "auto":
         return HashEmbedder() if find_spec("sklearn") else None
