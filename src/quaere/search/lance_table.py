@@ -83,26 +83,28 @@ class LanceBuild:
         np.save(self._folder / "numbers.npy", serials)
 
     def update(self, known: KnownVectors) -> None:
-        """Write a table that shares the rows of an earlier one, `known.rows` saying which; a new one if few are left.
+        """Write a table that shares the rows of an earlier one, `known.rows` saying which.
 
-        It is also a new one if the embedder is no longer the one that made the earlier vectors.
+        It is a new one if there is none to share, or if the embedder is not the one that made the earlier vectors.
         """
         earlier = read_numbers(known.folder)
         serials = _keep_serials(known.rows, earlier)
         new = np.flatnonzero(serials < 0)
-        if 2 * new.size > self._num_passages or len(earlier) > 2 * self._num_passages:
-            self.write()
-            return
-        if self._contents.dense and new.size and not self._makes_same(known.folder, serials):
+        is_same = not self._contents.dense or not new.size or self._makes_same(known.folder, serials)
+        if not is_same or new.size == self._num_passages:
             self.write()
             return
         shutil.copytree(known.folder, self._folder, copy_function=_share, dirs_exist_ok=True)
         table = open_table(self._folder)
+        if self._contents.bm25:
+            table.drop_index("terms_idx")  # made anew: added to, it would count words of passages that are gone
         self._delete(table, np.setdiff1d(np.flatnonzero(earlier >= 0), serials))
         serials[new] = np.arange(len(earlier), len(earlier) + new.size)
         for batch in self._batches(new, serials[new]):
             table.add(batch)
         self._optimise(table)
+        if self._contents.bm25:
+            self._index_words(table)
         if self._num_passages > 2 * int((self._folder / "trained.json").read_text()):
             self._train(table)
         numbers = np.full(len(earlier) + new.size, -1)
@@ -155,7 +157,9 @@ class LanceBuild:
         """True if the embedder is still the one that made the earlier vectors: another may have its name now."""
         assert self._contents.dense
         self._embedder = open_embedder(self._contents.dense)
-        number = int(np.argmax(serials >= 0))
+        number = int(np.argmax(serials))
+        if serials[number] < 0:
+            return False
         again = self._embedder.embed_passages([self._read(number)])[0]
         row = open_table(folder).search().where(f"serial = {serials[number]}").select(["vector"]).limit(1).to_arrow()
         earlier = row["vector"].combine_chunks().flatten().to_numpy()
@@ -171,8 +175,8 @@ class LanceBuild:
             table.delete(" OR ".join(ranges[start : start + _RANGES_AT_ONCE]))
 
     def _optimise(self, table: Any) -> None:
-        """Put new rows into the indexes, and remove the files of earlier versions."""
-        self._progress("scoring words", 0, None)
+        """Put new vectors into their clusters, and remove the files of earlier versions."""
+        self._progress("linking neighbours", 0, None)
         table.optimize()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that readers of an earlier version would fail: this copy has none
@@ -246,11 +250,14 @@ def connect(folder: Path) -> Any:
 def open_table(folder: Path) -> Any:
     """The table in a folder."""
     connection = connect(folder)
+    hint = f"quaere index FOLDER --out {folder.parent} --force"
     try:
-        return connection.open_table(_TABLE)
+        table = connection.open_table(_TABLE)
     except (OSError, RuntimeError, ValueError) as error:
-        hint = f"quaere index FOLDER --out {folder.parent} --force"
-        raise BadInput(f"{folder} is damaged: {error}", hint=hint) from error
+        raise BadInput(f"the table in {folder} is damaged or missing", hint=hint) from error
+    if "serial" not in table.schema.names:
+        raise BadInput(f"the table in {folder} is damaged: it has no column of serial numbers", hint=hint)
+    return table
 
 
 def read_numbers(folder: Path) -> Serials:
