@@ -16,6 +16,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from itertools import chain
 from math import sqrt
 from pathlib import Path
@@ -73,7 +74,8 @@ class LanceBuild:
     def write(self) -> None:
         """Write a new table."""
         serials = np.arange(self._num_passages)
-        table = _Stream(self._batches(serials, serials)).create_table(connect(self._folder))
+        create = partial(connect(self._folder).create_table, _TABLE)
+        table = _Stream(self._batches(serials, serials)).write(create)
         if self._contents.bm25:
             if not self._has_words:
                 said = "the documents contain no word that can be searched for"
@@ -100,8 +102,8 @@ class LanceBuild:
             table.drop_index("terms_idx")  # made anew: added to, it would count words of passages that are gone
         self._delete(table, np.setdiff1d(np.flatnonzero(earlier >= 0), serials))
         serials[new] = np.arange(len(earlier), len(earlier) + new.size)
-        for batch in self._batches(new, serials[new]):
-            table.add(batch)
+        if new.size:
+            _Stream(self._batches(new, serials[new])).write(table.add)
         self._optimise(table)
         if self._contents.bm25:
             self._index_words(table)
@@ -109,7 +111,6 @@ class LanceBuild:
             self._train(table)
         numbers = np.full(len(earlier) + new.size, -1)
         numbers[serials] = np.arange(self._num_passages)
-        (self._folder / "numbers.npy").unlink()  # a link to the earlier one
         np.save(self._folder / "numbers.npy", numbers)
 
     def _batches(self, numbers: Serials, serials: Serials) -> Iterator[Any]:
@@ -150,7 +151,6 @@ class LanceBuild:
             most = max(1, min(round(4 * sqrt(self._num_passages)), self._num_passages // 40))
             self._progress("linking neighbours", 0, None)
             table.create_index("vector", config=IvfFlat(distance_type="dot", num_partitions=dense.num_lists or most))
-        (self._folder / "trained.json").unlink(missing_ok=True)
         (self._folder / "trained.json").write_text(str(self._num_passages))
 
     def _makes_same(self, folder: Path, serials: Serials) -> bool:
@@ -210,7 +210,7 @@ def _share(source: str, target: str) -> None:
 
 
 class _Stream:
-    """Record batches on their way into a new table, which is never in memory as a whole.
+    """Record batches on their way into a table; they are never in memory all at once.
 
     LanceDB would report an error of the iterator as one of its own; the first is kept, and raised as it was.
     """
@@ -219,11 +219,12 @@ class _Stream:
         self._batches = batches
         self._error: Exception | None = None
 
-    def create_table(self, connection: Any) -> Any:
+    def write(self, take: Callable[[Any], Any]) -> Any:
+        """What `take` returns, given a reader of the batches."""
         first = next(self._batches)
         reader = _arrow().RecordBatchReader.from_batches(first.schema, chain([first], self._rest()))
         try:
-            return connection.create_table(_TABLE, data=reader)
+            return take(reader)
         except Exception as error:
             raise self._error or error from None
 
