@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaere.search import embedders
-from quaere.search.dense_settings import DenseSettings
+from quaere.search.dense_settings import Ann, DenseSettings
 from quaere.search.index import IndexSettings, build_index, open_index
 from quaere.search.lance import LanceSettings
 from quaere.search.update import update_index
@@ -96,9 +96,10 @@ def write_rows(out: Path, num_passages: int, num_centres: int, version: int = 0)
             lines.write(json.dumps(row) + "\n")
 
 
-def settings_of(engine: str) -> IndexSettings:
+def settings_of(engine: str, num_lists: int = 0) -> IndexSettings:
     kind, _, how = engine.partition("-")
-    dense = DenseSettings(embedder="stub", ann="ivf" if how == "ivf" else "flat", batch_size=1024)
+    ann: Ann = "ivf" if how == "ivf" else "flat"
+    dense = DenseSettings(embedder="stub", ann=ann, num_lists=num_lists, batch_size=1024)
     if kind == "lance":
         return IndexSettings(engine="lance", dense=dense, lance=LanceSettings("text" if how == "text" else "dense"))
     return IndexSettings(engine="dense" if kind == "faiss" else "bm25", dense=dense)
@@ -107,16 +108,16 @@ def settings_of(engine: str) -> IndexSettings:
 # ------------------------------------------------------------------------------------------- in processes of their own
 
 
-def build(engine: str, rows: Path, place: Path) -> dict[str, float]:
+def build(engine: str, rows: Path, place: Path, num_lists: int) -> dict[str, float]:
     memory = MemoryPeak()
     began = time.perf_counter()
-    index = build_index(rows, place / engine, settings_of(engine))
+    index = build_index(rows, place / engine, settings_of(engine, num_lists))
     size = sum(path.stat().st_size for path in (index.path / index.manifest.settings.engine_names[0]).rglob("*"))
     times = {"build_s": time.perf_counter() - began, "disk_mib": size / 2**20}
     return times | {"build_anonymous_mib": memory.anonymous, "build_resident_mib": memory.resident}
 
 
-def update(engine: str, rows: Path, place: Path) -> dict[str, float]:
+def update(engine: str, rows: Path, place: Path, num_lists: int) -> dict[str, float]:
     memory = MemoryPeak()
     began = time.perf_counter()
     counts = update_index(place / engine).counts
@@ -124,7 +125,7 @@ def update(engine: str, rows: Path, place: Path) -> dict[str, float]:
     return report | {"update_anonymous_mib": memory.anonymous}
 
 
-def search(engine: str, rows: Path, place: Path) -> dict[str, Any]:
+def search(engine: str, rows: Path, place: Path, num_lists: int) -> dict[str, Any]:
     memory = MemoryPeak()
     index = open_index(place / engine, check_sources=False)
     draw = random.Random(1)
@@ -143,7 +144,7 @@ def search(engine: str, rows: Path, place: Path) -> dict[str, Any]:
 
 
 def run(args: argparse.Namespace, part: str, engine: str, place: Path) -> dict[str, Any]:
-    sizes = ["--width", str(args.width), "--centres", str(args.centres)]
+    sizes = ["--width", str(args.width), "--centres", str(args.centres), "--num-lists", str(args.num_lists)]
     command = [sys.executable, __file__, "--part", part, "--engines", engine, "--place", str(place), *sizes]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     report: dict[str, Any] = json.loads(done.stdout)
@@ -198,6 +199,7 @@ def main() -> None:
     parser.add_argument("--passages", type=int, default=100_000)
     parser.add_argument("--width", type=int, default=768, help="numbers in a vector (default: 768)")
     parser.add_argument("--centres", type=int, default=1000, help="directions that vectors gather around")
+    parser.add_argument("--num-lists", type=int, default=0, help="clusters of ivf (default: by the number of passages)")
     parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=ENGINES)
     parser.add_argument("--update", action="store_true", help="also bring each index up to date")
     parser.add_argument("--json", action="store_true")
@@ -207,7 +209,7 @@ def main() -> None:
     if args.part:
         embedders._load_model = lambda name: StubEmbedder(args.width, args.centres)
         part = {"build": build, "update": update, "search": search}[args.part]
-        print(json.dumps(part(args.engines[0], args.place / "rows.jsonl", args.place)))
+        print(json.dumps(part(args.engines[0], args.place / "rows.jsonl", args.place, args.num_lists)))
         return
     with tempfile.TemporaryDirectory() as place:
         reports = measure(args, Path(place))

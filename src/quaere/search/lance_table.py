@@ -36,6 +36,7 @@ from quaere.search.engine import Progress
 
 _TABLE = "passages"
 _CACHE_BYTES = 1 << 30  # of index parts that are kept in memory between searches
+_TRAINING_BYTES = 1 << 30  # of vectors that clusters are made of; k-means has them all in memory
 _ROWS_AT_ONCE = 1024
 _RANGES_AT_ONCE = 500
 Serials = NDArray[np.int64]
@@ -149,8 +150,12 @@ class LanceBuild:
 
             # About 4 sqrt(n) lists, but at least 40 passages per list: with fewer, the clusters are noise.
             most = max(1, min(round(4 * sqrt(self._num_passages)), self._num_passages // 40))
+            num_lists = dense.num_lists or most
+            width = table.schema.field("vector").type.list_size
+            a_list = min(256, max(16, _TRAINING_BYTES // (4 * width * num_lists)))
             self._progress("linking neighbours", 0, None)
-            table.create_index("vector", config=IvfFlat(distance_type="dot", num_partitions=dense.num_lists or most))
+            config = IvfFlat(distance_type="dot", num_partitions=num_lists, sample_rate=a_list)
+            table.create_index("vector", config=config)
         (self._folder / "trained.json").write_text(str(self._num_passages))
 
     def _makes_same(self, folder: Path, serials: Serials) -> bool:
@@ -241,6 +246,7 @@ class _Stream:
 
 def connect(folder: Path) -> Any:
     """LanceDB's connection to a folder."""
+    os.environ.setdefault("LANCEDB_LOG", "error")  # its warnings are for its developers
     try:
         import lancedb
     except ImportError:
