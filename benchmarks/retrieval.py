@@ -33,7 +33,7 @@ import msgspec
 
 from quaere.search.bm25 import Bm25Settings, passage_terms
 from quaere.search.corpus import CorpusReader
-from quaere.search.dense import DenseSettings
+from quaere.search.dense_settings import DenseSettings
 from quaere.search.index import Index, IndexSettings, build_index
 from quaere.search.words import fold, terms
 

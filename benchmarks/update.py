@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quaere.search import dense
-from quaere.search.dense import DenseSettings
+from quaere.search import embedders
+from quaere.search.dense_settings import DenseSettings
 from quaere.search.index import IndexSettings, build_index
 from quaere.search.update import update_index
 
@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--passages", type=int, default=100_000)
     parser.add_argument("--engines", nargs="+", default=["bm25", "dense"])
     args = parser.parse_args()
-    dense._load_model = lambda embedder: StubEmbedder()
+    embedders._load_model = lambda embedder: StubEmbedder()
     for engine in args.engines:
         measure(engine, args.passages // PASSAGES_A_FILE)
 

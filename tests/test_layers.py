@@ -24,7 +24,7 @@ FLOORS = [
     {"rollout", "runs"},
     {"policies", "search", "worlds"},
     {"chat", "rewards", "objectives"},
-    {"atomic", "credentials", "setting_types"},
+    {"atomic", "credentials", "endpoint", "setting_types"},
     {"records", "errors"},
 ]
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

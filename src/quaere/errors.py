@@ -74,6 +74,10 @@ class StaleIndex(UserWarning):
     """The sources of an index have changed since it was built. The command line prints the message as one line."""
 
 
+class ServerDown(UserWarning):
+    """One of several search servers no longer answers. The command line prints the message as one line."""
+
+
 def warn_old_name(old: str, new: str) -> None:
     """Say once that `old` is now called `new`.
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from quaere.errors import BadInput, ExtraMissing, ModelMissing, install_hint
-from quaere.search.dense import DenseSettings, Embedder
+from quaere.search.dense_settings import DenseSettings
+from quaere.search.embedders import open_embedder
 from quaere.search.index import IndexSettings, build_index, open_index
 
 faiss = pytest.importorskip("faiss")
@@ -60,7 +61,7 @@ def settings(model, engine="dense", **dense):
 
 def exact_ranking(model, index, query):
     """All passages by cosine, computed without FAISS."""
-    embedder = Embedder(DenseSettings(embedder=model))
+    embedder = open_embedder(DenseSettings(embedder=model))
     scores = embedder.embed_passages(list(index.passages())) @ embedder.embed_queries([query])[0]
     return np.argsort(-scores, kind="stable"), scores
 
@@ -122,8 +123,8 @@ def test_hybrid_is_the_fusion_of_both(model, corpus, tmp_path):
 
 def test_prefixes_change_what_is_embedded(model):
     plain, prefixed = (
-        Embedder(DenseSettings(embedder=model)),
-        Embedder(DenseSettings(embedder=model, query_prefix="query: ", passage_prefix="passage: ")),
+        open_embedder(DenseSettings(embedder=model)),
+        open_embedder(DenseSettings(embedder=model, query_prefix="query: ", passage_prefix="passage: ")),
     )
     assert np.allclose(prefixed.embed_queries(["oss"]), plain.embed_queries(["query: oss"]), atol=1e-6)
     assert not np.allclose(prefixed.embed_queries(["oss"]), plain.embed_queries(["oss"]), atol=1e-3)
@@ -174,19 +175,19 @@ def hub(monkeypatch, *, cached, answer):
 def test_without_a_network_an_embedder_is_not_asked_for_file_by_file(monkeypatch):
     asked = hub(monkeypatch, cached=False, answer=ConnectionError("no route to the hub"))
     with pytest.raises(ModelMissing, match="'org/embedder' cannot be loaded: no route to the hub"):
-        Embedder(DenseSettings(embedder="org/embedder"))
+        open_embedder(DenseSettings(embedder="org/embedder"))
     assert asked == ["cache", "question"]
 
 
 def test_an_embedder_of_the_cache_asks_the_hub_nothing(monkeypatch):
     asked = hub(monkeypatch, cached=True, answer=ConnectionError("no route to the hub"))
-    Embedder(DenseSettings(embedder="org/embedder"))
+    open_embedder(DenseSettings(embedder="org/embedder"))
     assert asked == ["cache"]
 
 
 def test_an_embedder_of_the_hub_is_downloaded(monkeypatch):
     asked = hub(monkeypatch, cached=False, answer=None)
-    Embedder(DenseSettings(embedder="org/embedder"))
+    open_embedder(DenseSettings(embedder="org/embedder"))
     assert asked == ["cache", "question", "hub"]
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from quaere.errors import BadInput
-from quaere.search import corpus, dense
-from quaere.search.dense import DenseSettings
+from quaere.search import corpus, embedders
+from quaere.search.dense_settings import DenseSettings
 from quaere.search.index import IndexSettings, build_index, open_index
 from quaere.search.sources import SOURCES
 from quaere.search.update import update_index
@@ -52,7 +52,7 @@ def embedder(monkeypatch):
     """In place of every sentence-transformers model."""
     pytest.importorskip("faiss")
     model = WordVectors()
-    monkeypatch.setattr(dense, "_load_model", lambda name: model)
+    monkeypatch.setattr(embedders, "_load_model", lambda name: model)
     return model
 
 
@@ -279,13 +279,13 @@ def test_a_file_that_was_renamed_is_read_and_not_embedded(tmp_path, folder, embe
 def test_no_embedder_is_loaded_where_files_were_only_removed(tmp_path, folder, embedder, monkeypatch):
     index = build_index(folder, tmp_path / "index", settings("dense"))
     (folder / "tokyo.txt").unlink()
-    monkeypatch.setattr(dense, "_load_model", lambda name: pytest.fail("loaded"))
+    monkeypatch.setattr(embedders, "_load_model", lambda name: pytest.fail("loaded"))
     assert update_index(index.path).counts.num_removed == 1
 
 
 def test_another_embedder_of_the_same_name_embeds_everything(tmp_path, folder, embedder, monkeypatch):
     index = build_index(folder, tmp_path / "index", settings("dense"))
-    monkeypatch.setattr(dense, "_load_model", lambda name: WordVectors("another"))
+    monkeypatch.setattr(embedders, "_load_model", lambda name: WordVectors("another"))
     (folder / "new.txt").write_text("eel weir")
     assert update_index(index.path).counts.num_embedded == 4
     fresh = build_index(folder, tmp_path / "fresh", settings("dense"))

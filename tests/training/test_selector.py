@@ -313,7 +313,8 @@ def test_vectors_of_a_dense_index_are_those_it_searches_by(corpus, tmp_path, ann
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    from quaere.search.dense import DenseSettings, Embedder
+    from quaere.search.dense_settings import DenseSettings
+    from quaere.search.embedders import open_embedder
 
     words = ["[UNK]", *" ".join(TOPICS.values()).split()]
     tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
@@ -325,5 +326,5 @@ def test_vectors_of_a_dense_index_are_those_it_searches_by(corpus, tmp_path, ann
     index = build_index(corpus, tmp_path / "index", IndexSettings(engine="hybrid", dense=dense))
     embedded = embed_index(index, tmp_path / "embeddings")
     assert embedded.fingerprint == f"dense of {index.fingerprint}"
-    expected = Embedder(dense).embed_passages(list(index.passages()))
+    expected = open_embedder(dense).embed_passages(list(index.passages()))
     assert embedded.vectors == pytest.approx(expected, abs=1e-6)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Literal, Self, TypedDict, Unpack
 
 import msgspec
 
@@ -17,13 +17,12 @@ from quaere.errors import BadInput
 from quaere.records import Hit, Passage
 from quaere.search.bm25 import Bm25Settings
 from quaere.search.chunks import ChunkSettings
-from quaere.search.dense import DenseSettings
+from quaere.search.dense_settings import DenseSettings
+from quaere.search.index import Index as OpenIndex
 from quaere.search.index import IndexSettings, build_index, open_index
+from quaere.search.lance import LanceSearch, LanceSettings
 from quaere.search.manifest import EngineName
 from quaere.search.search_engine import Progress
-
-if TYPE_CHECKING:
-    from quaere.search.index import Index as OpenIndex
 
 
 class IndexOptions(TypedDict, total=False):
@@ -45,6 +44,7 @@ class IndexOptions(TypedDict, total=False):
     num_links: int
     search_width: int
     batch_size: int
+    lance_search: LanceSearch
 
 
 def index_settings(given: Mapping[str, Any]) -> IndexSettings:
@@ -57,6 +57,7 @@ def index_settings(given: Mapping[str, Any]) -> IndexSettings:
             "chunks": msgspec.convert(given, ChunkSettings),
             "bm25": msgspec.convert(given, Bm25Settings),
             "dense": msgspec.convert(given, DenseSettings).with_known_prefixes(),
+            "lance": msgspec.convert(given, LanceSettings),
         }
         return msgspec.convert({**given, **parts}, IndexSettings)
     except msgspec.ValidationError as error:

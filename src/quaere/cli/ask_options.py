@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from quaere.cli.bounds import check_positive
+from quaere.cli.index_option import add_index
 from quaere.errors import BadInput
 from quaere.policies.native.device import Precision
 
@@ -27,7 +28,7 @@ def add_asked(parser: argparse.ArgumentParser, default_model: str = DEFAULT_MODE
     parser.add_argument("question", nargs="?", help="the question; or give --questions FILE")
     parser.add_argument("--questions", type=Path, metavar="FILE", help="JSONL file of questions, one per line")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions of the file (default: all)")
-    parser.add_argument("--index", required=True, metavar="DIR|URL", help="index directory, or URL of a search server")
+    add_index(parser, required=True)
     parser.add_argument(
         "--model",
         default=default_model,

@@ -23,6 +23,7 @@ from quaere.api.counts import counting
 from quaere.cli.ask_options import add_plain, choose_plain
 from quaere.cli.bounds import check_positive, checkpoint
 from quaere.cli.eval_options import LIMITS, add_engine, add_evidence, add_limits, add_output
+from quaere.cli.index_option import add_index
 from quaere.cli.interrupt import interruptible
 from quaere.cli.old_names import add_solver_dialect
 from quaere.cli.terminal import say_line
@@ -65,7 +66,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions of the file (default: all)")
     only = "only questions that combine N facts (default: all; --hops is the earlier name)"
     parser.add_argument("--facts", "--hops", dest="facts", type=int, nargs="+", default=[], metavar="N", help=only)
-    parser.add_argument("--index", metavar="DIR|URL", help="index directory, or URL of a search server")
+    add_index(parser)
     parser.add_argument(
         "--closed-book", action="store_true", help="one turn without search: measures what the model knows"
     )

@@ -37,7 +37,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the index is written")
     parser.add_argument("--update", type=Path, metavar="DIR", help="bring the index DIR up to date with its sources")
     parser.add_argument("--watch", action="store_true", help="keep it up to date until Ctrl-C")
-    parser.add_argument("--engine", choices=("bm25", "dense", "hybrid"), help="default: bm25")
+    parser.add_argument("--engine", choices=("bm25", "dense", "hybrid", "lance"), help="default: bm25")
     parser.add_argument("--force", action="store_true", help="replace the index that is there")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.add_argument(
@@ -62,12 +62,13 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     passages.add_argument(
         "--row-words", type=int, metavar="N", help="JSON Lines rows this long stay whole (default: 300)"
     )
-    words = parser.add_argument_group("word search (bm25, hybrid)")
+    words = parser.add_argument_group("word search (bm25, hybrid, lance)")
     words.add_argument("--k1", type=float, metavar="X", help="how soon repeated words stop counting (default: 1.2)")
     words.add_argument("--b", type=float, metavar="X", help="how much length counts against a passage (default: 0.75)")
     words.add_argument("--title-weight", type=int, metavar="N", help="how often the title counts (default: 2)")
-    dense = parser.add_argument_group("search by meaning (dense, hybrid)")
-    dense.add_argument("--embedder", metavar="M", help="sentence-transformers model (default: intfloat/e5-base-v2)")
+    dense = parser.add_argument_group("search by meaning (dense, hybrid, lance)")
+    named = "sentence-transformers model, or openai:MODEL@BASE_URL for one on a server (default: intfloat/e5-base-v2)"
+    dense.add_argument("--embedder", metavar="M", help=named)
     dense.add_argument("--query-prefix", metavar="TEXT", help='put before every query (E5 models: "query: ")')
     dense.add_argument("--passage-prefix", metavar="TEXT", help='put before every passage (E5 models: "passage: ")')
     dense.add_argument("--ann", choices=("flat", "ivf", "hnsw"), help="how neighbours are found (default: flat, exact)")
@@ -75,6 +76,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     dense.add_argument("--num-probes", type=int, metavar="N", help="ivf: clusters searched (default: 16)")
     dense.add_argument("--num-links", type=int, metavar="N", help="hnsw: links per passage (default: 32)")
     dense.add_argument("--search-width", type=int, metavar="N", help="hnsw: candidates per search (default: 64)")
+    lance = parser.add_argument_group("LanceDB (lance)", "passages and vectors stay on disk; options as above")
+    kinds = "words, vectors or both (default: text)"
+    lance.add_argument("--lance-search", choices=("text", "dense", "hybrid"), help=kinds)
     dense.add_argument("--batch-size", type=int, metavar="N", help="passages embedded at once (default: 64)")
 
 
@@ -174,7 +178,7 @@ def _print_index(index: Index, seconds: float, json: bool, counts: UpdateCounts 
     if counts:
         changed = f"{counts.num_added} added, {counts.num_changed} changed, {counts.num_removed} removed"
         print(f"files: {changed}, {counts.num_unchanged} unchanged; {counts.num_read} read")
-        embedded = f", {counts.num_embedded} embedded" if index.manifest.settings.engine != "bm25" else ""
+        embedded = f", {counts.num_embedded} embedded" if index.manifest.settings.has_vectors else ""
         print(f"passages: {counts.num_kept} kept, {len(index) - counts.num_kept} new{embedded}")
     _print_summary(index, seconds)
 

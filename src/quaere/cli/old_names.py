@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from quaere.cli.terminal import printable_line
 from quaere.dialects.registry import SOLVER_DIALECTS
-from quaere.errors import OldName, StaleIndex, warn_old_name
+from quaere.errors import OldName, ServerDown, StaleIndex, warn_old_name
 
 _show_usual = warnings.showwarning
 
@@ -38,7 +38,7 @@ class _Renamed(argparse.Action):
 
 
 def show_old_names() -> None:
-    """Print warnings about old names and stale indexes as one line without a place in the code, others as before."""
+    """Print warnings about old names, stale indexes and lost servers as one line each, others as before."""
     warnings.showwarning = _show
 
 
@@ -50,7 +50,7 @@ def _show(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    if issubclass(category, (OldName, StaleIndex)):
+    if issubclass(category, (OldName, ServerDown, StaleIndex)):
         print(printable_line(f"quaere: {message}"), file=sys.stderr)
     else:
         _show_usual(message, category, filename, lineno, file, line)

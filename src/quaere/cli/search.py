@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from quaere.cli.index_option import add_index
+
 if TYPE_CHECKING:
     from quaere.records import Hit
 
@@ -16,7 +18,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser = commands.add_parser("search", help="search an index")
     parser.set_defaults(run=run)
     parser.add_argument("queries", nargs="+", metavar="QUERY", help='words to search for, in quotes: "halm bridge"')
-    parser.add_argument("--index", required=True, metavar="DIR|URL", help="an index, or the URL of a search server")
+    add_index(parser, required=True)
     parser.add_argument("--topk", type=int, default=3, metavar="N", help="passages per query (default: 3)")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
 

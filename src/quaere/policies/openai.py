@@ -14,63 +14,24 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 import httpx
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from quaere.errors import BadInput, SamplingFailed
+from quaere.endpoint import Endpoint, error_message, one_line, parse_endpoint, retry_after
+from quaere.errors import SamplingFailed
 from quaere.policies.sampler import ChatReply, SamplingParams
 from quaere.records import StopReason
 from quaere.records.foreign_json import decode_json
 
-_SYNTAX = "openai:MODEL@BASE_URL, such as openai:qwen3-4b@http://localhost:8000/v1"
+__all__ = ["Endpoint", "OpenAISampler", "parse_endpoint", "restore_stop"]
+
 _MAX_BYTES = 8 << 20
 _MAX_WAIT_S = 60.0
 _BUSY = (429, 503)
-
-
-class Endpoint(Struct, frozen=True):
-    """A model on a server.
-
-    Endpoint(model="qwen3-4b", base_url="http://localhost:8000/v1")
-    """
-
-    model: str
-    base_url: str
-
-
-def parse_endpoint(text: str) -> Endpoint:
-    """The endpoint in `openai:MODEL@BASE_URL`; the URL begins at the first `@http://` or `@https://`.
-
-    parse_endpoint("openai:qwen3-4b@http://localhost:8000/v1") == Endpoint("qwen3-4b", "http://localhost:8000/v1")
-    """
-    scheme, _, rest = text.partition(":")
-    starts = [at for at in (rest.find("@http://"), rest.find("@https://")) if at >= 0]
-    if scheme != "openai" or not starts:
-        raise BadInput(f"an endpoint must be written as {_SYNTAX}", hint=f"--model {_SYNTAX.rpartition(' ')[2]}")
-    model, base_url = rest[: min(starts)].strip(), rest[min(starts) + 1 :].strip().rstrip("/")
-    if not model:
-        raise BadInput("the endpoint names no model", hint=f"write it like {_SYNTAX}")
-    try:
-        parts = urlsplit(base_url)
-        _ = parts.port  # raises if the port is not a number
-    except ValueError as error:
-        raise BadInput("the endpoint's URL cannot be parsed", hint=f"write it like {_SYNTAX}") from error
-    if not parts.hostname:
-        raise BadInput("the endpoint's URL has no host", hint=f"write it like {_SYNTAX}")
-    if parts.username or parts.password:  # runs store the URL and must never store a secret
-        raise BadInput(
-            "the endpoint's URL holds a user or password, which would be stored", hint="export OPENAI_API_KEY=..."
-        )
-    if parts.query or parts.fragment:
-        raise BadInput("the endpoint's URL may not contain ? or #", hint=f"write it like {_SYNTAX}")
-    return Endpoint(model=model, base_url=base_url)
 
 
 class OpenAISampler:
@@ -101,7 +62,7 @@ class OpenAISampler:
         body = _request_body(self.endpoint.model, messages, params)
         for attempt in range(self._max_retries + 1):
             status, headers, content = await self._post(body)
-            wait_s = _retry_after(headers) if status in _BUSY else None
+            wait_s = retry_after(headers) if status in _BUSY else None
             if wait_s is None or wait_s > _MAX_WAIT_S or attempt == self._max_retries:
                 break
             self.num_retries += 1
@@ -144,7 +105,7 @@ class OpenAISampler:
             said = f"the endpoint {url} did not answer within {self._timeout_s:g} s"
             raise SamplingFailed(said, hint="allow more time, or fewer new tokens") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            reason = _one_line(str(error)) or type(error).__name__
+            reason = one_line(str(error)) or type(error).__name__
             hint = f"is the server running? try: curl {self.endpoint.base_url}/models"
             raise SamplingFailed(f"the endpoint {url} cannot be reached: {reason}", hint=hint) from error
 
@@ -166,7 +127,7 @@ class OpenAISampler:
         """Error for a status other than 200: its meaning, then the server's message with the key removed."""
         base_url, model = self.endpoint.base_url, self.endpoint.model
         key = self._key()
-        said = _error_message(content.replace(key.encode(), b"***") if key else content)
+        said = error_message(content.replace(key.encode(), b"***") if key else content)
         detail = f": {said}" if said else ""
         match status:
             case 401 | 403:
@@ -224,7 +185,7 @@ def _read_reply(content: bytes, stop: Sequence[str], base_url: str) -> ChatReply
         completion = decode_json(content, _Completion)
         choice = completion.choices[0]
     except (msgspec.DecodeError, IndexError) as error:
-        reason = "it has no choices" if isinstance(error, IndexError) else _one_line(str(error))
+        reason = "it has no choices" if isinstance(error, IndexError) else one_line(str(error))
         raise SamplingFailed(f"the endpoint {base_url} sent no readable completion: {reason}") from error
     text = choice.message.content or ""
     num_tokens = completion.usage.completion_tokens if completion.usage else 0
@@ -277,32 +238,3 @@ def _unclosed_at(text: str, closing: str) -> int:
         return -1
     at = text.rfind(f"<{closing[2:]}")
     return at if at > text.rfind(closing) else -1
-
-
-def _retry_after(headers: httpx.Headers) -> float | None:
-    """Seconds to wait by the Retry-After header, given as seconds or as a date; None if missing or invalid."""
-    value = headers.get("retry-after", "").strip()
-    if value.isdecimal() and value.isascii():
-        return float(value)
-    try:
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
-        return None
-
-
-def _error_message(content: bytes) -> str:
-    """The server's error message: `{"error": {"message": ...}}`, `{"message": ...}`, or the body as text."""
-    try:
-        value = decode_json(content, Any)
-    except msgspec.DecodeError:
-        return _one_line(content[:2000].decode(errors="replace"))
-    for key in ("error", "message", "detail"):
-        if isinstance(value, dict) and key in value:
-            value = value[key]
-    return _one_line(value) if isinstance(value, str) else ""
-
-
-def _one_line(text: str, num_chars: int = 200) -> str:
-    """At most `num_chars` of a text on one line, without control characters, which could act on a terminal."""
-    line = "".join(character if character.isprintable() else " " for character in text[: 4 * num_chars])
-    return " ".join(line.split())[:num_chars]

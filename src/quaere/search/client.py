@@ -50,7 +50,7 @@ class SearchClient:
         self._turns = asyncio.Semaphore(max_connections)
         limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
         # A proxy named by the environment must not be used for a server on this machine.
-        trust_env = not _is_loopback(httpx.URL(self.url).host)
+        trust_env = not is_loopback(httpx.URL(self.url).host)
         self._http = httpx.AsyncClient(limits=limits, timeout=None, trust_env=trust_env)
         self._authorization = _authorization()
 
@@ -183,7 +183,16 @@ def server_url(url: str) -> str:
     return url.rstrip("/").removesuffix("/retrieve").rstrip("/")
 
 
-def _is_loopback(host: str) -> bool:
+def server_urls(text: str) -> list[str]:
+    """The servers' addresses in a list separated by commas; `BadInput` if one is no URL.
+
+    server_urls("http://a:8000, http://b:8000/") == ["http://a:8000", "http://b:8000"]
+    """
+    return [server_url(url.strip()) for url in text.split(",") if url.strip()]
+
+
+def is_loopback(host: str) -> bool:
+    """True for `localhost` and the addresses of this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -1,102 +1,31 @@
-"""Dense retrieval: sentence-transformers embeds passages and queries, FAISS finds the nearest passages.
+"""Dense retrieval: an embedder turns passages and queries into vectors, FAISS finds the nearest passages.
 
 Vectors have norm 1, so a score is the cosine similarity of query and passage, from -1 to 1.
 """
 
 from __future__ import annotations
 
-import re
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from math import sqrt
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from quaere.errors import BadInput, ExtraMissing, ModelMissing
+from quaere.errors import BadInput, ExtraMissing
 from quaere.records import Passage
+from quaere.search.dense_settings import DenseSettings
+from quaere.search.embedders import Embedder, Vectors, open_embedder
 from quaere.search.search_engine import Match, Progress, rank
 
-Ann = Literal["flat", "ivf", "hnsw"]
-Vectors = NDArray[np.float32]
+__all__ = ["DenseEngine", "DenseSettings", "KnownVectors", "read_vectors"]
 
-DEFAULT_EMBEDDER = "intfloat/e5-base-v2"
-_E5 = re.compile(r"(^|/)(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)*$")
 # Passages fetched beyond `topk`, so that ties at the cut are ordered by passage number before the cut.
 _SPARE = 16
 _READ_AT_ONCE = 65_536
-_SAME_COSINE = 0.999  # of two vectors of one text by one embedder, whatever else was in its batches
-_HUB_TIMEOUT_S = 10.0
-
-
-class DenseSettings(msgspec.Struct, frozen=True):
-    """The embedder, the prefixes of its inputs, and the FAISS index.
-
-    A prefix of None uses the prompts stored with the model. `num_lists=0` derives the number of lists from the number
-    of passages. Larger `num_probes` (ivf) or `search_width` (hnsw) raise recall and take longer; "flat" compares with
-    all passages.
-
-        DenseSettings(embedder="intfloat/e5-base-v2", query_prefix="query: ", passage_prefix="passage: ", ann="flat")
-    """
-
-    embedder: str = DEFAULT_EMBEDDER
-    query_prefix: str | None = None
-    passage_prefix: str | None = None
-    ann: Ann = "flat"
-    num_lists: int = 0
-    num_probes: int = 16
-    num_links: int = 32
-    build_width: int = 200
-    search_width: int = 64
-    batch_size: int = 64
-
-    def check(self) -> None:
-        """Raise `BadInput` if a size is out of range."""
-        sizes = (self.num_probes, self.num_links, self.build_width, self.search_width, self.batch_size)
-        if self.num_lists < 0 or min(sizes) < 1 or self.num_links < 2:
-            raise BadInput(
-                "the sizes of a dense index must be at least 1 (num_links: at least 2; num_lists: 0 chooses the number)"
-            )
-
-    def with_known_prefixes(self) -> DenseSettings:
-        """The settings with the prefixes of E5 models, which need them but do not store them as prompts."""
-        if self.query_prefix is None and self.passage_prefix is None and _E5.search(self.embedder):
-            return msgspec.structs.replace(self, query_prefix="query: ", passage_prefix="passage: ")
-        return self
-
-
-class Embedder:
-    """Encoder of texts to vectors of norm 1. Calls are serialised: the tokenizer inside is not thread-safe."""
-
-    def __init__(self, settings: DenseSettings) -> None:
-        self._settings = settings
-        self._model = _load_model(settings.embedder)
-        self._lock = threading.Lock()
-
-    def embed_queries(self, queries: Sequence[str]) -> Vectors:
-        """Vectors of the queries, one row each."""
-        return self._embed(self._model.encode_query, queries, self._settings.query_prefix)
-
-    def embed_passages(self, passages: Sequence[Passage]) -> Vectors:
-        """Vectors of the passages, one row each, from title and text."""
-        texts = [passage.titled_text for passage in passages]
-        return self._embed(self._model.encode_document, texts, self._settings.passage_prefix)
-
-    def _embed(self, encode: Any, texts: Sequence[str], prefix: str | None) -> Vectors:
-        with self._lock:
-            vectors = encode(
-                list(texts),
-                prompt=prefix,
-                batch_size=self._settings.batch_size,
-                normalize_embeddings=True,
-                convert_to_numpy=True,
-                show_progress_bar=False,
-            )
-        return np.ascontiguousarray(vectors, dtype=np.float32)
+SAME_COSINE = 0.999  # of two vectors of one text by one embedder, whatever else was in its batches
 
 
 class KnownVectors(msgspec.Struct, frozen=True):
@@ -143,8 +72,7 @@ class DenseEngine:
             neighbours.nprobe = min(settings.num_probes, neighbours.nlist)
         elif settings.ann == "hnsw":
             neighbours.hnsw.efSearch = settings.search_width
-        embedder = Embedder(settings)
-        return DenseEngine(embedder, neighbours)
+        return DenseEngine(open_embedder(settings), neighbours)
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Match]]:
         """The best passages for each query, at most `topk`."""
@@ -188,7 +116,7 @@ class _Gathering:
         rows = known.rows if known else np.full(self._num_passages, -1)
         wanted = np.flatnonzero(rows < 0)
         # To load an embedder takes seconds, and where passages were only removed there is no need for one.
-        embedder = Embedder(self._settings) if wanted.size else None
+        embedder = open_embedder(self._settings) if wanted.size else None
         vectors: Vectors | None = None
         if known and wanted.size < self._num_passages:
             earlier = read_vectors(known.folder)
@@ -206,7 +134,7 @@ class _Gathering:
         """True if the embedder is still the one that made the earlier vectors: another may have its name now."""
         number = int(np.argmax(rows >= 0))
         again = embedder.embed_passages([self._read(number)])[0]
-        return again.shape == earlier.shape[1:] and float(again @ earlier[rows[number]]) > _SAME_COSINE
+        return again.shape == earlier.shape[1:] and float(again @ earlier[rows[number]]) > SAME_COSINE
 
     def _take_over(self, earlier: Vectors, rows: NDArray[np.int64]) -> Vectors:
         vectors = self._allocate(earlier.shape[1])
@@ -217,8 +145,8 @@ class _Gathering:
         return vectors
 
     def _embed(self, embedder: Embedder, wanted: NDArray[np.int64], vectors: Vectors | None) -> Vectors:
-        for start in range(0, len(wanted), self._settings.batch_size):
-            numbers = wanted[start : start + self._settings.batch_size]
+        for start in range(0, len(wanted), embedder.num_at_once):
+            numbers = wanted[start : start + embedder.num_at_once]
             embedded = embedder.embed_passages([self._read(number) for number in numbers.tolist()])
             if vectors is None:
                 vectors = self._allocate(embedded.shape[1])
@@ -288,59 +216,5 @@ def _import_faiss() -> Any:
     try:
         import faiss
     except ImportError:
-        raise _dense_missing("faiss") from None
+        raise ExtraMissing("dense search needs faiss", extra="dense") from None
     return faiss
-
-
-def _load_model(embedder: str) -> Any:
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError:
-        raise _dense_missing("sentence-transformers") from None
-    try:
-        with _quiet_loading():
-            return _find_model(SentenceTransformer, embedder)
-    except Exception as error:  # an unreachable hub, a folder without a model: many exception types, one meaning
-        reason = " ".join(str(error).split())[:200]
-        raise ModelMissing(
-            f"the embedder {embedder!r} cannot be loaded: {reason}",
-            hint="--embedder takes a sentence-transformers model of the Hugging Face hub or a folder",
-        ) from error
-
-
-def _find_model(open_model: Any, embedder: str) -> Any:
-    """The embedder from its folder or the hub's cache; the hub is asked only if it is in neither."""
-    if Path(embedder).exists():
-        return open_model(embedder)
-    try:
-        return open_model(embedder, local_files_only=True)
-    except Exception:  # many exception types mean "not cached"
-        _ask_hub(embedder)
-    return open_model(embedder)
-
-
-def _ask_hub(embedder: str) -> None:
-    """Raise at once if the hub is unreachable: otherwise each file of a download is retried for minutes."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import RepositoryNotFoundError
-
-    with suppress(RepositoryNotFoundError):  # a short name ("all-MiniLM-L6-v2"), which sentence-transformers expands
-        HfApi().model_info(embedder, timeout=_HUB_TIMEOUT_S)
-
-
-@contextmanager
-def _quiet_loading() -> Iterator[None]:
-    """Context manager that disables transformers' progress bar, which would mix with the program's output."""
-    from transformers.utils import logging
-
-    was_on = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_on:
-            logging.enable_progress_bar()
-
-
-def _dense_missing(package: str) -> ExtraMissing:
-    return ExtraMissing(f"dense search needs {package}", extra="dense")

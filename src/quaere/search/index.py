@@ -31,6 +31,8 @@ from quaere.search.dense import DenseEngine, KnownVectors
 from quaere.search.earlier import EarlierIndex
 from quaere.search.hybrid import HybridEngine
 from quaere.search.json_lines import is_rows_file
+from quaere.search.lance import open_lance
+from quaere.search.lance_table import LanceBuild, LanceContents
 from quaere.search.manifest import (
     FORMAT,
     KIND,
@@ -247,6 +249,15 @@ def _build_engines(
     if "dense" in settings.engine_names:
         known = KnownVectors(earlier.path / "dense", earlier.match_texts(store, kept)) if earlier else None
         num_embedded = DenseEngine.build(store.passage, len(store), settings.dense, folder / "dense", progress, known)
+    if "lance" in settings.engine_names:
+        bm25 = settings.bm25 if settings.lance.has_words else None
+        contents = LanceContents(bm25, settings.dense if settings.lance.has_vectors else None)
+        build = LanceBuild(store.passage, len(store), contents, folder / "lance", progress)
+        if earlier:
+            build.update(KnownVectors(earlier.path / "lance", earlier.match_texts(store, kept)))
+        else:
+            build.write()
+        num_embedded = build.num_embedded
     return num_embedded
 
 
@@ -265,7 +276,7 @@ def _stored_path(path: Path) -> str:
 def _fingerprint(content_digest: str, settings: IndexSettings) -> str:
     """Digest of the corpus and of the settings in use; settings of engines that are not built do not count."""
     used: dict[str, object] = {"format": FORMAT, "engine": settings.engine, "chunks": settings.chunks}
-    used |= {name: getattr(settings, name) for name in settings.engine_names}
+    used |= {name: getattr(settings, name) for name in settings.parts}
     return sha256(content_digest.encode() + msgspec.json.encode(used, order="deterministic")).hexdigest()
 
 
@@ -326,6 +337,8 @@ def _warn_if_stale(index: Index) -> None:
 
 
 def _open_engine(path: Path, settings: IndexSettings) -> Engine:
+    if settings.engine == "lance":
+        return open_lance(path / "lance", settings.lance, settings.dense)
     engines: list[Engine] = []
     if "bm25" in settings.engine_names:
         try:

@@ -15,16 +15,17 @@ from quaere.records.foreign_json import decode_json
 from quaere.search.bm25 import Bm25Settings
 from quaere.search.chunks import ChunkSettings
 from quaere.search.corpus import CorpusReport
-from quaere.search.dense import DenseSettings
+from quaere.search.dense_settings import DenseSettings
 from quaere.search.files import MAX_FILE_MIB
+from quaere.search.lance import LanceSettings
 
 FORMAT = 1
 KIND = "quaere-index"
 MANIFEST = "manifest.json"
-_LIBRARIES = ("bm25s", "numpy", "faiss-cpu", "sentence-transformers")
+_LIBRARIES = ("bm25s", "numpy", "faiss-cpu", "sentence-transformers", "lancedb")
 _READING_LIBRARIES = ("pypdf", "python-docx", "python-pptx", "openpyxl", "trafilatura")
 
-EngineName = Literal["bm25", "dense", "hybrid"]
+EngineName = Literal["bm25", "dense", "hybrid", "lance"]
 
 
 class IndexSettings(msgspec.Struct, frozen=True):
@@ -37,6 +38,7 @@ class IndexSettings(msgspec.Struct, frozen=True):
     chunks: ChunkSettings = ChunkSettings()
     bm25: Bm25Settings = Bm25Settings()
     dense: DenseSettings = DenseSettings()
+    lance: LanceSettings = LanceSettings()
     max_file_mib: int = MAX_FILE_MIB
     include: tuple[str, ...] = ()  # which files of a folder are read, and which are not, as in a .gitignore
     exclude: tuple[str, ...] = ()
@@ -47,11 +49,26 @@ class IndexSettings(msgspec.Struct, frozen=True):
         """The engines that are built: hybrid is both."""
         return ("bm25", "dense") if self.engine == "hybrid" else (self.engine,)
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the settings that matter: those of the engines that are built."""
+        if self.engine != "lance":
+            return self.engine_names
+        used = {"lance": True, "bm25": self.lance.has_words, "dense": self.lance.has_vectors}
+        return tuple(name for name, is_used in used.items() if is_used)
+
+    @property
+    def has_vectors(self) -> bool:
+        """True if passages are embedded."""
+        return "dense" in self.parts
+
     def check(self) -> None:
         """Refuse what cannot be built."""
         self.chunks.check()
         self.bm25.check()
         self.dense.check()
+        if self.engine == "lance":
+            self.lance.check(self.bm25, self.dense)
         if self.max_file_mib < 1:
             raise BadInput(f"max_file_mib must be at least 1, not {self.max_file_mib}")
 

@@ -1,6 +1,6 @@
-"""Searchers: the asynchronous interface to an index in this process or to a search server.
+"""Searchers: the asynchronous interface to an index in this process or to search servers.
 
-searcher = open_searcher("docs-index")            # or "http://127.0.0.1:8000"
+searcher = open_searcher("docs-index")            # or "http://127.0.0.1:8000", or "http://a:8000,http://b:8000"
 hits = (await searcher.search(["who built the Halm bridge?"], topk=3))[0]
 await searcher.close()
 """
@@ -34,21 +34,27 @@ class Searcher(Protocol):
 
 
 def open_searcher(where: str) -> Searcher:
-    """A searcher for an index directory or for the URL of a search server."""
-    if where.startswith(("http://", "https://")):
-        from quaere.search.client import SearchClient  # with httpx, which an index in this process does not need
+    """A searcher for an index directory, the URL of a search server, or the URLs of several, separated by commas."""
+    if not where.startswith(("http://", "https://")):
+        return LocalSearcher(open_index(Path(where)))
+    # Both with httpx, which an index in this process does not need.
+    from quaere.search.client import SearchClient, server_urls
+    from quaere.search.pool import SearchPool
 
-        return SearchClient(where)
-    return LocalSearcher(open_index(Path(where)))
+    urls = server_urls(where)
+    return SearchClient(urls[0]) if len(urls) == 1 else SearchPool(urls)
 
 
 async def check_reachable(searcher: Searcher) -> None:
-    """Refuse a search server that cannot be reached, before a model is loaded for it."""
+    """Refuse search servers that cannot be reached, or that serve different indexes, before a model is loaded."""
     if not isinstance(searcher, LocalSearcher | NoSearcher):
         from quaere.search.client import SearchClient
+        from quaere.search.pool import SearchPool
 
         if isinstance(searcher, SearchClient):
             await searcher.health()
+        elif isinstance(searcher, SearchPool):
+            await searcher.check()
 
 
 class NoSearcher:

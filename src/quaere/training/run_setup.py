@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct, structs
 
 from quaere.dialects.notes import find_notes
-from quaere.errors import BadInput
+from quaere.errors import BadInput, SearchFailed
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.device import choose_device
 from quaere.rollout.episode import Limits
 from quaere.runs import Run
-from quaere.search.client import server_url
+from quaere.search.client import server_urls
 from quaere.search.index import Index, open_index
-from quaere.search.searcher import LocalSearcher, Searcher, open_searcher
+from quaere.search.searcher import LocalSearcher, Searcher, check_reachable, open_searcher
 from quaere.training.actors import Actors, open_actors
 from quaere.training.estimate import estimate_run
 from quaere.training.learner_settings import LearnerSettings
@@ -64,6 +64,8 @@ async def open_run(config: RunConfig, roles: Sequence[str], reporter: Reporter) 
     index = open_documents(config)
     searcher: Searcher = open_searcher(config.search_url) if config.search_url else LocalSearcher(index)
     try:
+        with suppress(SearchFailed):  # a run waits for servers that are down; that they differ is an error at once
+            await check_reachable(searcher)
         actors = open_actors(
             config.model,
             roles,
@@ -115,7 +117,7 @@ def check_openable(config: RunConfig, recipe: str, dialects: Sequence[str]) -> N
         raise BadInput("no model is given", hint=f"quaere evolve {recipe} --model smollm2-135m --index DIR")
     open_documents(config, recipe)
     if config.search_url:
-        server_url(config.search_url)
+        server_urls(config.search_url)
     notes = find_notes(config.model)
     if notes.style not in (None, config.prompts):
         raise BadInput(

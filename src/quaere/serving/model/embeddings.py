@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaere.errors import ExtraMissing
-from quaere.search.dense import DenseSettings, Embedder
+from quaere.search import embedders
+from quaere.search.dense_settings import DenseSettings
 from quaere.search.index import Index
 from quaere.serving.model.wire import Refused
 
@@ -60,11 +61,11 @@ class HashEmbedder:
 
 
 class ModelEmbedder:
-    """A sentence-transformers model; every text is embedded as a query, so that any two can be compared."""
+    """The embedder of a dense index; every text is embedded as a query, so that any two can be compared."""
 
     def __init__(self, settings: DenseSettings) -> None:
         self.name = settings.embedder
-        self._embedder = Embedder(settings.with_known_prefixes())
+        self._embedder = embedders.open_embedder(settings.with_known_prefixes())
 
     def embed(self, texts: Sequence[str], num_dimensions: int | None) -> NDArray[np.float32]:
         """One row per text, of the model's own size."""
@@ -80,7 +81,7 @@ def open_embedder(wanted: str, index: Index | None) -> TextEmbedder | None:
     `auto` is the index's own embedder, else `hash`, else None if scikit-learn is not installed: a model can be served
     without an embedder.
     """
-    if wanted == "auto" and index is not None and "dense" in index.manifest.settings.engine_names:
+    if wanted == "auto" and index is not None and index.manifest.settings.has_vectors:
         return ModelEmbedder(index.manifest.settings.dense)
     if wanted == "auto":
         return HashEmbedder() if find_spec("sklearn") else None

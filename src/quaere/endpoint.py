@@ -1,0 +1,91 @@
+"""A model behind a server with OpenAI's interface: how it is named, and what its answers have in common.
+
+    parse_endpoint("openai:qwen3-4b@http://localhost:8000/v1")
+
+A name holds no secret: it is stored with runs and indexes. Keys are read from the environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from quaere.errors import BadInput
+from quaere.records.foreign_json import decode_json
+
+_SYNTAX = "openai:MODEL@BASE_URL, such as openai:qwen3-4b@http://localhost:8000/v1"
+
+
+class Endpoint(Struct, frozen=True):
+    """A model on a server.
+
+    Endpoint(model="qwen3-4b", base_url="http://localhost:8000/v1")
+    """
+
+    model: str
+    base_url: str
+
+
+def parse_endpoint(text: str, option: str = "--model") -> Endpoint:
+    """The endpoint in `openai:MODEL@BASE_URL`; the URL begins at the first `@http://` or `@https://`.
+
+    A text that is none is a `BadInput`, which says what to write after `option`.
+
+    parse_endpoint("openai:qwen3-4b@http://localhost:8000/v1") == Endpoint("qwen3-4b", "http://localhost:8000/v1")
+    """
+    scheme, _, rest = text.partition(":")
+    starts = [at for at in (rest.find("@http://"), rest.find("@https://")) if at >= 0]
+    if scheme != "openai" or not starts:
+        raise BadInput(f"an endpoint must be written as {_SYNTAX}", hint=f"{option} {_SYNTAX.rpartition(' ')[2]}")
+    model, base_url = rest[: min(starts)].strip(), rest[min(starts) + 1 :].strip().rstrip("/")
+    if not model:
+        raise BadInput("the endpoint names no model", hint=f"write it like {_SYNTAX}")
+    try:
+        parts = urlsplit(base_url)
+        _ = parts.port  # raises if the port is not a number
+    except ValueError as error:
+        raise BadInput("the endpoint's URL cannot be parsed", hint=f"write it like {_SYNTAX}") from error
+    if not parts.hostname:
+        raise BadInput("the endpoint's URL has no host", hint=f"write it like {_SYNTAX}")
+    if parts.username or parts.password:  # runs store the URL and must never store a secret
+        raise BadInput(
+            "the endpoint's URL holds a user or password, which would be stored", hint="export OPENAI_API_KEY=..."
+        )
+    if parts.query or parts.fragment:
+        raise BadInput("the endpoint's URL may not contain ? or #", hint=f"write it like {_SYNTAX}")
+    return Endpoint(model=model, base_url=base_url)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait by the Retry-After header, given as seconds or as a date; None if missing or invalid."""
+    value = headers.get("retry-after", "").strip()
+    if value.isdecimal() and value.isascii():
+        return float(value)
+    try:
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
+def error_message(content: bytes) -> str:
+    """The server's error message: `{"error": {"message": ...}}`, `{"message": ...}`, or the body as text."""
+    try:
+        value = decode_json(content, Any)
+    except msgspec.DecodeError:
+        return one_line(content[:2000].decode(errors="replace"))
+    for key in ("error", "message", "detail"):
+        if isinstance(value, dict) and key in value:
+            value = value[key]
+    return one_line(value) if isinstance(value, str) else ""
+
+
+def one_line(text: str, num_chars: int = 200) -> str:
+    """At most `num_chars` of a text on one line, without control characters, which could act on a terminal."""
+    line = "".join(character if character.isprintable() else " " for character in text[: 4 * num_chars])
+    return " ".join(line.split())[:num_chars]
