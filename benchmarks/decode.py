@@ -131,6 +131,7 @@ def main() -> None:
         "tokens/s",
         "lowest to highest",
         "of llama.cpp's",
+        "CPU ms a token",
         "log-prob off by (mean, max)",
     )
     print(as_table(head, lines))
