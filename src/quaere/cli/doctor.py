@@ -162,15 +162,15 @@ def _template(model: str) -> Check:
     from quaere.policies.loading import load_tokenizer
 
     renderer = Renderer(load_tokenizer(resolve_model(model, pull=False).tokenizer))
-    if not renderer.keeps_thoughts():
-        return Check("template", "fail", f"the chat template of {model} cuts thoughts out of earlier turns")
     joint = renderer.joint("tool")
     tools = "its own tool format" if renderer.speaks_tools else "tools described in the prompt"
     if not renderer.has_template:
         tools = f"conversations are plain paragraphs, because it has no chat template; {tools}"
     ends = " or ".join(repr(renderer.decode([token])) for token in renderer.stop_token_ids) or "nothing"
     between = renderer.decode([*joint.closing]) + "..." + renderer.decode([*joint.opening])
-    return Check("template", "ok", f"{model}: {tools}; a turn ends with {ends}; between turns {between!r}")
+    differs = "".join(f"; an episode keeps its turns, where the template {line}" for line in renderer.differences[:1])
+    differs += "".join(f" and {line}" for line in renderer.differences[1:])
+    return Check("template", "ok", f"{model}: {tools}; a turn ends with {ends}; between turns {between!r}{differs}")
 
 
 def _index(path: Path) -> Check:

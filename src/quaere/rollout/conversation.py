@@ -76,7 +76,7 @@ class TokenConversation:
         self._renderer = renderer
         self._context: list[int] = []
         self._segments: list[Segment] = []
-        self._prefix = ""
+        self._prefix = renderer.opened
         self._append("prompt", prompt)
 
     @property
@@ -91,9 +91,10 @@ class TokenConversation:
 
     def open_turn(self, prefix: str) -> None:
         """Append `prefix` with the origin "environment": the policy sees it and is not trained on it."""
-        self._prefix = prefix
+        # A thought that the template opened is closed before a prefix; being empty, it is no part of the turn's text.
+        self._prefix = prefix or self._renderer.opened
         if prefix:
-            self._append("environment", self._renderer.encode_parts((prefix,)))
+            self._append("environment", self._renderer.encode_parts((self._renderer.begin_turn(prefix),)))
 
     async def write(self, params: SamplingParams) -> Written:
         """Sample a turn and append its ids to the context unchanged."""
