@@ -58,6 +58,50 @@ messages[0].role == 'system' %}{{ messages[0].content }}
 
 {% endif %}{{ m.content }}[/INST]{% elif m.role == 'assistant' %}{{ m.content }}</s>{% endif %}{% endfor %}"""
 
+# Qwen3.5's calls: tools are listed, a turn begins inside a thought, and calls are functions with parameters.
+FUNCTIONS = """\
+{% if tools %}<|turn|>system
+{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}
+
+Functions:{% for tool in tools %}
+{{ tool | tojson }}{% endfor %}
+Call one so: <tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call><|over|>
+{% elif messages[0].role == 'system' %}<|turn|>system
+{{ messages[0].content }}<|over|>
+{% endif %}{% for m in messages %}{% if m.role == 'assistant' %}<|turn|>assistant
+{{ m.content.split('</think>')[-1] }}<|over|>
+{% elif m.role == 'tool' %}<|turn|>user
+<tool_response>
+{{ m.content }}
+</tool_response><|over|>
+{% elif m.role == 'user' %}<|turn|>user
+{{ m.content }}<|over|>
+{% endif %}{% endfor %}{% if add_generation_prompt %}<|turn|>assistant
+<think>
+{% endif %}"""
+
+# GLM's calls, with observations instead of user turns.
+ARGUMENTS = """\
+{% if tools %}<|system|>
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}Call one so: <tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>{% endif %}\
+{% for m in messages %}{% if m.role == 'tool' %}<|observation|>
+{{ m.content }}{% else %}<|{{ m.role }}|>
+{% if m.role == 'assistant' %}<think></think>
+{% endif %}{{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"""
+
+# GPT-OSS's: tools in a message of their own, and results only after calls that the template has parsed itself.
+CALL_CHANNELS = (
+    """\
+{% if tools %}<|start|>developer<|message|>{% for tool in tools %}{{ tool.function.description }} {{ tool | tojson }}\
+{% endfor %}Calls go to the commentary channel and end with <|call|>.<|end|>{% endif %}\
+{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no call before this result') }}{% endif %}\
+{% endfor %}"""
+    + CHANNELS
+)
+
+CALLS = {"functions": FUNCTIONS, "arguments": ARGUMENTS, "call channels": CALL_CHANNELS}
+
 MODERN = {
     "opens a thought": OPENS_THOUGHT,
     "closes a thought": CLOSES_THOUGHT,
@@ -65,6 +109,7 @@ MODERN = {
     "channels": CHANNELS,
     "no end": NO_END,
     "listed": LISTED,
+    **CALLS,
 }
 
 _CONTROL = re.compile(

@@ -37,6 +37,7 @@ class Joint(Struct, frozen=True):
     opening: tuple[int, ...]
     end_of_turn: int | None
     num_ending: int = 0
+    other_ends: tuple[int, ...] = ()  # ids with which a turn can end as well: GPT-OSS's <|call|>
 
     def after(self, last_token: int | None) -> tuple[int, ...]:
         """The closing ids that are still missing after the model's last token.
@@ -44,7 +45,7 @@ class Joint(Struct, frozen=True):
         Only this function decides who writes the end-of-turn token: the model if it sampled it; otherwise it is added
         here and carries no loss.
         """
-        if last_token is not None and last_token == self.end_of_turn:
+        if last_token is not None and last_token in (self.end_of_turn, *self.other_ends):
             return self.closing[self.num_ending :]
         return self.closing
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from msgspec import structs
 
+from quaere.chat.call_markups.markup import Reading, read_turn, write_prompt, write_turn
 from quaere.chat.joints import Joint, JointText, cuts_thoughts, derive_joint
 from quaere.chat.messages import Message, Part, Quoted, Role
 from quaere.chat.tags import THOUGHT, has_unclosed
@@ -31,7 +32,6 @@ from quaere.errors import TemplateRefused
 
 ROLES: tuple[Role, ...] = ("user", "tool")  # the roles of an environment message
 NUM_REMEMBERED = 2048  # encoded texts kept in the cache
-_THOUGHT_END = f"\n</{THOUGHT}>\n\n"  # as the templates that open a thought write it
 
 
 class Renderer:
@@ -60,8 +60,13 @@ class Renderer:
 
     @property
     def speaks_tools(self) -> bool:
-        """True if the template lists tools; else they are described in the prompt."""
+        """True if the template lists tools and has turns for their results; else results are user turns."""
         return self.template.speaks_tools
+
+    @property
+    def lists_tools(self) -> bool:
+        """True if the template lists tools; else they are described in the prompt."""
+        return self.template.lists_tools
 
     @cached_property
     def differences(self) -> tuple[str, ...]:
@@ -82,7 +87,7 @@ class Renderer:
         """Ids of the first messages, up to where the model starts to write."""
         quoted: list[str] = []
         turns = [
-            (self.template.role_name(message.role), self.template.wrap(message.role, _with_slots(message, quoted)))
+            (self.template.role_name(message.role), self.template.wrap(message.role, self._slotted(message, quoted)))
             for message in messages
         ]
         pieces = SLOT_PATTERN.split(self.template.render(turns, tools))
@@ -95,13 +100,28 @@ class Renderer:
 
     def begin_turn(self, prefix: str) -> str:
         """What the environment writes at the start of a turn that begins with `prefix`: a thought is closed first."""
-        return _THOUGHT_END + prefix if prefix and self.opened else prefix
+        if not prefix:
+            return ""
+        return (self.thought_end if self.opened else self.template.markup.begin) + prefix
+
+    @property
+    def thought_end(self) -> str:
+        """What ends a thought for the model."""
+        return self.template.markup.thought_end
+
+    @property
+    def thought_stop(self) -> tuple[str, ...]:
+        """Strings with which the model itself ends a thought."""
+        return self.template.markup.thought_stop
 
     def write_turn(self, text: str, prefix: str = "") -> list[int]:
         """Ids of a turn that a script wrote, as the model would write it after the template's text and `prefix`."""
-        if self.opened and not prefix:
+        if prefix:
+            return self._encode_ours(text)
+        text = write_turn(self.template.markup, text)
+        if self.opened:
             thought = f"<{THOUGHT}>"
-            text = text.removeprefix(thought) if text.startswith(thought) else _THOUGHT_END + text
+            text = text.removeprefix(thought) if text.startswith(thought) else self.thought_end + text
         return self._encode_ours(text)
 
     def reply(self, message: Message, last_token: int | None, max_tokens: int | None = None) -> list[int]:
@@ -128,7 +148,7 @@ class Renderer:
                 parts.append(part)
                 max_tokens -= len(ids)
                 continue
-            whole = part if isinstance(part, str) else part.text
+            whole = self._own_words(part) if isinstance(part, str) else part.text
             # An incomplete character decodes to U+FFFD. The prefix is taken from `whole`, not from the decoded text,
             # because some tokenizers drop a space when decoding.
             shown = whole[: len(self.decode(ids[:max_tokens]).rstrip("\ufffd"))]
@@ -145,8 +165,12 @@ class Renderer:
         """Ids of the parts: control tokens are recognised in `str` parts, never in quoted ones."""
         ids: list[int] = []
         for part in parts:
-            ids += self._encode_ours(part) if isinstance(part, str) else self._encode_quoted(part.text)
+            ids += self._encode_ours(self._own_words(part)) if isinstance(part, str) else self._encode_quoted(part.text)
         return ids
+
+    def _own_words(self, text: str) -> str:
+        """The program's words with calls as the model writes them."""
+        return write_prompt(self.template.markup, text)
 
     def _encode_ours(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
@@ -160,17 +184,40 @@ class Renderer:
         )
 
     def read_turn(self, token_ids: Sequence[int]) -> str:
-        """The text of a turn that the model wrote, without its end-of-turn token."""
+        """The text of a turn as the model wrote it, without its end-of-turn token."""
         ids = list(token_ids)
         if ids and ids[-1] in self.stop_token_ids:
             ids.pop()
         return self.decode(ids)
 
+    def read_markup(self, text: str) -> Reading:
+        """A turn's text in the form that dialects read: thoughts in `<think>` tags, calls as JSON in `<tool_call>`."""
+        return read_turn(self.template.markup, text)
+
+    @property
+    def call_stop(self) -> tuple[str, ...]:
+        """Strings that end a turn with a call in the model's own markup."""
+        return self.template.markup.stop
+
     @cached_property
     def stop_token_ids(self) -> tuple[int, ...]:
         """Ids that end a turn: the template's end-of-turn tokens and the tokenizer's end-of-text token."""
-        ends = {joint.end_of_turn for joint in self._joints.values()} | {self.tokenizer.eos_token_id}
+        ends = {self.tokenizer.eos_token_id}
+        for joint in self._joints.values():
+            ends |= {joint.end_of_turn, *joint.other_ends}
         return tuple(sorted(token for token in ends if token is not None))
+
+    def _slotted(self, message: Message, quoted: list[str]) -> str:
+        """The message's text with a numbered placeholder for each quoted part, whose text is appended to `quoted`."""
+        before, after = message.frame
+        pieces: list[str] = [before]
+        for part in message.parts:
+            if isinstance(part, Quoted):
+                pieces.append(SLOT.format(len(quoted)))
+                quoted.append(part.text)
+            else:
+                pieces.append(self._own_words(part))
+        return "".join([*pieces, after])
 
     # --------------------------------------------------------------------------------------------------- joints
 
@@ -184,21 +231,11 @@ class Renderer:
         # earlier ones.
         ending = self._encode_ours(text.ending)
         written = self._first_control(ending)
-        return Joint(closing, opening, closing[ends] if written is None else ending[written], ends + 1)
+        end_of_turn = closing[ends] if written is None else ending[written]
+        calls = tuple(token for end in self.template.markup.ends for token in self._encode_ours(end))
+        others = tuple(token for token in calls if token in self._plain.control_ids)
+        return Joint(closing, opening, end_of_turn, ends + 1, others)
 
     def _first_control(self, ids: Sequence[int]) -> int | None:
         """Position of the first control token."""
         return next((at for at, token in enumerate(ids) if token in self._plain.control_ids), None)
-
-
-def _with_slots(message: Message, quoted: list[str]) -> str:
-    """The message's text with a numbered placeholder for each quoted part, whose text is appended to `quoted`."""
-    before, after = message.frame
-    pieces: list[str] = [before]
-    for part in message.parts:
-        if isinstance(part, Quoted):
-            pieces.append(SLOT.format(len(quoted)))
-            quoted.append(part.text)
-        else:
-            pieces.append(part)
-    return "".join([*pieces, after])

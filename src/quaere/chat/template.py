@@ -5,7 +5,7 @@
     template.speaks_tools                                            -> True for Qwen's
 
 A template is an untrusted program: its work is limited (`template_budget.py`). What a role, a tool or a form of content
-does in it is found out by rendering placeholders, never by reading its source.
+does in it is found out by rendering placeholders; only the markup of calls is chosen by strings in its source.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from quaere.chat.call_markups.registry import choose_markup
 from quaere.chat.messages import Role, wrap_tool_result
 from quaere.chat.template_budget import limited_work, refuse_powers
 from quaere.chat.tools import SEARCH, ToolSchema
@@ -41,25 +42,27 @@ class ChatTemplate:
         sources = tuple(templates.values()) if isinstance(templates, dict) else (templates,)
         for source in sources:
             refuse_powers(source)
-        self.writes_date = any("strftime_now" in source for source in sources)
-        self.folds_system = self.speaks_tools = self._lists_content = False
+        self.markup = choose_markup("\n".join(sources))
+        self.folds_system = self.speaks_tools = self.lists_tools = self._lists_content = False
         self._lists_content = not self._shows(user=SLOT.format(0)) and self._shows(user=SLOT.format(0), listed=True)
         self.folds_system = not self._shows(system=SLOT.format(0), user=SLOT.format(1))
-        self.speaks_tools = True  # `_shows_tools` renders as if tools were supported, and looks at the result
+        # Both are found out by rendering as if tools were supported.
+        self.lists_tools = self.speaks_tools = True
         self.speaks_tools = self._shows_tools()
+        self.lists_tools = self.speaks_tools or (self.markup.lists_tools and self._lists_search())
 
     def render(
         self, turns: Sequence[tuple[str, str]], tools: Sequence[ToolSchema] = (), *, opens_turn: bool = True
     ) -> str:
         """The text of `(role, text)` pairs, with `opens_turn` up to where the model starts to write."""
         listed: list[dict[str, Any]] = [{"role": role, "content": text} for role, text in turns]
-        if tools and not self.speaks_tools:
+        if tools and not self.lists_tools:
             listed = _list_tools(listed, tools)
         if self.folds_system:
             listed = _fold_system(listed)
         if self._lists_content:
             listed = [{**turn, "content": [{"type": "text", "text": turn["content"]}]} for turn in listed]
-        known = [tool.as_json() for tool in tools] if tools and self.speaks_tools else None
+        known = [tool.as_json() for tool in tools] if tools and self.lists_tools else None
         with limited_work():
             return str(
                 self.tokenizer.apply_chat_template(
@@ -107,6 +110,15 @@ class ChatTemplate:
         except Exception:
             return False
         return SEARCH.name in text and "<tool_call>" in text and all(SLOT.format(slot) in text for slot in range(3))
+
+    def _lists_search(self) -> bool:
+        """True if the template lists tools; it may show no results, or only those of calls it has parsed itself."""
+        try:
+            return SEARCH.description in self.render([("system", "You search."), ("user", SLOT.format(0))], (SEARCH,))
+        except TemplateRefused:
+            raise
+        except Exception:
+            return False
 
 
 def describe_tools(tools: Sequence[ToolSchema]) -> str:

@@ -163,7 +163,7 @@ def _template(model: str) -> Check:
 
     renderer = Renderer(load_tokenizer(resolve_model(model, pull=False).tokenizer))
     joint = renderer.joint("tool")
-    tools = "its own tool format" if renderer.speaks_tools else "tools described in the prompt"
+    tools = "its own tool format" if renderer.lists_tools else "tools described in the prompt"
     if not renderer.has_template:
         tools = f"conversations are plain paragraphs, because it has no chat template; {tools}"
     ends = " or ".join(repr(renderer.decode([token])) for token in renderer.stop_token_ids) or "nothing"

@@ -82,7 +82,7 @@ class _Writer:
         if not text.endswith(params.stop):
             raise SamplingFailed("a demonstrated turn must end with a stop string")
         ids = tuple(self._renderer.write_turn(text))
-        if set(ids) & set(params.stop_token_ids):
+        if set(ids[:-1]) & set(params.stop_token_ids):  # the last may be the end of a call
             raise SamplingFailed("a demonstrated turn contains a control token")
         cut = ids[: params.max_tokens]
         # These tokens were not sampled, so they have no log-probs.

@@ -59,9 +59,9 @@ class Prompter:
         """The prompt of a conversation, ending where the model starts to write."""
         tools = () if request.tool_choice == "none" else self._read_tools(request)
         messages = [_as_message(message) for message in request.messages]
-        if tools and not self._renderer.speaks_tools:
+        if tools and not self._renderer.lists_tools:
             messages = _describe(messages, tools)
-        shown = tools if self._renderer.speaks_tools else ()
+        shown = tools if self._renderer.lists_tools else ()
         try:
             ids = self._renderer.opening(messages, shown)
         except Exception as error:  # chat templates may raise any exception for conversations they do not support
