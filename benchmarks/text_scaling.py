@@ -15,10 +15,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from quaere.chat.call_markups.markup import read_turn
+from quaere.chat.call_markups.registry import MARKUPS
 from quaere.chat.markup import read_markup
 from quaere.chat.question_wordings import QuestionWriter, find_question_fault
 from quaere.chat.report_pages import to_html, to_markdown
@@ -77,6 +80,9 @@ UNITS = [
     *("<{}", "<a ", '<a b=">" ', "<a b='\">", "</", "<!--", "<![", "<?", "&#1", "&", "<p>one", "<title>a<", "<script>"),
     *("[1] ", "[1, ", "[", "]", "[1][2]", "a.[1] ", ". ", ".'\"", "! ", "? ", "?", "Conclusion:\n", "# a\n"),
     "#######\n",
+    *("<function=a>", "<parameter=a>", "<arg_key>a</arg_key>", "<|message|>", "<|channel|>", "<|start|>", "<|end|>"),
+    *(" to=a", "<|channel>", "<|tool_call>", '<|"|>', "call:a{", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"),
+    *("[TOOL_CALLS]", "[ARGS]", "<|tool_call_start|>", "[a(", "<|message|>a<|end|>"),
     *(" ", "\n", "\n \t", "\t\n", "- ", "-", "_", "* ", "|", "\\", "`", "{", '{"a":', '["', '"', "'", "’s ", "Oss's "),
     *(",111", "1", "1.", "1,", "1702 ", "12 May 1702, ", "a", "x ", "Venn ", "Venn of ", "Dr. ", "A. ", " and", " or "),
     *("The Oss rises. ", "not ", "東京", "橋。", "\u0301\u0316", "é", "\u200b", "\x1b[31m", "\u202e", "\x00", "🌉"),
@@ -124,6 +130,7 @@ def as_triple(text: str) -> Triple:
 
 FUNCTIONS: dict[str, Callable[[str], object]] = {
     **{f"{name}.read": protocol.read for name, protocol in PROTOCOLS.items()},
+    **{f"read_turn {markup.name}": partial(read_turn, markup) for markup in MARKUPS},
     **{f"read_file {suffix}": read(suffix) for suffix in (".md", ".txt", ".rst", ".csv", ".html")},
     "read_file .eml": read(".eml", "From: a\n\n"),
     "read_file .eml (header)": read(".eml", "From: a\nSubject: "),

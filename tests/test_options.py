@@ -89,6 +89,7 @@ SEEN = [
             "tool_response_tokens": 60,
             "topk": 1,
             "answer_turn": False,
+            "thought_tokens": 20,
         },
     ),
     (observing.played, structs.replace(LIMITS, sequence_tokens=3000), {"max_searches": 2}),

@@ -151,7 +151,8 @@ async def play_lessons(tokenizer, index_path, draw_lessons, num_rounds, limits):
     async def play(protocol, task, turns):
         key = (task, tuple(turns))
         if key not in played:
-            policy = TokenPolicy(ScriptedSampler(tokenizer, {"lesson": turns}), renderer)
+            written = [renderer.write_turn(turn) for turn in turns]
+            policy = TokenPolicy(ScriptedSampler(tokenizer, {"lesson": written}), renderer)
             episode = await run_episode(policy, protocol, searcher, task, limits, episode_id="lesson")
             assert episode.end == "answered"
             played[key] = make_sample(episode, 1.0)

@@ -18,7 +18,7 @@ def ask(text):
 
 def by_template(tokenizer, turns, renderer):
     """The whole conversation as the template itself renders and the tokenizer itself encodes it."""
-    text = renderer._render(turns, (SEARCH,))
+    text = renderer.template.render(turns, (SEARCH,))
     return text, tokenizer.encode(text, add_special_tokens=False)
 
 
@@ -39,7 +39,9 @@ def test_a_conversation_grows_into_what_the_template_says(tokenizer):
         # Where the template writes a space before the end of the turn, the model does not: see the brackets style.
         ids += turn
         ids += renderer.reply(Message("tool", (Quoted("a result"),)), turn[-1])
-    role, result = ("tool", "a result") if renderer.speaks_tools else ("user", renderer._wrap("tool", "a result"))
+    role, result = (
+        ("tool", "a result") if renderer.speaks_tools else ("user", renderer.template.wrap("tool", "a result"))
+    )
     turns = [("system", "You search."), ("user", "Question:\nWho built it?")]
     for answer in ("first", "second"):
         turns += [("assistant", answer), (role, result)]
@@ -80,7 +82,7 @@ def test_every_template_shows_the_tool_once(tokenizer):
 
 @pytest.mark.parametrize(
     ("template", "words"),
-    [(tiny.DROPS_HISTORY, "drops or repeats"), (tiny.COUNTS_TURNS, "rewrites earlier turns")],
+    [(tiny.DROPS_HISTORY, "drops or repeats"), (tiny.COUNTS_TURNS, "different text between the same kinds of turns")],
 )
 def test_templates_that_cannot_be_exact_are_refused(template, words):
     with pytest.raises(TemplateRefused, match=words):

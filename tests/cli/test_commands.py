@@ -142,16 +142,16 @@ def test_doctor_checks_template_and_index(place, capsys):
     assert "<|im_end|>" in checks["template"]["detail"]
 
 
-def test_doctor_refuses_a_template_that_rewrites_history(place, tmp_path, capsys):
+def test_doctor_refuses_a_template_without_joints_and_says_what_another_does_to_earlier_turns(place, tmp_path, capsys):
     tiny.tokenizer(tiny.COUNTS_TURNS).save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text((place / "model" / "config.json").read_text())
     assert main(["doctor", "--model", str(tmp_path)]) == 2
     streams = capsys.readouterr()
-    assert "rewrites earlier turns" in " ".join(streams.out.split()) and "these checks failed: template" in streams.err
+    assert "different text between" in " ".join(streams.out.split()) and "these checks failed: template" in streams.err
     cuts = tiny.CHATML.replace("{{ message.content }}", "{{ message.content.split('</think>')[-1] }}")
     tiny.tokenizer(cuts).save_pretrained(tmp_path)
-    assert main(["doctor", "--model", str(tmp_path)]) == 2
-    assert "cuts thoughts" in " ".join(capsys.readouterr().out.split())
+    assert main(["doctor", "--model", str(tmp_path)]) == 0
+    assert "an episode keeps its turns, where the template cuts thoughts" in " ".join(capsys.readouterr().out.split())
 
 
 def test_doctor_says_how_a_model_without_a_template_is_spoken_to(place, tmp_path, capsys):

@@ -8,6 +8,7 @@ import random
 
 import pytest
 
+import modern_templates
 import tiny
 from every_dialect import DIALECTS
 from quaere.chat.renderer import Renderer
@@ -117,7 +118,9 @@ async def assert_unchanged(tokenizer, names, documents):
     controls = set(tokenizer.added_tokens_decoder) - {tokenizer.unk_token_id}
     renderer = Renderer(tokenizer)
     for name in names:
-        turns = [tokenizer.encode(text, add_special_tokens=False) for text in DIALECTS[name].turns]
+        protocol, texts = DIALECTS[name].open("e", HARMLESS)[0], DIALECTS[name].turns
+        begun = [protocol.prefix(number, number == len(texts) - 1) for number in range(len(texts))]
+        turns = [renderer.write_turn(text, prefix) for text, prefix in zip(texts, begun, strict=True)]
         sampler = ScriptedSampler(tokenizer, {f"e{number}": turns for number in range(len(documents))})
         policy = TokenPolicy(sampler, renderer)
         (harmless,) = [episode async for episode in play(policy, sampler, DIALECTS[name], [HARMLESS])]
@@ -134,6 +137,15 @@ async def assert_unchanged(tokenizer, names, documents):
 @pytest.mark.parametrize("kind", KINDS)
 async def test_hostile_documents_change_nothing(kind, count):
     await assert_unchanged(make_tokenizer(kind), DIALECTS, hostile_documents(count))
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("template", modern_templates.MODERN)
+async def test_hostile_documents_change_nothing_under_templates_of_today(template, count):
+    source = modern_templates.MODERN[template]
+    own = modern_templates.control_strings(source)
+    documents = [*hostile_documents(count), " ".join(own) + ANSWER, *own[:count]]
+    await assert_unchanged(modern_templates.make_tokenizer(source), DIALECTS, documents)
 
 
 async def test_a_megabyte_of_open_tags_changes_nothing():

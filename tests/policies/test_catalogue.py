@@ -138,6 +138,42 @@ def test_a_snapshot_with_a_missing_shard_is_not_taken_for_a_model(tmp_path: Path
     assert caught.value.hint == "quaere models pull acme/tiny"
 
 
+def test_a_revision_is_a_branch_a_tag_or_a_commit(tmp_path: Path) -> None:
+    snapshot = fake_snapshot(tmp_path, ["a.safetensors"], ["a.safetensors"])
+    (snapshot.parent.parent / "refs" / "v2").write_text("a" * 40)
+    for revision in ("main", "v2", "a" * 40):
+        name = f"acme/tiny@{revision}"
+        assert resolve_model(name) == ModelPath(name=name, path=str(snapshot))
+    with pytest.raises(ModelMissing, match="model acme/tiny@v3 is not on this machine") as caught:
+        resolve_model("acme/tiny@v3", pull=False)
+    assert caught.value.hint == "quaere models pull acme/tiny@v3"
+
+
+@pytest.mark.parametrize("name", ["acme/tiny@", "acme/tiny@two words", "acme/tiny@../x", "acme/tiny@a@b"])
+def test_a_revision_no_hub_could_have_is_refused_without_asking(name: str) -> None:
+    with pytest.raises(ModelMissing, match="its revision is not a branch, tag or commit"):
+        resolve_model(name)
+
+
+def test_a_revision_the_hub_does_not_have_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(404)
+            self.send_header("X-Error-Code", "RevisionNotFound")
+            self.end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(ModelMissing, match=r"and on the hub without that revision\n"):
+            resolve_model("acme/tiny@v9")
+        server.shutdown()
+    assert asked == ["/api/models/acme/tiny/revision/v9"]
+
+
 # ----------------------------------------------------------------------------------------------------------- wheels
 
 

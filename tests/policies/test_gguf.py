@@ -172,9 +172,9 @@ def test_a_plain_gpt2_cut_keeps_digits_together(llama: LlamaForCausalLM, tmp_pat
     ("changes", "message"),
     [
         ({"without": "blk.1.ffn_up.weight"}, r"model\.layers\.1\.mlp\.up_proj\.weight"),
-        ({"extra": "rope_freqs.weight"}, r"not part of a Llama model: rope_freqs\.weight"),
-        ({"arch": "qwen2"}, "contains a 'qwen2' model"),
-        ({"pre": "qwen2"}, "tokenizer is gpt2/qwen2"),
+        ({"extra": "blk.0.ffn_gate_exps.weight"}, r"not part of a Llama model: blk\.0\.ffn_gate_exps\.weight"),
+        ({"arch": "mamba"}, "contains a 'mamba' model; only llama, qwen2, qwen3, gemma3 can be converted"),
+        ({"pre": "tekken"}, "tokenizer is gpt2/tekken; only gpt2/smollm, gpt2/gpt-2, gpt2/llama-bpe, gpt2/qwen2"),
     ],
 )
 def test_a_file_that_cannot_be_converted_is_refused(

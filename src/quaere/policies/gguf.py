@@ -1,7 +1,8 @@
-"""Converter from a quantised Llama in a GGUF file to a directory that transformers loads.
+"""Converter from a quantised model in a GGUF file to a directory that transformers loads.
 
 llama.cpp packs weights, settings and tokenizer into one file. Here the weights are dequantised to bf16 and renamed for
-`LlamaForCausalLM`; the tokenizer is rebuilt from the vocabulary and merges in the file.
+transformers (`_FAMILIES`: Llama, Qwen2, Qwen3, Gemma 3); the tokenizer is rebuilt from what is in the file
+(`gguf_tokenizer.py`).
 
     convert_gguf(Path("SmolLM2-135M-Instruct.Q4_1.gguf"), Path("smollm2-135m"))
     # smollm2-135m/: config.json, generation_config.json, model.safetensors, tokenizer.json, chat_template.jinja, ...
@@ -11,17 +12,21 @@ Dequantising does not restore precision: the result has the quality of the 4-bit
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from quaere.errors import ModelMissing
+from quaere.policies.gguf_fields import read_field, read_token_id
 
 if TYPE_CHECKING:
     import numpy
     import torch
     from gguf import GGUFReader
     from numpy.typing import NDArray
-    from transformers import GenerationConfig, LlamaConfig, PreTrainedTokenizerFast
+    from transformers import GenerationConfig, PretrainedConfig
 
 _MODEL_TENSORS = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -39,7 +44,42 @@ _LAYER_TENSORS = {
     "ffn_up.weight": "mlp.up_proj.weight",
     "ffn_down.weight": "mlp.down_proj.weight",
 }
+_BIASES = {f"attn_{name}.bias": f"self_attn.{name}_proj.bias" for name in "qkv"}
+_HEAD_NORMS = {f"attn_{name}_norm.weight": f"self_attn.{name}_norm.weight" for name in "qk"}
+_GEMMA_NORMS = {
+    "post_attention_norm.weight": "post_attention_layernorm.weight",
+    "ffn_norm.weight": "pre_feedforward_layernorm.weight",
+    "post_ffw_norm.weight": "post_feedforward_layernorm.weight",
+}
+_ROPE_FACTORS = "rope_freqs.weight"
 _CONTROL_TOKEN = 3  # llama.cpp's type number for tokens such as <|im_start|>
+_ENDS = ("<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<end_of_turn>")  # those that a model may sample besides EOS
+_GEMMA_27B_LAYERS = 62
+
+
+class Family(Struct, frozen=True):
+    """How llama.cpp stores the models of an architecture, and transformers' classes for them.
+
+    `more` are further tensors of a layer. `interleaves` says that the rows of q and k are in llama.cpp's order,
+    `adds_one` that norms are stored with 1 added.
+    """
+
+    title: str
+    config: str
+    model: str
+    more: dict[str, str] = {}
+    interleaves: bool = False
+    adds_one: bool = False
+
+
+_FAMILIES = {
+    "llama": Family("Llama", "LlamaConfig", "LlamaForCausalLM", interleaves=True),
+    "qwen2": Family("Qwen2", "Qwen2Config", "Qwen2ForCausalLM", more=_BIASES),
+    "qwen3": Family("Qwen3", "Qwen3Config", "Qwen3ForCausalLM", more=_HEAD_NORMS),
+    "gemma3": Family(
+        "Gemma 3", "Gemma3TextConfig", "Gemma3ForCausalLM", more={**_HEAD_NORMS, **_GEMMA_NORMS}, adds_one=True
+    ),
+}
 
 
 def convert_gguf(source: Path, out: Path) -> None:
@@ -47,30 +87,39 @@ def convert_gguf(source: Path, out: Path) -> None:
     from gguf import GGUFReader
     from safetensors.torch import save_file
 
+    from quaere.policies.gguf_tokenizer import read_tokenizer
+
     try:
         reader = GGUFReader(source)
     except (ValueError, OSError, IndexError) as error:
         raise ModelMissing(f"{source.name} is not a readable GGUF file: {error}") from error
-    architecture = _field(reader, "general.architecture")
-    if architecture != "llama":
-        raise ModelMissing(f"the GGUF file contains a {architecture!r} model; only 'llama' can be converted")
-    weights = read_weights(reader)
-    config = read_config(reader, tied="lm_head.weight" not in weights)
-    check_fit(weights, config)
+    architecture = str(read_field(reader, "general.architecture"))
+    if architecture not in _FAMILIES:
+        known = ", ".join(_FAMILIES)
+        raise ModelMissing(
+            f"the GGUF file contains a {architecture!r} model; only {known} can be converted",
+            hint="use the model's safetensors folder or its hub id",
+        )
+    family = _FAMILIES[architecture]
+    tokenizer = read_tokenizer(reader, max_length=int(read_field(reader, f"{architecture}.context_length")))
+    weights = read_weights(reader, architecture)
+    config = read_config(reader, architecture, tied="lm_head.weight" not in weights)
+    check_fit(weights, config, family)
     out.mkdir(parents=True, exist_ok=True)
     save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
     config.save_pretrained(out)
     read_generation_config(reader).save_pretrained(out)
-    read_tokenizer(reader).save_pretrained(out)
+    tokenizer.save_pretrained(out)
 
 
-def check_fit(weights: dict[str, torch.Tensor], config: LlamaConfig) -> None:
+def check_fit(weights: dict[str, torch.Tensor], config: PretrainedConfig, family: Family) -> None:
     """Raise `ModelMissing` unless names and shapes of the weights are those of a model with this config."""
     import torch
-    from transformers import LlamaForCausalLM
+    import transformers
 
     with torch.device("meta"):  # shapes only, without memory or initialisation
-        expected = {name: tensor.shape for name, tensor in LlamaForCausalLM(config).state_dict().items()}
+        model = getattr(transformers, family.model)(config)
+    expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
     if config.tie_word_embeddings:  # the head is the embedding itself
         expected.pop("lm_head.weight", None)
     found = {name: tensor.shape for name, tensor in weights.items()}
@@ -79,37 +128,48 @@ def check_fit(weights: dict[str, torch.Tensor], config: LlamaConfig) -> None:
         raise ModelMissing(f"the GGUF file's tensors do not fit its own architecture: {', '.join(wrong[:3])}")
 
 
-def read_weights(reader: GGUFReader) -> dict[str, torch.Tensor]:
+# -------------------------------------------------------------------------------------------------------- weights
+
+
+def read_weights(reader: GGUFReader, architecture: str = "llama") -> dict[str, torch.Tensor]:
     """All tensors, dequantised to bf16, by their names in transformers."""
     import numpy
     import torch
     from gguf import dequantize
 
-    num_heads = int(_field(reader, "llama.attention.head_count"))
-    num_kv_heads = int(_field(reader, "llama.attention.head_count_kv", num_heads))
+    family = _FAMILIES[architecture]
+    num_heads = int(read_field(reader, f"{architecture}.attention.head_count"))
+    num_kv_heads = int(read_field(reader, f"{architecture}.attention.head_count_kv", num_heads))
     weights = {}
     for tensor in reader.tensors:
+        if tensor.name == _ROPE_FACTORS and architecture == "llama":
+            continue  # read with the settings: transformers computes these factors
         array = dequantize(tensor.data, tensor.tensor_type).astype(numpy.float32)
-        if tensor.name.endswith("attn_q.weight"):
+        if family.interleaves and tensor.name.endswith("attn_q.weight"):
             array = split_halves(array, num_heads)
-        elif tensor.name.endswith("attn_k.weight"):
+        elif family.interleaves and tensor.name.endswith("attn_k.weight"):
             array = split_halves(array, num_kv_heads)
-        weights[rename(tensor.name)] = torch.from_numpy(numpy.ascontiguousarray(array)).to(torch.bfloat16)
+        elif family.adds_one and tensor.name.endswith("norm.weight"):
+            array = array - 1
+        name = rename(tensor.name, architecture)
+        weights[name] = torch.from_numpy(numpy.ascontiguousarray(array)).to(torch.bfloat16)
     return weights
 
 
-def rename(name: str) -> str:
+def rename(name: str, architecture: str = "llama") -> str:
     """transformers' name of a llama.cpp tensor.
 
     rename("blk.3.attn_q.weight") == "model.layers.3.self_attn.q_proj.weight"
     """
+    family = _FAMILIES[architecture]
     if name in _MODEL_TENSORS:
         return _MODEL_TENSORS[name]
     block, _, rest = name.partition(".")
     layer, _, part = rest.partition(".")
-    if block != "blk" or not layer.isdigit() or part not in _LAYER_TENSORS:
-        raise ModelMissing(f"the GGUF file contains a tensor that is not part of a Llama model: {name}")
-    return f"model.layers.{layer}.{_LAYER_TENSORS[part]}"
+    parts = {**_LAYER_TENSORS, **family.more}
+    if block != "blk" or not layer.isdigit() or part not in parts:
+        raise ModelMissing(f"the GGUF file contains a tensor that is not part of a {family.title} model: {name}")
+    return f"model.layers.{layer}.{parts[part]}"
 
 
 def interleave_halves(weight: NDArray[numpy.float32], num_heads: int) -> NDArray[numpy.float32]:
@@ -129,91 +189,106 @@ def split_halves(weight: NDArray[numpy.float32], num_heads: int) -> NDArray[nump
     return per_head.swapaxes(1, 2).reshape(weight.shape)
 
 
-def read_config(reader: GGUFReader, *, tied: bool) -> LlamaConfig:
-    """The model's config; `tied` says that the output head shares the embedding's weights."""
-    from transformers import LlamaConfig
+# -------------------------------------------------------------------------------------------------------- settings
 
-    num_heads = int(_field(reader, "llama.attention.head_count"))
-    hidden_size = int(_field(reader, "llama.embedding_length"))
-    rope_theta = float(_field(reader, "llama.rope.freq_base", 10_000.0))
-    return LlamaConfig(
-        vocab_size=len(_field(reader, "tokenizer.ggml.tokens")),
-        hidden_size=hidden_size,
-        intermediate_size=int(_field(reader, "llama.feed_forward_length")),
-        num_hidden_layers=int(_field(reader, "llama.block_count")),
-        num_attention_heads=num_heads,
-        num_key_value_heads=int(_field(reader, "llama.attention.head_count_kv", num_heads)),
-        head_dim=int(_field(reader, "llama.rope.dimension_count", hidden_size // num_heads)),
-        max_position_embeddings=int(_field(reader, "llama.context_length")),
-        rms_norm_eps=float(_field(reader, "llama.attention.layer_norm_rms_epsilon")),
-        rope_parameters={"rope_type": "default", "rope_theta": rope_theta},
-        tie_word_embeddings=tied,
-        architectures=["LlamaForCausalLM"],
-        bos_token_id=_token_id(reader, "bos"),
-        eos_token_id=_token_id(reader, "eos"),
-        pad_token_id=_token_id(reader, "padding"),
-        dtype="bfloat16",
-    )
+
+def read_config(reader: GGUFReader, architecture: str, *, tied: bool) -> PretrainedConfig:
+    """The model's config; `tied` says that the output head shares the embedding's weights."""
+    import transformers
+
+    family = _FAMILIES[architecture]
+
+    def read(key: str, *default: Any) -> Any:
+        return read_field(reader, f"{architecture}.{key}", *default)
+
+    num_heads, hidden_size = int(read("attention.head_count")), int(read("embedding_length"))
+    usual_size = int(read("rope.dimension_count", hidden_size // num_heads))
+    settings: dict[str, Any] = {
+        "vocab_size": len(read_field(reader, "tokenizer.ggml.tokens")),
+        "hidden_size": hidden_size,
+        "intermediate_size": int(read("feed_forward_length")),
+        "num_hidden_layers": int(read("block_count")),
+        "num_attention_heads": num_heads,
+        "num_key_value_heads": int(read("attention.head_count_kv", num_heads)),
+        "max_position_embeddings": int(read("context_length")),
+        "rms_norm_eps": float(read("attention.layer_norm_rms_epsilon")),
+        "rope_parameters": _read_rope(reader, read),
+        "tie_word_embeddings": tied,
+        "architectures": [family.model],
+        "bos_token_id": read_token_id(reader, "bos"),
+        "eos_token_id": read_token_id(reader, "eos"),
+        "pad_token_id": read_token_id(reader, "padding"),
+        "dtype": "bfloat16",
+    }
+    if architecture != "qwen2":  # which has no setting for it
+        settings["head_dim"] = int(read("attention.key_length", usual_size))
+    if architecture == "gemma3":
+        settings |= _read_gemma(read, settings)
+    return getattr(transformers, family.config)(**settings)
+
+
+def _read_rope(reader: GGUFReader, read: Callable[..., Any]) -> dict[str, Any]:
+    """Parameters of the rotary embedding: plain, or Llama 3.1's, of which the file has only the resulting factors."""
+    kind = str(read("rope.scaling.type", "none"))
+    if kind not in ("none", "linear"):
+        raise ModelMissing(f"the GGUF file's rotary embedding is scaled by {kind}; only none and linear can be read")
+    theta, factor = float(read("rope.freq_base", 10_000.0)), float(read("rope.scaling.factor", 1.0))
+    factors = next((tensor.data for tensor in reader.tensors if tensor.name == _ROPE_FACTORS), None)
+    if factors is not None:
+        return _find_llama3(factors, theta)
+    if kind == "linear" and factor != 1:
+        return {"rope_type": "linear", "rope_theta": theta, "factor": factor}
+    return {"rope_type": "default", "rope_theta": theta}
+
+
+def _find_llama3(factors: NDArray[numpy.float32], theta: float) -> dict[str, Any]:
+    """Llama 3.1's parameters if they give these factors: with the frequencies that all its models have."""
+    import numpy
+
+    low, high, trained, largest = 1.0, 4.0, 8192, float(numpy.max(factors))
+    if numpy.all(factors == 1):
+        return {"rope_type": "default", "rope_theta": theta}
+    waves = 2 * numpy.pi * theta ** (numpy.arange(len(factors)) / len(factors))
+    smooth = numpy.clip((trained / waves - low) / (high - low), 0, 1)
+    expected = 1 / ((1 - smooth) / largest + smooth)
+    if not numpy.allclose(expected, factors, rtol=1e-3):
+        raise ModelMissing("the GGUF file scales its rotary embedding in a way that is not Llama 3's")
+    return {
+        "rope_type": "llama3",
+        "rope_theta": theta,
+        "factor": largest,
+        "low_freq_factor": low,
+        "high_freq_factor": high,
+        "original_max_position_embeddings": trained,
+    }
+
+
+def _read_gemma(read: Callable[..., Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """What only Gemma 3 has: five layers of six see a window, with a rotary embedding of their own."""
+    head_dim, num_layers = settings["head_dim"], settings["num_hidden_layers"]
+    # llama.cpp knows the largest model by its layers: only there the scale is not the head's size.
+    is_largest = num_layers == _GEMMA_27B_LAYERS
+    return {
+        "sliding_window": int(read("attention.sliding_window", 1024)),
+        "query_pre_attn_scalar": settings["hidden_size"] // settings["num_attention_heads"] if is_largest else head_dim,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "layer_types": ["full_attention" if layer % 6 == 5 else "sliding_attention" for layer in range(num_layers)],
+        "rope_parameters": {
+            "full_attention": settings["rope_parameters"],
+            "sliding_attention": {"rope_type": "default", "rope_theta": float(read("rope.freq_base_swa", 10_000.0))},
+        },
+    }
 
 
 def read_generation_config(reader: GGUFReader) -> GenerationConfig:
     """The tokens that end generation: end of turn and end of text, because the model may sample either."""
     from transformers import GenerationConfig
 
-    tokens, types = _field(reader, "tokenizer.ggml.tokens"), _field(reader, "tokenizer.ggml.token_type")
-    ends = [_token_id(reader, "eos")]
-    ends += [i for i, token in enumerate(tokens) if types[i] == _CONTROL_TOKEN and token == "<|endoftext|>"]
+    tokens, types = read_field(reader, "tokenizer.ggml.tokens"), read_field(reader, "tokenizer.ggml.token_type")
+    ends = [read_token_id(reader, "eos"), read_token_id(reader, "eot")]
+    ends += [i for i, token in enumerate(tokens) if types[i] == _CONTROL_TOKEN and token in _ENDS]
     return GenerationConfig(
-        bos_token_id=_token_id(reader, "bos"),
+        bos_token_id=read_token_id(reader, "bos"),
         eos_token_id=list(dict.fromkeys(end for end in ends if end is not None)),
-        pad_token_id=_token_id(reader, "padding"),
+        pad_token_id=read_token_id(reader, "padding"),
     )
-
-
-def read_tokenizer(reader: GGUFReader) -> PreTrainedTokenizerFast:
-    """The byte-level BPE tokenizer, with its control tokens and its chat template.
-
-    It is built here because transformers' GGUF loader ignores `tokenizer.ggml.pre`, the pre-tokenization rule: SmolLM
-    splits off every digit first, which makes `"  7"` two tokens, `"ĠĠ"` and `"7"`, where GPT-2's rule gives three.
-    """
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    kind, cut = _field(reader, "tokenizer.ggml.model"), _field(reader, "tokenizer.ggml.pre", "default")
-    if kind != "gpt2" or cut not in ("smollm", "gpt-2", "default"):
-        raise ModelMissing(f"the GGUF file's tokenizer is {kind}/{cut}; only gpt2/smollm and gpt2/gpt-2 can be read")
-    tokens, types = _field(reader, "tokenizer.ggml.tokens"), _field(reader, "tokenizer.ggml.token_type")
-    merges = [tuple(merge.split(" ", 1)) for merge in _field(reader, "tokenizer.ggml.merges")]
-    backend = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges))
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    digits = pre_tokenizers.Digits(individual_digits=True)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([digits, byte_level]) if cut == "smollm" else byte_level
-    backend.decoder = decoders.ByteLevel()
-    control = [token for token, type_ in zip(tokens, types, strict=True) if type_ == _CONTROL_TOKEN]
-    backend.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in control])
-    named = {f"{name}_token": _token_id(reader, key) for name, key in _NAMED_TOKENS.items()}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        chat_template=_field(reader, "tokenizer.chat_template", None),
-        model_max_length=int(_field(reader, "llama.context_length")),
-        clean_up_tokenization_spaces=False,
-        **{name: tokens[token_id] for name, token_id in named.items() if token_id is not None},
-    )
-
-
-_NAMED_TOKENS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
-_REQUIRED = object()
-
-
-def _field(reader: GGUFReader, key: str, default: Any = _REQUIRED) -> Any:
-    field = reader.fields.get(key)
-    if field is not None:
-        return field.contents()
-    if default is _REQUIRED:
-        raise ModelMissing(f"the GGUF file lacks the field {key}")
-    return default
-
-
-def _token_id(reader: GGUFReader, key: str) -> int | None:
-    token_id = _field(reader, f"tokenizer.ggml.{key}_token_id", None)
-    return None if token_id is None else int(token_id)

@@ -13,14 +13,21 @@ from typing import Protocol as Interface
 
 from msgspec import Struct, structs
 
+from quaere.chat.answer_blocks import CALL_STOP
+from quaere.chat.call_markups.markup import Reading
 from quaere.chat.messages import Message, as_chat
 from quaere.chat.renderer import Renderer
+from quaere.chat.tags import THOUGHT, has_unclosed
 from quaere.policies.sampler import ChatSampler, SamplingParams, TokenSampler
 from quaere.records import Origin, Segment, StopReason
+from quaere.rollout.seeds import derive_seed
 
 
 class Written(Struct, frozen=True):
     """A turn of the policy: text (including the prefix that opened it), stop reason and length in tokens.
+
+    The text is in the form that dialects read, whatever markup the model has for thoughts and calls. The length counts
+    tokens that ended a thought for the policy.
 
     Written(text="<answer>Venn</answer>", stop_reason="stop_string", num_tokens=7)
     """
@@ -47,8 +54,11 @@ class Conversation(Interface):
         """Start the policy's next turn with `prefix`, which the environment provides ("" for none)."""
         ...
 
-    async def write(self, params: SamplingParams) -> Written:
-        """Sample the policy's turn and append it to the context."""
+    async def write(self, params: SamplingParams, thought_tokens: int = 0) -> Written:
+        """Sample the policy's turn and append it to the context.
+
+        With `thought_tokens`, a thought that goes on for longer at the start of the turn is ended.
+        """
         ...
 
     def locate(self, offset: int) -> int:
@@ -76,7 +86,9 @@ class TokenConversation:
         self._renderer = renderer
         self._context: list[int] = []
         self._segments: list[Segment] = []
-        self._prefix = ""
+        self._prefix = renderer.opened
+        self._turn_start = 0
+        self._reading = Reading("")
         self._append("prompt", prompt)
 
     @property
@@ -91,25 +103,58 @@ class TokenConversation:
 
     def open_turn(self, prefix: str) -> None:
         """Append `prefix` with the origin "environment": the policy sees it and is not trained on it."""
-        self._prefix = prefix
+        # A thought that the template opened is closed before a prefix; being empty, it is no part of the turn's text.
+        self._prefix = prefix or self._renderer.opened
         if prefix:
-            self._append("environment", self._renderer.encode_parts((prefix,)))
+            self._append("environment", self._renderer.encode_parts((self._renderer.begin_turn(prefix),)))
 
-    async def write(self, params: SamplingParams) -> Written:
+    async def write(self, params: SamplingParams, thought_tokens: int = 0) -> Written:
         """Sample a turn and append its ids to the context unchanged."""
-        params = structs.replace(params, stop_token_ids=self._renderer.stop_token_ids)
+        stop = params.stop + (self._renderer.call_stop if CALL_STOP in params.stop else ())
+        params = structs.replace(params, stop=stop, stop_token_ids=self._renderer.stop_token_ids)
+        self._turn_start = len(self._context)
+        if 0 < thought_tokens < params.max_tokens:
+            reason, goes_on = await self._think(params, thought_tokens)
+            left = params.max_tokens - (len(self._context) - self._turn_start)
+            if not goes_on or left < 1:
+                return self._written(reason)
+            params = structs.replace(params, max_tokens=left, seed=derive_seed(params.seed, "after thought"))
+        return self._written(await self._sample(params))
+
+    async def _think(self, params: SamplingParams, max_tokens: int) -> tuple[StopReason, bool]:
+        """Sample up to the end of a thought, and end it after `max_tokens`; the flag says that the turn goes on.
+
+        A request ends exactly where a thought does, because a stop string is not seen over two requests.
+        """
+        stop = (*params.stop, *self._renderer.thought_stop)
+        reason = await self._sample(structs.replace(params, max_tokens=max_tokens, stop=stop))
+        if reason == "length":
+            if has_unclosed(self._read().text, THOUGHT):
+                self._append("environment", self._renderer.encode_parts((self._renderer.thought_end,)))
+            return reason, True
+        text = self._renderer.read_turn(self._context[self._turn_start :])
+        is_thought = any(end in text for end in self._renderer.thought_stop)
+        return reason, reason == "stop_string" and is_thought and not any(end in text for end in params.stop)
+
+    async def _sample(self, params: SamplingParams) -> StopReason:
         sampled = await self._sampler.sample(self._session, tuple(self._context), params)
         self._append("model", sampled.token_ids, sampled.logprobs)
-        text = self._prefix + self._renderer.read_turn(sampled.token_ids)
-        return Written(text, sampled.stop_reason, len(sampled.token_ids))
+        return sampled.stop_reason
+
+    def _read(self) -> Reading:
+        return self._renderer.read_markup(self._prefix + self._renderer.read_turn(self._context[self._turn_start :]))
+
+    def _written(self, reason: StopReason) -> Written:
+        self._reading = self._read()
+        return Written(self._reading.text, reason, len(self._context) - self._turn_start)
 
     def locate(self, offset: int) -> int:
         """Index of the token that contains character `offset`, by binary search over decoded prefixes of the turn.
 
         `offset` counts the prefix the turn was opened with, which was not sampled.
         """
-        written = self._segments[-1].token_ids
-        counts, wanted = range(len(written)), offset - len(self._prefix)
+        written = self._context[self._turn_start :]
+        counts, wanted = range(len(written)), self._reading.find_origin(offset) - len(self._prefix)
 
         def length(count: int) -> int:
             # An incomplete UTF-8 sequence decodes to up to three replacement characters. Without the strip, the
@@ -154,8 +199,8 @@ class ChatConversation:
         """Return 0: the conversation has no tokens."""
         return 0
 
-    async def write(self, params: SamplingParams) -> Written:
-        """Request a reply from the endpoint and append it."""
+    async def write(self, params: SamplingParams, thought_tokens: int = 0) -> Written:
+        """Request a reply from the endpoint and append it; an endpoint's thoughts are its own."""
         reply = await self._sampler.reply(self._messages, params)
         self._messages.append({"role": "assistant", "content": reply.text})
         return Written(reply.text, reply.stop_reason, reply.num_tokens)

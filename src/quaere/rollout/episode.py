@@ -52,6 +52,8 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
             by turns, searches or tokens, the reply says so, and searches after it are refused. The papers do
             not (preset paper). [Quaere]
         answer_tokens: Tokens of the sequence that are kept for the answer. [Quaere]
+        thought_tokens: Tokens of a thought at the start of a turn; one that goes on for longer is ended, and
+            the turn goes on after it. 0: as many as the turn has. Models behind an endpoint have their own. [Quaere]
     """
 
     max_turns: PositiveInt = 5
@@ -62,6 +64,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     topk: PositiveInt = 3
     answer_turn: bool = True
     answer_tokens: PositiveInt = 64
+    thought_tokens: NonNegativeInt = 0
 
 
 async def run_episode(
@@ -162,7 +165,7 @@ class _Play:
         )
         started, start = time.perf_counter(), self.conversation.num_tokens
         try:
-            written = await self.conversation.write(params)
+            written = await self.conversation.write(params, self.limits.thought_tokens)
         except SamplingFailed as error:
             failure = Failure("model", "sampling", str(error))
             return Turn(index, "", Malformed("the policy wrote nothing"), "failed", failure=failure)

@@ -8,7 +8,8 @@ from typing import Protocol as Interface
 
 from quaere.chat.messages import as_chat
 from quaere.chat.protocol import Protocol
-from quaere.chat.renderer import Renderer, describe_tools
+from quaere.chat.renderer import Renderer
+from quaere.chat.template import describe_tools
 from quaere.policies.native.device import Precision
 from quaere.policies.sampler import ChatSampler, TokenSampler
 from quaere.records import Task

@@ -23,7 +23,12 @@ def check_run(config: RunConfig) -> None:
 
 
 def check_limits(section: str, limits: Limits) -> None:
-    """Refuse limits under which no passage could be shown; `section` is how the user names them."""
+    """Refuse limits that cannot do what they say; `section` is how the user names them."""
+    if limits.thought_tokens >= limits.turn_tokens:
+        raise BadInput(
+            f"{section}.thought_tokens must be below turn_tokens ({limits.turn_tokens}), or a thought could take the "
+            f"whole turn; it is {limits.thought_tokens}"
+        )
     if limits.answer_turn and min(limits.answer_tokens, limits.turn_tokens) >= limits.sequence_tokens:
         raise BadInput(
             f"{section}.answer_tokens must be below sequence_tokens ({limits.sequence_tokens}), or no passage "

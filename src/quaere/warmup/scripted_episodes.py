@@ -81,8 +81,8 @@ class _Writer:
         self._num_seen = len(token_ids)
         if not text.endswith(params.stop):
             raise SamplingFailed("a demonstrated turn must end with a stop string")
-        ids = tuple(self._renderer.tokenizer.encode(text, add_special_tokens=False))
-        if set(ids) & set(params.stop_token_ids):
+        ids = tuple(self._renderer.write_turn(text))
+        if set(ids[:-1]) & set(params.stop_token_ids):  # the last may be the end of a call
             raise SamplingFailed("a demonstrated turn contains a control token")
         cut = ids[: params.max_tokens]
         # These tokens were not sampled, so they have no log-probs.

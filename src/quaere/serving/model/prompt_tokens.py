@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from quaere.chat.messages import Message, Part, Quoted, Role
-from quaere.chat.renderer import Renderer, describe_tools
+from quaere.chat.renderer import Renderer
+from quaere.chat.template import describe_tools
 from quaere.chat.tools import ToolSchema
 from quaere.chat.untrusted_text import PlainEncoder
 from quaere.serving.model.wire import ChatMessage, ChatRequest, Refused
@@ -58,9 +59,9 @@ class Prompter:
         """The prompt of a conversation, ending where the model starts to write."""
         tools = () if request.tool_choice == "none" else self._read_tools(request)
         messages = [_as_message(message) for message in request.messages]
-        if tools and not self._renderer.speaks_tools:
+        if tools and not self._renderer.lists_tools:
             messages = _describe(messages, tools)
-        shown = tools if self._renderer.speaks_tools else ()
+        shown = tools if self._renderer.lists_tools else ()
         try:
             ids = self._renderer.opening(messages, shown)
         except Exception as error:  # chat templates may raise any exception for conversations they do not support
@@ -70,9 +71,8 @@ class Prompter:
             ) from error
         called, begun = _open_call(request, tools), self._open_json(request)
         opened = called or begun
-        return Prompt(
-            (*ids, *self._renderer.encode_parts((opened,))), opened, tools, is_json=bool(begun and not called)
-        )
+        written = self._renderer.encode_parts((self._renderer.begin_turn(opened),))
+        return Prompt((*ids, *written), opened, tools, is_json=bool(begun and not called))
 
     def of_text(self, prompt: str | list[int]) -> Prompt:
         """The prompt of plain text, or of token ids; only the latter may contain control tokens."""

@@ -1,0 +1,205 @@
+"""A markup of tool calls: how a model writes calls and thoughts, and how that becomes the form that dialects read.
+
+Dialects know one form: thoughts between `<think>` tags and calls as JSON between `<tool_call>` tags. A markup's reader
+finds what a model wrote otherwise and says what to read in its place; a call that cannot be read stays as it is, and
+the dialect refuses it. The ids of an episode are never touched: only what is read from them is.
+
+    read_turn(QWEN_XML, "<tool_call><function=search>...</function></tool_call>").text
+    -> '<tool_call>{"name": "search", "arguments": {...}}</tool_call>'
+
+Every reader is linear in the length of the text: it only moves forward, searches for an end that is missing at most
+once, and reads at most `MAX_CALLS` calls of at most `MAX_CALL_CHARS` characters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from quaere.chat.tags import THOUGHT, find_blocks
+from quaere.chat.tools import MAX_CALL_CHARS, ToolCall
+
+MAX_CALLS = 8  # calls of a turn that are read; dialects act on the first
+CALL_TAG = "tool_call"
+
+
+class Rewrite(Struct, frozen=True):
+    """Characters `[start, end)` of a turn, and what is read in their place.
+
+    Rewrite(0, 17, "<think>")
+    """
+
+    start: int
+    end: int
+    text: str
+
+
+class CallMarkup(Struct, frozen=True):
+    """How the models of a family write calls and thoughts.
+
+    A template has the markup if it contains all `signs`. `find` yields what is to be read otherwise, in order. `write`
+    makes the text of a call; without it, prompts and demonstrations keep the dialects' form, which every markup's
+    reader leaves as it is. `lists_tools` says that the template's own list of tools is used. `stop` are strings that
+    end a turn with a call, and `ends` control strings that the model ends such a turn with. `begin` is what stands
+    before text that is not a thought, and `thought_end` what ends a thought for the model.
+
+        CallMarkup(name="JSON in <tool_call>")
+    """
+
+    name: str
+    signs: tuple[str, ...] = ()
+    find: Callable[[str], Iterator[Rewrite]] = lambda text: iter(())
+    write: Callable[[ToolCall], str] | None = None
+    mention: Callable[[ToolCall], str] | None = None  # in a prompt, if it differs from `write`
+    write_thought: Callable[[str], str] | None = None
+    lists_tools: bool = False
+    stop: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    begin: str = ""
+    thought_end: str = f"\n</{THOUGHT}>\n\n"
+    thought_stop: tuple[str, ...] = (f"</{THOUGHT}>",)  # strings by which a thought's end is seen
+
+
+class Reading(Struct, frozen=True):
+    """A turn in the dialects' form, and what was rewritten in it.
+
+    Reading(text="<think>so</think>", rewrites=(Rewrite(0, 30, "<think>"), Rewrite(32, 39, "</think>")))
+    """
+
+    text: str
+    rewrites: tuple[Rewrite, ...] = ()
+
+    def find_origin(self, offset: int) -> int:
+        """The place in the turn as it was written that became character `offset`; inside a rewrite, its start.
+
+        Reading("<think>so", (Rewrite(0, 30, "<think>"),)).find_origin(8) -> 31
+        """
+        shift = 0  # how much longer the turn was up to here
+        for rewrite in self.rewrites:
+            if offset < rewrite.start - shift:
+                break
+            if offset < rewrite.start - shift + len(rewrite.text):
+                return rewrite.start
+            shift += rewrite.end - rewrite.start - len(rewrite.text)
+        return offset + shift
+
+
+def read_turn(markup: CallMarkup, text: str) -> Reading:
+    """The turn in the dialects' form."""
+    rewrites = tuple(markup.find(text))
+    pieces, position = [], 0
+    for rewrite in rewrites:
+        pieces += [text[position : rewrite.start], rewrite.text]
+        position = rewrite.end
+    return Reading("".join([*pieces, text[position:]]), rewrites)
+
+
+def write_prompt(markup: CallMarkup, text: str) -> str:
+    """The program's own words with every call in them as the model writes it.
+
+    write_prompt(GLM, 'To search, write <tool_call>{"name": "search", ...}</tool_call>.')
+    """
+    write = markup.mention or markup.write
+    return _replace_calls(text, write) if write and f"<{CALL_TAG}>" in text else text
+
+
+def write_turn(markup: CallMarkup, text: str) -> str:
+    """A turn in the dialects' form as the model would write it."""
+    if markup.write is None:
+        return text
+    thought = ""
+    if markup.write_thought:
+        blocks = [block for block in find_blocks(text, (THOUGHT,)) if not text[: block.start].strip()]
+        if blocks:
+            thought, text = markup.write_thought(blocks[0].content), text[blocks[0].end :]
+    written = _replace_calls(text, markup.write)
+    return thought + (markup.begin + text if written == text else written)
+
+
+def _replace_calls(text: str, write: Callable[[ToolCall], str]) -> str:
+    pieces, position = [], 0
+    for block in find_blocks(text, (THOUGHT, CALL_TAG)):
+        call = read_json_call(block.content) if block.name == CALL_TAG else None
+        if call is not None:
+            pieces += [text[position : block.start], write(call)]
+            position = block.end
+    return "".join([*pieces, text[position:]])
+
+
+# --------------------------------------------------------------------------------------------- what readers share
+
+
+def json_call(name: str, arguments: Any) -> str:
+    """A call in the dialects' form.
+
+    json_call("evaluate", {"score": 9}) == '<tool_call>{"name": "evaluate", "arguments": {"score": 9}}</tool_call>'
+    """
+    # A closing tag inside a string would end the block: JSON may write it with an escape.
+    written = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False).replace("</", "<\\/")
+    return f"<{CALL_TAG}>{written}</{CALL_TAG}>"
+
+
+def read_json_call(text: str) -> ToolCall | None:
+    """The call of a JSON object with a name and arguments (or parameters); None if it is none."""
+    call = read_json(text)
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        return None
+    arguments = call.get("arguments", call.get("parameters"))
+    if isinstance(arguments, str):  # some models write the arguments as a string of JSON
+        arguments = read_json(arguments)
+    return ToolCall(call["name"], arguments) if isinstance(arguments, dict) else None
+
+
+def read_json(text: str) -> Any:
+    """The JSON value that the text consists of; None if it is none or too long."""
+    if len(text) > MAX_CALL_CHARS:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def read_json_prefix(text: str, position: int) -> tuple[Any, int]:
+    """The JSON value at a position and where it ends; None and the position if there is none."""
+    shown = text[position : position + MAX_CALL_CHARS]
+    skipped = len(shown) - len(shown.lstrip())
+    try:
+        value, end = json.JSONDecoder().raw_decode(shown, skipped)
+    except (ValueError, RecursionError):
+        return None, position
+    return value, position + end
+
+
+def read_value(text: str) -> Any:
+    """An argument that stands without quotes: JSON if it is a number, a list, an object or the like, else the text.
+
+    read_value('["Halm"]') == ["Halm"]; read_value("Halm bridge") == "Halm bridge"; read_value("9") == 9
+    """
+    value = read_json(text)
+    return text if value is None or isinstance(value, str) else value
+
+
+def write_value(value: Any) -> str:
+    """The inverse of `read_value`."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def find_between(text: str, begin: str, end: str, *, or_rest: bool = False) -> Iterator[tuple[int, int, str]]:
+    """Start, end and content of each part between two strings; with `or_rest`, the last may lack its end.
+
+    list(find_between("a[b]c", "[", "]")) == [(1, 4, "b")]
+    """
+    position = 0
+    while (start := text.find(begin, position)) >= 0:
+        inner = start + len(begin)
+        stop = text.find(end, inner)
+        if stop < 0:
+            if or_rest:
+                yield start, len(text), text[inner:]
+            return
+        position = stop + len(end)
+        yield start, position, text[inner:stop]

@@ -1,0 +1,89 @@
+"""Models of the Hugging Face hub, by id or by id and revision.
+
+resolve_hub("Qwen/Qwen3-0.6B@main", pull=True) -> Path(".../models--Qwen--Qwen3-0.6B/snapshots/...")
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from quaere.errors import ModelMissing
+
+_TIMEOUT_S = 5.0
+_HUB_ID = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
+_REVISION = re.compile(r"\w[\w./-]{0,99}")  # a branch, a tag or a commit
+_FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
+
+
+class NotOnHub(ModelMissing):
+    """The hub has no such model; `str(error)` is the reason alone, for a message about the name."""
+
+
+def split_revision(name: str) -> tuple[str, str | None]:
+    """The id and the revision of `ID@REVISION`; None if there is none.
+
+    split_revision("acme/tiny@v2") == ("acme/tiny", "v2"); split_revision("acme/tiny") == ("acme/tiny", None)
+    """
+    model, at, revision = name.partition("@")
+    return (model, revision) if at else (name, None)
+
+
+def resolve_hub(name: str, *, pull: bool, report: Callable[[str], None]) -> Path:
+    """The directory of a hub snapshot: the cached one if complete, without network access; else downloaded."""
+    model, revision = split_revision(name)
+    if not _HUB_ID.fullmatch(model):
+        raise NotOnHub("not a valid hub id")
+    if revision is not None and not _REVISION.fullmatch(revision):
+        raise NotOnHub("its revision is not a branch, tag or commit of the hub")
+    from huggingface_hub import HfApi, snapshot_download
+
+    try:
+        cached = Path(snapshot_download(model, revision=revision, allow_patterns=list(_FILES), local_files_only=True))
+    except Exception:  # the hub raises many exception types for "not cached"
+        cached = None
+    if cached is not None and _is_complete(cached):
+        return cached
+    if not pull:
+        raise ModelMissing(f"model {name} is not on this machine", hint=f"quaere models pull {name}")
+    try:
+        # One cheap request first: without a network it fails at once, where a download is retried for minutes.
+        HfApi().model_info(model, revision=revision, timeout=_TIMEOUT_S)
+    except Exception as error:
+        raise NotOnHub(_why(error)) from error
+    report(f"downloading {name} from the hub")
+    try:
+        path = Path(snapshot_download(model, revision=revision, allow_patterns=list(_FILES), etag_timeout=_TIMEOUT_S))
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        raise ModelMissing(f"the download of {name} failed: {reason}", hint=f"quaere models pull {name}") from error
+    if not _is_complete(path):
+        raise ModelMissing(f"{name} lacks a config.json or safetensors weights", hint="quaere models list")
+    return path
+
+
+def _is_complete(directory: Path) -> bool:
+    """True if a snapshot has its config and all weight files; a download may have been interrupted."""
+    if not (directory / "config.json").is_file():
+        return False
+    index = directory / "model.safetensors.index.json"
+    if not index.is_file():
+        return (directory / "model.safetensors").is_file()
+    shards: dict[str, Any] = msgspec.json.decode(index.read_bytes())
+    return all((directory / name).is_file() for name in set(shards["weight_map"].values()))
+
+
+def _why(error: Exception) -> str:
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+
+    if isinstance(error, GatedRepoError):
+        return "gated on the hub: log in with `hf auth login`"
+    if isinstance(error, RevisionNotFoundError):
+        return "on the hub without that revision"
+    if isinstance(error, RepositoryNotFoundError):
+        return "not on the hub"
+    return "not reachable on the hub"

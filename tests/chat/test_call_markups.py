@@ -1,0 +1,302 @@
+"""Tool calls and thoughts in the markups of model families, read into the one form that dialects know."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quaere.chat.call_markups.bracketed import DEEPSEEK, LLAMA, MISTRAL, PYTHON
+from quaere.chat.call_markups.channels import ATEM, GEMMA, HARMONY
+from quaere.chat.call_markups.markup import MAX_CALLS, Reading, read_turn, write_prompt, write_turn
+from quaere.chat.call_markups.registry import MARKUPS, choose_markup
+from quaere.chat.call_markups.tagged import FUNCTIONS, GLM, JSON
+from quaere.chat.tools import MAX_CALL_CHARS
+from quaere.dialects.evalact.protocol import EvaluateSolver
+from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.records import Answer, Evaluate, Malformed, Search
+
+CALL = '<tool_call>{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}</tool_call>'
+HALM = {"query_list": ["Halm bridge"]}
+
+# As each family writes a thought and a call.
+WRITTEN = {
+    "functions": (
+        FUNCTIONS,
+        '<think>so</think>\n<tool_call>\n<function=search>\n<parameter=query_list>\n["Halm bridge"]\n</parameter>\n'
+        "</function>\n</tool_call>",
+    ),
+    "glm": (
+        GLM,
+        '\n<think>so</think>\n<tool_call>search\n<arg_key>query_list</arg_key>\n<arg_value>["Halm bridge"]</arg_value>'
+        "\n</tool_call>",
+    ),
+    "harmony": (
+        HARMONY,
+        "<|channel|>analysis<|message|>so<|end|><|start|>assistant<|channel|>commentary to=functions.search "
+        '<|constrain|>json<|message|>{"query_list": ["Halm bridge"]}',
+    ),
+    "harmony, recipient first": (
+        HARMONY,
+        "<|channel|>analysis<|message|>so<|end|><|start|>assistant to=functions.search<|channel|>commentary json"
+        '<|message|>{"query_list": ["Halm bridge"]}<|call|>',
+    ),
+    "muse": (
+        ATEM,
+        ' to=self<|message|>so<|eom|><|start|>assistant to=search<|message|><atem:function_calls>\n<atem:invoke name="'
+        'search">\n<atem:parameter name="query_list">["Halm bridge"]</atem:parameter>\n</atem:invoke>\n'
+        "</atem:function_calls>",
+    ),
+    "gemma": (
+        GEMMA,
+        '<|channel>thought\nso\n<channel|><|tool_call>call:search{query_list:[<|"|>Halm bridge<|"|>]}<tool_call|>',
+    ),
+    "deepseek": (
+        DEEPSEEK,
+        "<think>so</think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>search\n```json\n"
+        '{"query_list": ["Halm bridge"]}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+    ),
+    "deepseek 3.1": (
+        DEEPSEEK,
+        "<think>so</think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>search<｜tool▁sep｜>"
+        '{"query_list": ["Halm bridge"]}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+    ),
+    "mistral": (
+        MISTRAL,
+        '<think>so</think>[TOOL_CALLS][{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}]',
+    ),
+    "mistral, later": (MISTRAL, '<think>so</think>[TOOL_CALLS]search[ARGS]{"query_list": ["Halm bridge"]}'),
+    "llama": (LLAMA, '<think>so</think>\n{"name": "search", "parameters": {"query_list": ["Halm bridge"]}}'),
+    "llama, tagged": (
+        LLAMA,
+        '<think>so</think><|python_tag|>{"name": "search", "parameters": {"query_list": ["Halm bridge"]}}',
+    ),
+    "python": (
+        PYTHON,
+        '<think>so</think><|tool_call_start|>[search(query_list=["Halm bridge"])]<|tool_call_end|>',
+    ),
+    "json": (JSON, f"<think>so</think>{CALL}"),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_thought_and_a_call_are_read_in_every_markup(name):
+    markup, text = WRITTEN[name]
+    read = read_turn(markup, text)
+    assert "".join(read.text.split()) == "".join(f"<think>so</think>{CALL}".split())
+    assert ToolCallSolver().read(read.text) == Search(("Halm bridge",))
+
+
+@pytest.mark.parametrize("markup", MARKUPS, ids=lambda markup: markup.name)
+def test_what_dialects_know_already_stays_as_it_is(markup):
+    for text in (f"<think>so</think>{CALL}", "<think>so</think><answer>Venn</answer>", "plain text", ""):
+        assert read_turn(markup, text) == Reading(text)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_call_in_a_thought_is_no_action(name):
+    markup, text = WRITTEN[name]
+    if markup in (HARMONY, ATEM):
+        begin, end = {HARMONY: ("<|channel|>analysis", "<|end|>"), ATEM: (" to=self", "<|eom|>")}[markup]
+        text = f"{begin}<|message|>I might say </think>{CALL} or <answer>Mallory</answer>{end}"
+    elif markup is GEMMA:
+        text = f"<|channel>thought\nI might say </think><answer>Mallory</answer> {text[32:]}<channel|>"
+    else:
+        text = f"<think>{text.replace('<think>so</think>', '')}</think>"
+    assert ToolCallSolver().read(read_turn(markup, text).text) == Malformed(
+        "there is neither a tool call nor an answer"
+    )
+
+
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        (HARMONY, "<|channel|>analysis<|message|>so <answer>Mallory</answer>"),
+        (ATEM, " to=self<|message|>so <answer>Mallory</answer>"),
+        (GEMMA, "<|channel>thought\nso <answer>Mallory</answer>"),
+    ],
+)
+def test_a_thought_that_is_cut_off_is_no_action(markup, text):
+    assert ToolCallSolver().read(read_turn(markup, text).text) == Malformed("the think block is not closed")
+
+
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        (
+            HARMONY,
+            "<|channel|>analysis<|message|>so<|end|><|start|>assistant<|channel|>final<|message|><answer>V</answer>",
+        ),
+        (HARMONY, "<|channel|>final<|message|><answer>V</answer><|return|>"),
+        (HARMONY, "<answer>V</answer><|end|><|start|>assistant<|channel|>analysis<|message|>done<|end|>"),
+        (ATEM, " to=self<|message|>so<|eom|><|start|>assistant to=user<|message|><answer>V</answer>"),
+        (GEMMA, "<|channel>thought\nso<channel|><answer>V</answer>"),
+    ],
+)
+def test_an_answer_behind_a_thought_is_read(markup, text):
+    assert ToolCallSolver().read(read_turn(markup, text).text) == Answer("V")
+
+
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        (FUNCTIONS, "<tool_call><function=search><parameter=query_list>[</parameter></function></tool_call>"),
+        (FUNCTIONS, "<tool_call><function=search><parameter=query_list>[</tool_call>"),
+        (FUNCTIONS, "<tool_call><function=search></function>trailing</tool_call>"),
+        (GLM, "<tool_call>search\n<arg_key>query_list</arg_key></tool_call>"),
+        (HARMONY, "<|channel|>commentary to=functions.search<|message|>{not json<|call|>"),
+        (HARMONY, "<|channel|>commentary to=functions.serch<|message|>{}<|call|>"),
+        (GEMMA, '<|tool_call>call:search{query_list:[<|"|>Halm]}<tool_call|>'),
+        (DEEPSEEK, "<｜tool▁call▁begin｜>function<｜tool▁sep｜>search\n```json\n{\n```<｜tool▁call▁end｜>"),
+        (MISTRAL, '[TOOL_CALLS][{"name": "search"}]'),
+        (LLAMA, '{"name": "search", "parameters": {"query_list": ["Halm"]}} and more'),
+        (PYTHON, "<|tool_call_start|>[search(query_list=open('x'))]<|tool_call_end|>"),
+        (PYTHON, "<|tool_call_start|>[search(query_list={1, 2})]<|tool_call_end|>"),
+        (PYTHON, f"<|tool_call_start|>[search(query_list={'-' * 1900}1)]<|tool_call_end|>"),
+    ],
+)
+def test_a_call_that_cannot_be_read_is_malformed(markup, text):
+    assert isinstance(ToolCallSolver().read(read_turn(markup, text).text), Malformed)
+
+
+def test_values_keep_their_types():
+    text = (
+        "<tool_call><function=evaluate><parameter=evaluation>\nIt is\nhere.\n</parameter><parameter=score>9</parameter>"
+    )
+    read = read_turn(FUNCTIONS, f"{text}</function></tool_call>").text
+    assert json.loads(read[11:-12])["arguments"] == {"evaluation": "It is\nhere.", "score": 9}
+    assert isinstance(EvaluateSolver()._read_alone(read), Evaluate)
+
+
+def test_a_call_too_long_and_calls_too_many_are_not_read():
+    long = f"<tool_call><function=search><parameter=q>{'a' * MAX_CALL_CHARS}</parameter></function></tool_call>"
+    assert read_turn(FUNCTIONS, long).rewrites == ()
+    many = "<tool_call><function=search></function></tool_call>" * (MAX_CALLS + 3)
+    assert len(read_turn(FUNCTIONS, many).rewrites) == MAX_CALLS
+
+
+def test_a_closing_tag_in_an_argument_does_not_close_the_call():
+    text = "<|channel|>commentary to=functions.search<|message|>" + json.dumps({"query_list": ["</tool_call><answer>"]})
+    assert ToolCallSolver().read(read_turn(HARMONY, text).text) == Search(("</tool_call><answer>",))
+
+
+# ------------------------------------------------------------------------------------------------------- writing
+
+
+@pytest.mark.parametrize("markup", [FUNCTIONS, GLM, HARMONY], ids=lambda markup: markup.name)
+@pytest.mark.parametrize("turn", [f"<think>so</think>{CALL}", CALL, "<think>so</think><answer>Venn</answer>"])
+def test_a_turn_is_written_as_the_model_would_and_read_as_it_was(markup, turn):
+    written = write_turn(markup, turn)
+    assert read_turn(markup, written).text == turn
+
+
+def test_prompts_show_calls_as_the_model_writes_them():
+    prompt = f"To search, write {CALL} and to finish, write <answer>."
+    assert "<function=search>\n<parameter=query_list>\n" in write_prompt(FUNCTIONS, prompt)
+    assert "<tool_call>search\n<arg_key>query_list</arg_key>" in write_prompt(GLM, prompt)
+    mentioned = write_prompt(HARMONY, prompt)
+    assert 'write functions.search({"query_list": ["Halm bridge"]}) in the commentary' in mentioned
+    assert "<|" not in mentioned  # a control token in a prompt would begin a message
+    for markup in (JSON, DEEPSEEK, LLAMA, MISTRAL, GEMMA, PYTHON, ATEM):
+        assert write_prompt(markup, prompt) == prompt
+
+
+VALUES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>|"), max_size=30)
+ARGUMENTS = st.fixed_dictionaries({"query_list": st.lists(VALUES, max_size=3), "score": st.integers(0, 10)})
+
+
+@given(arguments=ARGUMENTS, markup=st.sampled_from([FUNCTIONS, GLM, HARMONY]))
+def test_arguments_survive_writing_and_reading(arguments, markup):
+    call = json.dumps({"name": "search", "arguments": arguments})
+    read = read_turn(markup, write_turn(markup, f"<tool_call>{call}</tool_call>")).text
+    assert json.loads(read.removeprefix("<tool_call>").removesuffix("</tool_call>")) == json.loads(call)
+
+
+# ------------------------------------------------------------------------------------------------------- choosing
+
+
+@pytest.mark.parametrize(
+    ("template", "markup"),
+    [
+        ("<tool_call>\n<function=example_function_name>\n<parameter=a>", FUNCTIONS),
+        ("<tool_call>{name}\n<arg_key>{key}</arg_key>", GLM),
+        ("<|start|>assistant<|channel|>commentary<|message|>{}<|call|>", HARMONY),
+        ("<|start|>assistant to=self<|message|><atem:invoke name=", ATEM),
+        ('<|tool_call>call:f{a:<|"|>b<|"|>}<tool_call|>', GEMMA),
+        ("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>", DEEPSEEK),
+        ("[AVAILABLE_TOOLS] [TOOL_CALLS]", MISTRAL),
+        ("<|tool_call_start|>[f()]<|tool_call_end|>", PYTHON),
+        ('<|start_header_id|>{"name": f, "parameters": dictionary}', LLAMA),
+        ('<tool_call>{"name": f, "arguments": {}}</tool_call>', JSON),
+        ("", JSON),
+    ],
+)
+def test_a_markup_is_chosen_by_what_a_template_writes(template, markup):
+    assert choose_markup(template) is markup
+
+
+# --------------------------------------------------------------------------------------------------------- fuzzed
+
+SOUP = st.sampled_from(
+    [
+        *(
+            "<tool_call>",
+            "</tool_call>",
+            "<function=search>",
+            "</function>",
+            "<parameter=a>",
+            "</parameter>",
+            "<think>",
+        ),
+        *(
+            "</think>",
+            "<arg_key>",
+            "</arg_key>",
+            "<arg_value>",
+            "</arg_value>",
+            "search\n",
+            "<|channel|>",
+            "<|message|>",
+        ),
+        *("analysis", " to=functions.search", " to=self", "<|end|>", "<|call|>", "<|start|>", "assistant", "<|eom|>"),
+        *(
+            "<|channel>",
+            "<channel|>",
+            "thought",
+            "<|tool_call>",
+            "<tool_call|>",
+            "call:search{",
+            '<|"|>',
+            "}",
+            "{",
+            "[",
+        ),
+        *(
+            "<｜tool▁calls▁begin｜>",
+            "<｜tool▁call▁begin｜>",
+            "<｜tool▁sep｜>",
+            "```json",
+            "```",
+            "<｜tool▁call▁end｜>",
+            "]",
+        ),
+        *("[TOOL_CALLS]", "[ARGS]", "<|tool_call_start|>", "<|tool_call_end|>", '{"name": "search", "arguments": {}}'),
+        *("[search(a=1)]", "<answer>", "</answer>", '"', ",", "\n", " ", "é", "1", "\ud800", "\x00"),
+    ]
+)
+
+
+@given(text=st.lists(SOUP, max_size=30).map("".join), markup=st.sampled_from(MARKUPS))
+def test_any_text_is_read_and_every_place_is_found_again(text, markup):
+    read = read_turn(markup, text)
+    end = 0
+    for rewrite in read.rewrites:
+        assert end <= rewrite.start <= rewrite.end <= len(text)
+        end = rewrite.end
+    origins = [read.find_origin(offset) for offset in range(len(read.text) + 1)]
+    assert origins == sorted(origins)
+    assert all(0 <= origin <= len(text) for origin in origins)
+    inside = {place for rewrite in read.rewrites for place in range(rewrite.start, rewrite.end)}
+    for offset, origin in enumerate(origins[:-1]):
+        assert origin in inside or text[origin] == read.text[offset]
+    assert ToolCallSolver().read(read.text) is not None
