@@ -45,7 +45,7 @@ def open_with(tmp_path, urls):
             return type(opened.searcher), (await opened.searcher.search(["oss"], 1))[0][0].passage.text
 
     actors = SimpleNamespace(policy=SimpleNamespace(stop=stop))
-    with mock.patch("quaere.training.run_setup.open_actors", lambda *given, **options: actors):
+    with mock.patch("quaere.training.run_setup.open_actors", return_value=actors):
         return asyncio.run(run())
 
 
