@@ -17,7 +17,8 @@ from quaere.rollout.episode import Limits
 from quaere.runs import Run
 from quaere.search.client import server_urls
 from quaere.search.index import Index, open_index
-from quaere.search.searcher import LocalSearcher, Searcher, check_reachable, open_searcher
+from quaere.search.pool import SearchPool
+from quaere.search.searcher import LocalSearcher, Searcher, open_searcher
 from quaere.training.actors import Actors, open_actors
 from quaere.training.estimate import estimate_run
 from quaere.training.learner_settings import LearnerSettings
@@ -64,8 +65,9 @@ async def open_run(config: RunConfig, roles: Sequence[str], reporter: Reporter) 
     index = open_documents(config)
     searcher: Searcher = open_searcher(config.search_url) if config.search_url else LocalSearcher(index)
     try:
-        with suppress(SearchFailed):  # a run waits for servers that are down; that they differ is an error at once
-            await check_reachable(searcher)
+        if isinstance(searcher, SearchPool):
+            with suppress(SearchFailed):  # a run waits for servers that are down; that they differ is an error at once
+                await searcher.check()
         actors = open_actors(
             config.model,
             roles,
