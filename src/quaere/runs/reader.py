@@ -112,6 +112,14 @@ class RunReader:
         rows = self._query("SELECT name, value FROM metrics WHERE step = ? ORDER BY name", (step,))
         return {name: math.nan if value is None else value for name, value in rows}
 
+    def all_metrics(self) -> dict[str, list[Metric]]:
+        """All values of every metric, ordered by step; names in alphabetical order."""
+        rows = self._query("SELECT name, step, value FROM metrics ORDER BY name, step")
+        return {
+            name: [Metric(step=step, value=math.nan if value is None else value) for _, step, value in members]
+            for name, members in groupby(rows, key=lambda row: str(row["name"]))
+        }
+
     def last_step(self) -> int:
         """The last step that has metrics; 0 if there is none."""
         ((last,),) = self._query("SELECT MAX(step) FROM metrics")
@@ -128,6 +136,20 @@ class RunReader:
         rows = self._select("candidates", iteration=iteration, reason=reason)
         found = [read_candidate(row) for row in rows]
         return [candidate for candidate in found if kept is None or candidate.kept == kept]
+
+    def count_candidates(self) -> dict[int, dict[str, int]]:
+        """Number of candidates by iteration and reason, the most frequent first; reason "" counts those that were kept.
+
+        run.count_candidates() == {0: {"": 10, "never solved": 6}}
+        """
+        rows = self._query(
+            "SELECT iteration, reason, COUNT(*) FROM candidates GROUP BY iteration, reason "
+            "ORDER BY iteration, COUNT(*) DESC, MIN(number)"
+        )
+        counts: dict[int, dict[str, int]] = {}
+        for iteration, reason, count in rows:
+            counts.setdefault(iteration, {})[reason] = count
+        return counts
 
     def verdicts(self) -> dict[str, Verdict]:
         """People's verdicts by candidate id; a verdict's candidate may no longer exist."""
@@ -150,9 +172,12 @@ class RunReader:
         """Events in the order they happened."""
         return [Event(*row) for row in self._query("SELECT step, kind, message FROM events ORDER BY number")]
 
-    def count_episodes(self) -> tuple[int, int]:
-        """Number of episodes, and number of episodes that ended with an answer."""
-        ((num_episodes, num_answered),) = self._query("SELECT COUNT(*), COALESCE(SUM(answered), 0) FROM episodes")
+    def count_episodes(self, *, step: int | None = None) -> tuple[int, int]:
+        """Number of episodes, and number of episodes that ended with an answer; of the run, or of one step."""
+        ((num_episodes, num_answered),) = self._query(
+            "SELECT COUNT(*), COALESCE(SUM(answered), 0) FROM episodes" + (" WHERE step = ?" if step is not None else ""),
+            () if step is None else (step,),
+        )
         return num_episodes, num_answered
 
     # -------------------------------------------------------------------------------------------------- details
