@@ -175,7 +175,8 @@ class RunReader:
     def count_episodes(self, *, step: int | None = None) -> tuple[int, int]:
         """Number of episodes, and number of episodes that ended with an answer; of the run, or of one step."""
         ((num_episodes, num_answered),) = self._query(
-            "SELECT COUNT(*), COALESCE(SUM(answered), 0) FROM episodes" + (" WHERE step = ?" if step is not None else ""),
+            "SELECT COUNT(*), COALESCE(SUM(answered), 0) FROM episodes"
+            + (" WHERE step = ?" if step is not None else ""),
             () if step is None else (step,),
         )
         return num_episodes, num_answered

@@ -106,7 +106,9 @@ class SafeHeaders:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 given = {name for name, _ in message["headers"]}
-                added = [(name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in given]
+                added = [
+                    (name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in given
+                ]
                 message = {**message, "headers": [*message["headers"], *added]}
             await send(message)
 

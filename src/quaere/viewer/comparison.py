@@ -68,7 +68,9 @@ def compare_runs(folder: RunFolder, query: CompareQuery) -> ComparePage:
     """The comparison of two to ten runs."""
     names = list(dict.fromkeys(query.run))
     if not 2 <= len(names) <= MAX_RUNS:
-        raise BadInput(f"{len(names)} runs to compare: 2 to {MAX_RUNS} are possible", hint="mark them in the list of runs")
+        raise BadInput(
+            f"{len(names)} runs to compare: 2 to {MAX_RUNS} are possible", hint="mark them in the list of runs"
+        )
     runs, settings, metrics = [], [], []
     for name in names:
         with folder.open(name) as run:
@@ -125,9 +127,7 @@ def _sections(runs: list[str], metrics: list[dict[str, Series]]) -> list[ChartSe
         ChartSection(
             group.title,
             [
-                ChartData(
-                    name, [each.get(name, Series(run, [], [])) for run, each in zip(runs, metrics, strict=True)]
-                )
+                ChartData(name, [each.get(name, Series(run, [], [])) for run, each in zip(runs, metrics, strict=True)])
                 for chart in group.charts
                 for name in chart.names
             ],

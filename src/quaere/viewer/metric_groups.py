@@ -1,7 +1,7 @@
 """Metrics of a run grouped into charts, in the order in which the papers discuss them.
 
 group_metrics(["passes/1", "passes/0", "reward/mean"]) ->
-[ChartGroup("Reward", [Chart("Mean reward", ["reward/mean"])]), ChartGroup("Difficulty", [Chart(..., ["passes/0", ...])])]
+[ChartGroup("Reward", [Chart("Mean reward", ["reward/mean"])]), ChartGroup("Difficulty of the questions", [...])]
 
 The lines of one chart share an axis, so a chart holds metrics of one unit only. A metric that no pattern names gets a
 chart of its own at the end: nothing that was logged is hidden.
@@ -141,7 +141,11 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ),
     (
         "Lengths",
-        (("Model tokens per episode", "*/model_tokens"), ("Tokens per episode", "*/tokens"), ("Duplicates", "*/duplicates")),
+        (
+            ("Model tokens per episode", "*/model_tokens"),
+            ("Tokens per episode", "*/tokens"),
+            ("Duplicates", "*/duplicates"),
+        ),
     ),
     (
         "Cost",

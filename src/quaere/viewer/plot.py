@@ -1,6 +1,6 @@
 """Geometry of the charts: series of values in, coordinates out. The templates write them as SVG.
 
-plot([Series("reward/mean", [1, 2], [0.2, 0.4])], first_step=1, last_step=2).lines[0].path == "M44 98L552 12"
+plot([Series("reward/mean", [1, 2], [0.2, 0.4])], first_step=1, last_step=2).lines[0].path == "M44 130L412 8"
 
 The page's content security policy forbids style attributes, so everything is an attribute of SVG or a class.
 """
@@ -8,12 +8,15 @@ The page's content security policy forbids style attributes, so everything is an
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from msgspec import Struct
 
-WIDTH, HEIGHT = 560, 150
+from quaere.runs.rows import Event
+
+WIDTH, HEIGHT = 420, 150
 LEFT, RIGHT, TOP, BOTTOM = 48, 8, 8, 20  # margins: labels of the vertical axis on the left, steps below
 MAX_POINTS = 400  # of a line; more cannot be seen
 _NUM_TICKS = 4
@@ -70,6 +73,7 @@ class Plot(Struct, frozen=True):
     x_ticks: list[Tick]
     y_ticks: list[Tick]
     bands: list[Band]
+    marks: list[Tick]
     label: str
 
 
@@ -86,35 +90,48 @@ class Span(Struct, frozen=True):
     label: str
 
 
-def plot(series: Sequence[Series], *, first_step: int, last_step: int, spans: Sequence[Span] = ()) -> Plot:
-    """The chart of some series. All charts of a page have the same steps, so that one cursor serves them all."""
+def plot(
+    series: Sequence[Series],
+    *,
+    first_step: int,
+    last_step: int,
+    spans: Sequence[Span] = (),
+    alarms: Sequence[Event] = (),
+) -> Plot:
+    """The chart of some series. All charts of a page have the same steps, so that one cursor serves them all.
+
+    Lines end with their phase: the mean reward of a proposer and that of a solver are different things.
+    """
     shown = [thin(one) for one in series]
-    finite = [value for one in shown for value in one.values if math.isfinite(value)]
+    finite = [value for one in shown for value in one.values if is_drawn(value)]
     ticks = nice_ticks(min(finite, default=0.0), max(finite, default=1.0))
     low, high = min([*finite, ticks[0]]), max([*finite, ticks[-1]])
 
     def y_of(value: float) -> float:
         return round(HEIGHT - BOTTOM - (value - low) / (high - low) * (HEIGHT - BOTTOM - TOP), 1)
 
-    lines = []
+    lines, starts = [], [span.first_step for span in spans]
     for one in shown:
-        places = [
-            (x_of(step, first_step, last_step), y_of(value)) if math.isfinite(value) else None
-            for step, value in zip(one.steps, one.values, strict=True)
-        ]
+        places: list[tuple[float, float] | None] = []
+        phases = [bisect_right(starts, step) for step in one.steps]
+        for at, (step, value) in enumerate(zip(one.steps, one.values, strict=True)):
+            if at and phases[at] != phases[at - 1]:
+                places.append(None)
+            places.append((x_of(step, first_step, last_step), y_of(value)) if is_drawn(value) else None)
         lines.append(Line(one.name, _path(places), _points(one), _last(one.values), _lone(places)))
     return Plot(
         lines=lines,
         x_ticks=[Tick(x_of(step, first_step, last_step), str(step)) for step in step_ticks(first_step, last_step)],
         y_ticks=[Tick(y_of(value), short(value)) for value in ticks],
         bands=[place_band(span, first_step, last_step) for span in spans],
+        marks=_place_marks(alarms, first_step, last_step),
         label="; ".join(_describe(one) for one in series),
     )
 
 
 def sparkline(series: Series, width: int = 120, height: int = 28) -> str:
     """A series as the `d` of a small path without axes; "" for fewer than two values."""
-    kept = [(step, value) for step, value in zip(series.steps, series.values, strict=True) if math.isfinite(value)]
+    kept = [(step, value) for step, value in zip(series.steps, series.values, strict=True) if is_drawn(value)]
     if len(kept) < 2:
         return ""
     thinned = thin(Series("", [step for step, _ in kept], [value for _, value in kept]), width)
@@ -147,6 +164,11 @@ def place_band(span: Span, first_step: int, last_step: int) -> Band:
     return Band(round(begin, 1), round(end - begin, 1), span.phase, span.number, span.label)
 
 
+def is_drawn(value: float) -> bool:
+    """False for NaN, the infinities, and numbers so large that their differences are infinite."""
+    return abs(value) < 1e300
+
+
 def thin(series: Series, most: int = MAX_POINTS) -> Series:
     """The series with at most `most` values: of each stretch its lowest and its highest, so that no peak is lost."""
     count = len(series.values)
@@ -154,7 +176,7 @@ def thin(series: Series, most: int = MAX_POINTS) -> Series:
         return series
     kept: list[int] = []
     for begin, end in pairwise(count * part // (most // 2) for part in range(most // 2 + 1)):
-        stretch = [at for at in range(begin, end) if math.isfinite(series.values[at])] or [begin]
+        stretch = [at for at in range(begin, end) if is_drawn(series.values[at])] or [begin]
         kept += sorted({min(stretch, key=series.values.__getitem__), max(stretch, key=series.values.__getitem__)})
     return Series(series.name, [series.steps[at] for at in kept], [series.values[at] for at in kept])
 
@@ -168,7 +190,7 @@ def nice_ticks(low: float, high: float) -> list[float]:
         pad = abs(low) / 2 or 0.5
         low, high = low - pad, high + pad
     raw = (high - low) / _NUM_TICKS
-    if not math.isfinite(raw) or raw < 1e-300:  # values at the ends of what a float can hold
+    if raw < 1e-300:  # values that differ by less than a float can divide
         return [low, high]
     power = 10.0 ** math.floor(math.log10(raw))
     size = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * (1 - 1e-9))
@@ -198,6 +220,17 @@ def short(value: float) -> str:
 # ------------------------------------------------------------------------------------------------------------- details
 
 
+def _place_marks(alarms: Sequence[Event], first_step: int, last_step: int) -> list[Tick]:
+    """One mark for each step with alarms."""
+    kinds: dict[int, list[str]] = {}
+    for event in alarms:
+        if first_step <= event.step <= last_step and event.kind not in kinds.setdefault(event.step, []):
+            kinds[event.step].append(event.kind)
+    return [
+        Tick(x_of(step, first_step, last_step), f"step {step}: {', '.join(names)}") for step, names in kinds.items()
+    ]
+
+
 def _path(places: Sequence[tuple[float, float] | None]) -> str:
     """Move to the first point after each gap, and draw lines to those that follow."""
     return "".join(
@@ -222,12 +255,12 @@ def _points(series: Series) -> str:
 
 
 def _last(values: Sequence[float]) -> float:
-    return next((value for value in reversed(values) if math.isfinite(value)), math.nan)
+    return next((value for value in reversed(values) if is_drawn(value)), math.nan)
 
 
 def _describe(series: Series) -> str:
     known: Iterator[tuple[int, float]] = (
-        pair for pair in zip(series.steps, series.values, strict=True) if math.isfinite(pair[1])
+        pair for pair in zip(series.steps, series.values, strict=True) if is_drawn(pair[1])
     )
     found = list(known)
     if not found:

@@ -40,7 +40,9 @@ def read_query(text: str, form: type[Query]) -> Query:
         }
         return msgspec.convert(values, form, strict=False)
     except ValueError as error:  # msgspec's own error is one
-        raise BadInput(f"the address asks for something that is not there: {error}", hint="correct the address") from None
+        raise BadInput(
+            f"the address asks for something that is not there: {error}", hint="correct the address"
+        ) from None
 
 
 def write_query(query: Struct, **changes: object) -> str:

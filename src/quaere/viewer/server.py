@@ -2,8 +2,8 @@
 
 make_view_server(open_folder("runs"), ServerSettings(port=0)).url -> "http://127.0.0.1:41873"
 
-Links cannot carry a header, so a person opens `/?api_key=KEY` once: the answer sets a cookie that stands for the key and
-leads to the same page without it. The cookie is a keyed hash, is sent to this server only, and scripts cannot read it.
+Links cannot carry a header, so a person opens `/?api_key=KEY` once: the answer sets a cookie that stands for the key,
+and leads to the same page without it. The cookie is a keyed hash, goes to this server only, and scripts cannot read it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,86 @@
+"""Runs to look at, and the viewer over them: in the process, or as a real server."""
+
+import math
+import threading
+from contextlib import contextmanager
+
+from starlette.testclient import TestClient
+
+from quaere.records import Candidate, Evidence, Support
+from quaere.runs import Run, RunState
+from quaere.serving.server import ServerSettings
+from quaere.viewer.app import make_app
+from quaere.viewer.run_folder import open_folder
+from quaere.viewer.server import make_view_server
+
+CONFIG = "model: tiny\nsolver:\n  batch: {batch}\n  learner:\n    learning_rate: 1e-06\n"
+
+
+def write_run(path, *, num_steps=6, batch=8, recipe="drzero", model="tiny", title="", ended="done"):
+    """A training run of one iteration: a proposer's phase, then a solver's, with an alarm and some candidates."""
+    settings = {"recipe": recipe, "model": model, "note": title}
+    with Run.create(path, "evolve", settings, config=CONFIG.format(batch=batch)) as run:
+        for step in range(1, num_steps + 1):
+            log_step(run, step, num_steps)
+        run.add_event(min(4, num_steps), "entropy", f"entropy: 0.01 nats a token, 3 steps in a row {title}")
+        run.add_candidates([make_candidate(f"c{number}", number, title) for number in range(4)])
+        run.note_end(RunState(ended, f"the gradient is not finite {title}" if ended == "failed" else ""))
+    return path
+
+
+def log_step(run, step, num_steps):
+    """The metrics of one step, among them one that is NaN at even steps and one that no chart knows."""
+    solves = step > num_steps // 2
+    run.log_metrics(
+        step,
+        {
+            "run/iteration": 0.0,
+            "run/phase": 2.0 if solves else 0.0,
+            "reward/mean": 0.1 * step,
+            "reward/format": 0.5,
+            "passes/mean": 0.3 if step % 2 else math.nan,
+            "policy/entropy": 1.0 / step,
+            "odd/thing": float(step),
+        },
+    )
+
+
+def make_candidate(id, number, title=""):
+    text = f"Orsolya Venn built it.{title}"
+    kept = number % 2 == 0
+    return Candidate(
+        id=id,
+        step=1,
+        iteration=0,
+        episode_id=id,
+        document_id="halm.md",
+        hops=2,
+        question=f"Who built the bridge {number}? {title}",
+        answer=f"Orsolya Venn {title}",
+        num_right=number,
+        num_attempts=5,
+        reason="" if kept else "never solved",
+        scores={"format": 1.0},
+        span=text,
+        evidence=Evidence("halm.md", 0, len(text), text),
+        support=Support(0.8, 0.2, 5),
+    )
+
+
+def open_client(folder):
+    """The pages of a folder, or of one run, without a server around them."""
+    return TestClient(make_app(open_folder(str(folder))), base_url="http://127.0.0.1")
+
+
+@contextmanager
+def serve_view(folder, key="", **settings):
+    """A real server on a free port; gives its URL."""
+    server = make_view_server(open_folder(str(folder)), ServerSettings(port=0, **settings), key=key)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        yield server.url
+    finally:
+        server.should_exit = True
+        thread.join(timeout=30)
+        assert not thread.is_alive()
