@@ -16,7 +16,12 @@ _ADDRESSES = (
     "https://evil.example/x",
     "\x01javascript:alert(1)",
 )
-_CARRIERS = ('<a href="{}">x</a>', '<iframe src="{}"></iframe>', '<form action="{}"><button>x', '<link rel=stylesheet href="{}">')
+_CARRIERS = (
+    '<a href="{}">x</a>',
+    '<iframe src="{}"></iframe>',
+    '<form action="{}"><button>x',
+    '<link rel=stylesheet href="{}">',
+)
 _BREAKS = (
     f"<script>{CALL}</script>",
     f"</script><script>{CALL}</script>",
@@ -35,7 +40,7 @@ _BREAKS = (
     "${7*7}<script>x",
     "<%= 7*7 %><script>",
     f"<scr<script>ipt>{CALL}</scr</script>ipt>",
-    f"<script src=https://evil.example/x.js></script>",
+    "<script src=https://evil.example/x.js></script>",
     f"<svg><script>{CALL}</script></svg>",
     f"<svg><style><img src=x onerror={CALL}></style>",
     f"<math><mtext></mtext><mglyph><style><img src=x onerror={CALL}>",

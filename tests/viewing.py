@@ -67,6 +67,19 @@ def make_candidate(id, number, title=""):
     )
 
 
+def write_hostile(folder, payloads):
+    """Two runs with every payload in every text that these pages show."""
+    settings = {**{text: text for text in payloads}, "recipe": payloads[0], "model": payloads[1]}
+    config = "".join(f"{number}: {text!a}\n" for number, text in enumerate(payloads))
+    for name, more in (("main", ""), ("other", " too")):
+        with Run.create(folder / name, "evolve", settings, config=config + f"more: '{more}'\n") as run:
+            run.log_metrics(1, {f"x {text}": 1.0 for text in payloads})
+            run.log_metrics(2, {f"x {text}": 2.0 for text in payloads})
+            for text in payloads:
+                run.add_event(1, text, text)
+            run.note_end(RunState("failed", payloads[2]))
+
+
 def open_client(folder):
     """The pages of a folder, or of one run, without a server around them."""
     return TestClient(make_app(open_folder(str(folder))), base_url="http://127.0.0.1")

@@ -9,28 +9,14 @@ import pytest
 from hostile_markup import NAMES, PAYLOADS, read_skeleton, traversals
 from quaere.cli.main import main
 from quaere.errors import BadInput
-from quaere.runs import Run, RunState
 from quaere.serving.server import ServerSettings
 from quaere.viewer.app import HEADERS
 from quaere.viewer.run_folder import open_folder
 from quaere.viewer.server import make_view_server
-from viewing import open_client, serve_view, write_run
+from viewing import open_client, serve_view, write_hostile, write_run
 
 PAGES = ("/", "/run/main", "/run/main/step/1", "/compare?run=main&run=other")
 HARMLESS = [f"payload {number}" for number in range(len(PAYLOADS))]
-
-
-def write_hostile(folder, payloads):
-    """Two runs with every payload in every text that these pages show."""
-    settings = {**{text: text for text in payloads}, "recipe": payloads[0], "model": payloads[1]}
-    config = "".join(f"{number}: {text!a}\n" for number, text in enumerate(payloads))
-    for name, more in (("main", ""), ("other", " too")):
-        with Run.create(folder / name, "evolve", settings, config=config + f"more: '{more}'\n") as run:
-            run.log_metrics(1, {f"x {text}": 1.0 for text in payloads})
-            run.log_metrics(2, {f"x {text}": 2.0 for text in payloads})
-            for text in payloads:
-                run.add_event(1, text, text)
-            run.note_end(RunState("failed", payloads[2]))
 
 
 # ------------------------------------------------------------------------------------------------------------ payloads

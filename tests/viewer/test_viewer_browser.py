@@ -1,0 +1,148 @@
+"""The viewer in a real browser, on a run of Dr. Zero that was made here."""
+
+import shutil
+
+import pytest
+
+from browsing import AXE, find_barriers, find_chromium, open_browser, watch
+from hostile_markup import PAYLOADS
+from quaere.runs import Run
+from viewing import log_step, serve_view, write_hostile, write_run
+from village_runs import make_config, run_drzero
+
+pytestmark = pytest.mark.browser
+
+PATHS = ["/", "/run/drzero", "/run/drzero/step/5", "/run/alpha", "/compare?run=drzero&run=alpha", "/?text=nothing"]
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    return find_chromium()
+
+
+@pytest.fixture(scope="module")
+def runs(chromium, request, tmp_path_factory):
+    """A run that was trained, and one that was written."""
+    folder = tmp_path_factory.mktemp("viewed")
+    # By name: fixtures of a session are made before all others, so also where there is no browser.
+    village_paths = request.getfixturevalue("village_paths")
+    run, _ = run_drzero(folder / "drzero", make_config(village_paths))
+    run.close()
+    write_run(folder / "alpha", ended="failed")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser(chromium, runs):
+    with open_browser(chromium) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def url(runs):
+    with serve_view(runs) as found:
+        yield found
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_page_opens_fits_and_has_no_barrier(browser, url, width, scheme):
+    with watch(browser, url, width=width, scheme=scheme) as watched:
+        for path in PATHS:
+            page = watched.open(path)
+            assert page.evaluate("document.scrollingElement.scrollWidth") <= width, path
+            assert find_barriers(page) == [], path
+            page.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")
+            assert page.evaluate("document.scrollingElement.scrollWidth") <= width, path
+
+
+def test_runs_are_opened_and_compared_by_keys(browser, url):
+    with watch(browser, url) as watched:
+        page = watched.open("/")
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        assert page.evaluate("document.activeElement.textContent") == "drzero"
+        page.keyboard.press("k")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/run/alpha")
+        page.keyboard.press("u")
+        page.wait_for_url(f"{url}/")
+        for key in "jxjxc":
+            page.keyboard.press(key)
+        page.wait_for_url("**/compare?run=alpha&run=drzero")
+        page.go_back()
+        page.keyboard.press("/")
+        page.keyboard.type("alp")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/?text=alp*")
+        assert page.locator("[data-entry]").count() == 1
+        page.keyboard.press("?")
+        assert page.locator("dialog[open]").is_visible()
+        page.keyboard.press("Escape")
+        assert not page.locator("dialog[open]").is_visible()
+
+
+def test_one_slider_moves_the_cursor_of_all_charts(browser, url):
+    with watch(browser, url) as watched:
+        page = watched.open("/run/alpha")
+        value = page.locator("[data-chart]", has_text="Mean reward").locator("[data-value]").first
+        assert value.text_content() == "0.6"
+        page.locator("[data-step]").focus()
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press("[")
+        assert value.text_content() == "0.4"
+        assert page.locator("[data-step-shown]").text_content() == "4"
+        cursors = {cursor.get_attribute("x1") for cursor in page.locator("[data-cursor]").all()}
+        assert len(cursors) == 1
+        box = page.locator("[data-chart] > svg").first.bounding_box()
+        page.mouse.move(box["x"] + box["width"] * 0.13, box["y"] + 40)
+        assert value.text_content() == "0.1"
+        page.keyboard.press("s")
+        page.wait_for_url("**/run/alpha/step/1")
+        page.keyboard.press("]")
+        page.wait_for_url("**/run/alpha/step/2")
+
+
+def test_curves_move_while_a_run_writes(browser, runs, url):
+    shutil.copytree(runs / "alpha", runs / "followed")
+    with watch(browser, url) as watched, Run.open(runs / "followed", write=True) as run:
+        page = watched.open("/run/followed")
+        page.locator("[data-live-mark]").wait_for(state="visible")
+        line = page.locator("[data-chart]", has_text="Mean reward").locator("path.line").first
+        before = line.get_attribute("d")
+        page.locator("summary", has_text="Reward").click()  # a section that a person has shut stays shut
+        log_step(run, 7, 6)
+        page.locator("[data-step-shown]", has_text="7").wait_for()
+        assert line.get_attribute("d") != before and line.get_attribute("data-points").endswith("7:0.7")
+        assert page.locator(".state.running").is_visible()
+        assert page.locator("details", has_text="Mean reward").first.get_attribute("open") is None
+    shutil.rmtree(runs / "followed")
+
+
+def test_pages_work_without_the_script(browser, url):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{url}/run/alpha")
+    page.locator("[data-without-script]").click()
+    page.wait_for_url("**/run/alpha?step=6")
+    assert page.locator("[data-step-shown]").text_content() == "6"
+    context.close()
+
+
+def test_payloads_are_text(browser, tmp_path):
+    write_hostile(tmp_path, PAYLOADS)
+    with serve_view(tmp_path) as url, watch(browser, url) as watched:
+        for path in ("/", "/run/main", "/run/main/step/1", "/compare?run=main&run=other"):
+            page = watched.open(path)
+            page.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")
+            assert page.evaluate("window.hit") is None
+            assert page.evaluate("[...document.scripts].every((script) => script.src.endsWith('/static/viewer.js'))")
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed: make browser")
+def test_a_barrier_is_noticed(browser, url):
+    with watch(browser, url) as watched:
+        page = watched.open("/")
+        page.evaluate("document.querySelector('input').parentElement.replaceWith(document.querySelector('input'))")
+        page.evaluate("document.querySelector('input').removeAttribute('placeholder')")
+        assert [name for name, _ in find_barriers(page)] == ["label"]
