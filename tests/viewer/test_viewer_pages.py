@@ -92,10 +92,13 @@ def test_long_lists_have_pages(client, monkeypatch):
 def test_a_run_is_read_again_only_when_it_was_written_to(tmp_path, monkeypatch):
     write_run(tmp_path / "alpha")
     client, read = open_client(tmp_path), []
-    summarise = run_list._summarise
-    monkeypatch.setattr(run_list, "_summarise", lambda run, name: read.append(name) or summarise(run, name))
-    twin(client, "/"), twin(client, "/")
-    assert read == ["alpha"]
+    describe, complete = run_list._describe, run_list._complete
+    monkeypatch.setattr(run_list, "_describe", lambda run, name: read.append("begun") or describe(run, name))
+    monkeypatch.setattr(run_list, "_complete", lambda run, card: read.append("stands") or complete(run, card))
+    twin(client, "/?text=nothing")
+    assert read == ["begun"]  # a run that is on no page is not read in full
+    twin(client, "/"), twin(client, "/"), twin(client, "/?state=done")
+    assert read == ["begun", "begun", "stands"]
     with Run.open(tmp_path / "alpha", write=True) as run:
         log_step(run, 7, 6)
         assert twin(client, "/")["page"]["items"][0]["step"] == 7

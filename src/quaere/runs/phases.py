@@ -6,6 +6,7 @@ count_candidates(run) == [CandidateCount(iteration=0, num_kept=10, dropped={"nev
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from itertools import groupby
 
 from msgspec import Struct
@@ -90,7 +91,8 @@ def _phase_name(number: float | None) -> str:
 def _changes(values: dict[str, list[Metric]], first_step: int, last_step: int) -> dict[str, Change]:
     changes = {}
     for name, metrics in values.items():
-        within = [metric.value for metric in metrics if first_step <= metric.step <= last_step]
-        if within:
-            changes[name] = Change(first=within[0], last=within[-1])
+        begin = bisect_left(metrics, first_step, key=lambda metric: metric.step)
+        end = bisect_right(metrics, last_step, key=lambda metric: metric.step)
+        if begin < end:
+            changes[name] = Change(first=metrics[begin].value, last=metrics[end - 1].value)
     return changes

@@ -39,11 +39,11 @@ class RunFolder:
         if self.only:
             return {self.only: self.root / self.only}
         try:
-            names = sorted(entry.name for entry in os.scandir(self.root) if not entry.name.startswith("."))
+            names = sorted(name for name in os.listdir(self.root) if name.isprintable() and not name.startswith("."))
         except OSError:
             return {}
-        found = {name: self.root / name for name in names if name.isprintable()}
-        return {name: path for name, path in found.items() if os.path.isfile(path / DATABASE)}
+        root = str(self.root)  # joining paths as text: a folder may have thousands of runs
+        return {name: self.root / name for name in names if os.path.isfile(f"{root}/{name}/{DATABASE}")}
 
     def find(self, name: str) -> Path:
         """Directory of the run with this name."""
@@ -53,10 +53,14 @@ class RunFolder:
         return paths[name]
 
     def open(self, name: str) -> Run:
-        """The run, open for reading. One whose files are links is refused: they could lead to any file."""
-        path = self.find(name)
-        refuse_links(path)
-        return Run.open(path.absolute())
+        """The run with this name, open for reading."""
+        return open_run(self.find(name))
+
+
+def open_run(path: Path) -> Run:
+    """A run directory, open for reading. One whose files are links is refused: they could lead to any file."""
+    refuse_links(path)
+    return Run.open(path.absolute())
 
 
 def open_folder(given: str | None, runs: str | None = None) -> RunFolder:
@@ -85,9 +89,10 @@ def read_signature(path: Path) -> Signature:
     An empty write-ahead log counts as none: readers create and remove it.
     """
     written: list[object] = [is_locked(path)]
+    folder = str(path)
     for name in _WRITTEN:
         try:
-            status = os.stat(path / name)
+            status = os.stat(f"{folder}/{name}")
         except OSError:
             written.append(None)
         else:

@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.api.run import Run
 from quaere.errors import BadInput
@@ -19,7 +19,7 @@ from quaere.runs.rows import RunState
 from quaere.viewer.metric_groups import MAIN
 from quaere.viewer.plot import Series, thin
 from quaere.viewer.queries import Page, PageNumber, cut_page
-from quaere.viewer.run_folder import RunFolder, Signature, read_signature
+from quaere.viewer.run_folder import RunFolder, Signature, open_run, read_signature
 
 PAGE_SIZE = 50
 TREND = "reward/mean"
@@ -73,27 +73,29 @@ class RunsPage(Struct, frozen=True):
 
 
 class RunCards:
-    """The cards of runs. A run that was not written to since is not read again."""
+    """The cards of runs. A run is read in full once it is on a page, and again only when it was written to."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
-        self._kept: dict[str, tuple[Signature, RunCard]] = {}
+        self._kept: dict[str, tuple[Signature, RunCard, bool]] = {}  # by name: the card, and if it is complete
 
     def read(self, query: RunsQuery) -> RunsPage:
         """One page of the runs that the query selects."""
         paths = self._folder.paths()
         self._kept = {name: kept for name, kept in self._kept.items() if name in paths}
-        cards = [self._card(name, path) for name, path in paths.items()]
+        # Only a state has to be read before it can be selected by: it is not among what a run is begun with.
+        cards = [self._card(name, path, complete=bool(query.state)) for name, path in paths.items()]
         found = [card for card in cards if _admits(query, card)]
         found.sort(key=lambda card: (card.created, card.name), reverse=True)
         page = cut_page(found, query.page, PAGE_SIZE)
-        return RunsPage(str(self._folder.root), query, len(cards), page)
+        shown = [self._card(card.name, paths[card.name], complete=True) for card in page.items]
+        return RunsPage(str(self._folder.root), query, len(cards), structs.replace(page, items=shown))
 
-    def _card(self, name: str, path: Path) -> RunCard:
+    def _card(self, name: str, path: Path, *, complete: bool) -> RunCard:
         signature = read_signature(path)
         kept = self._kept.get(name)
-        if kept is None or kept[0] != signature:
-            kept = self._kept[name] = (signature, _read_card(self._folder, name))
+        if kept is None or kept[0] != signature or (complete and not kept[2]):
+            kept = self._kept[name] = (signature, _read_card(name, path, complete), complete)
         return kept[1]
 
 
@@ -109,25 +111,35 @@ def pick_figures(metrics: dict[str, float]) -> dict[str, float]:
     return dict(list(known.items())[:_NUM_FIGURES])
 
 
-def _read_card(folder: RunFolder, name: str) -> RunCard:
+def _read_card(name: str, path: Path, complete: bool) -> RunCard:
     try:
-        with folder.open(name) as run:
-            return _summarise(run, name)
+        with open_run(path) as run:
+            card = _describe(run, name)
+            return _complete(run, card) if complete else card
     except BadInput as error:
         return RunCard(name=name, problem=str(error))
 
 
-def _summarise(run: Run, name: str) -> RunCard:
+def _describe(run: Run, name: str) -> RunCard:
+    """What a run is begun with."""
+    settings = run.info.settings
+    return RunCard(
+        name=name,
+        kind=run.info.kind,
+        recipe=str(settings.get("recipe", "")),
+        model=name_model(settings),
+        created=run.info.created,
+    )
+
+
+def _complete(run: Run, card: RunCard) -> RunCard:
+    """The card with how the run stands."""
     state, step = run.state(), run.last_step()
     num_episodes, num_answered = run.count_episodes()
     trend = run.metrics(TREND) if step else []
     series = Series(TREND, [metric.step for metric in trend], [metric.value for metric in trend])
-    return RunCard(
-        name=name,
-        kind=run.info.kind,
-        recipe=str(run.info.settings.get("recipe", "")),
-        model=name_model(run.info.settings),
-        created=run.info.created,
+    return structs.replace(
+        card,
         state=state,
         step=step,
         num_episodes=num_episodes,
