@@ -4,9 +4,27 @@ import math
 import threading
 from contextlib import contextmanager
 
+from msgspec import structs
 from starlette.testclient import TestClient
 
-from quaere.records import Candidate, Evidence, Support
+from quaere.records import (
+    Answer,
+    Candidate,
+    Episode,
+    Evaluate,
+    Evidence,
+    Failure,
+    Hit,
+    Malformed,
+    Passage,
+    Question,
+    Search,
+    SearchResult,
+    Segment,
+    SolveTask,
+    Support,
+    Turn,
+)
 from quaere.runs import Run, RunState
 from quaere.serving.server import ServerSettings
 from quaere.viewer.app import make_app
@@ -45,6 +63,46 @@ def log_step(run, step, num_steps):
     )
 
 
+def make_episode(id, task_id="q1", *, title="", answer="Orsolya Venn", num_tokens=4, score=None, ends=True):
+    """A search, EvalAct's score of it where there is one, and an answer that quotes the second passage."""
+    texts = (f"The Oss is a river.{title}", f"It is old. Orsolya Venn built it.{title}")
+    hits = tuple(
+        Hit(Passage(f"d{n}#0", f"d{n}", f"Title {n} {title}", text, 0, len(text)), 2.0 - n)
+        for n, text in enumerate(texts)
+    )
+    result = SearchResult(f"Halm bridge {title}", hits)
+    turns = [Turn(0, f"I look. {title}", Search((f"Halm bridge {title}",)), "stop_string", (result,), num_tokens=2)]
+    if score is not None:
+        turns.append(Turn(1, "hm", Evaluate(f"Passage 2 has it. {title}", score), "stop_string"))
+    final = Answer(f"{answer}{title}", span="Orsolya Venn built it.")
+    last = Turn(len(turns), f"So. {title}", final if ends else Malformed(f"no call {title}"), "end_of_turn")
+    failure = None if ends else Failure("protocol", "malformed", f"not closed {title}")
+    turns.append(structs.replace(last, failure=failure))
+    segments = (
+        Segment("prompt", tuple(range(10)), (), (False,) * 10),
+        Segment("model", (7,) * num_tokens, (-0.25,) * num_tokens, (True,) * num_tokens),
+        Segment("environment", (8, 9), (), (False, False)),
+    )
+    question = Question(task_id, f"Who built the Halm bridge? {title}", (f"Orsolya Venn{title}",))
+    outcome, end = (final, "answered") if ends else (None, "turn_limit")
+    return Episode(id, SolveTask(question), "solver", f"tiny {title}", 7, segments, tuple(turns), outcome, end)
+
+
+def add_episodes(run, *, title="", step=1):
+    """A group of three attempts at one question: two right ones, and one that a limit ended."""
+    episodes = [
+        make_episode(f"s{step}-a0", title=title, score=9.0),
+        make_episode(f"s{step}-a1", title=title, ends=False),
+        make_episode(f"s{step}-a2", title=title, num_tokens=3000),
+    ]
+    metrics = [
+        {"reward/total": 1.0, "reward/answer": 1.2, "reward/brevity": -0.2, "advantage": 0.5, f"odd {title}": 1.0},
+        {"reward/total": 0.0, "reward/answer": 0.0, "reward/brevity": 0.0, "advantage": -1.0},
+        {"reward/total": 0.75, "reward/answer": 1.0, "reward/brevity": -0.2, "advantage": 0.5},
+    ]
+    run.add_episodes(episodes, metrics, step=step, phase="solver")
+
+
 def make_candidate(id, number, title=""):
     text = f"Orsolya Venn built it.{title}"
     kept = number % 2 == 0
@@ -77,6 +135,9 @@ def write_hostile(folder, payloads):
             run.log_metrics(2, {f"x {text}": 2.0 for text in payloads})
             for text in payloads:
                 run.add_event(1, text, text)
+            for number, text in enumerate(payloads, start=1):
+                add_episodes(run, title=text, step=number)
+            run.add_candidates([make_candidate(f"c{number}", number, text) for number, text in enumerate(payloads)])
             run.note_end(RunState("failed", payloads[2]))
 
 

@@ -6,13 +6,14 @@ import pytest
 
 from browsing import AXE, find_barriers, find_chromium, open_browser, watch
 from hostile_markup import PAYLOADS
-from quaere.runs import Run
-from viewing import log_step, serve_view, write_hostile, write_run
+from quaere.runs import Run, RunState
+from viewing import add_episodes, log_step, serve_view, write_hostile, write_run
 from village_runs import make_config, run_drzero
 
 pytestmark = pytest.mark.browser
 
 PATHS = ["/", "/run/drzero", "/run/drzero/step/5", "/run/alpha", "/compare?run=drzero&run=alpha", "/?text=nothing"]
+PATHS += ["/run/drzero/questions?phase=solver", "/run/alpha/group?task=q1", "/run/alpha/episode?id=s6-a0"]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,9 @@ def runs(chromium, request, tmp_path_factory):
     village_paths = request.getfixturevalue("village_paths")
     run, _ = run_drzero(folder / "drzero", make_config(village_paths))
     run.close()
-    write_run(folder / "alpha", ended="failed")
+    with Run.open(write_run(folder / "alpha", ended="failed"), write=True) as run:
+        add_episodes(run, step=6)
+        run.note_end(RunState("failed", "the gradient is not finite"))
     return folder
 
 
@@ -103,6 +106,36 @@ def test_one_slider_moves_the_cursor_of_all_charts(browser, url):
         page.wait_for_url("**/run/alpha/step/2")
 
 
+def test_attempts_are_stepped_through_by_keys(browser, url):
+    with watch(browser, url) as watched:
+        page = watched.open("/run/alpha")
+        page.keyboard.press("q")
+        page.wait_for_url("**/run/alpha/questions")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/run/alpha/group?task=q1&step=6")
+        for key in ("j", "j", "Enter"):
+            page.keyboard.press(key)
+        page.wait_for_url("**/run/alpha/episode?id=s6-a2")
+        page.keyboard.press("[")
+        page.wait_for_url("**/run/alpha/episode?id=s6-a0")
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        assert page.evaluate("document.activeElement.id") == "turn-2"
+        page.keyboard.press("u")
+        page.wait_for_url("**/run/alpha/group?task=q1&step=6")
+
+
+def test_the_tokens_of_a_long_episode_are_read_on(browser, url):
+    with watch(browser, url) as watched:
+        page = watched.open("/run/alpha/episode?id=s6-a2")
+        assert page.locator(".token-row").count() == 16
+        while page.locator("[data-more]").count():
+            page.evaluate("scrollTo(0, document.body.scrollHeight)")
+            page.wait_for_timeout(20)
+        assert page.locator(".token").count() - page.locator(".key .token").count() == 3012
+
+
 def test_curves_move_while_a_run_writes(browser, runs, url):
     shutil.copytree(runs / "alpha", runs / "followed")
     with watch(browser, url) as watched, Run.open(runs / "followed", write=True) as run:
@@ -132,7 +165,8 @@ def test_pages_work_without_the_script(browser, url):
 def test_payloads_are_text(browser, tmp_path):
     write_hostile(tmp_path, PAYLOADS)
     with serve_view(tmp_path) as url, watch(browser, url) as watched:
-        for path in ("/", "/run/main", "/run/main/step/1", "/compare?run=main&run=other"):
+        of_run = ("", "/step/1", "/questions", "/group?task=q1", *(f"/episode?id=s{n}-a0" for n in range(1, 151, 10)))
+        for path in ("/", "/compare?run=main&run=other", *(f"/run/main{page}" for page in of_run)):
             page = watched.open(path)
             page.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")
             assert page.evaluate("window.hit") is None

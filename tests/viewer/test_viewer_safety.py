@@ -9,13 +9,24 @@ import pytest
 from hostile_markup import NAMES, PAYLOADS, read_skeleton, traversals
 from quaere.cli.main import main
 from quaere.errors import BadInput
+from quaere.runs import Run
 from quaere.serving.server import ServerSettings
 from quaere.viewer.app import HEADERS
 from quaere.viewer.run_folder import open_folder
 from quaere.viewer.server import make_view_server
-from viewing import open_client, serve_view, write_hostile, write_run
+from viewing import add_episodes, open_client, serve_view, write_hostile, write_run
 
-PAGES = ("/", "/run/main", "/run/main/step/1", "/compare?run=main&run=other")
+PAGES = (
+    "/",
+    "/run/main",
+    "/run/main/step/1",
+    "/compare?run=main&run=other",
+    "/run/main/questions",
+    "/run/main/questions?page=3",
+    "/run/main/group?task=q1",
+    "/run/main/episode?id=s7-a0",
+    "/run/main/episode?id=s99-a1",
+)
 HARMLESS = [f"payload {number}" for number in range(len(PAYLOADS))]
 
 
@@ -47,8 +58,8 @@ def test_payloads_change_no_element_and_no_attribute(clients, path):
 
 def test_names_of_runs_change_no_element(tmp_path):
     for number, name in enumerate(NAMES):
-        write_run(tmp_path / "hostile" / name, num_steps=1)
-        write_run(tmp_path / "harmless" / f"name {number}", num_steps=1)
+        Run.create(tmp_path / "hostile" / name, "ask").close()
+        Run.create(tmp_path / "harmless" / f"name {number}", "ask").close()
     hostile, harmless = (open_client(tmp_path / kind) for kind in ("hostile", "harmless"))
     found = read_skeleton(hostile.get("/").text)
     assert found.parts == read_skeleton(harmless.get("/").text).parts
@@ -59,13 +70,23 @@ def test_names_of_runs_change_no_element(tmp_path):
 
 
 def test_an_error_message_is_no_markup(tmp_path):
+    with Run.open(write_run(tmp_path / "a", num_steps=1), write=True) as run:
+        add_episodes(run)
     client = open_client(tmp_path)
     expected = read_skeleton(client.get("/run/nowhere").text).parts
-    for text in PAYLOADS:
-        for address in (f"/?state={quote(text)}", f"/run/{quote(text, safe='')}", f"/compare?run={quote(text)}&run=x"):
-            reply = client.get(address)
-            assert reply.status_code in (400, 404)
-            assert read_skeleton(reply.text).parts == expected, address
+    pages = (
+        "/?state=",
+        "/run/",
+        "/compare?run=x&run=",
+        "/run/a/group?task=",
+        "/run/a/episode?id=",
+        "/run/a/questions?end=",
+    )
+    for number, text in enumerate(PAYLOADS):
+        address = pages[number % len(pages)] + quote(text, safe="")
+        reply = client.get(address)
+        assert reply.status_code in (400, 404)
+        assert read_skeleton(reply.text).parts == expected, address
 
 
 def test_unprintable_characters_are_shown(tmp_path):

@@ -23,6 +23,7 @@ from quaere.records import Candidate, DropReason, EndReason, Episode
 from quaere.records.foreign_json import decode_json
 from quaere.runs.added import EVERY_ITERATION, Added, read_added
 from quaere.runs.directory import CONFIG, DATABASE, EPISODES, is_locked
+from quaere.runs.groups import EpisodeFilter, EpisodeGroup
 from quaere.runs.nearest import nearest_hint
 from quaere.runs.rows import EpisodeRow, Event, Metric, RunInfo, RunState, read_candidate, read_index_row, read_place
 from quaere.runs.shards import read_frame
@@ -63,6 +64,27 @@ class RunReader:
         rows = self._select("episodes", end=end, answered=answered, protocol=protocol, step=step, phase=phase)
         return [read_index_row(row) for row in rows]
 
+    def rows(self, wanted: EpisodeFilter) -> list[EpisodeRow]:
+        """Index rows of the episodes that a filter selects, in the order they were added."""
+        where, values = wanted.where()
+        found = self._query(f"SELECT * FROM episodes WHERE {where} ORDER BY number", values)
+        return [read_index_row(row) for row in found]
+
+    def phases_of_episodes(self) -> list[str]:
+        """Names of the phases that episodes belong to, in the order of their first one."""
+        rows = self._query("SELECT phase FROM episodes GROUP BY phase ORDER BY MIN(number)")
+        return [phase for (phase,) in rows if phase]
+
+    def groups(self, wanted: EpisodeFilter) -> list[EpisodeGroup]:
+        """The attempts that a filter selects, by question, step and protocol, in the order of their first one."""
+        where, values = wanted.where()
+        found = self._query(
+            "SELECT task_id, MIN(question), step, phase, protocol, COUNT(*), SUM(answered), AVG(num_searches) "
+            f"FROM episodes WHERE {where} GROUP BY task_id, step, phase, protocol ORDER BY MIN(number)",
+            values,
+        )
+        return [EpisodeGroup(*row) for row in found]
+
     def episodes(
         self,
         *,
@@ -87,6 +109,11 @@ class RunReader:
             hint = nearest_hint(id, known, f"quaere runs show {self.info.id}")
             raise BadInput(f"run {self.info.id} has no episode {id}", hint=hint)
         return self._decode(read_frame(self.path / EPISODES, read_place(rows[0])), rows[0])
+
+    def episode_row(self, id: str) -> EpisodeRow | None:
+        """Index row of the episode with this id, without reading the episode; None if there is none."""
+        rows = self._query("SELECT * FROM episodes WHERE id = ?", (id,))
+        return read_index_row(rows[0]) if rows else None
 
     def episode_metrics(self, id: str) -> dict[str, float]:
         """Metrics of one episode, including the components of its reward; {} if there are none.

@@ -4,6 +4,9 @@
     /compare?run=A&run=B          several runs             /json/compare?run=A&run=B
     /run/NAME                     one run                  /json/run/NAME
     /run/NAME/step/N              one step                 /json/run/NAME/step/N
+    /run/NAME/questions           its questions            /json/run/NAME/questions
+    /run/NAME/group?task=ID       attempts at one          /json/run/NAME/group?task=ID
+    /run/NAME/episode?id=ID       one episode              /json/run/NAME/episode?id=ID
     /changes, /run/NAME/changes   server-sent events
     /static/FILE                  the style sheet and the script
 
@@ -24,7 +27,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from quaere.api.run import Run
 from quaere.errors import QuaereError
+from quaere.viewer.attempts import GroupQuery, QuestionsQuery, read_group, read_questions
 from quaere.viewer.comparison import CompareQuery, compare_runs
 from quaere.viewer.live import Streams
 from quaere.viewer.pages import encode_twin, path_to, render
@@ -32,6 +37,7 @@ from quaere.viewer.queries import read_query
 from quaere.viewer.run_folder import NotShown, RunFolder, Signature, read_signature
 from quaere.viewer.run_list import RunCards, RunsQuery
 from quaere.viewer.run_overview import RunQuery, read_run, read_step
+from quaere.viewer.transcript import EpisodeQuery, read_episode
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -61,10 +67,16 @@ def make_app(folder: RunFolder, is_stopping: Callable[[], bool] = lambda: False)
     def compare(request: Request) -> Struct:
         return compare_runs(folder, read_query(request.url.query, CompareQuery))
 
-    def one_run(request: Request) -> Struct:
-        name = request.path_params["name"]
-        with folder.open(name) as run:
-            return read_run(run, name, read_query(request.url.query, RunQuery))
+    def of_run(read: Callable[[Run, str, Any], Struct], form: type[Struct]) -> Reader:
+        """A page of one run, with the settings of this form in its address."""
+
+        def read_page(request: Request) -> Struct:
+            name = request.path_params["name"]
+            query = read_query(request.url.query, form)
+            with folder.open(name) as run:
+                return read(run, name, query)
+
+        return read_page
 
     def step(request: Request) -> Struct:
         name = request.path_params["name"]
@@ -84,8 +96,11 @@ def make_app(folder: RunFolder, is_stopping: Callable[[], bool] = lambda: False)
     routes = [
         *_page("/", "runs", runs),
         *_page("/compare", "compare", compare),
-        *_page("/run/{name}", "run", one_run),
+        *_page("/run/{name}", "run", of_run(read_run, RunQuery)),
         *_page("/run/{name}/step/{step:int}", "step", step),
+        *_page("/run/{name}/questions", "questions", of_run(read_questions, QuestionsQuery)),
+        *_page("/run/{name}/group", "group", of_run(read_group, GroupQuery)),
+        *_page("/run/{name}/episode", "episode", of_run(read_episode, EpisodeQuery)),
         Route("/changes", follow_all),
         Route("/run/{name}/changes", follow_run),
         Route("/static/{file}", _send_static),

@@ -158,6 +158,27 @@ document.addEventListener("visibilitychange", () => {
 });
 window.addEventListener("pagehide", () => stream?.close());
 
+// ---------------------------------------------------------------------------------------------------------- tokens
+
+// A long episode is read by range: when the end of the rows comes into view, those of the next page are added.
+function readOn() {
+  const link = one("[data-more]");
+  if (!link || !("IntersectionObserver" in window)) return;
+  const watch = new IntersectionObserver(async (entries) => {
+    if (!entries.some((entry) => entry.isIntersecting)) return;
+    watch.disconnect();
+    const reply = await fetch(link.href);
+    if (!reply.ok) return;
+    const fresh = new DOMParser().parseFromString(await reply.text(), "text/html");
+    one("[data-rows]").append(...all("[data-rows] > *", fresh).map((row) => document.adoptNode(row)));
+    const next = one("[data-more]", fresh);
+    if (next) link.replaceWith(document.adoptNode(next));
+    else link.remove();
+    readOn();
+  });
+  watch.observe(link);
+}
+
 // ----------------------------------------------------------------------------------------------------------- start
 
 function prepare() {
@@ -168,3 +189,4 @@ function prepare() {
 
 prepare();
 follow();
+readOn();
