@@ -1,6 +1,6 @@
 """How long pages of the viewer take: many runs, many episodes, many candidates, one long episode.
 
-    python benchmarks/viewer.py [--runs 1000] [--episodes 100000]
+    python benchmarks/viewer.py [--runs 1000] [--episodes 100000] [--items 20000] [--tokens 30000]
 
 Times are of the whole request within one process, template and JSON included, as ratios to a peer in the same run as
 well: reading the same file or rows without a page around them.
@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 from starlette.testclient import TestClient
 
+from quaere.records import Answer, Candidate, DropReason, Episode, Question, Segment, SolveTask
 from quaere.runs import Run
 from quaere.viewer.app import make_app
 from quaere.viewer.run_folder import open_folder
@@ -32,12 +33,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--episodes", type=int, default=100_000)
+    parser.add_argument("--items", type=int, default=20_000)
+    parser.add_argument("--tokens", type=int, default=30_000)
     args = parser.parse_args()
     os.fsync = lambda handle: None  # type: ignore[assignment]  # writing the runs is not what is measured
     with tempfile.TemporaryDirectory() as home:
         print("| page | first | again | peer | peer's time | ratio |\n|---|---|---|---|---|---|")
         list_runs(Path(home) / "many", args.runs)
         open_run(Path(home) / "large", args.episodes)
+        filter_items(Path(home) / "written", args.items)
+        open_episode(Path(home) / "long", args.tokens)
 
 
 def list_runs(folder: Path, count: int) -> None:
@@ -63,6 +68,44 @@ def open_run(folder: Path, num_episodes: int) -> None:
             database.execute("SELECT * FROM metrics").fetchall()
 
     show(f"a run of {num_episodes:,} episodes", folder, "/run/large", "its metrics and counts by SQL", count)
+
+
+def filter_items(folder: Path, count: int) -> None:
+    path = write_run(folder / "written")
+    asked = {"document_id": "d", "hops": 2, "question": "Who built the bridge at Halmgate?", "answer": "Orsolya Venn"}
+    reasons: tuple[DropReason, ...] = ("", "never solved", "duplicate")
+    with Run.open(path, write=True) as run:
+        run.add_candidates(
+            [
+                Candidate(f"c{n}", 1, 0, f"c{n}", **asked, num_right=n % 6, num_attempts=5, reason=reasons[n % 3])
+                for n in range(count)
+            ]
+        )
+
+    def search() -> None:
+        with closing(sqlite3.connect(path / "run.db")) as database:
+            database.execute("SELECT * FROM candidates WHERE question LIKE '%bridge%' AND reason = ''").fetchall()
+
+    address = "/run/written/curriculum?text=bridge&state=kept"
+    show(f"{count:,} items by a word and a facet", folder, address, "the same by SQL", search)
+
+
+def open_episode(folder: Path, num_tokens: int) -> None:
+    path = write_run(folder / "long")
+    part = num_tokens // 30
+    segments = tuple(
+        Segment("model" if n % 2 else "prompt", (7,) * part, (-0.25,) * part * (n % 2), (bool(n % 2),) * part)
+        for n in range(30)
+    )
+    task = SolveTask(Question("q", "Who built the bridge?"))
+    with Run.open(path, write=True) as run:
+        run.add_episode(Episode("e", task, "p", "m", 0, segments, (), Answer("Venn"), "answered"), step=20)
+
+    def read() -> None:
+        with Run.open(path) as run:
+            run.episode("e")
+
+    show(f"an episode of {num_tokens:,} tokens", folder, "/run/long/episode?id=e", "reading it", read)
 
 
 def show(what: str, folder: Path, address: str, peer: str, run_peer: Callable[[], None]) -> None:

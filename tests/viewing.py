@@ -34,9 +34,9 @@ from quaere.viewer.server import make_view_server
 CONFIG = "model: tiny\nsolver:\n  batch: {batch}\n  learner:\n    learning_rate: 1e-06\n"
 
 
-def write_run(path, *, num_steps=6, batch=8, recipe="drzero", model="tiny", title="", ended="done"):
+def write_run(path, *, num_steps=6, batch=8, recipe="drzero", model="tiny", title="", ended="done", index=""):
     """A training run of one iteration: a proposer's phase, then a solver's, with an alarm and some candidates."""
-    settings = {"recipe": recipe, "model": model, "note": title}
+    settings = {"recipe": recipe, "model": model, "note": title} | ({"index": str(index)} if index else {})
     with Run.create(path, "evolve", settings, config=CONFIG.format(batch=batch)) as run:
         for step in range(1, num_steps + 1):
             log_step(run, step, num_steps)
@@ -115,7 +115,7 @@ def make_candidate(id, number, title=""):
         hops=2,
         question=f"Who built the bridge {number}? {title}",
         answer=f"Orsolya Venn {title}",
-        num_right=number,
+        num_right=number % 6,
         num_attempts=5,
         reason="" if kept else "never solved",
         scores={"format": 1.0},

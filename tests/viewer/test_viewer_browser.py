@@ -13,6 +13,7 @@ from village_runs import make_config, run_drzero
 pytestmark = pytest.mark.browser
 
 PATHS = ["/", "/run/drzero", "/run/drzero/step/5", "/run/alpha", "/compare?run=drzero&run=alpha", "/?text=nothing"]
+PATHS += ["/run/drzero/curriculum", "/run/alpha/item?id=c0", "/run/drzero/unproven"]
 PATHS += ["/run/drzero/questions?phase=solver", "/run/alpha/group?task=q1", "/run/alpha/episode?id=s6-a0"]
 
 
@@ -126,6 +127,32 @@ def test_attempts_are_stepped_through_by_keys(browser, url):
         page.wait_for_url("**/run/alpha/group?task=q1&step=6")
 
 
+def test_a_verdict_is_given_by_keys_and_reaches_training(browser, runs, url):
+    with watch(browser, url) as watched:
+        page = watched.open("/run/alpha/curriculum?state=kept")
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        page.keyboard.press("r")
+        page.locator("[data-item=c2] .verdict.rejected").wait_for()
+        page.reload()
+        assert page.locator("[data-item=c2] .verdict").text_content() == "rejected"
+        with Run.open(runs / "alpha") as run:
+            assert [candidate.id for candidate in run.curriculum()] == ["c0"]
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/run/alpha/item?id=c0")
+        page.keyboard.press("f")
+        page.locator(".verdict.flagged").wait_for()
+        page.keyboard.press("z")
+        page.locator(".verdict").wait_for(state="detached")
+        page.keyboard.press("u")
+        page.wait_for_url("**/run/alpha/curriculum")
+        page.locator("[data-item=c2]").get_by_text("Clear").click()
+        page.locator(".verdict").wait_for(state="detached")
+        with Run.open(runs / "alpha") as run:
+            assert run.verdicts() == {}
+
+
 def test_the_tokens_of_a_long_episode_are_read_on(browser, url):
     with watch(browser, url) as watched:
         page = watched.open("/run/alpha/episode?id=s6-a2")
@@ -165,7 +192,15 @@ def test_pages_work_without_the_script(browser, url):
 def test_payloads_are_text(browser, tmp_path):
     write_hostile(tmp_path, PAYLOADS)
     with serve_view(tmp_path) as url, watch(browser, url) as watched:
-        of_run = ("", "/step/1", "/questions", "/group?task=q1", *(f"/episode?id=s{n}-a0" for n in range(1, 151, 10)))
+        of_run = (
+            "",
+            "/step/1",
+            "/questions",
+            "/group?task=q1",
+            "/curriculum",
+            "/unproven",
+            *(f"/episode?id=s{n}-a0" for n in range(1, 151, 10)),
+        )
         for path in ("/", "/compare?run=main&run=other", *(f"/run/main{page}" for page in of_run)):
             page = watched.open(path)
             page.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")

@@ -1,5 +1,6 @@
 """What reaches a page, a person or a file: payloads, paths, hosts, keys, links."""
 
+import shutil
 import socket
 from urllib.parse import quote, urlsplit
 
@@ -26,6 +27,10 @@ PAGES = (
     "/run/main/group?task=q1",
     "/run/main/episode?id=s7-a0",
     "/run/main/episode?id=s99-a1",
+    "/run/main/curriculum",
+    "/run/main/curriculum?page=3",
+    "/run/main/item?id=c7",
+    "/run/main/unproven",
 )
 HARMLESS = [f"payload {number}" for number in range(len(PAYLOADS))]
 
@@ -57,9 +62,10 @@ def test_payloads_change_no_element_and_no_attribute(clients, path):
 
 
 def test_names_of_runs_change_no_element(tmp_path):
+    made = write_run(tmp_path / "made", num_steps=1)
     for number, name in enumerate(NAMES):
-        Run.create(tmp_path / "hostile" / name, "ask").close()
-        Run.create(tmp_path / "harmless" / f"name {number}", "ask").close()
+        shutil.copytree(made, tmp_path / "hostile" / name)
+        shutil.copytree(made, tmp_path / "harmless" / f"name {number}")
     hostile, harmless = (open_client(tmp_path / kind) for kind in ("hostile", "harmless"))
     found = read_skeleton(hostile.get("/").text)
     assert found.parts == read_skeleton(harmless.get("/").text).parts
@@ -117,6 +123,25 @@ def test_pages_need_nothing_that_the_policy_forbids(tmp_path, path):
     assert "style" not in names and not [name for name in names if name.startswith("on")]
     assert ("script", ()) not in shown.parts and ("style", ()) not in shown.parts
     assert all(not urlsplit(address).netloc for address in shown.addresses)
+
+
+def test_a_verdict_comes_from_this_server_alone_and_as_json(tmp_path):
+    """A page of another site can send a form, or a request whose answer it cannot read: neither writes."""
+    write_run(tmp_path / "alpha")
+    body = '{"id": "c0", "kind": "rejected"}'
+    with serve_view(tmp_path) as url:
+        for headers, status in (
+            ({"content-type": "application/json", "origin": "https://evil.example"}, 403),
+            ({"content-type": "application/json", "origin": "null"}, 403),
+            ({"content-type": "text/plain", "origin": url}, 415),
+            ({"content-type": "application/x-www-form-urlencoded"}, 415),
+        ):
+            reply = httpx.post(f"{url}/run/alpha/verdict", content=body, headers=headers, trust_env=False)
+            assert reply.status_code == status
+        with Run.open(tmp_path / "alpha") as run:
+            assert run.verdicts() == {}
+        headers = {"content-type": "application/json", "origin": url}
+        assert httpx.post(f"{url}/run/alpha/verdict", content=body, headers=headers, trust_env=False).is_success
 
 
 # --------------------------------------------------------------------------------------------------------------- paths

@@ -8,6 +8,8 @@ A reader sees only what the index in `run.db` has, so never half an episode. `Ru
 
 from __future__ import annotations
 
+import heapq
+import json
 import math
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,6 +71,16 @@ class RunReader:
         where, values = wanted.where()
         found = self._query(f"SELECT * FROM episodes WHERE {where} ORDER BY number", values)
         return [read_index_row(row) for row in found]
+
+    def best_paid(self, name: str, count: int) -> list[str]:
+        """Ids of the episodes with the highest values of one of their metrics, the highest first.
+
+        run.best_paid("reward/total", 100) == ["i0-s3-q1-r0", ...]
+        """
+        rows = self._query("SELECT id, metrics FROM episodes WHERE INSTR(metrics, :name)", {"name": f'"{name}"'})
+        paid = ((id, json.loads(metrics).get(name, math.nan)) for id, metrics in rows)
+        known = [(id, value) for id, value in paid if not math.isnan(value)]
+        return [id for id, _ in heapq.nlargest(count, known, key=lambda pair: pair[1])]
 
     def phases_of_episodes(self) -> list[str]:
         """Names of the phases that episodes belong to, in the order of their first one."""
@@ -177,6 +189,14 @@ class RunReader:
         for iteration, reason, count in rows:
             counts.setdefault(iteration, {})[reason] = count
         return counts
+
+    def candidates_mark(self) -> tuple[object, ...]:
+        """A value that changes when candidates are added, dropped or written anew; verdicts do not change it."""
+        (row,) = self._query(
+            "SELECT COUNT(*), MAX(number), MAX(step), SUM(LENGTH(question) + LENGTH(answer) + LENGTH(span)) "
+            "FROM candidates"
+        )
+        return (*row, len(self.added()))
 
     def verdicts(self) -> dict[str, Verdict]:
         """People's verdicts by candidate id; a verdict's candidate may no longer exist."""

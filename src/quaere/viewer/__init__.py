@@ -8,5 +8,5 @@ live          server-sent events: a page learns that its run was written to
 server        the application behind the checks that all servers share
 
 What a page shows is a record that one of the other modules reads out of a run; the templates only lay it out, so the
-twin of a page, at `/json` and the page's path, has the same content. Nothing is written.
+twin of a page, at `/json` and the page's path, has the same content. Only verdicts are written.
 """

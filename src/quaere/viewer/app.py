@@ -7,6 +7,10 @@
     /run/NAME/questions           its questions            /json/run/NAME/questions
     /run/NAME/group?task=ID       attempts at one          /json/run/NAME/group?task=ID
     /run/NAME/episode?id=ID       one episode              /json/run/NAME/episode?id=ID
+    /run/NAME/curriculum          its curriculum           /json/run/NAME/curriculum
+    /run/NAME/item?id=ID          one item of it           /json/run/NAME/item?id=ID
+    /run/NAME/unproven            paid, and not proven     /json/run/NAME/unproven
+    /run/NAME/verdict             POST: a verdict on an item, the only thing that is written
     /changes, /run/NAME/changes   server-sent events
     /static/FILE                  the style sheet and the script
 
@@ -16,12 +20,13 @@ The twin of a page is the same record as JSON. `viewer/server.py` makes a server
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -31,6 +36,14 @@ from quaere.api.run import Run
 from quaere.errors import QuaereError
 from quaere.viewer.attempts import GroupQuery, QuestionsQuery, read_group, read_questions
 from quaere.viewer.comparison import CompareQuery, compare_runs
+from quaere.viewer.curriculum_audit import (
+    CurriculumQuery,
+    ItemQuery,
+    Shelves,
+    read_curriculum,
+    read_item,
+    write_verdict,
+)
 from quaere.viewer.live import Streams
 from quaere.viewer.pages import encode_twin, path_to, render
 from quaere.viewer.queries import read_query
@@ -38,6 +51,7 @@ from quaere.viewer.run_folder import NotShown, RunFolder, Signature, read_signat
 from quaere.viewer.run_list import RunCards, RunsQuery
 from quaere.viewer.run_overview import RunQuery, read_run, read_step
 from quaere.viewer.transcript import EpisodeQuery, read_episode
+from quaere.viewer.unproven import UnprovenQuery, read_unproven
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -59,7 +73,7 @@ _STATIC = {"viewer.css": "text/css", "viewer.js": "text/javascript", "icon.svg":
 
 def make_app(folder: RunFolder, is_stopping: Callable[[], bool] = lambda: False) -> ASGIApp:
     """The application over a folder of runs. `is_stopping` ends the streams of open pages."""
-    cards, streams = RunCards(folder), Streams(is_stopping)
+    cards, shelves, streams = RunCards(folder), Shelves(), Streams(is_stopping)
 
     def runs(request: Request) -> Struct:
         return cards.read(read_query(request.url.query, RunsQuery))
@@ -83,6 +97,15 @@ def make_app(folder: RunFolder, is_stopping: Callable[[], bool] = lambda: False)
         with folder.open(name) as run:
             return read_step(run, name, request.path_params["step"])
 
+    async def give_verdict(request: Request) -> Response:
+        name, body = request.path_params["name"], await request.body()
+
+        def write() -> Struct:
+            with folder.open(name) as run:
+                return write_verdict(run, name, body, shelves)
+
+        return Response(encode_twin(await run_in_threadpool(write)), media_type="application/json")
+
     async def follow_all(request: Request) -> Response:
         def look() -> Signature:
             return tuple((name, read_signature(path)) for name, path in folder.paths().items())
@@ -93,6 +116,7 @@ def make_app(folder: RunFolder, is_stopping: Callable[[], bool] = lambda: False)
         path = folder.find(request.path_params["name"])
         return streams.follow(lambda: read_signature(path))
 
+    curriculum = partial(read_curriculum, shelves=shelves)
     routes = [
         *_page("/", "runs", runs),
         *_page("/compare", "compare", compare),
@@ -101,6 +125,10 @@ def make_app(folder: RunFolder, is_stopping: Callable[[], bool] = lambda: False)
         *_page("/run/{name}/questions", "questions", of_run(read_questions, QuestionsQuery)),
         *_page("/run/{name}/group", "group", of_run(read_group, GroupQuery)),
         *_page("/run/{name}/episode", "episode", of_run(read_episode, EpisodeQuery)),
+        *_page("/run/{name}/curriculum", "curriculum", of_run(curriculum, CurriculumQuery)),
+        *_page("/run/{name}/item", "item", of_run(partial(read_item, shelves=shelves), ItemQuery)),
+        *_page("/run/{name}/unproven", "unproven", of_run(read_unproven, UnprovenQuery)),
+        Route("/run/{name}/verdict", give_verdict, methods=["POST"]),
         Route("/changes", follow_all),
         Route("/run/{name}/changes", follow_run),
         Route("/static/{file}", _send_static),
@@ -174,7 +202,7 @@ class _Error(Struct, frozen=True):
 
 def _error(request: Request, status: int, line: str, hint: str) -> Response:
     said = _Error(status, line, hint)
-    if request.scope["path"].startswith("/json/"):
+    if request.scope["path"].startswith("/json/") or request.method == "POST":
         return JSONResponse({"error": line, "hint": hint}, status)
     return Response(render("error", said, twin=""), status, media_type="text/html")
 

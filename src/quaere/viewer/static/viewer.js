@@ -67,12 +67,34 @@ function choose(move) {
   const entries = all("[data-entry]");
   if (!entries.length) return;
   chosen = Math.min(entries.length - 1, Math.max(0, chosen + move));
-  entries.forEach((entry, number) => entry.toggleAttribute("data-chosen", number === chosen));
+  markChosen();
   const target = one("a", entries[chosen]) ?? entries[chosen];
   target.focus();
 }
 
+function markChosen() {
+  all("[data-entry]").forEach((entry, number) => entry.toggleAttribute("data-chosen", number === chosen));
+}
+
+// A verdict on the chosen item of a list, or on the item of the page; "" takes it back.
+async function giveVerdict(kind, item = one("[data-chosen][data-item]") ?? one("main > [data-item]")) {
+  const address = document.body.dataset.verdicts;
+  if (!item || !address) return;
+  const reply = await fetch(address, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ id: item.dataset.item, kind }),
+  });
+  const said = await reply.json();
+  one("[data-said]").textContent = reply.ok ? `${said.id}: ${said.kind || "no verdict"}` : said.error;
+  await refresh();
+}
+
 const keys = {
+  a: () => giveVerdict("accepted"),
+  r: () => giveVerdict("rejected"),
+  f: () => giveVerdict("flagged"),
+  z: () => giveVerdict(""),
   j: () => choose(1),
   k: () => choose(-1),
   u: () => all(".crumbs a").at(-1)?.click(),
@@ -101,11 +123,13 @@ document.addEventListener("keydown", (event) => {
 document.addEventListener("focusin", (event) => {
   const entry = event.target.closest("[data-entry]");
   if (entry) chosen = all("[data-entry]").indexOf(entry);
+  if (entry) markChosen();
 });
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button");
   if (button?.matches("[data-help]")) one("#keys").showModal();
+  if (button?.matches("[data-verdict]")) giveVerdict(button.dataset.verdict, button.closest("[data-item]"));
   if (button?.matches("[data-copy]")) {
     navigator.clipboard.writeText(button.dataset.copy).then(() => { button.textContent = "Copied"; });
   }
@@ -133,6 +157,7 @@ async function refresh() {
   for (const box of all("[data-compare] input[type=checkbox]")) box.checked = marked.includes(box.value);
   for (const part of all("details[id]")) part.open = !shut.includes(part.id);
   if (place) all("a").find((link) => link.getAttribute("href") === place)?.focus();
+  if (chosen >= 0) markChosen();
   if (slider) showStep(followed ? one("[data-step]").max : step);
   prepare();
 }
@@ -183,7 +208,7 @@ function readOn() {
 
 function prepare() {
   if (navigator.clipboard) for (const button of all("[data-copy]")) button.hidden = false;
-  for (const button of all("[data-help]")) button.hidden = false;
+  for (const button of all("[data-help], [data-verdict]")) button.hidden = false;
   for (const button of all("[data-without-script]")) button.hidden = true;
 }
 
