@@ -10,7 +10,7 @@ DEMO ?= demo
 # the environment forbids it, or every worker and every command that a test starts compiles all sources again.
 TESTS := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-slow check docs wheel-check mutants lint types setup model clean
+.PHONY: demo test test-slow browser check docs wheel-check mutants lint types setup model clean
 
 # ------------------------------------------------------------------------------------------------------- what to type
 
@@ -40,6 +40,14 @@ test: setup model  ## the whole test suite, slow and GPU tests excepted; see CON
 
 test-slow: setup model  ## the tests that take minutes or download more
 	$(BIN)/python -m pytest -q -m slow
+
+AXE := axe-core@4.14.0
+browser: setup  ## what the tests of `quaere view` drive: Playwright, Chromium (Debian's, as root), axe-core (with npm)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt playwright
+	command -v chromium > /dev/null || command -v google-chrome > /dev/null || \
+		{ apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium > /dev/null; }
+	test -f $(VENV)/share/axe.min.js || { mkdir -p $(VENV)/share && cd $(VENV)/share && \
+		npm pack --silent $(AXE) > /dev/null && tar -xzf axe-core-*.tgz --strip-components 1 package/axe.min.js; }
 
 check: setup model lint types  ## everything a change must pass: style, types, layers, tests with nothing spared
 	$(TESTS) --cache-clear

@@ -19,7 +19,7 @@ TESTS = Path(__file__).parent
 PACKAGE = Path(quaere.__file__).parent
 KEPT = TESTS.parent / ".pytest_cache" / "d" / "taught"  # where `pytest --cache-clear` empties it
 # Rooms above training: whatever teaches cannot import them (see test_layers.py), so it does not depend on them.
-ABOVE = {"api", "cli", "evaluation", "recipes", "serving", "warmup"}
+ABOVE = {"api", "cli", "evaluation", "recipes", "serving", "viewer", "warmup"}
 LIBRARIES = ("numpy", "tokenizers", "torch", "transformers")
 
 

@@ -14,7 +14,8 @@ ROOT = Path(quaere.__file__).parent
 # From the top floor to the ground; rooms on one floor do not import each other.
 FLOORS = [
     {"__main__"},
-    {"cli", "viewer"},
+    {"cli"},
+    {"viewer"},
     {"api"},
     {"serving"},
     {"recipes", "evaluation"},

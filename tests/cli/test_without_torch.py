@@ -121,6 +121,23 @@ def test_a_search_server_runs_without_them(place):
         server.stderr.close()
 
 
+def test_runs_are_viewed_without_them(place):
+    command = [sys.executable, "-c", START, "view", str(place / "old-run/run"), "--port", "0"]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        line = server.stderr.readline()
+        assert "showing run at http://127.0.0.1:" in line, line
+        page = line.split(" at ")[1].split(",")[0]
+        assert page.endswith("/run/run")
+        reply = httpx.get(page, trust_env=False)
+        assert reply.status_code == 200 and "stopped after step 1" in reply.text
+        server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=20) == 0
+    finally:
+        server.kill()
+        server.stderr.close()
+
+
 def test_an_endpoint_is_asked_without_them(quaere):
     def answer(body):
         told = any("Orsolya" in str(message["content"]) for message in body["messages"])

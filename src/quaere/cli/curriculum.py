@@ -361,15 +361,9 @@ def _open_documents(run: Run, args: argparse.Namespace, items: list[Item]) -> tu
 
 
 def _index_of(run: Run) -> str:
-    """The run's index: from its config, which a resumed run may have changed, else from its settings."""
-    import yaml
+    from quaere.api.run_documents import name_index
 
-    try:
-        config = yaml.safe_load(run.config_text())
-    except (BadInput, yaml.YAMLError):
-        config = None
-    given = config.get("index") if isinstance(config, dict) else None
-    return str(given or run.info.settings.get("index", ""))
+    return name_index(run)
 
 
 def _solver_protocol(run: Run) -> Any:

@@ -35,6 +35,7 @@ COMMANDS = (
     "export",
     "runs",
     "curriculum",
+    "view",
     "doctor",
     "completion",
 )

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 KEY = "QUAERE_API_KEY"
 
 
-def add_server_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of every server."""
+def add_server_options(parser: argparse.ArgumentParser, port: int = 8000) -> None:
+    """Add the options of every server; `port` is the one it listens on by default."""
     where = parser.add_argument_group("address and access")
     where.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    where.add_argument("--port", type=int, default=8000, help="port to listen on; 0 takes a free one (default: 8000)")
+    where.add_argument(
+        "--port", type=int, default=port, help=f"port to listen on; 0 takes a free one (default: {port})"
+    )
     where.add_argument(
         "--api-key-file",
         type=Path,

@@ -21,7 +21,7 @@ from quaere.errors import BadInput
 from quaere.records import Candidate, DropReason
 from quaere.runs.added import EVERY_ITERATION
 from quaere.runs.nearest import nearest_hint
-from quaere.runs.run import Run
+from quaere.runs.reader import RunReader
 from quaere.runs.verdicts import Verdict, VerdictKind, is_learned
 
 # "" without evidence; "unchecked" if the document was not available.
@@ -56,7 +56,7 @@ class Item(Struct, frozen=True):
         return "added" if self.candidate.added else self.candidate.reason or "kept"
 
 
-def read_items(run: Run) -> list[Item]:
+def read_items(run: RunReader) -> list[Item]:
     """All candidates of a run in the order they were stored, then the added questions, each with its verdict."""
     verdicts = run.verdicts()
     items = []

@@ -14,6 +14,7 @@ from msgspec import Struct
 from quaere.errors import BadInput
 from quaere.runs.deletion import measure_size
 from quaere.runs.nearest import nearest_hint
+from quaere.runs.reader import RunReader
 from quaere.runs.rows import RunState
 from quaere.runs.run import Run
 
@@ -87,7 +88,7 @@ def _summarise(path: Path) -> RunSummary:
     )
 
 
-def next_command(run: Run, state: RunState) -> str:
+def next_command(run: RunReader, state: RunState) -> str:
     """The command that resumes a training run or uses its result; "" for one that is running and for other runs."""
     if run.info.kind != "evolve" or state.name == "running":
         return ""

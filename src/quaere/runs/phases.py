@@ -6,13 +6,13 @@ count_candidates(run) == [CandidateCount(iteration=0, num_kept=10, dropped={"nev
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_left, bisect_right
 from itertools import groupby
 
 from msgspec import Struct
 
+from quaere.runs.reader import RunReader
 from quaere.runs.rows import Metric
-from quaere.runs.run import Run
 
 PHASES = ("proposer", "generation", "solver", "reports")  # the metric "run/phase" is an index into this
 _ITERATION, _PHASE = "run/iteration", "run/phase"
@@ -52,9 +52,9 @@ class CandidateCount(Struct, frozen=True):
     dropped: dict[str, int]
 
 
-def summarise_phases(run: Run) -> list[PhaseSummary]:
+def summarise_phases(run: RunReader) -> list[PhaseSummary]:
     """The phases of a run in order; [] if the run has no metrics."""
-    values = {name: run.metrics(name) for name in run.metric_names()}
+    values = run.all_metrics()
     places = {name: {metric.step: metric.value for metric in values.pop(name, [])} for name in (_ITERATION, _PHASE)}
     steps = {metric.step for metrics in values.values() for metric in metrics}.union(*places.values())
     summaries = []
@@ -75,14 +75,10 @@ def summarise_phases(run: Run) -> list[PhaseSummary]:
     return summaries
 
 
-def count_candidates(run: Run) -> list[CandidateCount]:
+def count_candidates(run: RunReader) -> list[CandidateCount]:
     """Counts of candidates per iteration; the most frequent drop reason comes first."""
-    reasons: dict[int, Counter[str]] = {}
-    for candidate in run.candidates():
-        reasons.setdefault(candidate.iteration, Counter())[candidate.reason] += 1
     return [
-        CandidateCount(iteration, counter.pop("", 0), dict(counter.most_common()))
-        for iteration, counter in sorted(reasons.items())
+        CandidateCount(iteration, reasons.pop("", 0), reasons) for iteration, reasons in run.count_candidates().items()
     ]
 
 
@@ -95,7 +91,8 @@ def _phase_name(number: float | None) -> str:
 def _changes(values: dict[str, list[Metric]], first_step: int, last_step: int) -> dict[str, Change]:
     changes = {}
     for name, metrics in values.items():
-        within = [metric.value for metric in metrics if first_step <= metric.step <= last_step]
-        if within:
-            changes[name] = Change(first=within[0], last=within[-1])
+        begin = bisect_left(metrics, first_step, key=lambda metric: metric.step)
+        end = bisect_right(metrics, last_step, key=lambda metric: metric.step)
+        if begin < end:
+            changes[name] = Change(first=metrics[begin].value, last=metrics[end - 1].value)
     return changes

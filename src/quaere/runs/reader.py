@@ -8,6 +8,8 @@ A reader sees only what the index in `run.db` has, so never half an episode. `Ru
 
 from __future__ import annotations
 
+import heapq
+import json
 import math
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +25,7 @@ from quaere.records import Candidate, DropReason, EndReason, Episode
 from quaere.records.foreign_json import decode_json
 from quaere.runs.added import EVERY_ITERATION, Added, read_added
 from quaere.runs.directory import CONFIG, DATABASE, EPISODES, is_locked
+from quaere.runs.groups import EpisodeFilter, EpisodeGroup
 from quaere.runs.nearest import nearest_hint
 from quaere.runs.rows import EpisodeRow, Event, Metric, RunInfo, RunState, read_candidate, read_index_row, read_place
 from quaere.runs.shards import read_frame
@@ -63,6 +66,37 @@ class RunReader:
         rows = self._select("episodes", end=end, answered=answered, protocol=protocol, step=step, phase=phase)
         return [read_index_row(row) for row in rows]
 
+    def rows(self, wanted: EpisodeFilter) -> list[EpisodeRow]:
+        """Index rows of the episodes that a filter selects, in the order they were added."""
+        where, values = wanted.where()
+        found = self._query(f"SELECT * FROM episodes WHERE {where} ORDER BY number", values)
+        return [read_index_row(row) for row in found]
+
+    def best_paid(self, name: str, count: int) -> list[str]:
+        """Ids of the episodes with the highest values of one of their metrics, the highest first.
+
+        run.best_paid("reward/total", 100) == ["i0-s3-q1-r0", ...]
+        """
+        rows = self._query("SELECT id, metrics FROM episodes WHERE INSTR(metrics, :name)", {"name": f'"{name}"'})
+        paid = ((id, json.loads(metrics).get(name, math.nan)) for id, metrics in rows)
+        known = [(id, value) for id, value in paid if not math.isnan(value)]
+        return [id for id, _ in heapq.nlargest(count, known, key=lambda pair: pair[1])]
+
+    def phases_of_episodes(self) -> list[str]:
+        """Names of the phases that episodes belong to, in the order of their first one."""
+        rows = self._query("SELECT phase FROM episodes GROUP BY phase ORDER BY MIN(number)")
+        return [phase for (phase,) in rows if phase]
+
+    def groups(self, wanted: EpisodeFilter) -> list[EpisodeGroup]:
+        """The attempts that a filter selects, by question, step and protocol, in the order of their first one."""
+        where, values = wanted.where()
+        found = self._query(
+            "SELECT task_id, MIN(question), step, phase, protocol, COUNT(*), SUM(answered), AVG(num_searches) "
+            f"FROM episodes WHERE {where} GROUP BY task_id, step, phase, protocol ORDER BY MIN(number)",
+            values,
+        )
+        return [EpisodeGroup(*row) for row in found]
+
     def episodes(
         self,
         *,
@@ -88,6 +122,11 @@ class RunReader:
             raise BadInput(f"run {self.info.id} has no episode {id}", hint=hint)
         return self._decode(read_frame(self.path / EPISODES, read_place(rows[0])), rows[0])
 
+    def episode_row(self, id: str) -> EpisodeRow | None:
+        """Index row of the episode with this id, without reading the episode; None if there is none."""
+        rows = self._query("SELECT * FROM episodes WHERE id = ?", (id,))
+        return read_index_row(rows[0]) if rows else None
+
     def episode_metrics(self, id: str) -> dict[str, float]:
         """Metrics of one episode, including the components of its reward; {} if there are none.
 
@@ -112,6 +151,14 @@ class RunReader:
         rows = self._query("SELECT name, value FROM metrics WHERE step = ? ORDER BY name", (step,))
         return {name: math.nan if value is None else value for name, value in rows}
 
+    def all_metrics(self) -> dict[str, list[Metric]]:
+        """All values of every metric, ordered by step; names in alphabetical order."""
+        rows = self._query("SELECT name, step, value FROM metrics ORDER BY name, step")
+        return {
+            name: [Metric(step=step, value=math.nan if value is None else value) for _, step, value in members]
+            for name, members in groupby(rows, key=lambda row: str(row["name"]))
+        }
+
     def last_step(self) -> int:
         """The last step that has metrics; 0 if there is none."""
         ((last,),) = self._query("SELECT MAX(step) FROM metrics")
@@ -128,6 +175,28 @@ class RunReader:
         rows = self._select("candidates", iteration=iteration, reason=reason)
         found = [read_candidate(row) for row in rows]
         return [candidate for candidate in found if kept is None or candidate.kept == kept]
+
+    def count_candidates(self) -> dict[int, dict[str, int]]:
+        """Number of candidates by iteration and reason, the most frequent first; reason "" counts those that were kept.
+
+        run.count_candidates() == {0: {"": 10, "never solved": 6}}
+        """
+        rows = self._query(
+            "SELECT iteration, reason, COUNT(*) FROM candidates GROUP BY iteration, reason "
+            "ORDER BY iteration, COUNT(*) DESC, MIN(number)"
+        )
+        counts: dict[int, dict[str, int]] = {}
+        for iteration, reason, count in rows:
+            counts.setdefault(iteration, {})[reason] = count
+        return counts
+
+    def candidates_mark(self) -> tuple[object, ...]:
+        """A value that changes when candidates are added, dropped or written anew; verdicts do not change it."""
+        (row,) = self._query(
+            "SELECT COUNT(*), MAX(number), MAX(step), SUM(LENGTH(question) + LENGTH(answer) + LENGTH(span)) "
+            "FROM candidates"
+        )
+        return (*row, len(self.added()))
 
     def verdicts(self) -> dict[str, Verdict]:
         """People's verdicts by candidate id; a verdict's candidate may no longer exist."""
@@ -150,9 +219,13 @@ class RunReader:
         """Events in the order they happened."""
         return [Event(*row) for row in self._query("SELECT step, kind, message FROM events ORDER BY number")]
 
-    def count_episodes(self) -> tuple[int, int]:
-        """Number of episodes, and number of episodes that ended with an answer."""
-        ((num_episodes, num_answered),) = self._query("SELECT COUNT(*), COALESCE(SUM(answered), 0) FROM episodes")
+    def count_episodes(self, *, step: int | None = None) -> tuple[int, int]:
+        """Number of episodes, and number of episodes that ended with an answer; of the run, or of one step."""
+        ((num_episodes, num_answered),) = self._query(
+            "SELECT COUNT(*), COALESCE(SUM(answered), 0) FROM episodes"
+            + (" WHERE step = ?" if step is not None else ""),
+            () if step is None else (step,),
+        )
         return num_episodes, num_answered
 
     # -------------------------------------------------------------------------------------------------- details

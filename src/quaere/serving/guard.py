@@ -44,6 +44,7 @@ class Rules(Struct, frozen=True):
     hosts: frozenset[str]
     origins: frozenset[str]
     max_body_bytes: int
+    key_cookie: str = ""  # name of a cookie that may stand for the key, for pages in a browser; "" for none
 
 
 class _Refused(Exception):
@@ -114,7 +115,7 @@ class Guard:
         if request.is_preflight:
             return
         if self._key and request.scope["path"] not in OPEN_PATHS and not self._has_key(request):
-            raise _Refused(401, "the API key is missing or wrong; send the header Authorization: Bearer KEY")
+            raise _Refused(401, f"the API key is missing or wrong; {self._how_to_send_it()}")
         media = request.header("content-type").partition(";")[0].strip().lower()
         if request.scope["method"] in ("POST", "PUT", "PATCH") and media != "application/json":
             raise _Refused(415, "the body must be JSON, with the header Content-Type: application/json")
@@ -125,9 +126,22 @@ class Guard:
     def _has_key(self, request: _Request) -> bool:
         """True if the right key was sent, as a header or, for clients that cannot set headers, as `?api_key=`."""
         given = request.header("authorization").removeprefix("Bearer ").strip()
+        if not given and self._rules.key_cookie:
+            cookies = [pair.strip().partition("=") for pair in request.header("cookie").split(";")]
+            standing = key_cookie(self._key.decode()).encode()
+            if any(
+                name == self._rules.key_cookie and hmac.compare_digest(value.encode(), standing)
+                for name, _, value in cookies
+            ):
+                return True
         if not given:
             given = parse_qs(request.scope["query_string"].decode("latin-1")).get("api_key", [""])[0]
         return hmac.compare_digest(given.encode(), self._key)  # constant time, against guessing by timing
+
+    def _how_to_send_it(self) -> str:
+        if self._rules.key_cookie:
+            return "open /?api_key=KEY once in this browser, or send the header Authorization: Bearer KEY"
+        return "send the header Authorization: Bearer KEY"
 
     async def _read_body(self, receive: Receive, body: bytearray) -> None:
         """Read the whole body before the application starts on the request."""
@@ -193,6 +207,11 @@ class _Request:
         headers += [(b"retry-after", b"1")] if status == 429 else []
         await self.send({"type": "http.response.start", "status": status, "headers": headers if body else []})
         await self.send({"type": "http.response.body", "body": body})
+
+
+def key_cookie(key: str) -> str:
+    """The value of the cookie that stands for a key: a hash of it, so that browsers do not store the key itself."""
+    return hmac.new(key.encode(), b"quaere key cookie", "sha256").hexdigest()
 
 
 def name_of(host: str) -> str:

@@ -45,6 +45,7 @@ class ServerSettings(Struct, frozen=True):
     max_connections: int = 1024  # fewer if the limit of open files is lower
     head_timeout_s: float = 10.0
     transfer_timeout_s: float = 30.0
+    key_cookie: str = ""  # name of a cookie that may stand for the key; "" for none
 
 
 class Server(uvicorn.Server):  # type: ignore[misc]  # uvicorn's types are not followed
@@ -93,7 +94,7 @@ def make_server(
     listener.listen(2048)
     hosts = frozenset(map(name_of, (settings.host, *settings.allow_hosts)))
     origins = frozenset(origin.lower().rstrip("/") for origin in settings.allow_origins)
-    rules = Rules(LOCAL_NAMES | hosts - {""}, origins, settings.max_body_bytes)
+    rules = Rules(LOCAL_NAMES | hosts - {""}, origins, settings.max_body_bytes, settings.key_cookie)
     patience = Patience(
         max_connections=connection_limit(settings.max_connections),
         head_s=settings.head_timeout_s,

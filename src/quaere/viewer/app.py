@@ -1,0 +1,219 @@
+"""The viewer's application: its addresses, and the headers of every response.
+
+    /                             all runs                 /json/
+    /compare?run=A&run=B          several runs             /json/compare?run=A&run=B
+    /run/NAME                     one run                  /json/run/NAME
+    /run/NAME/step/N              one step                 /json/run/NAME/step/N
+    /run/NAME/questions           its questions            /json/run/NAME/questions
+    /run/NAME/group?task=ID       attempts at one          /json/run/NAME/group?task=ID
+    /run/NAME/episode?id=ID       one episode              /json/run/NAME/episode?id=ID
+    /run/NAME/curriculum          its curriculum           /json/run/NAME/curriculum
+    /run/NAME/item?id=ID          one item of it           /json/run/NAME/item?id=ID
+    /run/NAME/unproven            paid, and not proven     /json/run/NAME/unproven
+    /run/NAME/verdict             POST: a verdict on an item, the only thing that is written
+    /changes, /run/NAME/changes   server-sent events
+    /static/FILE                  the style sheet and the script
+
+The twin of a page is the same record as JSON. `viewer/server.py` makes a server of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from quaere.api.run import Run
+from quaere.errors import QuaereError
+from quaere.viewer.attempts import GroupQuery, QuestionsQuery, read_group, read_questions
+from quaere.viewer.comparison import CompareQuery, compare_runs
+from quaere.viewer.curriculum_audit import (
+    CurriculumQuery,
+    ItemQuery,
+    Shelves,
+    read_curriculum,
+    read_item,
+    write_verdict,
+)
+from quaere.viewer.live import Streams
+from quaere.viewer.pages import encode_twin, path_to, render
+from quaere.viewer.queries import read_query
+from quaere.viewer.run_folder import NotShown, RunFolder, Signature, read_signature
+from quaere.viewer.run_list import RunCards, RunsQuery
+from quaere.viewer.run_overview import RunQuery, read_run, read_step
+from quaere.viewer.transcript import EpisodeQuery, read_episode
+from quaere.viewer.unproven import UnprovenQuery, read_unproven
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+Reader = Callable[[Request], Struct]
+Endpoint = Callable[[Request], Response]
+
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+_STATIC = {"viewer.css": "text/css", "viewer.js": "text/javascript", "icon.svg": "image/svg+xml"}
+
+
+def make_app(folder: RunFolder, is_stopping: Callable[[], bool] = lambda: False) -> ASGIApp:
+    """The application over a folder of runs. `is_stopping` ends the streams of open pages."""
+    cards, shelves, streams = RunCards(folder), Shelves(), Streams(is_stopping)
+
+    def runs(request: Request) -> Struct:
+        return cards.read(read_query(request.url.query, RunsQuery))
+
+    def compare(request: Request) -> Struct:
+        return compare_runs(folder, read_query(request.url.query, CompareQuery))
+
+    def of_run(read: Callable[[Run, str, Any], Struct], form: type[Struct]) -> Reader:
+        """A page of one run, with the settings of this form in its address."""
+
+        def read_page(request: Request) -> Struct:
+            name = request.path_params["name"]
+            query = read_query(request.url.query, form)
+            with folder.open(name) as run:
+                return read(run, name, query)
+
+        return read_page
+
+    def step(request: Request) -> Struct:
+        name = request.path_params["name"]
+        with folder.open(name) as run:
+            return read_step(run, name, request.path_params["step"])
+
+    async def give_verdict(request: Request) -> Response:
+        name, body = request.path_params["name"], await request.body()
+
+        def write() -> Struct:
+            with folder.open(name) as run:
+                return write_verdict(run, name, body, shelves)
+
+        return Response(encode_twin(await run_in_threadpool(write)), media_type="application/json")
+
+    async def follow_all(request: Request) -> Response:
+        def look() -> Signature:
+            return tuple((name, read_signature(path)) for name, path in folder.paths().items())
+
+        return streams.follow(look)
+
+    async def follow_run(request: Request) -> Response:
+        path = folder.find(request.path_params["name"])
+        return streams.follow(lambda: read_signature(path))
+
+    curriculum = partial(read_curriculum, shelves=shelves)
+    routes = [
+        *_page("/", "runs", runs),
+        *_page("/compare", "compare", compare),
+        *_page("/run/{name}", "run", of_run(read_run, RunQuery)),
+        *_page("/run/{name}/step/{step:int}", "step", step),
+        *_page("/run/{name}/questions", "questions", of_run(read_questions, QuestionsQuery)),
+        *_page("/run/{name}/group", "group", of_run(read_group, GroupQuery)),
+        *_page("/run/{name}/episode", "episode", of_run(read_episode, EpisodeQuery)),
+        *_page("/run/{name}/curriculum", "curriculum", of_run(curriculum, CurriculumQuery)),
+        *_page("/run/{name}/item", "item", of_run(partial(read_item, shelves=shelves), ItemQuery)),
+        *_page("/run/{name}/unproven", "unproven", of_run(read_unproven, UnprovenQuery)),
+        Route("/run/{name}/verdict", give_verdict, methods=["POST"]),
+        Route("/changes", follow_all),
+        Route("/run/{name}/changes", follow_run),
+        Route("/static/{file}", _send_static),
+    ]
+    handlers: dict[Any, Any] = {QuaereError: _say_error, HTTPException: _say_missing}
+    return SafeHeaders(Starlette(routes=routes, exception_handlers=handlers))
+
+
+class SafeHeaders:
+    """ASGI middleware that puts the headers on every response that has not set them itself."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name for name, _ in message["headers"]}
+                added = [
+                    (name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in given
+                ]
+                message = {**message, "headers": [*message["headers"], *added]}
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+# ------------------------------------------------------------------------------------------------------------- details
+
+
+def _page(path: str, template: str, read: Reader) -> list[Route]:
+    """The routes of a page and of its twin."""
+
+    def show(request: Request) -> Response:
+        page = render(template, read(request), twin=f"/json{_address(request)}")
+        return Response(page, media_type="text/html")
+
+    def show_twin(request: Request) -> Response:
+        return Response(encode_twin(read(request)), media_type="application/json")
+
+    return [Route(path, show), Route(f"/json{path}", show_twin)]
+
+
+def _address(request: Request) -> str:
+    """Path and query of the page, as they were asked for but encoded anew."""
+    query = request.url.query
+    parts = [part for part in request.scope["path"].split("/") if part]
+    return (path_to(*parts) or "/") + (f"?{query}" if query else "")
+
+
+def _say_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, QuaereError)
+    return _error(request, 404 if isinstance(error, NotShown) else 400, str(error), error.hint)
+
+
+def _say_missing(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    line = "there is no such page" if error.status_code == 404 else str(error.detail)
+    return _error(request, error.status_code, line, "the list of runs is at /")
+
+
+class _Error(Struct, frozen=True):
+    """What is wrong, and what to do."""
+
+    status: int
+    error: str
+    hint: str
+
+
+def _error(request: Request, status: int, line: str, hint: str) -> Response:
+    said = _Error(status, line, hint)
+    if request.scope["path"].startswith("/json/") or request.method == "POST":
+        return JSONResponse({"error": line, "hint": hint}, status)
+    return Response(render("error", said, twin=""), status, media_type="text/html")
+
+
+@cache
+def _read_static(name: str) -> bytes:
+    return files("quaere.viewer").joinpath("static", name).read_bytes()
+
+
+def _send_static(request: Request) -> Response:
+    name = request.path_params["file"]
+    if name not in _STATIC:
+        raise HTTPException(404)
+    return Response(_read_static(name), media_type=_STATIC[name], headers={"cache-control": "no-cache"})

@@ -1,0 +1,268 @@
+"""The pages of groups: the questions of a run, and all attempts at one of them, ranked by reward.
+
+read_group(run, "notes", GroupQuery(task="i0g-000003")).sections[0].attempts[0] ->
+Attempt(id="i0-s0-i0g-000003-a1", rank=1, reward=1.0, advantage=0.6, parts={"answer/exact_match": 1.0}, ...)
+
+The same question at several steps, such as those of a validation, is one page: a section for each step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from msgspec import Struct
+
+from quaere.api.run import Run
+from quaere.records import Answer, EndReason, Episode, Evaluate, Malformed, Proposal, Search, Turn
+from quaere.runs.groups import EpisodeFilter, EpisodeGroup
+from quaere.runs.rows import EpisodeRow
+from quaere.viewer.queries import Page, PageNumber, cut_page
+from quaere.viewer.run_folder import NotShown
+
+PAGE_SIZE = 50
+MAX_ATTEMPTS = 64  # of one step that a page shows side by side
+_REWARDS = ("reward/total", "answer/exact_match")
+_LINE_CHARS = 200
+
+
+class Bounds(Struct, frozen=True):
+    """Conditions on attempts: how they ended, how often they searched, and bounds on a part of the reward.
+
+    Bounds(end="turn_limit", least_searches=2, part="answer/exact_match", most=0.5)
+    """
+
+    end: EndReason | None = None
+    least_searches: int | None = None
+    most_searches: int | None = None
+    part: str = ""
+    least: float | None = None
+    most: float | None = None
+
+    def admits(self, metrics: Mapping[str, float]) -> bool:
+        """True if the part of the reward is within its bounds; a part that was not measured is not."""
+        if not self.part or (self.least is None and self.most is None):
+            return True
+        value = metrics.get(self.part, math.nan)
+        above = self.least is None or value >= self.least
+        return above and (self.most is None or value <= self.most) and not math.isnan(value)
+
+
+class QuestionsQuery(Bounds, frozen=True):
+    """Which groups are listed: those with an attempt within the bounds.
+
+    QuestionsQuery(step=5, phase="solver", text="bridge", end="turn_limit", page=2)
+    """
+
+    step: int | None = None
+    phase: str = ""
+    text: str = ""
+    page: PageNumber = 1
+
+
+class GroupLine(Struct, frozen=True):
+    """A group in the list; the reward is None where none was stored.
+
+    GroupLine(EpisodeGroup(...), mean_reward=0.4, least_reward=0.0, most_reward=1.0)
+    """
+
+    group: EpisodeGroup
+    mean_reward: float | None
+    least_reward: float | None
+    most_reward: float | None
+
+
+class QuestionsPage(Struct, frozen=True):
+    """The questions of a run that were attempted, one page of them; `phases` and `parts` can be filtered by."""
+
+    run: str
+    query: QuestionsQuery
+    phases: list[str]
+    parts: list[str]
+    page: Page[GroupLine]
+
+
+class GroupQuery(Bounds, frozen=True):
+    """The question by its id, and which of its attempts are shown.
+
+    GroupQuery(task="i0g-000003", step=5)
+    """
+
+    task: str = ""
+    step: int | None = None
+
+
+class TurnLine(Struct, frozen=True):
+    """A turn in one line.
+
+    TurnLine(kind="search", text="builder of the Halm bridge", fault="")
+    """
+
+    kind: str
+    text: str
+    fault: str = ""
+
+
+class Attempt(Struct, frozen=True):
+    """An attempt at a question; `rank` 1 has the highest reward of its group, and equal rewards have equal ranks."""
+
+    id: str
+    rank: int
+    reward: float | None
+    advantage: float | None
+    parts: dict[str, float]
+    end: EndReason
+    num_searches: int
+    num_tokens: int
+    answer: str | None
+    turns: list[TurnLine]
+
+
+class GroupSection(Struct, frozen=True):
+    """The attempts at one step, best first. `num_attempts` counts those that the page has no room for as well."""
+
+    step: int
+    phase: str
+    protocol: str
+    num_attempts: int
+    attempts: list[Attempt]
+
+
+class GroupPage(Struct, frozen=True):
+    """All attempts at one question, by step."""
+
+    run: str
+    query: GroupQuery
+    question: str
+    answers: list[str]
+    parts: list[str]
+    sections: list[GroupSection]
+
+
+def read_questions(run: Run, name: str, query: QuestionsQuery) -> QuestionsPage:
+    """One page of the groups that a query selects."""
+    wanted = EpisodeFilter(
+        step=query.step,
+        phase=query.phase or None,
+        end=query.end,
+        least_searches=query.least_searches,
+        most_searches=query.most_searches,
+        text=query.text,
+    )
+    groups = run.groups(wanted)
+    if query.part and (query.least is not None or query.most is not None):
+        admitted = {_key(row) for row in run.rows(wanted) if query.admits(row.metrics)}
+        groups = [group for group in groups if _key(group) in admitted]
+    page = cut_page(groups, query.page, PAGE_SIZE)
+    lines = [_summarise(run, group) for group in page.items]
+    parts = {part for group in page.items[:1] for row in _rows_of(run, group) for part in row.metrics}
+    phases = run.phases_of_episodes()
+    shown = Page(lines, page.number, page.num_pages, page.num_items)
+    return QuestionsPage(name, query, phases, sorted(parts | ({query.part} - {""})), shown)
+
+
+def read_group(run: Run, name: str, query: GroupQuery) -> GroupPage:
+    """The attempts at a question; `NotShown` if there is none."""
+    everything = run.rows(EpisodeFilter(task_id=query.task))
+    if not everything:
+        raise NotShown(f"run {name} has no attempts at a question {query.task}", hint="the questions are listed")
+    wanted = EpisodeFilter(
+        task_id=query.task,
+        step=query.step,
+        end=query.end,
+        least_searches=query.least_searches,
+        most_searches=query.most_searches,
+    )
+    rows = [row for row in run.rows(wanted) if query.admits(row.metrics)]
+    sections = []
+    for (step, phase, protocol), members in groupby(rows, key=lambda row: (row.step, row.phase, row.protocol)):
+        attempts = rank_attempts(list(members))
+        shown = [_read_attempt(run, row, rank) for rank, row in attempts[:MAX_ATTEMPTS]]
+        sections.append(GroupSection(step, phase, protocol, len(attempts), shown))
+    first = run.episode(everything[0].id)
+    question = getattr(first.task, "question", None)
+    return GroupPage(
+        run=name,
+        query=query,
+        question=everything[0].question,
+        answers=list(question.answers) if question is not None else [],
+        parts=sorted({part for row in everything for part in row.metrics}),
+        sections=sections,
+    )
+
+
+def rank_attempts(rows: Sequence[EpisodeRow]) -> list[tuple[int, EpisodeRow]]:
+    """The rows with their ranks, the highest reward first; rows without a reward come last."""
+    rewards = {row.id: reward_of(row.metrics) for row in rows}
+
+    def worth(row: EpisodeRow) -> float:
+        reward = rewards[row.id]
+        return -math.inf if reward is None else reward
+
+    ordered = sorted(rows, key=lambda row: (-worth(row), row.number))
+    return [(1 + sum(worth(other) > worth(row) for other in rows), row) for row in ordered]
+
+
+def reward_of(metrics: Mapping[str, float]) -> float | None:
+    """The reward of an episode: the stored total, else the exact match; None if neither is a number."""
+    found = (metrics[name] for name in _REWARDS if name in metrics)
+    return next((value for value in found if not math.isnan(value)), None)
+
+
+def describe_turn(turn: Turn) -> TurnLine:
+    """What a turn did, in one line."""
+    fault = f"{turn.failure.boundary}: {turn.failure.message}" if turn.failure else ""
+    match turn.action:
+        case Search(queries):
+            return TurnLine("search", _short("; ".join(queries)), fault)
+        case Evaluate(text, score):
+            return TurnLine("evaluate", _short(f"{score:g} of 10: {text}"), fault)
+        case Answer(text):
+            return TurnLine("answer", _short(text), fault)
+        case Proposal(question, answer):
+            return TurnLine("proposal", _short(f"{question} → {answer}"), fault)
+        case Malformed(reason):
+            return TurnLine("malformed", _short(reason), fault)
+        case other:
+            return TurnLine(type(other).__name__.lower(), _short(other.text), fault)
+
+
+# ------------------------------------------------------------------------------------------------------------- details
+
+
+def _key(row: EpisodeRow | EpisodeGroup) -> tuple[str, int, str, str]:
+    return row.task_id, row.step, row.phase, row.protocol
+
+
+def _rows_of(run: Run, group: EpisodeGroup) -> list[EpisodeRow]:
+    return run.rows(EpisodeFilter(task_id=group.task_id, step=group.step, phase=group.phase, protocol=group.protocol))
+
+
+def _summarise(run: Run, group: EpisodeGroup) -> GroupLine:
+    rewards = [reward for row in _rows_of(run, group) if (reward := reward_of(row.metrics)) is not None]
+    if not rewards:
+        return GroupLine(group, None, None, None)
+    return GroupLine(group, sum(rewards) / len(rewards), min(rewards), max(rewards))
+
+
+def _read_attempt(run: Run, row: EpisodeRow, rank: int) -> Attempt:
+    episode: Episode = run.episode(row.id)
+    parts = {name: value for name, value in row.metrics.items() if name != "advantage"}
+    return Attempt(
+        id=row.id,
+        rank=rank,
+        reward=reward_of(row.metrics),
+        advantage=row.metrics.get("advantage"),
+        parts=parts,
+        end=row.end,
+        num_searches=row.num_searches,
+        num_tokens=row.num_tokens,
+        answer=row.answer,
+        turns=[describe_turn(turn) for turn in episode.turns],
+    )
+
+
+def _short(text: str) -> str:
+    line = " ".join(text[: 4 * _LINE_CHARS].split())
+    return line if len(line) <= _LINE_CHARS else f"{line[:_LINE_CHARS]} …"

@@ -1,0 +1,271 @@
+"""Geometry of the charts: series of values in, coordinates out. The templates write them as SVG.
+
+plot([Series("reward/mean", [1, 2], [0.2, 0.4])], first_step=1, last_step=2).lines[0].path == "M44 130L412 8"
+
+The page's content security policy forbids style attributes, so everything is an attribute of SVG or a class.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from msgspec import Struct
+
+from quaere.runs.rows import Event
+
+WIDTH, HEIGHT = 420, 150
+LEFT, RIGHT, TOP, BOTTOM = 48, 8, 8, 20  # margins: labels of the vertical axis on the left, steps below
+MAX_POINTS = 400  # of a line; more cannot be seen
+_NUM_TICKS = 4
+
+
+class Series(Struct, frozen=True):
+    """The values of a metric by step; NaN where a step has none that is finite.
+
+    Series("reward/mean", steps=[1, 2], values=[0.2, 0.4])
+    """
+
+    name: str
+    steps: list[int]
+    values: list[float]
+
+
+class Tick(Struct, frozen=True):
+    """A mark on an axis.
+
+    Tick(at=98.0, label="0.2")
+    """
+
+    at: float
+    label: str
+
+
+class Line(Struct, frozen=True):
+    """A series as the `d` of an SVG path. `points` are its steps and values for the script: "1:0.2 2:0.4"."""
+
+    name: str
+    path: str
+    points: str
+    last: float
+    dots: list[tuple[float, float]] = []
+
+
+class Band(Struct, frozen=True):
+    """A phase behind the curves.
+
+    Band(x=44.0, width=120.0, phase="proposer", number=0, label="iteration 0: proposer, steps 1 to 50")
+    """
+
+    x: float
+    width: float
+    phase: str
+    number: int
+    label: str
+
+
+class Plot(Struct, frozen=True):
+    """A chart, ready to be written."""
+
+    lines: list[Line]
+    x_ticks: list[Tick]
+    y_ticks: list[Tick]
+    bands: list[Band]
+    marks: list[Tick]
+    label: str
+
+
+class Span(Struct, frozen=True):
+    """Consecutive steps that are drawn as one band.
+
+    Span(first_step=1, last_step=50, phase="proposer", number=0, label="iteration 0: proposer, steps 1 to 50")
+    """
+
+    first_step: int
+    last_step: int
+    phase: str
+    number: int
+    label: str
+
+
+def plot(
+    series: Sequence[Series],
+    *,
+    first_step: int,
+    last_step: int,
+    spans: Sequence[Span] = (),
+    alarms: Sequence[Event] = (),
+) -> Plot:
+    """The chart of some series. All charts of a page have the same steps, so that one cursor serves them all.
+
+    Lines end with their phase: the mean reward of a proposer and that of a solver are different things.
+    """
+    shown = [thin(one) for one in series]
+    finite = [value for one in shown for value in one.values if is_drawn(value)]
+    ticks = nice_ticks(min(finite, default=0.0), max(finite, default=1.0))
+    low, high = min([*finite, ticks[0]]), max([*finite, ticks[-1]])
+
+    def y_of(value: float) -> float:
+        return round(HEIGHT - BOTTOM - (value - low) / (high - low) * (HEIGHT - BOTTOM - TOP), 1)
+
+    lines, starts = [], [span.first_step for span in spans]
+    for one in shown:
+        places: list[tuple[float, float] | None] = []
+        phases = [bisect_right(starts, step) for step in one.steps]
+        for at, (step, value) in enumerate(zip(one.steps, one.values, strict=True)):
+            if at and phases[at] != phases[at - 1]:
+                places.append(None)
+            places.append((x_of(step, first_step, last_step), y_of(value)) if is_drawn(value) else None)
+        lines.append(Line(one.name, _path(places), _points(one), _last(one.values), _lone(places)))
+    return Plot(
+        lines=lines,
+        x_ticks=[Tick(x_of(step, first_step, last_step), str(step)) for step in step_ticks(first_step, last_step)],
+        y_ticks=[Tick(y_of(value), short(value)) for value in ticks],
+        bands=[place_band(span, first_step, last_step) for span in spans],
+        marks=_place_marks(alarms, first_step, last_step),
+        label="; ".join(_describe(one) for one in series),
+    )
+
+
+def sparkline(series: Series, width: int = 120, height: int = 28) -> str:
+    """A series as the `d` of a small path without axes; "" for fewer than two values."""
+    kept = [(step, value) for step, value in zip(series.steps, series.values, strict=True) if is_drawn(value)]
+    if len(kept) < 2:
+        return ""
+    thinned = thin(Series("", [step for step, _ in kept], [value for _, value in kept]), width)
+    low, high = min(thinned.values), max(thinned.values)
+    first, last = thinned.steps[0], thinned.steps[-1]
+    places: list[tuple[float, float] | None] = [
+        (
+            round(1 + (step - first) / (last - first) * (width - 2), 1),
+            round(height - 2 - (value - low) / ((high - low) or 1.0) * (height - 4), 1),
+        )
+        for step, value in zip(thinned.steps, thinned.values, strict=True)
+    ]
+    return _path(places)
+
+
+def x_of(step: int, first_step: int, last_step: int) -> float:
+    """Horizontal place of a step. A run of one step has it in the middle."""
+    if first_step == last_step:
+        return round((LEFT + WIDTH - RIGHT) / 2, 1)
+    return round(LEFT + (step - first_step) / (last_step - first_step) * (WIDTH - LEFT - RIGHT), 1)
+
+
+def place_band(span: Span, first_step: int, last_step: int) -> Band:
+    """A stretch of steps as a band, half a step wider than its points on either side, within the axes."""
+    begin, end = float(LEFT), float(WIDTH - RIGHT)
+    if first_step < last_step:
+        half = (WIDTH - LEFT - RIGHT) / (last_step - first_step) / 2
+        begin = max(begin, x_of(span.first_step, first_step, last_step) - half)
+        end = min(end, x_of(span.last_step, first_step, last_step) + half)
+    return Band(round(begin, 1), round(end - begin, 1), span.phase, span.number, span.label)
+
+
+def is_drawn(value: float) -> bool:
+    """False for NaN, the infinities, and numbers so large that their differences are infinite."""
+    return abs(value) < 1e300
+
+
+def thin(series: Series, most: int = MAX_POINTS) -> Series:
+    """The series with at most `most` values: of each stretch its lowest and its highest, so that no peak is lost."""
+    count = len(series.values)
+    if count <= most:
+        return series
+    kept: list[int] = []
+    for begin, end in pairwise(count * part // (most // 2) for part in range(most // 2 + 1)):
+        stretch = [at for at in range(begin, end) if is_drawn(series.values[at])] or [begin]
+        kept += sorted({min(stretch, key=series.values.__getitem__), max(stretch, key=series.values.__getitem__)})
+    return Series(series.name, [series.steps[at] for at in kept], [series.values[at] for at in kept])
+
+
+def nice_ticks(low: float, high: float) -> list[float]:
+    """Round numbers that enclose a range.
+
+    nice_ticks(0.12, 0.43) == [0.1, 0.2, 0.3, 0.4, 0.5]
+    """
+    if not high > low:
+        pad = abs(low) / 2 or 0.5
+        low, high = low - pad, high + pad
+    raw = (high - low) / _NUM_TICKS
+    if raw < 1e-300:  # values that differ by less than a float can divide
+        return [low, high]
+    power = 10.0 ** math.floor(math.log10(raw))
+    size = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * (1 - 1e-9))
+    first, last = math.floor(low / size + 1e-9), math.ceil(high / size - 1e-9)
+    return [number * size for number in range(first, last + 1)]
+
+
+def step_ticks(first_step: int, last_step: int) -> list[int]:
+    """Some round steps of a range.
+
+    step_ticks(1, 48) == [1, 20, 40]
+    """
+    ticks = [round(value) for value in nice_ticks(first_step, last_step)] if last_step > first_step else []
+    inner = sorted({step for step in ticks if first_step < step <= last_step})
+    return [first_step, *inner]
+
+
+def short(value: float) -> str:
+    """A number in at most seven characters or so: "0.25", "1.2e-06", "12,000"."""
+    if not math.isfinite(value):
+        return "none"
+    if value == 0 or 1e-3 <= abs(value) < 1e4:
+        return f"{value:.4g}"
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.2g}"
+
+
+# ------------------------------------------------------------------------------------------------------------- details
+
+
+def _place_marks(alarms: Sequence[Event], first_step: int, last_step: int) -> list[Tick]:
+    """One mark for each step with alarms."""
+    kinds: dict[int, list[str]] = {}
+    for event in alarms:
+        if first_step <= event.step <= last_step and event.kind not in kinds.setdefault(event.step, []):
+            kinds[event.step].append(event.kind)
+    return [
+        Tick(x_of(step, first_step, last_step), f"step {step}: {', '.join(names)}") for step, names in kinds.items()
+    ]
+
+
+def _path(places: Sequence[tuple[float, float] | None]) -> str:
+    """Move to the first point after each gap, and draw lines to those that follow."""
+    return "".join(
+        f"{'L' if before else 'M'}{place[0]:g} {place[1]:g}"
+        for before, place in pairwise([None, *places])
+        if place is not None
+    )
+
+
+def _lone(places: Sequence[tuple[float, float] | None]) -> list[tuple[float, float]]:
+    """Points without a neighbour, of which a line shows nothing."""
+    framed = [None, *places, None]
+    return [
+        place
+        for before, place, after in zip(framed, framed[1:], framed[2:], strict=False)
+        if place is not None and before is None and after is None
+    ]
+
+
+def _points(series: Series) -> str:
+    return " ".join(f"{step}:{short(value)}" for step, value in zip(series.steps, series.values, strict=True))
+
+
+def _last(values: Sequence[float]) -> float:
+    return next((value for value in reversed(values) if is_drawn(value)), math.nan)
+
+
+def _describe(series: Series) -> str:
+    known: Iterator[tuple[int, float]] = (
+        pair for pair in zip(series.steps, series.values, strict=True) if is_drawn(pair[1])
+    )
+    found = list(known)
+    if not found:
+        return f"{series.name}: no value"
+    (first, begin), (last, end) = found[0], found[-1]
+    if first == last:
+        return f"{series.name}: {short(begin)} at step {first}"
+    return f"{series.name}: {short(begin)} at step {first}, {short(end)} at step {last}"

@@ -1,0 +1,156 @@
+"""The page of all runs: state, recipe, model, last metrics, trend, and how to go on.
+
+read_runs(folder, RunsQuery(text="drzero")).page.items[0] ->
+RunCard(name="notes", recipe="drzero", state=RunState("running"), step=12, figures={"reward/mean": 0.4}, ...)
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct, structs
+
+from quaere.api.run import Run
+from quaere.errors import BadInput
+from quaere.runs.list import next_command
+from quaere.runs.rows import RunState
+from quaere.viewer.metric_groups import MAIN
+from quaere.viewer.plot import Series, thin
+from quaere.viewer.queries import Page, PageNumber, cut_page
+from quaere.viewer.run_folder import RunFolder, Signature, open_run, read_signature
+
+PAGE_SIZE = 50
+TREND = "reward/mean"
+_TREND_POINTS = 120
+_NUM_FIGURES = 3
+
+StateName = Literal["", "running", "stopped", "done", "failed", "unknown"]
+
+
+class RunsQuery(Struct, frozen=True):
+    """Which runs are listed: those whose name, kind, recipe or model has `text`, in this state.
+
+    RunsQuery(text="drzero", state="running", page=2)
+    """
+
+    text: str = ""
+    state: StateName = ""
+    page: PageNumber = 1
+
+
+class RunCard(Struct, frozen=True):
+    """A run in the list; `problem` is the error message of a run that cannot be read.
+
+    RunCard(name="notes", kind="evolve", recipe="drzero", model="smollm2-135m", created="2025-03-01T10:15:00+00:00",
+            state=RunState("stopped"), step=12, num_episodes=640, num_answered=512, figures={"reward/mean": 0.4},
+            trend=Series("reward/mean", [1, 2], [0.2, 0.4]), next="quaere evolve --resume runs/notes")
+    """
+
+    name: str
+    kind: str = ""
+    recipe: str = ""
+    model: str = ""
+    created: str = ""
+    state: RunState = RunState("unknown")
+    step: int = 0
+    num_episodes: int = 0
+    num_answered: int = 0
+    figures: dict[str, float] = {}
+    trend: Series = Series(TREND, [], [])
+    next: str = ""
+    problem: str = ""
+
+
+class RunsPage(Struct, frozen=True):
+    """The runs of a folder that a query selects, newest first, one page of them."""
+
+    folder: str
+    query: RunsQuery
+    num_runs: int
+    page: Page[RunCard]
+
+
+class RunCards:
+    """The cards of runs. A run is read in full once it is on a page, and again only when it was written to."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._kept: dict[str, tuple[Signature, RunCard, bool]] = {}  # by name: the card, and if it is complete
+
+    def read(self, query: RunsQuery) -> RunsPage:
+        """One page of the runs that the query selects."""
+        paths = self._folder.paths()
+        self._kept = {name: kept for name, kept in self._kept.items() if name in paths}
+        # Only a state has to be read before it can be selected by: it is not among what a run is begun with.
+        cards = [self._card(name, path, complete=bool(query.state)) for name, path in paths.items()]
+        found = [card for card in cards if _admits(query, card)]
+        found.sort(key=lambda card: (card.created, card.name), reverse=True)
+        page = cut_page(found, query.page, PAGE_SIZE)
+        shown = [self._card(card.name, paths[card.name], complete=True) for card in page.items]
+        return RunsPage(str(self._folder.root), query, len(cards), structs.replace(page, items=shown))
+
+    def _card(self, name: str, path: Path, *, complete: bool) -> RunCard:
+        signature = read_signature(path)
+        kept = self._kept.get(name)
+        if kept is None or kept[0] != signature or (complete and not kept[2]):
+            kept = self._kept[name] = (signature, _read_card(name, path, complete), complete)
+        return kept[1]
+
+
+def name_model(settings: dict[str, Any]) -> str:
+    """The model in a run's settings, in whichever of the fields it stands; "" if in none."""
+    given = settings.get("model") or (settings.get("run") if isinstance(settings.get("run"), str) else "")
+    return given if isinstance(given, str) else ""
+
+
+def pick_figures(metrics: dict[str, float]) -> dict[str, float]:
+    """The few metrics that stand for a step."""
+    known = {name: metrics[name] for name in MAIN if math.isfinite(metrics.get(name, math.nan))}
+    return dict(list(known.items())[:_NUM_FIGURES])
+
+
+def _read_card(name: str, path: Path, complete: bool) -> RunCard:
+    try:
+        with open_run(path) as run:
+            card = _describe(run, name)
+            return _complete(run, card) if complete else card
+    except BadInput as error:
+        return RunCard(name=name, problem=str(error))
+
+
+def _describe(run: Run, name: str) -> RunCard:
+    """What a run is begun with."""
+    settings = run.info.settings
+    return RunCard(
+        name=name,
+        kind=run.info.kind,
+        recipe=str(settings.get("recipe", "")),
+        model=name_model(settings),
+        created=run.info.created,
+    )
+
+
+def _complete(run: Run, card: RunCard) -> RunCard:
+    """The card with how the run stands."""
+    state, step = run.state(), run.last_step()
+    num_episodes, num_answered = run.count_episodes()
+    trend = run.metrics(TREND) if step else []
+    series = Series(TREND, [metric.step for metric in trend], [metric.value for metric in trend])
+    return structs.replace(
+        card,
+        state=state,
+        step=step,
+        num_episodes=num_episodes,
+        num_answered=num_answered,
+        figures=pick_figures(run.metrics_at(step)) if step else {},
+        trend=thin(series, _TREND_POINTS),
+        next=next_command(run, state),
+    )
+
+
+def _admits(query: RunsQuery, card: RunCard) -> bool:
+    text = query.text.casefold()
+    words = (card.name, card.kind, card.recipe, card.model)
+    return query.state in ("", card.state.name) and any(text in word.casefold() for word in words)

@@ -1,0 +1,220 @@
+"""The page of one run: timeline, curves, alarms, curriculum and harness over time, settings; and that of one step.
+
+read_run(run, "notes").groups[0].charts[0].series[0] == Series("reward/mean", [1, 2], [0.2, 0.4])
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec import Struct
+
+from quaere.api.run import Run
+from quaere.errors import BadInput
+from quaere.recipes.score.versions import Versions, describe_change
+from quaere.runs.checkpoints import find_checkpoints
+from quaere.runs.list import describe_state, next_command
+from quaere.runs.phases import CandidateCount, PhaseSummary, count_candidates, summarise_phases
+from quaere.runs.rows import Event, RunInfo, RunState
+from quaere.viewer.metric_groups import group_metrics
+from quaere.viewer.plot import Series, Span
+from quaere.viewer.run_folder import NotShown
+
+
+class ChartData(Struct, frozen=True):
+    """A chart with its values.
+
+    ChartData("Mean reward", [Series("reward/mean", [1, 2], [0.2, 0.4])])
+    """
+
+    title: str
+    series: list[Series]
+
+
+class ChartSection(Struct, frozen=True):
+    """Charts under one heading."""
+
+    title: str
+    charts: list[ChartData]
+
+
+class HarnessChange(Struct, frozen=True):
+    """A version of the evaluator's harness: when it came into force, why, and what it changed.
+
+    HarnessChange(step=40, version=2, change="k 4 → 5", why="scores at the ceiling")
+    """
+
+    step: int
+    version: int
+    change: str
+    why: str
+    fault: str = ""
+
+
+class CheckpointName(Struct, frozen=True):
+    """A checkpoint that is still on disk; `best` is its exact match if it is the best by validation.
+
+    CheckpointName(name="step-000020", step=20, best=0.42)
+    """
+
+    name: str
+    step: int
+    best: float | None = None
+
+
+class RunQuery(Struct, frozen=True):
+    """The step that the slider of a run's page stands at; 0 for the last one.
+
+    RunQuery(step=12)
+    """
+
+    step: int = 0
+
+
+class RunPage(Struct, frozen=True):
+    """All that the page of a run shows.
+
+    RunPage(name="notes", info=RunInfo(...), state=RunState("running"), said="running after step 12", step=12, ...)
+    """
+
+    name: str
+    info: RunInfo
+    state: RunState
+    said: str
+    next: str
+    step: int
+    first_step: int
+    last_step: int
+    num_episodes: int
+    num_answered: int
+    phases: list[PhaseSummary]
+    sections: list[ChartSection]
+    events: list[Event]
+    candidates: list[CandidateCount]
+    harness: list[HarnessChange]
+    checkpoints: list[CheckpointName]
+    config: str
+
+    @property
+    def spans(self) -> list[Span]:
+        """The phases as bands behind the curves."""
+        return [describe_span(phase) for phase in self.phases]
+
+
+class StepPage(Struct, frozen=True):
+    """One step of a run: its place, its metrics and its events. `before` and `after` are neighbouring steps, 0 if none.
+
+    StepPage(run="notes", step=12, before=11, after=13, phase="solver", iteration=0, metrics={"reward/mean": 0.4}, ...)
+    """
+
+    run: str
+    step: int
+    before: int
+    after: int
+    phase: str
+    iteration: int | None
+    metrics: dict[str, float]
+    events: list[Event]
+    num_episodes: int
+
+
+def read_run(run: Run, name: str, query: RunQuery) -> RunPage:
+    """The page of a run, as it stands now."""
+    metrics = {
+        name: Series(name, [metric.step for metric in found], [metric.value for metric in found])
+        for name, found in run.all_metrics().items()
+    }
+    steps = {step for series in metrics.values() for step in (series.steps[0], series.steps[-1])}
+    first, last = min(steps, default=0), max(steps, default=0)
+    state = run.state()
+    num_episodes, num_answered = run.count_episodes()
+    return RunPage(
+        name=name,
+        info=run.info,
+        state=state,
+        said=describe_state(state, last),
+        next=next_command(run, state),
+        step=min(max(query.step, first), last) if query.step else last,
+        first_step=first,
+        last_step=last,
+        num_episodes=num_episodes,
+        num_answered=num_answered,
+        phases=summarise_phases(run),
+        sections=[
+            ChartSection(
+                group.title,
+                [ChartData(chart.title, [metrics[each] for each in chart.names]) for chart in group.charts],
+            )
+            for group in group_metrics(list(metrics))
+        ],
+        events=run.events(),
+        candidates=count_candidates(run),
+        harness=_read_harness(run.path),
+        checkpoints=_read_checkpoints(run.path),
+        config=_read_config(run),
+    )
+
+
+def read_step(run: Run, name: str, step: int) -> StepPage:
+    """The page of one step; `NotShown` if nothing was recorded at it."""
+    metrics = run.metrics_at(step)
+    num_episodes = run.count_episodes(step=step)[0]
+    events = [event for event in run.events() if event.step == step]
+    if not metrics and not num_episodes and not events:
+        raise NotShown(f"run {name} has nothing at step {step}", hint=f"its last step is {run.last_step()}")
+    place = next((phase for phase in summarise_phases(run) if phase.first_step <= step <= phase.last_step), None)
+    last = run.last_step()
+    return StepPage(
+        run=name,
+        step=step,
+        before=max(0, step - 1),
+        after=step + 1 if step < last else 0,
+        phase=place.phase if place else "",
+        iteration=place.iteration if place else None,
+        metrics=metrics,
+        events=events,
+        num_episodes=num_episodes,
+    )
+
+
+def describe_span(phase: PhaseSummary) -> Span:
+    """A phase as a band, with its description in words."""
+    steps = f"steps {phase.first_step} to {phase.last_step}"
+    if phase.first_step == phase.last_step:
+        steps = f"step {phase.first_step}"
+    where = f"iteration {phase.iteration}: " if phase.iteration is not None else ""
+    number = phase.iteration or 0
+    return Span(phase.first_step, phase.last_step, phase.phase, number, f"{where}{phase.phase or 'training'}, {steps}")
+
+
+# ------------------------------------------------------------------------------------------------------------- details
+
+
+def _read_harness(path: Path) -> list[HarnessChange]:
+    versions = Versions(path).read()
+    return [
+        HarnessChange(
+            step=version.step,
+            version=version.harness.version,
+            change=describe_change(before.harness, version.harness) if before else "",
+            why=version.why,
+            fault=version.fault,
+        )
+        for before, version in zip([None, *versions], versions, strict=False)
+    ]
+
+
+def _read_checkpoints(path: Path) -> list[CheckpointName]:
+    found = find_checkpoints(path / "checkpoints")
+    best = found[-1].best if found else None
+    return [
+        CheckpointName(each.path.name, each.step, best.exact_match if best and best.step == each.step else None)
+        for each in found
+    ]
+
+
+def _read_config(run: Run) -> str:
+    try:
+        return run.config_text()
+    except BadInput:  # only training runs have one
+        return ""

@@ -1,0 +1,217 @@
+// What pages do beyond links and forms: keys, the cursor of the charts, copying, and following a run that is written.
+// Every page works without this file.
+"use strict";
+
+const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+const one = (selector, root = document) => root.querySelector(selector);
+
+// ---------------------------------------------------------------------------------------------------------- charts
+
+// The value of a line at a step, or at the last step before it that has one.
+function valueAt(line, step) {
+  let found = "none";
+  for (const point of line.dataset.points.split(" ")) {
+    const [at, value] = point.split(":");
+    if (!point || Number(at) > step) break;
+    found = value;
+  }
+  return found;
+}
+
+function showStep(step) {
+  const slider = one("[data-step]");
+  const curves = one("#curves");
+  if (!slider || !curves) return;
+  slider.value = step;
+  const first = Number(curves.dataset.first), last = Number(curves.dataset.last);
+  const left = Number(slider.dataset.left), right = Number(slider.dataset.right);
+  const share = first === last ? 0.5 : (slider.value - first) / (last - first);
+  const x = left + share * (right - left);
+  one("[data-step-shown]").textContent = slider.value;
+  for (const cursor of all("[data-cursor]")) {
+    cursor.setAttribute("x1", x);
+    cursor.setAttribute("x2", x);
+  }
+  for (const chart of all("[data-chart]")) {
+    for (const line of all("[data-line]", chart)) {
+      one(`[data-value="${line.dataset.line}"]`, chart).textContent = valueAt(line, Number(slider.value));
+    }
+  }
+  const link = one("[data-step-link]");
+  if (link) link.href = `${link.dataset.stepLink}/${slider.value}`;
+}
+
+function stepUnder(event, drawing) {
+  const slider = one("[data-step]"), curves = one("#curves");
+  const box = drawing.getBoundingClientRect();
+  const x = (event.clientX - box.left) / box.width * Number(slider.dataset.width);
+  const left = Number(slider.dataset.left), right = Number(slider.dataset.right);
+  const share = Math.min(1, Math.max(0, (x - left) / (right - left)));
+  const first = Number(curves.dataset.first), last = Number(curves.dataset.last);
+  return Math.round(first + share * (last - first));
+}
+
+document.addEventListener("input", (event) => {
+  if (event.target.matches("[data-step]")) showStep(event.target.value);
+});
+document.addEventListener("pointermove", (event) => {
+  const drawing = event.target.closest?.("[data-chart] > svg");
+  if (drawing) showStep(stepUnder(event, drawing));
+});
+
+// ------------------------------------------------------------------------------------------------------------ keys
+
+let chosen = -1;
+
+function choose(move) {
+  const entries = all("[data-entry]");
+  if (!entries.length) return;
+  chosen = Math.min(entries.length - 1, Math.max(0, chosen + move));
+  markChosen();
+  const target = one("a", entries[chosen]) ?? entries[chosen];
+  target.focus();
+}
+
+function markChosen() {
+  all("[data-entry]").forEach((entry, number) => entry.toggleAttribute("data-chosen", number === chosen));
+}
+
+// A verdict on the chosen item of a list, or on the item of the page; "" takes it back.
+async function giveVerdict(kind, item = one("[data-chosen][data-item]") ?? one("main > [data-item]")) {
+  const address = document.body.dataset.verdicts;
+  if (!item || !address) return;
+  const reply = await fetch(address, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ id: item.dataset.item, kind }),
+  });
+  const said = await reply.json();
+  one("[data-said]").textContent = reply.ok ? `${said.id}: ${said.kind || "no verdict"}` : said.error;
+  await refresh();
+}
+
+const keys = {
+  a: () => giveVerdict("accepted"),
+  r: () => giveVerdict("rejected"),
+  f: () => giveVerdict("flagged"),
+  z: () => giveVerdict(""),
+  j: () => choose(1),
+  k: () => choose(-1),
+  u: () => all(".crumbs a").at(-1)?.click(),
+  "/": () => one("[data-find]")?.focus(),
+  "?": () => one("#keys").showModal(),
+  x: () => one("[data-chosen] input[type=checkbox]")?.click(),
+  c: () => one("[data-compare]")?.requestSubmit(),
+  "[": () => showStep(Number(one("[data-step]")?.value) - 1),
+  "]": () => showStep(Number(one("[data-step]")?.value) + 1),
+};
+
+document.addEventListener("keydown", (event) => {
+  const writes = event.target.matches("input:not([type=checkbox]):not([type=range]), select, textarea");
+  if (event.ctrlKey || event.metaKey || event.altKey || one("dialog[open]")) return;
+  if (writes) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  const link = all("[data-key]").find((element) => element.dataset.key === event.key);
+  const act = link ? () => link.click() : Object.hasOwn(keys, event.key) ? keys[event.key] : null;
+  if (!act) return;
+  event.preventDefault();
+  act();
+});
+
+document.addEventListener("focusin", (event) => {
+  const entry = event.target.closest("[data-entry]");
+  if (entry) chosen = all("[data-entry]").indexOf(entry);
+  if (entry) markChosen();
+});
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (button?.matches("[data-help]")) one("#keys").showModal();
+  if (button?.matches("[data-verdict]")) giveVerdict(button.dataset.verdict, button.closest("[data-item]"));
+  if (button?.matches("[data-copy]")) {
+    navigator.clipboard.writeText(button.dataset.copy).then(() => { button.textContent = "Copied"; });
+  }
+});
+
+// ------------------------------------------------------------------------------------------------------------ live
+
+// Ask for the page again and put its parts in place. What a person has set stays: marks, open sections, the step.
+async function refresh() {
+  const reply = await fetch(location.href, { headers: { accept: "text/html" } });
+  if (!reply.ok) return;
+  const fresh = new DOMParser().parseFromString(await reply.text(), "text/html");
+  const slider = one("[data-step]");
+  const followed = !slider || slider.value === slider.max;
+  const step = slider?.value;
+  const marked = all("[data-compare] input:checked").map((box) => box.value);
+  const shut = all("details[id]").filter((part) => !part.open).map((part) => part.id);
+  const focused = document.activeElement;
+  const place = focused?.closest("[data-live]") && focused.getAttribute("href");
+  for (const part of all("[data-live]")) {
+    const next = fresh.getElementById(part.id);
+    if (!next || part.contains(one("[data-step]:active"))) continue;
+    part.replaceWith(document.adoptNode(next));
+  }
+  for (const box of all("[data-compare] input[type=checkbox]")) box.checked = marked.includes(box.value);
+  for (const part of all("details[id]")) part.open = !shut.includes(part.id);
+  if (place) all("a").find((link) => link.getAttribute("href") === place)?.focus();
+  if (chosen >= 0) markChosen();
+  if (slider) showStep(followed ? one("[data-step]").max : step);
+  prepare();
+}
+
+// A browser keeps few connections to one server, so pages that nobody sees give theirs back.
+let stream = null;
+function follow() {
+  const address = document.body.dataset.changes;
+  const mark = one("[data-live-mark]");
+  if (!address) return;
+  stream?.close();
+  stream = null;
+  mark.hidden = true;
+  if (document.hidden) return;
+  stream = new EventSource(address);
+  stream.addEventListener("open", () => { mark.hidden = false; });
+  stream.addEventListener("error", () => { mark.hidden = true; });
+  stream.addEventListener("change", refresh);
+}
+document.addEventListener("visibilitychange", () => {
+  follow();
+  if (!document.hidden && document.body.dataset.changes) refresh();
+});
+window.addEventListener("pagehide", () => stream?.close());
+
+// ---------------------------------------------------------------------------------------------------------- tokens
+
+// A long episode is read by range: when the end of the rows comes into view, those of the next page are added.
+function readOn() {
+  const link = one("[data-more]");
+  if (!link || !("IntersectionObserver" in window)) return;
+  const watch = new IntersectionObserver(async (entries) => {
+    if (!entries.some((entry) => entry.isIntersecting)) return;
+    watch.disconnect();
+    const reply = await fetch(link.href);
+    if (!reply.ok) return;
+    const fresh = new DOMParser().parseFromString(await reply.text(), "text/html");
+    one("[data-rows]").append(...all("[data-rows] > *", fresh).map((row) => document.adoptNode(row)));
+    const next = one("[data-more]", fresh);
+    if (next) link.replaceWith(document.adoptNode(next));
+    else link.remove();
+    readOn();
+  });
+  watch.observe(link);
+}
+
+// ----------------------------------------------------------------------------------------------------------- start
+
+function prepare() {
+  if (navigator.clipboard) for (const button of all("[data-copy]")) button.hidden = false;
+  for (const button of all("[data-help], [data-verdict]")) button.hidden = false;
+  for (const button of all("[data-without-script]")) button.hidden = true;
+}
+
+prepare();
+follow();
+readOn();

@@ -1,0 +1,129 @@
+"""Coordinates of charts."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quaere.runs import Event
+from quaere.viewer.metric_groups import MAX_LINES, group_metrics
+from quaere.viewer.plot import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    MAX_POINTS,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Series,
+    Span,
+    nice_ticks,
+    plot,
+    short,
+    sparkline,
+    step_ticks,
+    thin,
+)
+
+VALUES = st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=30)
+
+
+def points(path):
+    """The coordinates of a path of lines."""
+    return [tuple(map(float, part.split())) for part in path.replace("L", "M").split("M") if part]
+
+
+def test_the_ends_of_a_line_are_the_corners_of_the_axes():
+    (line,) = plot([Series("r", [1, 2, 3], [0.0, 0.5, 1.0])], first_step=1, last_step=3).lines
+    assert points(line.path) == [
+        (LEFT, HEIGHT - BOTTOM),
+        ((LEFT + WIDTH - RIGHT) / 2, (HEIGHT - BOTTOM + TOP) / 2),
+        (WIDTH - RIGHT, TOP),
+    ]
+    assert line.points == "1:0 2:0.5 3:1" and line.last == 1.0
+
+
+def test_a_line_has_a_gap_where_there_is_no_value_and_a_dot_for_a_lone_one():
+    series = Series("r", [1, 2, 3, 4, 5], [0.0, 1.0, math.nan, 1.0, math.nan])
+    (line,) = plot([series], first_step=1, last_step=5).lines
+    assert line.path.count("M") == 2 and line.path.count("L") == 1
+    assert len(line.dots) == 1
+
+
+def test_a_line_ends_with_its_phase():
+    spans = [Span(1, 2, "proposer", 0, ""), Span(3, 4, "solver", 0, "")]
+    drawn = plot([Series("r", [1, 2, 3, 4], [1.0, 1.0, 0.0, 0.0])], first_step=1, last_step=4, spans=spans)
+    assert drawn.lines[0].path.count("M") == 2
+    first, second = drawn.bands
+    assert first.x == LEFT and first.x + first.width == pytest.approx(second.x, abs=0.2)
+    assert second.x + second.width == pytest.approx(WIDTH - RIGHT, abs=0.2)
+
+
+def test_alarms_are_marked_within_the_steps():
+    alarms = [Event(1, "entropy", ""), Event(9, "later", "")]
+    drawn = plot([Series("r", [1, 2], [0.0, 1.0])], first_step=1, last_step=2, alarms=alarms)
+    assert [(mark.at, mark.label) for mark in drawn.marks] == [(LEFT, "step 1: entropy")]
+
+
+@given(values=VALUES)
+def test_everything_is_drawn_within_the_axes(values):
+    steps = list(range(3, 3 + len(values)))
+    drawn = plot([Series("r", steps, values)], first_step=steps[0], last_step=steps[-1])
+    for x, y in [*points(drawn.lines[0].path), *drawn.lines[0].dots]:
+        assert LEFT <= x <= WIDTH - RIGHT and TOP <= y <= HEIGHT - BOTTOM
+    assert all(TOP <= tick.at <= HEIGHT - BOTTOM for tick in drawn.y_ticks)
+    assert all(LEFT <= tick.at <= WIDTH - RIGHT for tick in drawn.x_ticks)
+
+
+@given(values=VALUES)
+def test_a_sparkline_stays_in_its_box(values):
+    path = sparkline(Series("r", list(range(len(values))), values))
+    assert all(0 <= x <= 120 and 0 <= y <= 28 for x, y in points(path))
+
+
+def test_thinning_keeps_the_peaks():
+    values = [0.0] * 5000
+    values[1234], values[4321] = 9.0, -9.0
+    thinned = thin(Series("r", list(range(5000)), values))
+    assert len(thinned.values) <= MAX_POINTS
+    assert (1234, 9.0) in zip(thinned.steps, thinned.values, strict=True)
+    assert (4321, -9.0) in zip(thinned.steps, thinned.values, strict=True)
+    assert thinned.steps == sorted(thinned.steps)
+
+
+def test_ticks_are_round_and_enclose():
+    assert nice_ticks(0.12, 0.43) == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
+    assert nice_ticks(5.0, 5.0)[0] < 5.0 < nice_ticks(5.0, 5.0)[-1]
+    assert step_ticks(1, 48) == [1, 20, 40] and step_ticks(7, 7) == [7]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.25, "0.25"), (1.23e-6, "1.2e-06"), (12000.0, "12,000"), (0.0, "0"), (math.nan, "none")]
+)
+def test_numbers_are_short(value, text):
+    assert short(value) == text
+
+
+# ------------------------------------------------------------------------------------------------------ groups of them
+
+
+def test_metrics_are_grouped_as_the_papers_do():
+    names = ["passes/10", "passes/2", "reward/mean", "odd/thing", "run/phase", "policy/entropy"]
+    groups = {group.title: [(chart.title, chart.names) for chart in group.charts] for group in group_metrics(names)}
+    assert list(groups) == ["Reward", "Difficulty of the questions", "Policy", "Other"]
+    assert groups["Difficulty of the questions"] == [
+        ("Questions by number of right attempts", ["passes/2", "passes/10"])
+    ]
+    assert groups["Other"] == [("odd/thing", ["odd/thing"])]
+
+
+@given(names=st.lists(st.text(max_size=12), unique=True, max_size=40))
+def test_every_metric_is_in_one_chart(names):
+    shown = [name for group in group_metrics(names) for chart in group.charts for name in chart.names]
+    assert sorted(shown) == sorted(set(names) - {"run/iteration", "run/phase"})
+
+
+def test_no_chart_has_more_lines_than_can_be_told_apart():
+    charts = [chart for group in group_metrics([f"passes/{number}" for number in range(20)]) for chart in group.charts]
+    assert [len(chart.names) for chart in charts] == [MAX_LINES, MAX_LINES, 4]

@@ -1,0 +1,217 @@
+"""The viewer in a real browser, on a run of Dr. Zero that was made here."""
+
+import shutil
+
+import pytest
+
+from browsing import AXE, find_barriers, find_chromium, open_browser, watch
+from hostile_markup import PAYLOADS
+from quaere.runs import Run, RunState
+from viewing import add_episodes, log_step, serve_view, write_hostile, write_run
+from village_runs import make_config, run_drzero
+
+pytestmark = pytest.mark.browser
+
+PATHS = ["/", "/run/drzero", "/run/drzero/step/5", "/run/alpha", "/compare?run=drzero&run=alpha", "/?text=nothing"]
+PATHS += ["/run/drzero/curriculum", "/run/alpha/item?id=c0", "/run/drzero/unproven"]
+PATHS += ["/run/drzero/questions?phase=solver", "/run/alpha/group?task=q1", "/run/alpha/episode?id=s6-a0"]
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    return find_chromium()
+
+
+@pytest.fixture(scope="module")
+def runs(chromium, request, tmp_path_factory):
+    """A run that was trained, and one that was written."""
+    folder = tmp_path_factory.mktemp("viewed")
+    # By name: fixtures of a session are made before all others, so also where there is no browser.
+    village_paths = request.getfixturevalue("village_paths")
+    run, _ = run_drzero(folder / "drzero", make_config(village_paths))
+    run.close()
+    with Run.open(write_run(folder / "alpha", ended="failed"), write=True) as run:
+        add_episodes(run, step=6)
+        run.note_end(RunState("failed", "the gradient is not finite"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser(chromium, runs):
+    with open_browser(chromium) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def url(runs):
+    with serve_view(runs) as found:
+        yield found
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_page_opens_fits_and_has_no_barrier(browser, url, width, scheme):
+    with watch(browser, url, width=width, scheme=scheme) as watched:
+        for path in PATHS:
+            page = watched.open(path)
+            assert page.evaluate("document.scrollingElement.scrollWidth") <= width, path
+            assert find_barriers(page) == [], path
+            page.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")
+            assert page.evaluate("document.scrollingElement.scrollWidth") <= width, path
+
+
+def test_runs_are_opened_and_compared_by_keys(browser, url):
+    with watch(browser, url) as watched:
+        page = watched.open("/")
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        assert page.evaluate("document.activeElement.textContent") == "drzero"
+        page.keyboard.press("k")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/run/alpha")
+        page.keyboard.press("u")
+        page.wait_for_url(f"{url}/")
+        for key in "jxjxc":
+            page.keyboard.press(key)
+        page.wait_for_url("**/compare?run=alpha&run=drzero")
+        page.go_back()
+        page.keyboard.press("/")
+        page.keyboard.type("alp")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/?text=alp*")
+        assert page.locator("[data-entry]").count() == 1
+        page.keyboard.press("?")
+        assert page.locator("dialog[open]").is_visible()
+        page.keyboard.press("Escape")
+        assert not page.locator("dialog[open]").is_visible()
+
+
+def test_one_slider_moves_the_cursor_of_all_charts(browser, url):
+    with watch(browser, url) as watched:
+        page = watched.open("/run/alpha")
+        value = page.locator("[data-chart]", has_text="Mean reward").locator("[data-value]").first
+        assert value.text_content() == "0.6"
+        page.locator("[data-step]").focus()
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press("[")
+        assert value.text_content() == "0.4"
+        assert page.locator("[data-step-shown]").text_content() == "4"
+        cursors = {cursor.get_attribute("x1") for cursor in page.locator("[data-cursor]").all()}
+        assert len(cursors) == 1
+        box = page.locator("[data-chart] > svg").first.bounding_box()
+        page.mouse.move(box["x"] + box["width"] * 0.13, box["y"] + 40)
+        assert value.text_content() == "0.1"
+        page.keyboard.press("s")
+        page.wait_for_url("**/run/alpha/step/1")
+        page.keyboard.press("]")
+        page.wait_for_url("**/run/alpha/step/2")
+
+
+def test_attempts_are_stepped_through_by_keys(browser, url):
+    with watch(browser, url) as watched:
+        page = watched.open("/run/alpha")
+        page.keyboard.press("q")
+        page.wait_for_url("**/run/alpha/questions")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/run/alpha/group?task=q1&step=6")
+        for key in ("j", "j", "Enter"):
+            page.keyboard.press(key)
+        page.wait_for_url("**/run/alpha/episode?id=s6-a2")
+        page.keyboard.press("[")
+        page.wait_for_url("**/run/alpha/episode?id=s6-a0")
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        assert page.evaluate("document.activeElement.id") == "turn-2"
+        page.keyboard.press("u")
+        page.wait_for_url("**/run/alpha/group?task=q1&step=6")
+
+
+def test_a_verdict_is_given_by_keys_and_reaches_training(browser, runs, url):
+    with watch(browser, url) as watched:
+        page = watched.open("/run/alpha/curriculum?state=kept")
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        page.keyboard.press("r")
+        page.locator("[data-item=c2] .verdict.rejected").wait_for()
+        page.reload()
+        assert page.locator("[data-item=c2] .verdict").text_content() == "rejected"
+        with Run.open(runs / "alpha") as run:
+            assert [candidate.id for candidate in run.curriculum()] == ["c0"]
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/run/alpha/item?id=c0")
+        page.keyboard.press("f")
+        page.locator(".verdict.flagged").wait_for()
+        page.keyboard.press("z")
+        page.locator(".verdict").wait_for(state="detached")
+        page.keyboard.press("u")
+        page.wait_for_url("**/run/alpha/curriculum")
+        page.locator("[data-item=c2]").get_by_text("Clear").click()
+        page.locator(".verdict").wait_for(state="detached")
+        with Run.open(runs / "alpha") as run:
+            assert run.verdicts() == {}
+
+
+def test_the_tokens_of_a_long_episode_are_read_on(browser, url):
+    with watch(browser, url) as watched:
+        page = watched.open("/run/alpha/episode?id=s6-a2")
+        assert page.locator(".token-row").count() == 16
+        while page.locator("[data-more]").count():
+            page.evaluate("scrollTo(0, document.body.scrollHeight)")
+            page.wait_for_timeout(20)
+        assert page.locator(".token").count() - page.locator(".key .token").count() == 3012
+
+
+def test_curves_move_while_a_run_writes(browser, runs, url):
+    shutil.copytree(runs / "alpha", runs / "followed")
+    with watch(browser, url) as watched, Run.open(runs / "followed", write=True) as run:
+        page = watched.open("/run/followed")
+        page.locator("[data-live-mark]").wait_for(state="visible")
+        line = page.locator("[data-chart]", has_text="Mean reward").locator("path.line").first
+        before = line.get_attribute("d")
+        page.locator("summary", has_text="Reward").click()  # a section that a person has shut stays shut
+        log_step(run, 7, 6)
+        page.locator("[data-step-shown]", has_text="7").wait_for()
+        assert line.get_attribute("d") != before and line.get_attribute("data-points").endswith("7:0.7")
+        assert page.locator(".state.running").is_visible()
+        assert page.locator("details", has_text="Mean reward").first.get_attribute("open") is None
+    shutil.rmtree(runs / "followed")
+
+
+def test_pages_work_without_the_script(browser, url):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{url}/run/alpha")
+    page.locator("[data-without-script]").click()
+    page.wait_for_url("**/run/alpha?step=6")
+    assert page.locator("[data-step-shown]").text_content() == "6"
+    context.close()
+
+
+def test_payloads_are_text(browser, tmp_path):
+    write_hostile(tmp_path, PAYLOADS)
+    with serve_view(tmp_path) as url, watch(browser, url) as watched:
+        of_run = (
+            "",
+            "/step/1",
+            "/questions",
+            "/group?task=q1",
+            "/curriculum",
+            "/unproven",
+            *(f"/episode?id=s{n}-a0" for n in range(1, 151, 10)),
+        )
+        for path in ("/", "/compare?run=main&run=other", *(f"/run/main{page}" for page in of_run)):
+            page = watched.open(path)
+            page.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")
+            assert page.evaluate("window.hit") is None
+            assert page.evaluate("[...document.scripts].every((script) => script.src.endsWith('/static/viewer.js'))")
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed: make browser")
+def test_a_barrier_is_noticed(browser, url):
+    with watch(browser, url) as watched:
+        page = watched.open("/")
+        page.evaluate("document.querySelector('input').parentElement.replaceWith(document.querySelector('input'))")
+        page.evaluate("document.querySelector('input').removeAttribute('placeholder')")
+        assert [name for name, _ in find_barriers(page)] == ["label"]

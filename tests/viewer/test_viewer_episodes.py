@@ -1,0 +1,188 @@
+"""Pages of questions, groups of attempts, and episodes."""
+
+import math
+
+import pytest
+from msgspec import structs
+
+from quaere.runs import Run
+from quaere.runs.groups import EpisodeFilter
+from quaere.viewer import attempts
+from quaere.viewer.attempts import rank_attempts, reward_of
+from quaere.viewer.reward_bars import REST, WIDTH, stack_rewards
+from quaere.viewer.token_lane import NUM_TOKENS, read_lane
+from quaere.viewer.transcript import TextPart, mark_span
+from viewing import add_episodes, make_episode, open_client, write_run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    with Run.open(write_run(folder / "alpha"), write=True) as run:
+        add_episodes(run, step=4)
+        add_episodes(run, step=6)
+        run.add_episode(make_episode("other", "q/2 & 3"), {"answer/exact_match": math.nan}, step=6, phase="validation")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(runs):
+    return open_client(runs)
+
+
+def twin(client, path):
+    reply = client.get(f"/json/run/alpha/{path}")
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+# ------------------------------------------------------------------------------------------------------------- groups
+
+
+def test_questions_are_listed_by_step(client):
+    lines = twin(client, "questions")["page"]["items"]
+    assert [(line["group"]["task_id"], line["group"]["step"], line["group"]["num_attempts"]) for line in lines] == [
+        ("q1", 4, 3),
+        ("q1", 6, 3),
+        ("q/2 & 3", 6, 1),
+    ]
+    assert (lines[0]["least_reward"], lines[0]["most_reward"]) == (0.0, 1.0)
+    assert lines[0]["mean_reward"] == pytest.approx(1.75 / 3) and lines[2]["mean_reward"] is None
+    page = client.get("/run/alpha/questions").text
+    assert "group?task=q/2%20%26%203&amp;step=6" in page
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("step=4", [4]),
+        ("phase=validation", [6]),
+        ("end=turn_limit", [4, 6]),
+        ("end=failed", []),
+        ("least_searches=2", []),
+        ("most_searches=1&step=6", [6, 6]),
+        ("part=reward/total&most=0", [4, 6]),
+        ("part=reward/total&least=0.5&end=turn_limit", []),
+        ("part=reward/brevity&most=-0.1&step=4", [4]),
+        ("text=HALM", [4, 6, 6]),
+        ("text=%25", []),
+        ("text=_", []),
+        ("end=&step=&text=", [4, 6, 6]),
+    ],
+)
+def test_groups_are_found_by_reward_end_and_searches(client, query, found):
+    assert [line["group"]["step"] for line in twin(client, f"questions?{query}")["page"]["items"]] == found
+
+
+def test_questions_have_pages(client, monkeypatch):
+    monkeypatch.setattr(attempts, "PAGE_SIZE", 2)
+    assert len(twin(client, "questions?page=2")["page"]["items"]) == 1
+    assert 'href="?page=2"' in client.get("/run/alpha/questions").text
+
+
+def test_attempts_are_ranked_by_reward_within_a_step(client):
+    shown = twin(client, "group?task=q1")
+    assert [section["step"] for section in shown["sections"]] == [4, 6]  # the same question at two steps
+    first = shown["sections"][0]["attempts"]
+    assert [(one["id"], one["rank"], one["reward"], one["advantage"]) for one in first] == [
+        ("s4-a0", 1, 1.0, 0.5),
+        ("s4-a2", 2, 0.75, 0.5),
+        ("s4-a1", 3, 0.0, -1.0),
+    ]
+    assert [turn["kind"] for turn in first[0]["turns"]] == ["search", "evaluate", "answer"]
+    assert first[2]["turns"][1] == {"kind": "malformed", "text": "no call", "fault": "protocol: not closed "}
+    page = client.get("/run/alpha/group?task=q1").text
+    for text in ("Accepted: Orsolya Venn", "9 of 10: Passage 2 has it.", "turn limit", "episode?id=s4-a0"):
+        assert text in page
+
+
+def test_attempts_of_a_group_are_filtered(client):
+    shown = twin(client, "group?task=q1&step=6&part=reward/total&most=0.8")
+    assert [one["id"] for section in shown["sections"] for one in section["attempts"]] == ["s6-a2", "s6-a1"]
+    assert "No attempt is within these bounds" in client.get("/run/alpha/group?task=q1&end=failed").text
+    assert twin(client, "group?task=q/2%20%26%203")["sections"][0]["attempts"][0]["reward"] is None
+
+
+def test_equal_rewards_have_equal_ranks(runs):
+    with Run.open(runs / "alpha") as run:
+        rows = run.rows(EpisodeFilter(task_id="q1", step=4))
+        assert [rank for rank, _ in rank_attempts([*rows, rows[0]])] == [1, 1, 3, 4]
+    assert reward_of({"reward/total": math.nan, "answer/exact_match": 1.0}) == 1.0 and reward_of({}) is None
+
+
+def test_unknown_questions_and_episodes_are_said(client):
+    for path, says in (("group?task=nothing", "no attempts at a question nothing"), ("episode?id=x", "no episode x")):
+        for prefix in ("", "/json"):
+            reply = client.get(f"{prefix}/run/alpha/{path}")
+            assert reply.status_code == 404 and says in reply.text
+
+
+# ------------------------------------------------------------------------------------------------------------ episodes
+
+
+def test_an_episode_has_its_turns_passages_and_quotation(client):
+    shown = twin(client, "episode?id=s4-a0")
+    search, scored, answered = shown["turns"]
+    assert [passage["is_quoted"] for passage in search["results"][0]["passages"]] == [False, True]
+    assert search["results"][0]["passages"][1]["parts"] == [
+        {"text": "It is old. ", "is_quoted": False},
+        {"text": "Orsolya Venn built it.", "is_quoted": True},
+    ]
+    assert (scored["score"], answered["score"], shown["quotation"]) == (9.0, None, "verbatim")
+    assert (shown["before"], shown["after"]) == ("", "s4-a2")
+    assert shown["command"].endswith("/alpha s4-a0 --full --tokens")
+    page = client.get("/run/alpha/episode?id=s4-a0").text
+    for text in ("<mark>Orsolya Venn built it.</mark>", "9 of 10", "not recorded", "quaere runs show", "verbatim"):
+        assert text in page
+
+
+def test_an_episode_without_an_answer_says_why(client):
+    shown = twin(client, "episode?id=s4-a1")
+    assert (shown["answer"], shown["quotation"], shown["after"]) == ("", "none", "")
+    page = client.get("/run/alpha/episode?id=s4-a1").text
+    assert "none: turn limit" in page and "not closed" in page
+
+
+def test_a_quotation_that_was_not_shown_is_told(tmp_path):
+    with Run.open(write_run(tmp_path / "alpha"), write=True) as run:
+        run.add_episode(structs.replace(make_episode("made-up"), turns=()), step=6)
+    client = open_client(tmp_path)
+    assert twin(client, "episode?id=made-up")["quotation"] == "not found"
+    assert "not found in what it was shown" in client.get("/run/alpha/episode?id=made-up").text
+
+
+def test_a_span_is_marked_where_it_is():
+    assert mark_span("built it", "Venn built  it.") == [
+        TextPart("Venn "),
+        TextPart("built  it", is_quoted=True),
+        TextPart("."),
+    ]
+    assert mark_span("", "Venn") == mark_span("Oss", "Venn") == [TextPart("Venn")]
+
+
+def test_reward_parts_are_a_waterfall():
+    first, second, total = stack_rewards({"reward/total": 1.0, "reward/answer": 1.25, "reward/brevity": -0.25})
+    assert (first.x, first.width) == (0.0, WIDTH) and (total.x, total.width) == (0.0, 240.0)
+    assert (second.x, second.width) == (240.0, 60.0)  # downwards, from the end of the first
+    names = [bar.name for bar in stack_rewards({"reward/total": 0.75, "reward/answer": 1.0, "answer/f1": 0.5})]
+    assert names == ["reward/answer", REST, "reward/total"]
+    assert stack_rewards({"answer/exact_match": 1.0}) == stack_rewards({"reward/total": math.nan}) == []
+
+
+def test_tokens_are_read_by_range(client):
+    lane = twin(client, "episode?id=s4-a2")["lane"]
+    assert (lane["num_tokens"], lane["next"], len(lane["rows"])) == (3012, NUM_TOKENS, 16)
+    assert lane["rows"][0]["cells"][9:11] == [
+        {"token_id": 9, "origin": "prompt", "is_trained": False, "logprob": None},
+        {"token_id": 7, "origin": "model", "is_trained": True, "logprob": -0.25},
+    ]
+    assert [segment["start"] for segment in lane["segments"]] == [0, 10, 3010]
+    last = twin(client, "episode?id=s4-a2&start=2048")["lane"]
+    assert (last["start"], last["next"]) == (2048, 0) and sum(len(row["cells"]) for row in last["rows"]) == 964
+    assert "start=1024" in client.get("/run/alpha/episode?id=s4-a2").text
+
+
+@pytest.mark.parametrize("start", [-5, 0, 63, 10**9])
+def test_any_start_is_rounded_to_a_row(start):
+    lane = read_lane(make_episode("a", num_tokens=100), start)
+    assert lane.start in (0, 64) and lane.rows and lane.next == 0

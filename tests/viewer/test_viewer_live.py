@@ -1,0 +1,81 @@
+"""Pages are told when their run was written to."""
+
+import threading
+import time
+
+import httpx
+import pytest
+
+from quaere.runs import Run
+from quaere.viewer import live
+from viewing import log_step, serve_view, write_run
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(live, "LOOK_EVERY_S", 0.02)
+
+
+def wait_for_change(url, write):
+    """Whether a stream tells of what `write` does once it is open."""
+    with httpx.stream("GET", url, timeout=20, trust_env=False) as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        for line in stream.iter_lines():
+            if line.startswith("retry:"):
+                write()
+            if line == "event: change":
+                return True
+    return False
+
+
+@pytest.mark.parametrize("path", ["/changes", "/run/alpha/changes"])
+def test_a_new_step_is_told(tmp_path, path):
+    with serve_view(write_run(tmp_path / "alpha").parent) as url, Run.open(tmp_path / "alpha", write=True) as run:
+        assert wait_for_change(url + path, lambda: log_step(run, 7, 6))
+
+
+def test_a_new_run_and_the_end_of_one_are_told(tmp_path):
+    with serve_view(tmp_path) as url:
+        assert wait_for_change(f"{url}/changes", lambda: write_run(tmp_path / "alpha"))
+        run = Run.open(tmp_path / "alpha", write=True)
+        assert wait_for_change(f"{url}/run/alpha/changes", run.close)
+
+
+def test_an_unknown_run_is_not_followed(tmp_path):
+    with serve_view(tmp_path) as url:
+        assert httpx.get(f"{url}/run/nowhere/changes", trust_env=False).status_code == 404
+
+
+def test_a_server_with_followed_pages_stops_at_once(tmp_path):
+    """Its streams end by themselves: `serve_view` would otherwise wait until they are cut off."""
+    write_run(tmp_path / "alpha")
+    ended, began = threading.Event(), threading.Event()
+
+    def follow(url):
+        with httpx.stream("GET", f"{url}/run/alpha/changes", timeout=20, trust_env=False) as stream:
+            for _ in stream.iter_lines():
+                began.set()
+        ended.set()  # not reached where the connection is cut off
+
+    with serve_view(tmp_path) as url:
+        thread = threading.Thread(target=follow, args=(url,), daemon=True)
+        thread.start()
+        assert began.wait(20)
+    thread.join(20)
+    assert ended.is_set()
+
+
+def test_there_is_a_limit_to_open_streams(tmp_path, monkeypatch):
+    monkeypatch.setattr(live, "MAX_STREAMS", 1)
+    with serve_view(tmp_path) as url, httpx.stream("GET", f"{url}/changes", timeout=20, trust_env=False) as first:
+        lines = first.iter_lines()  # kept: a stream is closed with its iterator
+        next(lines)
+        assert httpx.get(f"{url}/changes", trust_env=False).status_code == 503
+        first.close()
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            with httpx.stream("GET", f"{url}/changes", timeout=20, trust_env=False) as second:
+                if second.status_code == 200:
+                    return
+            time.sleep(0.05)
+        pytest.fail("a stream that was closed still counts")

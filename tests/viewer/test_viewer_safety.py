@@ -1,0 +1,234 @@
+"""What reaches a page, a person or a file: payloads, paths, hosts, keys, links."""
+
+import shutil
+import socket
+from urllib.parse import quote, urlsplit
+
+import httpx
+import pytest
+
+from hostile_markup import NAMES, PAYLOADS, read_skeleton, traversals
+from quaere.cli.main import main
+from quaere.errors import BadInput
+from quaere.runs import Run
+from quaere.serving.server import ServerSettings
+from quaere.viewer.app import HEADERS
+from quaere.viewer.run_folder import open_folder
+from quaere.viewer.server import make_view_server
+from viewing import add_episodes, open_client, serve_view, write_hostile, write_run
+
+PAGES = (
+    "/",
+    "/run/main",
+    "/run/main/step/1",
+    "/compare?run=main&run=other",
+    "/run/main/questions",
+    "/run/main/questions?page=3",
+    "/run/main/group?task=q1",
+    "/run/main/episode?id=s7-a0",
+    "/run/main/episode?id=s99-a1",
+    "/run/main/curriculum",
+    "/run/main/curriculum?page=3",
+    "/run/main/item?id=c7",
+    "/run/main/unproven",
+)
+HARMLESS = [f"payload {number}" for number in range(len(PAYLOADS))]
+
+
+# ------------------------------------------------------------------------------------------------------------ payloads
+
+
+def test_there_are_at_least_150_payloads():
+    assert len(set(PAYLOADS)) == len(PAYLOADS) >= 150
+
+
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory):
+    """The pages of runs full of payloads, and of runs with harmless words in their place."""
+    folders = [tmp_path_factory.mktemp(name) for name in ("hostile", "harmless")]
+    for folder, payloads in zip(folders, (PAYLOADS, HARMLESS), strict=True):
+        write_hostile(folder, payloads)
+    return [open_client(folder) for folder in folders]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_payloads_change_no_element_and_no_attribute(clients, path):
+    """The page with payloads has the elements of the page with harmless words, one for one."""
+    replies = [client.get(path) for client in clients]
+    assert [reply.status_code for reply in replies] == [200, 200]
+    hostile, harmless = (read_skeleton(reply.text) for reply in replies)
+    assert hostile.parts == harmless.parts
+    assert all(address.startswith(("/", "#", "?")) and not address.startswith("//") for address in hostile.addresses)
+
+
+def test_names_of_runs_change_no_element(tmp_path):
+    made = write_run(tmp_path / "made", num_steps=1)
+    for number, name in enumerate(NAMES):
+        shutil.copytree(made, tmp_path / "hostile" / name)
+        shutil.copytree(made, tmp_path / "harmless" / f"name {number}")
+    hostile, harmless = (open_client(tmp_path / kind) for kind in ("hostile", "harmless"))
+    found = read_skeleton(hostile.get("/").text)
+    assert found.parts == read_skeleton(harmless.get("/").text).parts
+    links = [address for address in found.addresses if address.startswith("/run/")]
+    assert len(links) == min(50, len(NAMES))
+    for link in links:
+        assert hostile.get(link).status_code == 200, link
+
+
+def test_an_error_message_is_no_markup(tmp_path):
+    with Run.open(write_run(tmp_path / "a", num_steps=1), write=True) as run:
+        add_episodes(run)
+    client = open_client(tmp_path)
+    expected = read_skeleton(client.get("/run/nowhere").text).parts
+    pages = (
+        "/?state=",
+        "/run/",
+        "/compare?run=x&run=",
+        "/run/a/group?task=",
+        "/run/a/episode?id=",
+        "/run/a/questions?end=",
+    )
+    for number, text in enumerate(PAYLOADS):
+        address = pages[number % len(pages)] + quote(text, safe="")
+        reply = client.get(address)
+        assert reply.status_code in (400, 404)
+        assert read_skeleton(reply.text).parts == expected, address
+
+
+def test_unprintable_characters_are_shown(tmp_path):
+    write_run(tmp_path / "alpha", title="\u202edesrever\u202c \x1b[31m")
+    page = open_client(tmp_path).get("/run/alpha").text
+    assert "\u202e" not in page and "\x1b" not in page and "\\u202e" in page
+
+
+# ------------------------------------------------------------------------------------------------------------- headers
+
+
+@pytest.mark.parametrize("path", ["/", "/json/", "/run/alpha", "/run/nowhere", "/static/viewer.js", "/nowhere"])
+def test_every_response_has_the_policy(tmp_path, path):
+    write_run(tmp_path / "alpha")
+    reply = open_client(tmp_path).get(path)
+    for name, value in HEADERS.items():
+        if name != "cache-control":
+            assert reply.headers[name] == value
+    assert "default-src 'none'" in reply.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("path", ["/", "/run/alpha", "/run/alpha/step/1", "/compare?run=alpha&run=beta"])
+def test_pages_need_nothing_that_the_policy_forbids(tmp_path, path):
+    for name in ("alpha", "beta"):
+        write_run(tmp_path / name)
+    shown = read_skeleton(open_client(tmp_path).get(path).text)
+    names = [name for part in shown.parts if isinstance(part, tuple) for name in part[1]]
+    assert "style" not in names and not [name for name in names if name.startswith("on")]
+    assert ("script", ()) not in shown.parts and ("style", ()) not in shown.parts
+    assert all(not urlsplit(address).netloc for address in shown.addresses)
+
+
+def test_a_verdict_comes_from_this_server_alone_and_as_json(tmp_path):
+    """A page of another site can send a form, or a request whose answer it cannot read: neither writes."""
+    write_run(tmp_path / "alpha")
+    body = '{"id": "c0", "kind": "rejected"}'
+    with serve_view(tmp_path) as url:
+        for headers, status in (
+            ({"content-type": "application/json", "origin": "https://evil.example"}, 403),
+            ({"content-type": "application/json", "origin": "null"}, 403),
+            ({"content-type": "text/plain", "origin": url}, 415),
+            ({"content-type": "application/x-www-form-urlencoded"}, 415),
+        ):
+            reply = httpx.post(f"{url}/run/alpha/verdict", content=body, headers=headers, trust_env=False)
+            assert reply.status_code == status
+        with Run.open(tmp_path / "alpha") as run:
+            assert run.verdicts() == {}
+        headers = {"content-type": "application/json", "origin": url}
+        assert httpx.post(f"{url}/run/alpha/verdict", content=body, headers=headers, trust_env=False).is_success
+
+
+# --------------------------------------------------------------------------------------------------------------- paths
+
+
+def ask_raw(url, path):
+    """The answer to a path that no client has tidied up."""
+    place = urlsplit(url)
+    with socket.create_connection((place.hostname, place.port), timeout=20) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        return b"".join(iter(lambda: connection.recv(65536), b"")).decode("utf-8", "replace")
+
+
+def test_no_path_leads_out_of_the_runs(tmp_path):
+    write_run(tmp_path / "runs/alpha")
+    write_run(tmp_path / "secret", title="TOP-SECRET", ended="failed")
+    (tmp_path / "secret.css").write_text("TOP-SECRET")
+    tried = [f"/run/{path}" for path in traversals("../secret")]
+    tried += [f"/json/run/alpha/{path}" for path in traversals("../../secret")]
+    tried += [f"/static/{path}" for path in traversals("../../../../../../../secret.css")]
+    tried += [f"/static/{path}" for path in traversals("../pages.py")]
+    tried += [
+        f"/run/{tmp_path}/secret",
+        f"/run//{tmp_path}/secret",
+        f"/run/{str(tmp_path).replace('/', '%2f')}%2fsecret",
+    ]
+    assert len(tried) >= 200
+    with serve_view(tmp_path / "runs") as url:
+        assert " 200 OK" in ask_raw(url, "/run/alpha")
+        for path in tried:
+            said = ask_raw(url, path)
+            assert "TOP-SECRET" not in said and "_environment" not in said, path
+            assert " 200 OK" not in said.splitlines()[0], path
+
+
+def test_a_run_whose_files_are_links_is_not_shown(tmp_path):
+    (tmp_path / "secret").write_text("TOP-SECRET")
+    path = write_run(tmp_path / "runs/alpha")
+    (path / "config.yaml").unlink()
+    (path / "config.yaml").symlink_to(tmp_path / "secret")
+    client = open_client(tmp_path / "runs")
+    reply = client.get("/run/alpha")
+    assert reply.status_code == 400 and "symbolic link" in reply.text and "TOP-SECRET" not in reply.text
+    assert "symbolic link" in client.get("/").text
+
+
+# ------------------------------------------------------------------------------------------------- hosts, origins, keys
+
+
+@pytest.mark.parametrize("path", ["/", "/json/", "/run/alpha", "/changes", "/static/viewer.js"])
+def test_a_foreign_host_or_origin_is_refused(tmp_path, path):
+    write_run(tmp_path / "alpha")
+    with serve_view(tmp_path) as url:
+        for headers in ({"host": "evil.example"}, {"origin": "https://evil.example"}, {"origin": "null"}):
+            reply = httpx.get(url + path, headers=headers, trust_env=False)
+            assert reply.status_code == 403 and "alpha" not in reply.text
+        assert httpx.get(url + "/", headers={"origin": url}, trust_env=False).status_code == 200
+
+
+def test_other_machines_need_a_key(tmp_path, capsys):
+    with pytest.raises(BadInput, match="an API key is required"):
+        make_view_server(open_folder(str(tmp_path)), ServerSettings(host="0.0.0.0", port=0))
+    assert main(["view", str(tmp_path), "--host", "0.0.0.0", "--port", "0"]) == 2
+    assert "an API key is required" in capsys.readouterr().err
+
+
+def test_a_browser_shows_the_key_once_and_keeps_a_cookie(tmp_path):
+    write_run(tmp_path / "alpha")
+    with serve_view(tmp_path, key="right-key") as url, httpx.Client(base_url=url, trust_env=False) as browser:
+        refused = browser.get("/run/alpha")
+        assert refused.status_code == 401 and "/?api_key=KEY" in refused.json()["error"]
+        assert browser.get("/?api_key=wrong").status_code == 401
+        reply = browser.get("/run/alpha?step=2&api_key=right-key")
+        assert reply.status_code == 303 and reply.headers["location"] == "/run/alpha?step=2"
+        cookie = reply.headers["set-cookie"]
+        assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "right-key" not in cookie
+        assert browser.get("/run/alpha").status_code == 200
+        assert httpx.get(f"{url}/", headers={"authorization": "Bearer right-key"}, trust_env=False).status_code == 200
+        name = next(iter(browser.cookies))
+    forged = {"cookie": f"{name}=right-key; x=1"}
+    with serve_view(tmp_path, key="right-key") as url:
+        assert httpx.get(f"{url}/", headers=forged, trust_env=False).status_code == 401
+
+
+def test_the_way_to_a_page_with_the_key_leads_to_no_other_server(tmp_path):
+    with serve_view(tmp_path, key="k") as url:
+        for path in ("//evil.example/", "/\\evil.example/", "/%5cevil.example/", "/%2f/evil.example"):
+            said = ask_raw(url, f"{path}?api_key=k")
+            (location,) = [line for line in said.splitlines() if line.lower().startswith("location:")]
+            assert location.split(": ")[1].startswith("/") and not location.split(": ")[1].startswith(("//", "/\\"))

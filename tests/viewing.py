@@ -1,0 +1,160 @@
+"""Runs to look at, and the viewer over them: in the process, or as a real server."""
+
+import math
+import threading
+from contextlib import contextmanager
+
+from msgspec import structs
+from starlette.testclient import TestClient
+
+from quaere.records import (
+    Answer,
+    Candidate,
+    Episode,
+    Evaluate,
+    Evidence,
+    Failure,
+    Hit,
+    Malformed,
+    Passage,
+    Question,
+    Search,
+    SearchResult,
+    Segment,
+    SolveTask,
+    Support,
+    Turn,
+)
+from quaere.runs import Run, RunState
+from quaere.serving.server import ServerSettings
+from quaere.viewer.app import make_app
+from quaere.viewer.run_folder import open_folder
+from quaere.viewer.server import make_view_server
+
+CONFIG = "model: tiny\nsolver:\n  batch: {batch}\n  learner:\n    learning_rate: 1e-06\n"
+
+
+def write_run(path, *, num_steps=6, batch=8, recipe="drzero", model="tiny", title="", ended="done", index=""):
+    """A training run of one iteration: a proposer's phase, then a solver's, with an alarm and some candidates."""
+    settings = {"recipe": recipe, "model": model, "note": title} | ({"index": str(index)} if index else {})
+    with Run.create(path, "evolve", settings, config=CONFIG.format(batch=batch)) as run:
+        for step in range(1, num_steps + 1):
+            log_step(run, step, num_steps)
+        run.add_event(min(4, num_steps), "entropy", f"entropy: 0.01 nats a token, 3 steps in a row {title}")
+        run.add_candidates([make_candidate(f"c{number}", number, title) for number in range(4)])
+        run.note_end(RunState(ended, f"the gradient is not finite {title}" if ended == "failed" else ""))
+    return path
+
+
+def log_step(run, step, num_steps):
+    """The metrics of one step, among them one that is NaN at even steps and one that no chart knows."""
+    solves = step > num_steps // 2
+    run.log_metrics(
+        step,
+        {
+            "run/iteration": 0.0,
+            "run/phase": 2.0 if solves else 0.0,
+            "reward/mean": 0.1 * step,
+            "reward/format": 0.5,
+            "passes/mean": 0.3 if step % 2 else math.nan,
+            "policy/entropy": 1.0 / step,
+            "odd/thing": float(step),
+        },
+    )
+
+
+def make_episode(id, task_id="q1", *, title="", answer="Orsolya Venn", num_tokens=4, score=None, ends=True):
+    """A search, EvalAct's score of it where there is one, and an answer that quotes the second passage."""
+    texts = (f"The Oss is a river.{title}", f"It is old. Orsolya Venn built it.{title}")
+    hits = tuple(
+        Hit(Passage(f"d{n}#0", f"d{n}", f"Title {n} {title}", text, 0, len(text)), 2.0 - n)
+        for n, text in enumerate(texts)
+    )
+    result = SearchResult(f"Halm bridge {title}", hits)
+    turns = [Turn(0, f"I look. {title}", Search((f"Halm bridge {title}",)), "stop_string", (result,), num_tokens=2)]
+    if score is not None:
+        turns.append(Turn(1, "hm", Evaluate(f"Passage 2 has it. {title}", score), "stop_string"))
+    final = Answer(f"{answer}{title}", span="Orsolya Venn built it.")
+    last = Turn(len(turns), f"So. {title}", final if ends else Malformed(f"no call {title}"), "end_of_turn")
+    failure = None if ends else Failure("protocol", "malformed", f"not closed {title}")
+    turns.append(structs.replace(last, failure=failure))
+    segments = (
+        Segment("prompt", tuple(range(10)), (), (False,) * 10),
+        Segment("model", (7,) * num_tokens, (-0.25,) * num_tokens, (True,) * num_tokens),
+        Segment("environment", (8, 9), (), (False, False)),
+    )
+    question = Question(task_id, f"Who built the Halm bridge? {title}", (f"Orsolya Venn{title}",))
+    outcome, end = (final, "answered") if ends else (None, "turn_limit")
+    return Episode(id, SolveTask(question), "solver", f"tiny {title}", 7, segments, tuple(turns), outcome, end)
+
+
+def add_episodes(run, *, title="", step=1):
+    """A group of three attempts at one question: two right ones, and one that a limit ended."""
+    episodes = [
+        make_episode(f"s{step}-a0", title=title, score=9.0),
+        make_episode(f"s{step}-a1", title=title, ends=False),
+        make_episode(f"s{step}-a2", title=title, num_tokens=3000),
+    ]
+    metrics = [
+        {"reward/total": 1.0, "reward/answer": 1.2, "reward/brevity": -0.2, "advantage": 0.5, f"odd {title}": 1.0},
+        {"reward/total": 0.0, "reward/answer": 0.0, "reward/brevity": 0.0, "advantage": -1.0},
+        {"reward/total": 0.75, "reward/answer": 1.0, "reward/brevity": -0.2, "advantage": 0.5},
+    ]
+    run.add_episodes(episodes, metrics, step=step, phase="solver")
+
+
+def make_candidate(id, number, title=""):
+    text = f"Orsolya Venn built it.{title}"
+    kept = number % 2 == 0
+    return Candidate(
+        id=id,
+        step=1,
+        iteration=0,
+        episode_id=id,
+        document_id="halm.md",
+        hops=2,
+        question=f"Who built the bridge {number}? {title}",
+        answer=f"Orsolya Venn {title}",
+        num_right=number % 6,
+        num_attempts=5,
+        reason="" if kept else "never solved",
+        scores={"format": 1.0},
+        span=text,
+        evidence=Evidence("halm.md", 0, len(text), text),
+        support=Support(0.8, 0.2, 5),
+    )
+
+
+def write_hostile(folder, payloads):
+    """Two runs with every payload in every text that these pages show."""
+    settings = {**{text: text for text in payloads}, "recipe": payloads[0], "model": payloads[1]}
+    config = "".join(f"{number}: {text!a}\n" for number, text in enumerate(payloads))
+    for name, more in (("main", ""), ("other", " too")):
+        with Run.create(folder / name, "evolve", settings, config=config + f"more: '{more}'\n") as run:
+            run.log_metrics(1, {f"x {text}": 1.0 for text in payloads})
+            run.log_metrics(2, {f"x {text}": 2.0 for text in payloads})
+            for text in payloads:
+                run.add_event(1, text, text)
+            for number, text in enumerate(payloads, start=1):
+                add_episodes(run, title=text, step=number)
+            run.add_candidates([make_candidate(f"c{number}", number, text) for number, text in enumerate(payloads)])
+            run.note_end(RunState("failed", payloads[2]))
+
+
+def open_client(folder):
+    """The pages of a folder, or of one run, without a server around them."""
+    return TestClient(make_app(open_folder(str(folder))), base_url="http://127.0.0.1")
+
+
+@contextmanager
+def serve_view(folder, key="", **settings):
+    """A real server on a free port; gives its URL."""
+    server = make_view_server(open_folder(str(folder)), ServerSettings(port=0, **settings), key=key)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        yield server.url
+    finally:
+        server.should_exit = True
+        thread.join(timeout=30)
+        assert not thread.is_alive()
