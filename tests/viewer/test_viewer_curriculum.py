@@ -11,7 +11,7 @@ from quaere.records import Proposal, ProposeTask
 from quaere.runs import Run, give_verdicts, judge
 from quaere.runs.curriculum_audit import Item
 from quaere.search.index import build_index
-from quaere.viewer import curriculum_audit
+from quaere.viewer import curriculum_browser
 from quaere.viewer.item_facets import TITLES, Shelf
 from quaere.viewer.unproven import MISQUOTED, UNSEEN, find_fault
 from viewing import add_episodes, make_candidate, make_episode, open_client, write_run
@@ -119,7 +119,7 @@ def test_selecting_is_what_each_facet_says(chosen, text):
 
 
 def test_long_lists_have_pages(client, monkeypatch):
-    monkeypatch.setattr(curriculum_audit, "PAGE_SIZE", 3)
+    monkeypatch.setattr(curriculum_browser, "PAGE_SIZE", 3)
     assert ids(twin(client, "curriculum?page=2")) == ["c3"]
     assert 'href="?page=2"' in client.get("/run/alpha/curriculum").text
 

@@ -36,7 +36,7 @@ from quaere.api.run import Run
 from quaere.errors import QuaereError
 from quaere.viewer.attempts import GroupQuery, QuestionsQuery, read_group, read_questions
 from quaere.viewer.comparison import CompareQuery, compare_runs
-from quaere.viewer.curriculum_audit import (
+from quaere.viewer.curriculum_browser import (
     CurriculumQuery,
     ItemQuery,
     Shelves,
