@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from quaere.chat.call_markups.markup import read_turn
+from quaere.chat.call_markups.call_markup import read_turn
 from quaere.chat.call_markups.registry import MARKUPS
 from quaere.chat.markup import read_markup
 from quaere.chat.question_wordings import QuestionWriter, find_question_fault

@@ -37,8 +37,8 @@ SAME_PART = {
     *("config", "protocols", "recipe", "rewards", "train"),
     # a command, the function or class of `import quaere` behind it, and what both show
     *("index", "export", "report", "warmup", "checked_questions", "run", "world", "curriculum", "curriculum_quality"),
-    # an interface and its implementation; two registries; two evaluations; the wire formats of two servers
-    *("sampler", "registry", "scores", "wire"),
+    # an interface and its implementation; two registries; two evaluations; wire formats and applications of two servers
+    *("sampler", "registry", "scores", "wire", "app"),
 }
 # A room may use the version, and nothing else that lies outside all rooms.
 TOP = {"", "__version__"}

@@ -29,7 +29,7 @@ from quaere.runs import Run, RunState
 from quaere.serving.server import ServerSettings
 from quaere.viewer.app import make_app
 from quaere.viewer.run_folder import open_folder
-from quaere.viewer.server import make_view_server
+from quaere.viewer.viewer_server import make_view_server
 
 CONFIG = "model: tiny\nsolver:\n  batch: {batch}\n  learner:\n    learning_rate: 1e-06\n"
 

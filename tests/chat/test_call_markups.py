@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaere.chat.call_markups.bracketed import DEEPSEEK, LLAMA, MISTRAL, PYTHON
+from quaere.chat.call_markups.call_markup import MAX_CALLS, Reading, read_turn, write_prompt, write_turn
 from quaere.chat.call_markups.channels import ATEM, GEMMA, HARMONY
-from quaere.chat.call_markups.markup import MAX_CALLS, Reading, read_turn, write_prompt, write_turn
 from quaere.chat.call_markups.registry import MARKUPS, choose_markup
 from quaere.chat.call_markups.tagged import FUNCTIONS, GLM, JSON
 from quaere.chat.tools import MAX_CALL_CHARS

@@ -7,8 +7,8 @@ from msgspec import structs
 
 from quaere.runs import Run
 from quaere.runs.groups import EpisodeFilter
-from quaere.viewer import attempts
-from quaere.viewer.attempts import rank_attempts, reward_of
+from quaere.viewer import attempt_groups
+from quaere.viewer.attempt_groups import rank_attempts, reward_of
 from quaere.viewer.reward_bars import REST, WIDTH, stack_rewards
 from quaere.viewer.token_lane import NUM_TOKENS, read_lane
 from quaere.viewer.transcript import TextPart, mark_span
@@ -75,7 +75,7 @@ def test_groups_are_found_by_reward_end_and_searches(client, query, found):
 
 
 def test_questions_have_pages(client, monkeypatch):
-    monkeypatch.setattr(attempts, "PAGE_SIZE", 2)
+    monkeypatch.setattr(attempt_groups, "PAGE_SIZE", 2)
     assert len(twin(client, "questions?page=2")["page"]["items"]) == 1
     assert 'href="?page=2"' in client.get("/run/alpha/questions").text
 

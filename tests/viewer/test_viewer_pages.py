@@ -5,10 +5,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from quaere.recipes.baselines.reports import HARNESS
 
 from quaere.cli.main import main
 from quaere.errors import BadInput
+from quaere.recipes.baselines.report_baselines import HARNESS
 from quaere.recipes.score.versions import HarnessVersion, Versions
 from quaere.runs import Run
 from quaere.viewer import run_list

@@ -14,7 +14,7 @@ from quaere.runs import Run
 from quaere.serving.server import ServerSettings
 from quaere.viewer.app import HEADERS
 from quaere.viewer.run_folder import open_folder
-from quaere.viewer.server import make_view_server
+from quaere.viewer.viewer_server import make_view_server
 from viewing import add_episodes, open_client, serve_view, write_hostile, write_run
 
 PAGES = (

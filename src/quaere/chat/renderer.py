@@ -21,7 +21,7 @@ from typing import Any
 
 from msgspec import structs
 
-from quaere.chat.call_markups.markup import Reading, read_turn, write_prompt, write_turn
+from quaere.chat.call_markups.call_markup import Reading, read_turn, write_prompt, write_turn
 from quaere.chat.joints import Joint, JointText, cuts_thoughts, derive_joint
 from quaere.chat.messages import Message, Part, Quoted, Role
 from quaere.chat.tags import THOUGHT, has_unclosed

@@ -14,7 +14,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from quaere.cli.checks import Check, guard, print_checks
+from quaere.cli.check_list import Check, guard, print_checks
 from quaere.errors import MODEL_LIBRARIES, ExtraMissing, check_model_libraries
 
 TESTED_PYTHONS = ((3, 11), (3, 12), (3, 13))

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from quaere.cli.checks import Check, guard
+from quaere.cli.check_list import Check, guard
 from quaere.errors import QuaereError
 
 if TYPE_CHECKING:

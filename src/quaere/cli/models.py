@@ -73,7 +73,7 @@ def run_path(args: argparse.Namespace) -> None:
 
 def run_check(args: argparse.Namespace) -> None:
     """Check a model and print the results; exit code 2 if one failed."""
-    from quaere.cli.checks import print_checks
+    from quaere.cli.check_list import print_checks
     from quaere.cli.model_check import check_model
 
     report = (lambda line: None) if args.json else (lambda line: print(line, file=sys.stderr))

@@ -38,9 +38,9 @@ def run(args: argparse.Namespace) -> None:
     import webbrowser
 
     from quaere.serving.server import run_server
-    from quaere.viewer.pages import path_to
+    from quaere.viewer.page_formats import path_to
     from quaere.viewer.run_folder import open_folder
-    from quaere.viewer.server import make_view_server
+    from quaere.viewer.viewer_server import make_view_server
 
     folder = open_folder(args.what, args.runs)
     key = read_key(args)

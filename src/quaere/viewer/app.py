@@ -34,7 +34,7 @@ from starlette.routing import Route
 
 from quaere.api.run import Run
 from quaere.errors import QuaereError
-from quaere.viewer.attempts import GroupQuery, QuestionsQuery, read_group, read_questions
+from quaere.viewer.attempt_groups import GroupQuery, QuestionsQuery, read_group, read_questions
 from quaere.viewer.comparison import CompareQuery, compare_runs
 from quaere.viewer.curriculum_browser import (
     CurriculumQuery,
@@ -45,8 +45,8 @@ from quaere.viewer.curriculum_browser import (
     write_verdict,
 )
 from quaere.viewer.live import Streams
-from quaere.viewer.pages import encode_twin, path_to, render
-from quaere.viewer.queries import read_query
+from quaere.viewer.page_formats import encode_twin, path_to, render
+from quaere.viewer.page_settings import read_query
 from quaere.viewer.run_folder import NotShown, RunFolder, Signature, read_signature
 from quaere.viewer.run_list import RunCards, RunsQuery
 from quaere.viewer.run_overview import RunQuery, read_run, read_step

@@ -20,7 +20,7 @@ from quaere.runs.curriculum_audit import Item, check_item, read_items
 from quaere.runs.groups import EpisodeFilter
 from quaere.runs.verdicts import Verdict, VerdictKind, give_verdicts, is_learned, judge
 from quaere.viewer.item_facets import TITLES, Facet, Shelf
-from quaere.viewer.queries import Page, PageNumber, cut_page
+from quaere.viewer.page_settings import Page, PageNumber, cut_page
 from quaere.viewer.run_folder import NotShown
 from quaere.viewer.transcript import TextPart
 

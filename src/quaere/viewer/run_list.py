@@ -17,8 +17,8 @@ from quaere.errors import BadInput
 from quaere.runs.list import next_command
 from quaere.runs.rows import RunState
 from quaere.viewer.metric_groups import MAIN
+from quaere.viewer.page_settings import Page, PageNumber, cut_page
 from quaere.viewer.plot import Series, thin
-from quaere.viewer.queries import Page, PageNumber, cut_page
 from quaere.viewer.run_folder import RunFolder, Signature, open_run, read_signature
 
 PAGE_SIZE = 50

@@ -15,7 +15,7 @@ from quaere.chat.spans import locate_span
 from quaere.records import Answer, EndReason, Episode, Evaluate, Passage, Proposal, ProposeTask, StopReason, Turn
 from quaere.runs.groups import EpisodeFilter
 from quaere.runs.rows import EpisodeRow
-from quaere.viewer.attempts import describe_turn, rank_attempts, reward_of
+from quaere.viewer.attempt_groups import describe_turn, rank_attempts, reward_of
 from quaere.viewer.reward_bars import RewardBar, stack_rewards
 from quaere.viewer.run_folder import NotShown
 from quaere.viewer.token_lane import TokenLane, read_lane

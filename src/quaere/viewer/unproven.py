@@ -14,7 +14,7 @@ from quaere.chat.spans import find_evidence, shown_passages
 from quaere.evaluation.qa.curriculum_quality import Asked, find_gap
 from quaere.records import Answer, Episode, Proposal, SolveTask
 from quaere.rewards.answers import normalise_answer
-from quaere.viewer.attempts import reward_of
+from quaere.viewer.attempt_groups import reward_of
 
 NUM_CHECKED = 200  # of the best-paid episodes
 MISQUOTED = "its quotation is in nothing it was shown"

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from quaere.chat.call_markups.markup import (
+from quaere.chat.call_markups.call_markup import (
     MAX_CALLS,
     CallMarkup,
     Rewrite,

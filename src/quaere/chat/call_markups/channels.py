@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from quaere.chat.call_markups.markup import (
+from quaere.chat.call_markups.call_markup import (
     MAX_CALLS,
     CallMarkup,
     Rewrite,

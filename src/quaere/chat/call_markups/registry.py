@@ -14,8 +14,8 @@
 from __future__ import annotations
 
 from quaere.chat.call_markups.bracketed import DEEPSEEK, LLAMA, MISTRAL, PYTHON
+from quaere.chat.call_markups.call_markup import CallMarkup
 from quaere.chat.call_markups.channels import ATEM, GEMMA, HARMONY
-from quaere.chat.call_markups.markup import CallMarkup
 from quaere.chat.call_markups.tagged import FUNCTIONS, GLM, JSON
 
 MARKUPS: tuple[CallMarkup, ...] = (FUNCTIONS, GLM, HARMONY, ATEM, GEMMA, DEEPSEEK, MISTRAL, PYTHON, LLAMA)

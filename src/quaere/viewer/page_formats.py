@@ -16,7 +16,7 @@ from msgspec import Struct
 from quaere import __version__
 from quaere.chat.terminal_text import printable
 from quaere.viewer import plot
-from quaere.viewer.queries import write_query
+from quaere.viewer.page_settings import write_query
 
 if TYPE_CHECKING:
     from jinja2 import Environment
