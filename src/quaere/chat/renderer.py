@@ -81,6 +81,13 @@ class Renderer:
             found += (f"ends earlier turns with {self.decode(ends)!r} instead of {self.decode([end])!r}",)
         return found + self._differences
 
+    @property
+    def note(self) -> str:
+        """`differences` as one line for a user; "" if there are none."""
+        if not self.differences:
+            return ""
+        return f"an episode keeps its turns, where the template {' and '.join(self.differences)}"
+
     # -------------------------------------------------------------------------------------------------- writing
 
     def opening(self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()) -> list[int]:

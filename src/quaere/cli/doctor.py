@@ -114,14 +114,13 @@ def _extras() -> Check:
 
 def _template(model: str) -> Check:
     """Checks the chat template by deriving the joints between turns, which fails if they cannot be exact."""
-    from quaere.cli.model_check import describe_differences, describe_joint, open_renderer
+    from quaere.cli.model_check import describe_joint, open_renderer
 
     renderer = open_renderer(model, pull=False)
     tools = "its own tool format" if renderer.lists_tools else "tools described in the prompt"
     if not renderer.has_template:
         tools = f"conversations are plain paragraphs, because it has no chat template; {tools}"
-    differs = describe_differences(renderer)
-    said = f"{model}: {tools}; {describe_joint(renderer)}" + (f"; {differs}" if differs else "")
+    said = f"{model}: {tools}; {describe_joint(renderer)}" + (f"; {renderer.note}" if renderer.note else "")
     return Check("template", "ok", said)
 
 

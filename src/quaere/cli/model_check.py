@@ -39,13 +39,6 @@ def describe_joint(renderer: Renderer) -> str:
     return f"a turn ends with {ends}; between turns {between!r}"
 
 
-def describe_differences(renderer: Renderer) -> str:
-    """What the template would do to earlier turns and an episode does not do; "" if nothing."""
-    if not renderer.differences:
-        return ""
-    return f"an episode keeps its turns, where the template {' and '.join(renderer.differences)}"
-
-
 def check_model(model: str, *, with_episode: bool, report: Callable[[str], None]) -> list[Check]:
     """All checks of a model; if it cannot be found, that is the only one."""
     from quaere.policies.catalogue import resolve_model
@@ -75,7 +68,7 @@ def _check_renderer(renderer: Renderer) -> list[Check]:
         thinking = f"the template opens a thought before each turn ({renderer.opened!r})"
     else:
         thinking = "the model opens its thoughts itself"
-    differs = describe_differences(renderer) or "episodes are what the template writes"
+    differs = renderer.note or "episodes are what the template writes"
     return [
         Check("template", "ok", kind),
         Check("tools", "ok", f"{tools}; calls: {renderer.template.markup.name}; results {results}"),

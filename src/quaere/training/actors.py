@@ -252,6 +252,8 @@ def open_actors(
     device = choose_device(engine.device, report)
     found = resolve_model(model, report=report)
     renderer = Renderer(load_tokenizer(found.tokenizer))
+    if renderer.note:
+        report(renderer.note)
     sampler = NativeSampler.load(
         found,
         renderer.decode,
