@@ -14,7 +14,7 @@
     /changes, /run/NAME/changes   server-sent events
     /static/FILE                  the style sheet and the script
 
-The twin of a page is the same record as JSON. `viewer/server.py` makes a server of it.
+The twin of a page is the same record as JSON. `viewer/viewer_server.py` makes a server of it.
 """
 
 from __future__ import annotations
