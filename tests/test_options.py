@@ -1,8 +1,7 @@
 """Every option of every recipe changes something that can be seen.
 
-An option stands in one of three places: in `SEEN` it is changed here, and what is observed must differ; `SHOWN` names
-the test of a run that shows it; `UNSEEN` says why no test can. Together they are all options there are.
-"""
+In `SEEN` an option is changed here, and what is observed must differ; `SHOWN` names the test of a run that shows it;
+`UNSEEN` says why no test can. Together they are all options."""
 
 import ast
 import re
