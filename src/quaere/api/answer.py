@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -76,19 +77,35 @@ def find_span(episode: Episode) -> tuple[str, Evidence | None, Passage | None]:
 def find_support(episode: Episode) -> tuple[Evidence, Passage] | None:
     """The first sentence shown in this episode that contains the answer, and its passage.
 
+    Words are compared as answers are; only if no sentence matches, as they are written: removing punctuation makes one
+    word of markup and code (`minimum_size=1000` becomes `minimumsize1000`), and the answer in it would not be found.
     Yes and no are in no sentence: such an answer has no support of this kind.
     """
     answer = episode.outcome.text if isinstance(episode.outcome, FinalAnswer) else ""
     if not normalise_answer(answer) or normalise_answer(answer) in ("yes", "no"):
         return None
-    for passage in shown_passages(episode):
-        if not contains(passage.text, answer):
+    passages = shown_passages(episode)
+    written = _as_written(answer)
+    return _first_sentence(passages, lambda text: contains(text, answer)) or _first_sentence(
+        passages, lambda text: written.search(text) is not None
+    )
+
+
+def _first_sentence(passages: Sequence[Passage], has_answer: Callable[[str], bool]) -> tuple[Evidence, Passage] | None:
+    for passage in passages:
+        if not has_answer(passage.text):
             continue
         for said in split_statements(passage.text):
-            if contains(said.text, answer):
+            if has_answer(said.text):
                 start = passage.start + said.start
                 return Evidence(passage.doc_id, start, start + len(said.text), said.text), passage
     return None
+
+
+def _as_written(answer: str) -> re.Pattern[str]:
+    """Pattern of the answer as whole words, in any case and with any white space. "9" is not in "3.9"."""
+    words = r"\s+".join(map(re.escape, answer.split()))
+    return re.compile(rf"(?<!\w)(?<!\d[.,]){words}(?!\w)(?![.,]\d)", re.IGNORECASE)
 
 
 def refuse_unanswered(episode: Episode) -> None:
