@@ -1,6 +1,6 @@
 """`quaere.Agent`: a model that answers questions by searching.
 
-with Agent("smollm2-135m", Index.open("notes-index"), evidence=True) as agent:
+with Agent("smollm2-135m", Index.open("notes-index")) as agent:
     agent.ask("When did we move the backups?").text
 """
 
