@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from functools import partial
 
 import pytest
 
@@ -211,7 +212,9 @@ def test_watch_updates_and_survives_a_broken_file(folder, index, polls, capsys):
 
 def test_ctrl_c_ends_the_watching(folder, tmp_path):
     words = [sys.executable, "-m", "quaere", "index", str(folder), "--out", str(tmp_path / "index"), "--watch"]
-    watcher = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    # A shell starts what runs in the background, as these tests may, with the signal ignored.
+    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    watcher = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, preexec_fn=listen)
     try:
         assert "watching" in watcher.stderr.readline()
         watcher.send_signal(signal.SIGINT)
