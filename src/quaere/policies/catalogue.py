@@ -134,7 +134,8 @@ def plain_name(name: str) -> str:
     plain_name("smollm2-135m") == "smollm2-135m-plain"
     """
     if name not in CATALOGUE:
-        raise BadInput(f"{name} has no built-in adapter to leave out", hint=f"--model {_SMOLLM2.name} --plain")
+        which = name or "a run"
+        raise BadInput(f"{which} has no built-in adapter to leave out", hint=f"--model {_SMOLLM2.name} --plain")
     return name if CATALOGUE[name].plain else name + _PLAIN
 
 
