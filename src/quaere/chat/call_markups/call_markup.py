@@ -14,6 +14,7 @@ once, and reads at most `MAX_CALLS` calls of at most `MAX_CALL_CHARS` characters
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -172,6 +173,26 @@ def read_json_prefix(text: str, position: int) -> tuple[Any, int]:
     except (ValueError, RecursionError):
         return None, position
     return value, position + end
+
+
+def read_arguments(
+    text: str, position: int, begin: re.Pattern[str], end: str, clean: Callable[[str], str] = str
+) -> tuple[dict[str, Any], int] | None:
+    """Arguments that follow each other from `position` on, and where they end; None if one of them is not closed.
+
+    `begin` matches what stands before a value, its first group being the argument's name, and `end` what stands behind;
+    `clean` removes from a value what belongs to the markup.
+
+        read_arguments("<p=k>3</p>", 0, re.compile("<p=(.)>"), "</p>") == ({"k": 3}, 10)
+    """
+    arguments: dict[str, Any] = {}
+    while given := begin.match(text, position):
+        until = text.find(end, given.end())
+        if until < 0:
+            return None
+        arguments[given[1].strip()] = read_value(clean(text[given.end() : until]))
+        position = until + len(end)
+    return arguments, position
 
 
 def read_value(text: str) -> Any:

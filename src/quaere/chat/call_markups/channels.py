@@ -20,8 +20,8 @@ from quaere.chat.call_markups.call_markup import (
     Rewrite,
     find_between,
     json_call,
+    read_arguments,
     read_json,
-    read_value,
 )
 from quaere.chat.tags import THOUGHT
 from quaere.chat.tools import MAX_CALL_CHARS, ToolCall
@@ -95,16 +95,10 @@ _ATEM = re.compile(r'\s*<atem:parameter name="([^"<>]{1,64})">')
 
 def _read_invoke(body: str) -> dict[str, Any] | None:
     begun = _INVOKE.match(body) if len(body) <= MAX_CALL_CHARS else None
-    if begun is None:
+    found = read_arguments(body, begun.end(), _ATEM, "</atem:parameter>") if begun else None
+    if found is None:
         return None
-    arguments: dict[str, Any] = {}
-    position = begun.end()
-    while given := _ATEM.match(body, position):
-        end = body.find("</atem:parameter>", given.end())
-        if end < 0:
-            return None
-        arguments[given[1]] = read_value(body[given.end() : end])
-        position = end + len("</atem:parameter>")
+    arguments, position = found
     return arguments if body[position:].lstrip().startswith("</atem:invoke>") else None
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 from quaere.chat.call_markups.call_markup import (
     CALL_TAG,
@@ -23,7 +22,7 @@ from quaere.chat.call_markups.call_markup import (
     Rewrite,
     find_between,
     json_call,
-    read_value,
+    read_arguments,
     write_value,
 )
 from quaere.chat.tools import MAX_CALL_CHARS, ToolCall
@@ -47,14 +46,10 @@ def read_function(content: str) -> ToolCall | None:
     named = _FUNCTION.match(content)
     if named is None:
         return None
-    arguments: dict[str, Any] = {}
-    position = named.end()
-    while given := _PARAMETER.match(content, position):
-        end = content.find("</parameter>", given.end())
-        if end < 0:
-            return None
-        arguments[given[1].strip()] = read_value(_without_newlines(content[given.end() : end]))
-        position = end + len("</parameter>")
+    found = read_arguments(content, named.end(), _PARAMETER, "</parameter>", _without_newlines)
+    if found is None:
+        return None
+    arguments, position = found
     is_whole = content[position:].strip() in ("", "</function>")
     return ToolCall(named[1].strip(), arguments) if is_whole else None
 
@@ -68,14 +63,10 @@ def _read_glm(content: str) -> ToolCall | None:
     named = _GLM_NAME.match(content)
     if named is None:
         return None
-    arguments: dict[str, Any] = {}
-    position = named.end()
-    while given := _GLM_ARGUMENT.match(content, position):
-        end = content.find("</arg_value>", given.end())
-        if end < 0:
-            return None
-        arguments[given[1].strip()] = read_value(content[given.end() : end].strip())
-        position = end + len("</arg_value>")
+    found = read_arguments(content, named.end(), _GLM_ARGUMENT, "</arg_value>", str.strip)
+    if found is None:
+        return None
+    arguments, position = found
     return None if content[position:].strip() else ToolCall(named[1], arguments)
 
 

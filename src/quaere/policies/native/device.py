@@ -32,7 +32,7 @@ def choose_device(wanted: str, report: Callable[[str], None] = lambda line: None
     device = ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted
     if device == "cuda" and torch.cuda.device_count() > 1:
         count = torch.cuda.device_count()
-        report(f"{count} GPUs are here and one is used; several at once will go through the verl engine, still to come")
+        report(f"{count} GPUs are here, and one is used: a run takes one")
     return device
 
 
