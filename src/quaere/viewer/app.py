@@ -68,7 +68,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-_STATIC = {"viewer.css": "text/css", "viewer.js": "text/javascript", "icon.svg": "image/svg+xml"}
+STATIC = {"viewer.css": "text/css", "viewer.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 
 def make_app(folder: RunFolder, is_stopping: Callable[[], bool] = lambda: False) -> ASGIApp:
@@ -208,12 +208,13 @@ def _error(request: Request, status: int, line: str, hint: str) -> Response:
 
 
 @cache
-def _read_static(name: str) -> bytes:
+def read_static(name: str) -> bytes:
+    """The style sheet, the script or the icon."""
     return files("quaere.viewer").joinpath("static", name).read_bytes()
 
 
 def _send_static(request: Request) -> Response:
     name = request.path_params["file"]
-    if name not in _STATIC:
+    if name not in STATIC:
         raise HTTPException(404)
-    return Response(_read_static(name), media_type=_STATIC[name], headers={"cache-control": "no-cache"})
+    return Response(read_static(name), media_type=STATIC[name], headers={"cache-control": "no-cache"})

@@ -1,5 +1,6 @@
 // What pages do beyond links and forms: keys, the cursor of the charts, copying, and following a run that is written.
-// Every page works without this file.
+// Every page works without this file. Exported pages have no server: they ask for nothing, and what they would have
+// asked for is in them (page_files.py).
 "use strict";
 
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -38,7 +39,7 @@ function showStep(step) {
     }
   }
   const link = one("[data-step-link]");
-  if (link) link.href = `${link.dataset.stepLink}/${slider.value}`;
+  if (link) link.href = link.dataset.stepLink.replace("{step}", slider.value);
 }
 
 function stepUnder(event, drawing) {
@@ -185,6 +186,18 @@ window.addEventListener("pagehide", () => stream?.close());
 
 // ---------------------------------------------------------------------------------------------------------- tokens
 
+// The rows that follow: those of the page that the link leads to, or in an exported page those that came with it.
+async function nextRows(link) {
+  if (rest) return { rows: rest.shift(), next: rest.length ? link : null };
+  const reply = await fetch(link.href);
+  if (!reply.ok) return null;
+  const fresh = new DOMParser().parseFromString(await reply.text(), "text/html");
+  return { rows: one("[data-rows]", fresh).innerHTML, next: one("[data-more]", fresh) };
+}
+
+const kept = one("script[data-rest]");
+const rest = kept ? JSON.parse(kept.textContent) : null;
+
 // A long episode is read by range: when the end of the rows comes into view, those of the next page are added.
 function readOn() {
   const link = one("[data-more]");
@@ -192,26 +205,47 @@ function readOn() {
   const watch = new IntersectionObserver(async (entries) => {
     if (!entries.some((entry) => entry.isIntersecting)) return;
     watch.disconnect();
-    const reply = await fetch(link.href);
-    if (!reply.ok) return;
-    const fresh = new DOMParser().parseFromString(await reply.text(), "text/html");
-    one("[data-rows]").append(...all("[data-rows] > *", fresh).map((row) => document.adoptNode(row)));
-    const next = one("[data-more]", fresh);
-    if (next) link.replaceWith(document.adoptNode(next));
-    else link.remove();
+    const found = await nextRows(link);
+    if (!found) return;
+    const fresh = new DOMParser().parseFromString(found.rows, "text/html");
+    one("[data-rows]").append(...[...fresh.body.children].map((row) => document.adoptNode(row)));
+    if (!found.next) link.remove();
+    else if (found.next !== link) link.replaceWith(document.adoptNode(found.next));
     readOn();
   });
   watch.observe(link);
+}
+
+// -------------------------------------------------------------------------------------------------------- exported
+
+// Nobody answers a form of an exported page: words are looked for in the entries that are on it.
+function findOnPage() {
+  const field = one("[data-exported] .filter [data-find]");
+  if (!field) return;
+  const form = field.closest("form");
+  form.dataset.onPage = "";
+  field.placeholder = "on this page";
+  form.addEventListener("submit", (event) => event.preventDefault());
+  field.addEventListener("input", () => {
+    const words = field.value.toLowerCase().split(/\s+/);
+    for (const entry of all("[data-entry]")) {
+      const text = entry.textContent.toLowerCase();
+      entry.hidden = !words.every((word) => text.includes(word));
+      if (entry.nextElementSibling?.matches(".next")) entry.nextElementSibling.hidden = entry.hidden;
+    }
+  });
 }
 
 // ----------------------------------------------------------------------------------------------------------- start
 
 function prepare() {
   if (navigator.clipboard) for (const button of all("[data-copy]")) button.hidden = false;
-  for (const button of all("[data-help], [data-verdict]")) button.hidden = false;
+  for (const button of all("[data-help]")) button.hidden = false;
+  for (const button of all("[data-verdict]")) button.hidden = !document.body.dataset.verdicts;
   for (const button of all("[data-without-script]")) button.hidden = true;
 }
 
 prepare();
 follow();
 readOn();
+findOnPage();

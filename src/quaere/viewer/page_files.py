@@ -1,0 +1,253 @@
+"""Pages of the viewer as files that open without a server.
+
+export_pages(open_folder("runs/notes"), Path("notes-pages"), max_pages=2000).num_pages -> 412
+
+    notes-pages/
+        index.html                       the page of the run, or the list of runs
+        pages/run--notes--step--12.html  one file for each page, and its JSON twin beside it
+        static/                          style sheet and script
+        quaere-pages.json                what this folder is: `--force` replaces no other
+
+The pages are those of the server (`app.py`): they are asked for one after another, beginning with the first, and every
+link to a page of `EXPORTED` is followed and made relative. A link to anything else is no link here. What needs a server
+(filters, verdicts, following a run) is hidden by the style sheet, and what a page would ask for later (the further
+tokens of a long episode) is in it as `<script type="application/json">`.
+
+Attributes are found by a pattern. That is sound because templates escape every value: a double quote inside the text of
+a page is always `&#34;`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Callable
+from html import escape, unescape
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+import httpx
+import msgspec
+from msgspec import Struct
+
+from quaere import __version__
+from quaere.atomic import new_folder
+from quaere.errors import BadInput
+from quaere.viewer.app import STATIC, make_app, read_static
+from quaere.viewer.item_facets import TITLES
+from quaere.viewer.page_formats import path_to
+from quaere.viewer.run_folder import RunFolder
+
+NOTES = "quaere-pages.json"
+# As the server's, without what only a server can do. `frame-ancestors` is a header's alone. Browsers differ in what
+# 'self' is for a file, so the scheme is named too.
+POLICY = (
+    "default-src 'none'; script-src 'self' file:; style-src 'self' file:; img-src 'self' file:; "
+    "base-uri 'none'; form-action 'none'"
+)
+_ATTRIBUTE = re.compile(r' (?P<name>href|src|action|data-step-link|data-changes|data-verdicts)="(?P<value>[^"]*)"')
+_MORE = re.compile(r'<a data-more href="(?P<address>[^"]*)"')
+_ROWS = re.compile(r"<div data-rows>\n(?P<rows>.*?)</div>", re.DOTALL)
+_PLAIN_PART = re.compile(r"[a-z0-9._]+(-[a-z0-9._]+)*")
+_STEP = "{step}"  # stands for a step in `data-step-link`
+
+
+class ExportedPage(Struct, frozen=True):
+    """A kind of page that is exported; `*` is any one part of its path.
+
+    `names` are the settings in its address that make another page. Of `one_of` one may be set: with every combination
+    there would be no end of pages. Other settings are dropped: the page without them stands for it.
+
+    ExportedPage("/run/*/questions", names=("step", "page"))
+    """
+
+    path: str
+    names: tuple[str, ...] = ()
+    one_of: tuple[str, ...] = ()
+
+    def canonical(self, path: str, pairs: list[tuple[str, str]]) -> str | None:
+        """The address that stands for this one; None if it is another kind of page, or has too many settings."""
+        wanted, parts = self.path.split("/"), path.split("/")
+        if len(wanted) != len(parts) or any(one not in ("*", part) for one, part in zip(wanted, parts, strict=True)):
+            return None
+        given = {name: value for name, value in pairs if value and (name, value) != ("page", "1")}
+        if sum(name in given for name in self.one_of) > 1:
+            return None
+        kept = [(name, given[name]) for name in (*self.names, *self.one_of) if name in given]
+        return path + (f"?{urlencode(kept)}" if kept else "")
+
+
+EXPORTED = (
+    ExportedPage("/", ("page",)),
+    ExportedPage("/run/*"),
+    ExportedPage("/run/*/step/*"),
+    ExportedPage("/run/*/questions", ("step", "page")),
+    ExportedPage("/run/*/curriculum", ("page",), one_of=tuple(TITLES)),
+    ExportedPage("/run/*/unproven"),
+    ExportedPage("/run/*/group", ("task", "step")),
+    ExportedPage("/run/*/item", ("id",)),
+    ExportedPage("/run/*/episode", ("id",)),
+)
+"""What is exported. A new page of the viewer joins by a line here."""
+
+
+class PageExport(Struct, frozen=True):
+    """What was written. `num_left_out` counts the pages that were linked to when there was no more room for them.
+
+    PageExport(first=Path("notes-pages/index.html"), num_pages=412, num_left_out=0)
+    """
+
+    first: Path
+    num_pages: int
+    num_left_out: int
+
+
+def export_pages(
+    folder: RunFolder,
+    out: Path,
+    *,
+    max_pages: int,
+    force: bool = False,
+    on_page: Callable[[int, int], None] = lambda num_done, num_known: None,
+) -> PageExport:
+    """Write the pages of a run, or of a folder of runs, to a new folder with one atomic rename.
+
+    The pages nearest to the first one come first. `force` replaces an earlier export, but no other folder.
+    """
+    _refuse_taken(out, force)
+    first = path_to("run", folder.only) if folder.only else "/"
+    with new_folder(out) as partial:
+        writer = _PageWriter(folder, partial, first, max_pages)
+        asyncio.run(writer.write_all(on_page))
+        for name in STATIC:
+            (partial / "static").mkdir(exist_ok=True)
+            (partial / "static" / name).write_bytes(read_static(name))
+        (partial / NOTES).write_bytes(
+            msgspec.json.encode({"quaere": __version__, "shows": folder.only or str(folder.root.name)})
+        )
+    return PageExport(out / "index.html", len(writer.files), len(writer.left_out))
+
+
+def name_file(address: str) -> str:
+    """The file of a page, without its ending: the parts of its address, each plain or shortened with a hash.
+
+    name_file("/run/notes/episode?id=i0-s3") == "run--notes--episode--id=i0-s3"
+    """
+    url = urlsplit(address)
+    parts = [unquote(part) for part in url.path.split("/") if part] or ["runs"]
+    return "--".join([*map(_name_part, parts), *(f"{name}={_name_part(value)}" for name, value in parse_qsl(url.query))])
+
+
+class _PageWriter:
+    """The pages that are known so far, and those that are still to be written."""
+
+    def __init__(self, folder: RunFolder, out: Path, first: str, max_pages: int) -> None:
+        self._folder = folder
+        self._out = out
+        self._first = first
+        self._max_pages = max_pages
+        self.files: dict[str, str] = {}  # by address
+        self._order: list[str] = []  # the addresses as they were met
+        self.left_out: set[str] = set()
+
+    async def write_all(self, on_page: Callable[[int, int], None]) -> None:
+        """Write the first page, then those it leads to, and so on."""
+        (self._out / "pages").mkdir()
+        transport = httpx.ASGITransport(make_app(self._folder))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            self._admit(self._first)
+            for num_done, address in enumerate(self._order, start=1):  # it grows while it is read
+                await self._write(client, address)
+                on_page(num_done, len(self._order))
+
+    async def _write(self, client: httpx.AsyncClient, address: str) -> None:
+        page, twin = (await client.get(address)).text, await client.get(f"/json{address}")
+        rest = await self._read_rest(client, page, address)
+        if "data-step-link" in page:
+            page = self._admit_steps(page, address, twin.json())
+        page = _MORE.sub("<a data-more", page)
+        made = _ATTRIBUTE.sub(lambda found: self._relink(found, address), page)
+        head = f'<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">'
+        made = made.replace('<meta charset="utf-8">', head, 1).replace("<body", "<body data-exported", 1)
+        if rest:
+            data = msgspec.json.encode(rest).decode().replace("<", "\\u003c")
+            made = made.replace("</main>", f'<script type="application/json" data-rest>{data}</script>\n</main>', 1)
+        file = self._out / self.files[address]
+        file.write_text(made, encoding="utf-8")
+        (self._out / "pages" / f"{name_file(address)}.json").write_bytes(twin.content)
+
+    async def _read_rest(self, client: httpx.AsyncClient, page: str, address: str) -> list[str]:
+        """The rows of tokens that the server would send as a person scrolls, a text of markup for each time."""
+        rest = []
+        while found := _MORE.search(page):
+            page = (await client.get(_absolute(unescape(found["address"]), address))).text
+            rest += [rows["rows"] for rows in [_ROWS.search(page)] if rows]
+        return rest
+
+    def _admit_steps(self, page: str, address: str, twin: dict[str, int]) -> str:
+        """The page of a run, less the link to the chosen step unless every step has a page."""
+        steps = [f"{address}/step/{step}" for step in range(twin["first_step"], twin["last_step"] + 1)]
+        if all([self._admit(step) for step in steps]):
+            return page
+        return re.sub(r' data-step-link="[^"]*"', "", page)
+
+    def _relink(self, found: re.Match[str], address: str) -> str:
+        """An attribute with an address in it, as it is in a file; left out where there is nothing to lead to."""
+        name, value = found["name"], unescape(found["value"])
+        if value.startswith("#"):
+            return found[0]
+        up = "" if address == self._first else "../"
+        beside = "pages/" if address == self._first else ""
+        url = urlsplit(_absolute(value, address))
+        target = ""
+        if url.path.startswith("/static/"):
+            target = f"{up}static/{url.path.rpartition('/')[2]}"
+        elif url.path.startswith("/json/"):
+            target = f"{beside}{quote(name_file(address))}.json"
+        elif name == "data-step-link":
+            target = f"{beside}{quote(name_file(url.path).removesuffix(_name_part(_STEP)))}{_STEP}.html"
+        elif name == "href" and (known := self._find(url.path, url.query)) and (file := self._admit(known)):
+            target = f"{up}{quote(file)}" if file == "index.html" or not up else quote(file.removeprefix("pages/"))
+            target += f"#{url.fragment}" if url.fragment else ""
+        return f' {name}="{escape(target)}"' if target else ""
+
+    def _find(self, path: str, query: str) -> str | None:
+        pairs = parse_qsl(query)
+        found = (kind.canonical(path, pairs) for kind in EXPORTED)
+        return next((address for address in found if address is not None), None)
+
+    def _admit(self, address: str) -> str:
+        """The file that a page has or will have; "" if there is no room for it."""
+        if address not in self.files:
+            if len(self.files) >= self._max_pages:
+                self.left_out.add(address)
+                return ""
+            self.files[address] = f"pages/{name_file(address)}.html" if self.files else "index.html"
+            self._order.append(address)
+        return self.files[address]
+
+
+# ------------------------------------------------------------------------------------------------------------- details
+
+
+def _absolute(link: str, address: str) -> str:
+    """A link of a page as an address: what begins with "?" is the same page with other settings."""
+    return urlsplit(address).path + link if link.startswith("?") else link
+
+
+def _name_part(text: str) -> str:
+    """A part of a file's name that every file system takes, other for every text, also where case is ignored."""
+    if len(text) <= 60 and _PLAIN_PART.fullmatch(text) and text.strip("."):
+        return text
+    plain = re.sub(r"[^a-z0-9]+", "-", text[:40].lower()).strip("-")
+    return f"{plain}~{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+
+
+def _refuse_taken(out: Path, force: bool) -> None:
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not force:
+        raise BadInput(f"{out} exists already", hint="choose another folder, or replace it with --force")
+    if not (out / NOTES).is_file():
+        raise BadInput(f"{out} is not an export of pages: --force does not replace it", hint="choose another folder")
