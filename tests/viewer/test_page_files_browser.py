@@ -82,6 +82,7 @@ def test_keys_and_the_slider_work_without_a_server(browser, exported):
         page.keyboard.press("]")
         page.wait_for_url("**/run--alpha--step--6.html")
         page.keyboard.press("q")
+        page.wait_for_url("**/run--alpha--questions--step*")
         page.keyboard.press("j")
         page.keyboard.press("Enter")
         page.wait_for_url("**/run--alpha--group--task*")

@@ -74,6 +74,7 @@ class ItemPage(Struct, frozen=True):
     """An item with its evidence in its document, the reward of its proposer's episode, and its attempts.
 
     `document` is the document, or the part around the span; `said` tells why there is none. `value` is p+ - p-.
+    `writer` is the id of the proposer's episode, "" if the run did not store it.
     """
 
     run: str
@@ -84,6 +85,7 @@ class ItemPage(Struct, frozen=True):
     document: list[TextPart]
     is_cut: bool
     said: str
+    writer: str
     paid: dict[str, float]
     num_attempts: int
 
@@ -151,6 +153,7 @@ def read_item(run: Run, name: str, query: ItemQuery, shelves: Shelves) -> ItemPa
     candidate = item.candidate
     doc_id = candidate.evidence.doc_id if candidate.evidence else candidate.document_id
     parts, is_cut = _show_document(item, documents, doc_id)
+    writer = run.episode_row(candidate.episode_id)
     return ItemPage(
         run=name,
         item=item,
@@ -160,7 +163,8 @@ def read_item(run: Run, name: str, query: ItemQuery, shelves: Shelves) -> ItemPa
         document=parts,
         is_cut=is_cut,
         said=documents.said,
-        paid=run.episode_metrics(candidate.episode_id) if candidate.episode_id else {},
+        writer=writer.id if writer else "",
+        paid=writer.metrics if writer else {},
         num_attempts=len(run.rows(EpisodeFilter(task_id=candidate.id))),
     )
 
