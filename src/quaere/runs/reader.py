@@ -27,7 +27,18 @@ from quaere.runs.added import EVERY_ITERATION, Added, read_added
 from quaere.runs.directory import CONFIG, DATABASE, EPISODES, is_locked
 from quaere.runs.groups import EpisodeFilter, EpisodeGroup
 from quaere.runs.nearest import nearest_hint
-from quaere.runs.rows import EpisodeRow, Event, Metric, RunInfo, RunState, read_candidate, read_index_row, read_place
+from quaere.runs.rows import (
+    INFO_COLUMNS,
+    EpisodeRow,
+    Event,
+    Metric,
+    RunInfo,
+    RunState,
+    read_candidates,
+    read_index_row,
+    read_info,
+    read_place,
+)
 from quaere.runs.shards import read_frame
 from quaere.runs.verdicts import Verdict, is_learned, read_verdicts
 
@@ -172,8 +183,12 @@ class RunReader:
         self, *, iteration: int | None = None, kept: bool | None = None, reason: DropReason | None = None
     ) -> list[Candidate]:
         """The candidates in the order they were added; filters are combined."""
-        rows = self._select("candidates", iteration=iteration, reason=reason)
-        found = [read_candidate(row) for row in rows]
+        where, values = _where(iteration=iteration, reason=reason)
+        with self._reading():
+            cursor = self._database.cursor()
+            cursor.row_factory = None  # plain tuples: there may be tens of thousands
+            rows = cursor.execute(f"SELECT * FROM candidates WHERE {where} ORDER BY number", values).fetchall()
+        found = read_candidates([name for name, *_ in cursor.description], rows)
         return [candidate for candidate in found if kept is None or candidate.kept == kept]
 
     def count_candidates(self) -> dict[int, dict[str, int]]:
@@ -258,22 +273,26 @@ class RunReader:
         return str(row["ended"]) if "ended" in row.keys() else ""  # noqa: SIM118 (a row is no mapping)
 
     def _read_info(self) -> RunInfo:
-        rows = self._query("SELECT id, kind, created, version, settings FROM runs")
+        rows = self._query(f"SELECT {INFO_COLUMNS} FROM runs")
         try:
-            ((id, kind, created, version, settings),) = rows
-            kept = decode_json(settings, dict[str, Any])
+            (row,) = rows
+            return read_info(row)
         except (ValueError, TypeError) as error:  # msgspec's own error is a `ValueError`
             said = f"{self.path / DATABASE} is damaged: its table `runs` has no valid row"
             raise BadInput(said, hint="restore the file from a backup") from error
-        return RunInfo(id=id, kind=kind, created=created, version=version, settings=kept)
 
     def _select(self, table: str, **filters: str | int | None) -> list[sqlite3.Row]:
-        wanted = {column: value for column, value in filters.items() if value is not None}
-        where = "".join(f" AND {column} = :{column}" for column in wanted)
-        return self._query(f"SELECT * FROM {table} WHERE TRUE{where} ORDER BY number", wanted)
+        where, values = _where(**filters)
+        return self._query(f"SELECT * FROM {table} WHERE {where} ORDER BY number", values)
 
     def _decode(self, lines: list[bytes], row: sqlite3.Row) -> Episode:
         try:
             return decode_json(lines[row["line"]], Episode)
         except (msgspec.DecodeError, IndexError) as error:
             raise BadInput(f"episode {row['id']} of run {self.info.id} is damaged: {error}") from error
+
+
+def _where(**filters: str | int | None) -> tuple[str, dict[str, str | int]]:
+    """The SQL condition that columns have these values, and the values; None admits all."""
+    wanted = {column: value for column, value in filters.items() if value is not None}
+    return " AND ".join(["TRUE", *(f"{column} = :{column}" for column in wanted)]), wanted

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
@@ -28,7 +29,11 @@ from quaere.records import (
     Support,
     Task,
 )
+from quaere.records.foreign_json import decode_json
 from quaere.runs.shards import Frame
+
+INFO_COLUMNS = "id, kind, created, version, settings"
+_CANDIDATE_COLUMNS = tuple(field.name for field in msgspec.structs.fields(Candidate))
 
 
 class RunInfo(Struct, frozen=True):
@@ -104,6 +109,12 @@ class Event(Struct, frozen=True):
     message: str
 
 
+def read_info(row: Sequence[Any]) -> RunInfo:
+    """The `RunInfo` of a row of `runs`, of the columns `INFO_COLUMNS`; ValueError if it is not one."""
+    id, kind, created, version, settings = row
+    return RunInfo(id, kind, created, version, decode_json(settings, dict[str, Any]))
+
+
 def index_row(episode: Episode) -> dict[str, str | int | None]:
     """The columns of `episodes` that describe an episode."""
     task = episode.task
@@ -151,6 +162,34 @@ def read_candidate(row: sqlite3.Row | Mapping[str, Any]) -> Candidate:
         if values.get(name) is not None:
             values[name] = json.loads(values[name])
     return msgspec.convert(values, Candidate)
+
+
+def read_candidates(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> list[Candidate]:
+    """The candidates of many rows of `candidates` with these columns, as `read_candidate` reads each.
+
+    A run may have tens of thousands. Columns are passed on by position, and JSON that several rows share, such as an
+    empty list, is parsed once.
+    """
+    if tuple(columns) != ("number", *_CANDIDATE_COLUMNS):  # an older schema
+        return [read_candidate(dict(zip(columns, row, strict=True))) for row in rows]
+    as_scores = cache(lambda text: msgspec.convert(json.loads(text), dict[str, float]))
+    as_words = cache(lambda text: msgspec.convert(json.loads(text), tuple[str, ...]))
+    found = []
+    for _, *head, scores, span, evidence, support, refusals, cluster, question_type, aliases in rows:
+        found.append(
+            Candidate(
+                *head,
+                scores=dict(as_scores(scores)),
+                span=span,
+                evidence=None if evidence is None else msgspec.convert(json.loads(evidence), Evidence),
+                support=None if support is None else msgspec.convert(json.loads(support), Support),
+                refusals=as_words(refusals),
+                cluster=cluster,
+                question_type=question_type,
+                aliases=as_words(aliases),
+            )
+        )
+    return found
 
 
 def check_candidate(candidate: Candidate, read_document: Callable[[str], str] | None) -> None:

@@ -56,7 +56,10 @@ class Shelf:
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.items = list(items)
-        self._values = [_values_of(item) for item in items]
+        known: dict[tuple[object, ...], int] = {}
+        self._kinds = [known.setdefault(_key_of(item), len(known)) for item in items]  # items with equal values
+        first = {kind: item for kind, item in zip(reversed(self._kinds), reversed(self.items), strict=True)}
+        self._values = [_values_of(first[kind]) for kind in range(len(known))]  # by kind: there are far fewer
         self._texts = [_text_of(item.candidate) for item in items]
 
     def select(
@@ -64,21 +67,28 @@ class Shelf:
     ) -> tuple[list[int], list[Facet]]:
         """Positions of the items that have every chosen value and every word of the text, and the facets."""
         words = text.casefold().split()
+        admitted = [at for at, body in enumerate(self._texts) if all(word in body for word in words)]
+        kinds = [(self._kinds[at], verdicts.get(self.items[at].candidate.id, "none")) for at in admitted]
         counts: dict[str, Counter[str]] = {name: Counter() for name in TITLES}
-        found = []
-        for at, (values, body) in enumerate(zip(self._values, self._texts, strict=True)):
-            if not all(word in body for word in words):
-                continue
-            has = {**values, "verdict": verdicts.get(self.items[at].candidate.id, "none")}
+        wanted = set()
+        for (kind, verdict), count in Counter(kinds).items():
+            has = {**self._values[kind], "verdict": verdict}
             missed = [name for name, value in chosen.items() if has[name] != value]
             if not missed:
-                found.append(at)
-                for name, value in has.items():
-                    counts[name][value] += 1
-            elif len(missed) == 1:
-                counts[missed[0]][has[missed[0]]] += 1
+                wanted.add((kind, verdict))
+            for name in has if not missed else missed if len(missed) == 1 else ():
+                counts[name][has[name]] += count
+        found = [at for at, kind in zip(admitted, kinds, strict=True) if kind in wanted]
         facets = [_facet(name, counts[name], chosen.get(name, "")) for name in TITLES]
         return found, [facet for facet in facets if len(facet.values) > 1 or chosen.get(facet.name)]
+
+
+def _key_of(item: Item) -> tuple[object, ...]:
+    """All that `_values_of` depends on."""
+    one = item.candidate
+    is_written = bool(one.episode_id)
+    place = (one.iteration, one.cluster, one.hops, is_written)
+    return (*place, one.num_right, one.num_attempts, one.support, item.state)
 
 
 def _values_of(item: Item) -> dict[str, str]:

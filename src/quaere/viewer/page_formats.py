@@ -28,6 +28,12 @@ def render(template: str, data: Struct, **context: object) -> bytes:
     return text.encode("utf-8", "replace")
 
 
+def compile_templates() -> None:
+    """Compile every template, so that the first to ask for a page does not wait for it."""
+    for name in _environment().list_templates():
+        _environment().get_template(name)
+
+
 def encode_twin(data: Struct) -> bytes:
     """The same content as JSON; a number that is not finite is null."""
     return msgspec.json.encode(data)

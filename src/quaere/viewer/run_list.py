@@ -14,8 +14,9 @@ from msgspec import Struct, structs
 
 from quaere.api.run import Run
 from quaere.errors import BadInput
+from quaere.runs.brief import read_brief
 from quaere.runs.list import next_command
-from quaere.runs.rows import RunState
+from quaere.runs.rows import RunInfo, RunState
 from quaere.viewer.metric_groups import MAIN
 from quaere.viewer.page_settings import Page, PageNumber, cut_page
 from quaere.viewer.plot import Series, thin
@@ -112,23 +113,25 @@ def pick_figures(metrics: dict[str, float]) -> dict[str, float]:
 
 
 def _read_card(name: str, path: Path, complete: bool) -> RunCard:
+    info = None if complete else read_brief(str(path))
+    if info is not None:
+        return _describe(info, name)
     try:
         with open_run(path) as run:
-            card = _describe(run, name)
+            card = _describe(run.info, name)
             return _complete(run, card) if complete else card
     except BadInput as error:
         return RunCard(name=name, problem=str(error))
 
 
-def _describe(run: Run, name: str) -> RunCard:
+def _describe(info: RunInfo, name: str) -> RunCard:
     """What a run is begun with."""
-    settings = run.info.settings
     return RunCard(
         name=name,
-        kind=run.info.kind,
-        recipe=str(settings.get("recipe", "")),
-        model=name_model(settings),
-        created=run.info.created,
+        kind=info.kind,
+        recipe=str(info.settings.get("recipe", "")),
+        model=name_model(info.settings),
+        created=info.created,
     )
 
 

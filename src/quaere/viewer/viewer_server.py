@@ -16,6 +16,7 @@ from msgspec import structs
 from quaere.serving.guard import key_cookie
 from quaere.serving.server import Server, ServerSettings, bind, make_server
 from quaere.viewer.app import make_app
+from quaere.viewer.page_formats import compile_templates
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 def make_view_server(folder: RunFolder, settings: ServerSettings, *, key: str = "") -> Server:
     """A server of the viewer. It listens at once and answers requests when it runs."""
     listener = bind(settings, key)
+    compile_templates()
     # Cookies do not know ports: two viewers on one machine must not overwrite each other's.
     name = f"quaere_view_{listener.getsockname()[1]}" if key else ""
     servers: list[Server] = []
