@@ -5,6 +5,7 @@ import math
 import pytest
 from msgspec import structs
 
+from quaere.records.token_trace import TokenTrace
 from quaere.runs import Run
 from quaere.runs.groups import EpisodeFilter
 from quaere.viewer import attempt_groups
@@ -182,7 +183,28 @@ def test_tokens_are_read_by_range(client):
     assert "start=1024" in client.get("/run/alpha/episode?id=s4-a2").text
 
 
+def test_what_an_update_saw_is_shown_below_its_tokens(tmp_path):
+    with Run.open(write_run(tmp_path / "alpha"), write=True) as run:
+        add_episodes(run, step=6)
+        run.add_traces(6, {"s6-a0": TokenTrace((10, 11, 13), (0.5, -0.5, 0.0), (-0.5, -2.0, -0.25), (0.75, 1.5, 0.0))})
+    client = open_client(tmp_path)
+    shown = twin(client, "episode?id=s6-a0")
+    assert (shown["learner"], shown["lane"]["is_traced"]) == ("recorded", True)
+    cells = shown["lane"]["rows"][0]["cells"]
+    assert cells[11]["advantage"] == -0.5 and cells[11]["learner_logprob"] == -2.0 and cells[11]["entropy"] == 1.5
+    assert "advantage" not in cells[12]  # a token that the update did not train on
+    model = shown["lane"]["segments"][1]
+    assert (model["mean_advantage"], model["mean_entropy"]) == (0.0, 0.75)
+    page = client.get("/run/alpha/episode?id=s6-a0").text
+    assert "log-prob -0.25, of the learner -2, entropy 1.5, advantage -0.5" in page
+    assert page.count('<rect class="advantage') - 2 == page.count('<rect class="entropy') - 2 == 3
+    assert 'class="advantage less a2"' in page and 'class="entropy e0"' in page
+    other = twin(client, "episode?id=s6-a1")
+    assert (other["learner"], other["lane"]["is_traced"]) == ("not recorded", False)
+    assert "<code>traced_episodes</code>" in client.get("/run/alpha/episode?id=s6-a1").text
+
+
 @pytest.mark.parametrize("start", [-5, 0, 63, 10**9])
 def test_any_start_is_rounded_to_a_row(start):
-    lane = read_lane(make_episode("a", num_tokens=100), start)
+    lane = read_lane(make_episode("a", num_tokens=100), None, start)
     assert lane.start in (0, 64) and lane.rows and lane.next == 0

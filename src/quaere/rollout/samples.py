@@ -13,6 +13,7 @@ class Sample(Struct, frozen=True):
     """One training sequence; every field has one entry per token.
 
     `logprobs` are those of the sampler. `logprobs` and `advantages` are meaningful only where `loss_mask` is true.
+    `episode_id` names the episode that it was made from, if any.
 
         Sample(token_ids=(5, 7, 9), loss_mask=(False, True, True), logprobs=(0.0, -0.7, -0.1),
                advantages=(0.0, 1.2, 1.2))
@@ -22,6 +23,7 @@ class Sample(Struct, frozen=True):
     loss_mask: tuple[bool, ...]
     logprobs: tuple[float, ...]
     advantages: tuple[float, ...]
+    episode_id: str = ""
 
 
 def make_sample(episode: Episode, advantage: float, factors: Sequence[float] | None = None) -> Sample:
@@ -37,4 +39,4 @@ def make_sample(episode: Episode, advantage: float, factors: Sequence[float] | N
     mask = episode.loss_mask
     weighted = [advantage] * len(mask) if factors is None else [advantage * factor for factor in factors]
     advantages = tuple(value if flag else 0.0 for value, flag in zip(weighted, mask, strict=True))
-    return Sample(episode.token_ids, mask, tuple(logprobs), advantages)
+    return Sample(episode.token_ids, mask, tuple(logprobs), advantages, episode.id)

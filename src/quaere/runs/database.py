@@ -14,7 +14,7 @@ from typing import Any
 
 from quaere.errors import UPDATE_HINT, BadInput
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 OLDEST_VERSION = 2  # readers leave it unchanged; it is migrated when opened for writing
 _BUSY_S = 30.0  # how long a writer waits for another: a run in training, or a person adding verdicts or questions
 
@@ -34,6 +34,13 @@ CREATE TABLE added (
 ) STRICT
 """
 _ADDED_ALIASES = "ALTER TABLE added ADD COLUMN aliases TEXT NOT NULL DEFAULT '[]'"
+# Per-token values of some episodes, as arrays of 32-bit numbers: integers for places, floats for the rest.
+_TRACES = """
+CREATE TABLE token_traces (
+    episode_id TEXT PRIMARY KEY, step INTEGER NOT NULL, places BLOB NOT NULL, advantages BLOB NOT NULL,
+    logprobs BLOB NOT NULL, entropies BLOB NOT NULL
+) STRICT
+"""
 _SCHEMA = f"""
 CREATE TABLE runs (
     id TEXT PRIMARY KEY, kind TEXT NOT NULL, created TEXT NOT NULL, version TEXT NOT NULL,
@@ -63,6 +70,7 @@ CREATE TABLE candidates (
 {_VERDICTS};
 {_ADDED};
 {_ADDED_ALIASES};
+{_TRACES};
 CREATE TABLE events (
     number INTEGER PRIMARY KEY, step INTEGER NOT NULL, kind TEXT NOT NULL, message TEXT NOT NULL
 ) STRICT;
@@ -81,6 +89,7 @@ _MIGRATIONS = {
     3: (_ADDED,),
     4: ("ALTER TABLE candidates ADD COLUMN aliases TEXT NOT NULL DEFAULT '[]'", _ADDED_ALIASES),
     5: ("ALTER TABLE runs ADD COLUMN ended TEXT NOT NULL DEFAULT ''",),
+    6: (_TRACES,),
 }
 
 
@@ -157,5 +166,5 @@ def insert(
 def drop_after(database: sqlite3.Connection, step: int) -> None:
     """Delete all rows of later steps in one transaction; verdicts and added questions stay."""
     with database:
-        for table in ("episodes", "metrics", "candidates", "events"):
+        for table in ("episodes", "metrics", "candidates", "events", "token_traces"):
             database.execute(f"DELETE FROM {table} WHERE step > ?", (step,))

@@ -22,6 +22,7 @@ import msgspec
 
 from quaere.errors import BadInput
 from quaere.records import Candidate, DropReason, EndReason, Episode
+from quaere.records.token_trace import TokenTrace
 from quaere.records.foreign_json import decode_json
 from quaere.runs.added import EVERY_ITERATION, Added, read_added
 from quaere.runs.directory import CONFIG, DATABASE, EPISODES, is_locked
@@ -40,6 +41,7 @@ from quaere.runs.rows import (
     read_place,
 )
 from quaere.runs.shards import read_frame
+from quaere.runs.trace_rows import TRACE_COLUMNS, read_trace
 from quaere.runs.verdicts import Verdict, is_learned, read_verdicts
 
 
@@ -148,6 +150,13 @@ class RunReader:
             for row in self._query("SELECT * FROM episodes WHERE id = ?", (id,))
             for name, value in read_index_row(row).metrics.items()
         }
+
+    def token_trace(self, id: str) -> TokenTrace | None:
+        """Per-token values of the update that trained on an episode; None if they were not stored."""
+        if not self._query("SELECT 1 FROM sqlite_master WHERE name = 'token_traces'"):
+            return None  # a run of an earlier version
+        rows = self._query(f"SELECT {TRACE_COLUMNS} FROM token_traces WHERE episode_id = ?", (id,))
+        return read_trace(rows[0]) if rows else None
 
     def metrics(self, name: str) -> list[Metric]:
         """All values of one metric, ordered by step."""

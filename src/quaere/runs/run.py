@@ -36,10 +36,12 @@ from filelock import FileLock
 import quaere
 from quaere.errors import BadInput, NotFound
 from quaere.records import Candidate, Episode
+from quaere.records.token_trace import TokenTrace
 from quaere.runs.database import connect, drop_after, insert
 from quaere.runs.directory import BEGUN, DATABASE, EPISODES, make_directory, refuse_links, take_lock, write_config
 from quaere.runs.reader import RunReader
 from quaere.runs.rows import RunInfo, RunState, candidate_row, check_candidate, encode_episode, encode_values, index_row
+from quaere.runs.trace_rows import trace_row
 from quaere.runs.shards import ShardWriter
 
 
@@ -173,6 +175,11 @@ class Run(RunReader):
                 # Otherwise the shard would keep an episode that the index does not know.
                 shards.discard(frame)
                 raise
+
+    def add_traces(self, step: int, traces: Mapping[str, TokenTrace]) -> None:
+        """Store per-token values of some episodes of a step, by episode id."""
+        with self._writing():
+            insert(self._database, "token_traces", [trace_row(id, step, trace) for id, trace in traces.items()])
 
     def log_metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Record metrics of a step; logging a name again at the same step replaces its value.

@@ -140,6 +140,17 @@ class Learner:
         """Log-probs like `score`, by the reference model."""
         return self._score(samples, self._reference_logprobs)
 
+    def score_tokens(self, samples: Sequence[Sample]) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
+        """Log-prob and entropy of every token that carries loss, in order, per sample."""
+        self._activate()
+        found: list[tuple[tuple[float, ...], tuple[float, ...]]] = [((), ())] * len(samples)
+        for batch in self._split(samples):
+            counts = batch.mask_BW.sum(dim=1).tolist()
+            logprobs, entropies = (values_N.split(counts) for values_N in self._score_batch(batch))
+            for row, own, spread in zip(batch.rows, logprobs, entropies, strict=True):
+                found[row] = tuple(own.tolist()), tuple(spread.tolist())
+        return found
+
     def _score(self, samples: Sequence[Sample], logprobs_of: Callable[[MicroBatch], Tensor]) -> list[list[float]]:
         self._activate()
         found: list[list[float]] = [[] for _ in samples]
@@ -227,9 +238,13 @@ class Learner:
 
     def _logprobs(self, batch: MicroBatch) -> Tensor:
         """Log-probs of the batch under the current weights, without gradients."""
+        return self._score_batch(batch)[0]
+
+    def _score_batch(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
+        """Log-probs and entropies of the batch under the current weights, without gradients."""
         self.model.eval()
         with torch.no_grad(), self._autocast():
-            return packed_logprobs(self.model, batch)[0]
+            return packed_logprobs(self.model, batch)
 
     def _reference_logprobs(self, batch: MicroBatch) -> Tensor:
         if self.reference is not None:

@@ -39,6 +39,7 @@ from quaere.training.settings import (
     RunConfig,
 )
 from quaere.training.step import Step
+from quaere.training.token_traces import trace_tokens
 from quaere.training.training_run import Memory, TrainingRun
 from quaere.training.update_seen import measure_update
 
@@ -314,6 +315,7 @@ def learn_in_parts(step: Step, groups: Sequence[Sequence[Sample]], minibatch: in
     everything = [sample for group in groups for sample in group]
     measured = measure_update(step.learner, everything) if step.measures_update else {}
     told = [part for part in parts if any(any(sample.advantages) for sample in part)]
+    trace_tokens(step, [sample for part in told for sample in part])
     settings = step.learner.settings
     updates = [
         step.learner.step(part, None if number + 1 == len(told) else settings) for number, part in enumerate(told)

@@ -105,6 +105,7 @@ def open_training(
         reporter=reporter,
         num_steps=num_steps,
         seed=config.seed,
+        num_traced=config.traced_episodes,
         read_document=read_document,
         memory=memory,
     )

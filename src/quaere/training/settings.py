@@ -195,6 +195,8 @@ class RunConfig(Struct, frozen=True, forbid_unknown_fields=True):
         seed: Seed of everything that is drawn: a run's samples derive from it. [Quaere]
         prompts: How much prompts explain: full is for a model that has never seen the protocol, brief for one that was
             taught it. [Quaere]
+        traced_episodes: Episodes of each update whose tokens are stored with their advantage and the learner's log-prob
+            and entropy, for `quaere view`; they are scored once more for it. [Quaere]
     """
 
     model: str = ""
@@ -202,6 +204,7 @@ class RunConfig(Struct, frozen=True, forbid_unknown_fields=True):
     search_url: str = ""  # a search server to ask instead of the index itself
     seed: int = 0
     prompts: PromptStyle = "full"
+    traced_episodes: NonNegativeInt = 0
     adapter: AdapterSettings = AdapterSettings()
     sampling: SamplingSettings = SamplingSettings()
     engine: EngineSettings = EngineSettings()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from quaere.records import Candidate, Episode
+from quaere.records.token_trace import TokenTrace
 from quaere.training.learner import Learner
 
 
@@ -36,6 +37,7 @@ class Step:
         learner: Learner | None,
         *,
         measures_update: bool = False,
+        num_traced: int = 0,
     ) -> None:
         self.step = step
         self.iteration = iteration
@@ -44,6 +46,8 @@ class Step:
         self.seed = seed
         self._learner = learner
         self.measures_update = measures_update  # True if `sampler/update_seen` is due
+        self.num_traced = num_traced  # episodes of each update whose tokens are stored with their values
+        self.traces: dict[str, TokenTrace] = {}  # by episode
         self.metrics: dict[str, float] = {}
         self.candidates: list[Candidate] = []
         self.episodes: list[Episode] = []

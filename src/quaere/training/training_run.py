@@ -87,6 +87,7 @@ class TrainingRun:
         reporter: Reporter,
         num_steps: int,
         seed: int,
+        num_traced: int = 0,
         read_document: Callable[[str], str] | None = None,
         memory: Memory | None = None,
     ) -> None:
@@ -95,6 +96,7 @@ class TrainingRun:
         self.reporter = reporter
         self.num_steps = num_steps
         self.seed = seed
+        self.num_traced = num_traced
         self.read_document = read_document  # for checking evidence before it is stored
         self._settings = checkpoints
         self._health = health
@@ -153,7 +155,8 @@ class TrainingRun:
             # number of rollbacks: with the same draws, a rolled-back run would repeat the steps that led to the alarm.
             seed = derive_seed(self.seed, self._num_rollbacks, iteration, phase, number)
             due = _is_due(self._health.update_every, number, count)
-            step = Step(first + number + 1, iteration, phase, number, seed, self._learner, measures_update=due)
+            options: dict[str, Any] = {"measures_update": due, "num_traced": self.num_traced}
+            step = Step(first + number + 1, iteration, phase, number, seed, self._learner, **options)
             started, self._step = time.perf_counter(), step
             yield step
             step.metrics |= measure_pace(step.metrics, time.perf_counter() - started)
@@ -217,6 +220,7 @@ class TrainingRun:
         place = {"run/iteration": float(step.iteration), "run/phase": float(PHASES.index(step.phase))}
         step.metrics |= measure_memory() | place
         self.store.add_episodes(step.episodes, step.measured, step=step.step, phase=step.phase)
+        self.store.add_traces(step.step, step.traces)
         played, scores = [episode for episode, _ in step.validation], [scores for _, scores in step.validation]
         self.store.add_episodes(played, scores, step=step.step, phase="validation")
         self.store.add_candidates(step.candidates, read_document=self.read_document)

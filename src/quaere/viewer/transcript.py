@@ -20,7 +20,6 @@ from quaere.viewer.reward_bars import RewardBar, stack_rewards
 from quaere.viewer.run_folder import NotShown
 from quaere.viewer.token_lane import TokenLane, read_lane
 
-NOT_RECORDED = "not recorded"
 Quotation = Literal["none", "verbatim", "not found"]
 
 
@@ -86,8 +85,8 @@ class TurnView(Struct, frozen=True):
 class EpisodePage(Struct, frozen=True):
     """All that the page of an episode shows.
 
-    `learner` is what training stored of the learner's own log-probs and entropy. `before` and `after` are the
-    neighbours in the group, by reward; "" at its ends.
+    `learner` says whether training stored the advantage of every token and the learner's own log-probs and entropy.
+    `before` and `after` are the neighbours in the group, by reward; "" at its ends.
     """
 
     run: str
@@ -111,7 +110,7 @@ class EpisodePage(Struct, frozen=True):
     span: str
     quotation: Quotation
     lane: TokenLane
-    learner: str
+    learner: Literal["recorded", "not recorded"]
     command: str
     before: str
     after: str
@@ -127,6 +126,7 @@ def read_episode(run: Run, name: str, query: EpisodeQuery) -> EpisodePage:
     span = episode.outcome.span if isinstance(episode.outcome, Answer | Proposal) else ""
     turns = [view_turn(turn, span) for turn in episode.turns]
     before, after = _neighbours(run, row)
+    trace = run.token_trace(row.id)
     return EpisodePage(
         run=name,
         id=row.id,
@@ -148,8 +148,8 @@ def read_episode(run: Run, name: str, query: EpisodeQuery) -> EpisodePage:
         answer=row.answer or "",
         span=span,
         quotation=_judge_span(span, turns, _document_text(episode)),
-        lane=read_lane(episode, query.start),
-        learner=NOT_RECORDED,
+        lane=read_lane(episode, trace, query.start),
+        learner="not recorded" if trace is None else "recorded",
         command=f"quaere runs show {shlex.quote(str(run.path))} {shlex.quote(row.id)} --full --tokens",
         before=before,
         after=after,

@@ -53,6 +53,7 @@ from quaere.training.phases.report_episodes import Written, measure_groups, meas
 from quaere.training.phases.stage import check_finite, coin, shuffled
 from quaere.training.report_run import ROLE, Research, group_samples, learn_in_parts, parse_rubric
 from quaere.training.step import Step
+from quaere.training.token_traces import trace_tokens
 
 
 class Chosen(Struct, frozen=True):
@@ -250,6 +251,7 @@ class Score:
 
     def learn_rubrics(self, step: Step, samples: Sequence[Sample]) -> dict[str, float]:
         """The update itself: the step's only one if the solver is frozen, else a second one on the same weights."""
+        trace_tokens(step, samples)
         if self.config.solver.frozen:
             return step.learner.step(samples)
         moments = "evaluator" if self.config.evaluator.moments == "own" else ""

@@ -26,6 +26,7 @@ from quaere.training.measures import measure_episodes
 from quaere.training.phases.attempts import attempt_jobs, group_attempts
 from quaere.training.phases.proposals import Proposed, best_samples
 from quaere.training.step import Step
+from quaere.training.token_traces import trace_tokens
 from quaere.training.update_seen import measure_update
 
 
@@ -125,6 +126,7 @@ def learn(
     if step.measures_update:
         step.metrics |= measure_update(step.learner, samples)
     if any(values):
+        trace_tokens(step, samples)
         step.metrics |= step.learner.step(samples)
 
 
