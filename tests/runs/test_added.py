@@ -128,6 +128,7 @@ def test_questions_are_added_beside_the_writer(run: Run) -> None:
 def test_a_run_of_the_schema_with_verdicts_alone_has_none_until_some_are_added(run: Run) -> None:
     with closing(sqlite3.connect(run.path / "run.db")) as database, database:
         database.execute("DROP TABLE added")
+        database.execute("DROP TABLE token_traces")
         database.execute("ALTER TABLE candidates DROP COLUMN aliases")
         database.execute("ALTER TABLE runs DROP COLUMN ended")
         database.execute("PRAGMA user_version = 3")
@@ -143,6 +144,7 @@ def test_a_run_from_before_there_were_several_answers_accepts_one_each(run: Run)
     with closing(sqlite3.connect(run.path / "run.db")) as database, database:
         for table in ("candidates", "added"):
             database.execute(f"ALTER TABLE {table} DROP COLUMN aliases")
+        database.execute("DROP TABLE token_traces")
         database.execute("ALTER TABLE runs DROP COLUMN ended")
         database.execute("PRAGMA user_version = 4")
     with Run.open(run.path) as opened:

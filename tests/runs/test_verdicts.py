@@ -56,6 +56,7 @@ def downgrade(path: Path) -> None:
         database.execute("ALTER TABLE runs DROP COLUMN ended")
         database.execute("DROP TABLE verdicts")
         database.execute("DROP TABLE added")
+        database.execute("DROP TABLE token_traces")
         database.execute("PRAGMA user_version = 2")
 
 
