@@ -4,6 +4,7 @@ quaere runs list
 quaere runs show ask-20250301-101500
 quaere runs show ask-20250301-101500 ask-0 --full --tokens
 quaere runs show evolve-20250301-101500 --metrics 'reward/*'
+quaere runs export evolve-20250301-101500 --to inspect --out logs/evolve.json
 quaere runs delete ask-20250301-101500
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from quaere.cli.run_export import add_export
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ ALL_STEPS = -1
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `runs` with its actions to the command line."""
-    parser = commands.add_parser("runs", help="list runs, read their episodes, delete them")
+    parser = commands.add_parser("runs", help="list runs, read their episodes, export and delete them")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
     listing = actions.add_parser("list", help="every run, the oldest first")
@@ -54,7 +56,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     delete.add_argument("--yes", action="store_true", help="delete without asking")
     delete.set_defaults(run=run_delete)
 
-    for action in (listing, show, delete):
+    for action in (listing, show, delete, add_export(actions)):
         action.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
         action.add_argument("--json", action="store_true", help="print JSON")
 

@@ -16,11 +16,14 @@ from contextlib import redirect_stdout
 from importlib import import_module
 from netrc import NetrcParseError, netrc
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from quaere.errors import BadInput, ExtraMissing
 from quaere.training.progress import Reporter, StepProgress, StepReport
+
+if TYPE_CHECKING:
+    from quaere.runs.reader import RunReader
 
 _MODULES = {"tensorboard": "torch.utils.tensorboard", "wandb": "wandb", "trackio": "trackio"}
 _NAMES = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases", "trackio": "Trackio"}
@@ -195,6 +198,22 @@ class TrackioReporter:
         """Hand over what is left."""
         with redirect_stdout(sys.stderr):
             self._trackio.finish()
+
+
+def replay_steps(run: RunReader, reporter: Reporter) -> int:
+    """Tell a reporter every step of a run that is over, and return how many there are."""
+    measured: dict[int, dict[str, float]] = {}
+    for name, values in run.all_metrics().items():
+        for metric in values:
+            measured.setdefault(metric.step, {})[name] = metric.value
+    alarms: dict[int, list[str]] = {}
+    for event in run.events():
+        alarms.setdefault(event.step, []).append(event.message)
+    for step, metrics in sorted(measured.items()):
+        iteration = int(metrics.get("run/iteration", 0))
+        said = tuple(alarms.get(step, ()))
+        reporter.step(StepReport(step, max(measured), iteration, "", step, max(measured), metrics, said))
+    return len(measured)
 
 
 def _wandb_mode() -> str:
