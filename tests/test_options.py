@@ -333,10 +333,8 @@ PLACES = {
         "test_what_a_dry_run_says": ["ResearchConfig.questions"],
         "test_two_steps_play_all_three_acts_and_learn": ["EvaluatorConfig.passes"],
     },
-    "training/test_token_traces.py": {
-        "test_the_episodes_of_each_update_that_were_asked_for_are_stored": ["RunConfig.traced_episodes"]
-    },
     "training/test_packing.py": {"test_compiled_layers_change_no_gradient": ["LearnerSettings.compiled"]},
+    "training/test_token_traces.py": {"test_as_many_as_were_asked_for_are_stored": ["RunConfig.traced_episodes"]},
 }
 SHOWN = {one: f"{file}::{test}" for file, tests in PLACES.items() for test, options in tests.items() for one in options}
 UNSEEN = {"LearnerSettings.epsilon": "a batch is used for one update, in which every ratio is 1"}

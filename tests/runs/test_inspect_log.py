@@ -70,7 +70,9 @@ def test_a_part_of_a_run_is_written(run, tmp_path):
 def test_inspect_reads_it(run, tmp_path):
     inspect_log = pytest.importorskip("inspect_ai.log", reason="Inspect is not installed: pip install inspect-ai")
     with Run.open(run.path, write=True) as writer:  # a proposer's episode, a search that failed, one without turns
-        failed = Turn(0, "x", make_episode("x").turns[0].action, "failed", failure=Failure("search", "down", "no reply"))
+        failed = Turn(
+            0, "x", make_episode("x").turns[0].action, "failed", failure=Failure("search", "down", "no reply")
+        )
         episode = make_episode("p")
         fields = {name: getattr(episode, name) for name in ("protocol", "model", "seed", "segments", "end")}
         task, outcome = ProposeTask("d", None, hops=2), Proposal("Who?", "Venn", "")

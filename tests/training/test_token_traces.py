@@ -47,7 +47,8 @@ def test_what_is_traced_changes_no_weight_and_no_episode(runs):
         assert mine.segments == other.segments and mine.outcome == other.outcome
 
 
-def test_the_episodes_of_each_update_that_were_asked_for_are_stored(runs):
+def test_as_many_as_were_asked_for_are_stored(runs):
+    """None by default, and with traced_episodes=2 two of each step that has an update."""
     plain, traced = runs
     assert not any(plain.token_trace(row.id) for row in plain.index())
     for step in (1, 2, 3, 4):
@@ -82,7 +83,9 @@ def test_one_token_by_hand():
     with torch.no_grad():
         logits = tiny.model().float()(torch.tensor([sample.token_ids])).logits[0]
     wanted = logits.log_softmax(dim=-1)[9:13]
-    assert trace.logprobs == pytest.approx(wanted.gather(1, torch.tensor(sample.token_ids[10:14])[:, None])[:, 0].tolist())
+    assert trace.logprobs == pytest.approx(
+        wanted.gather(1, torch.tensor(sample.token_ids[10:14])[:, None])[:, 0].tolist()
+    )
     assert trace.entropies == pytest.approx((-(wanted.exp() * wanted).sum(dim=-1)).tolist())
 
 

@@ -76,7 +76,9 @@ def test_the_tokens_of_a_long_episode_come_with_its_page(runs, tmp_path):
     page = (tmp_path / "out/pages/run--alpha--episode--id=s6-a2.html").read_text(encoding="utf-8")
     (data,) = re.findall(r'<script type="application/json" data-rest>(.*?)</script>', page)
     rows = "".join(json.loads(data))
-    assert page.count('<rect class="token ') - page.count('<svg class="key"') + rows.count('<rect class="token ') == 3012
+    assert (
+        page.count('<rect class="token ') - page.count('<svg class="key"') + rows.count('<rect class="token ') == 3012
+    )
     assert "<title>3011: token 9, environment</title>" in rows
 
 

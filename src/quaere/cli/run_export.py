@@ -24,7 +24,9 @@ def add_export(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     parser = actions.add_parser("export", help="hand a run to Inspect (its episodes) or Trackio (its metrics)")
     parser.add_argument("name", metavar="RUN", help="a run's name or directory")
     parser.add_argument("--to", choices=TARGETS, required=True, help="whose format")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="with inspect, the log to write (such as logs/notes.json)")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="with inspect, the log to write (such as logs/notes.json)"
+    )
     parser.add_argument("--step", type=int, metavar="N", help="with inspect, only the episodes of a step")
     parser.add_argument("--phase", help="with inspect, only those of a phase, such as solver")
     parser.add_argument("--force", action="store_true", help="replace the file at --out")

@@ -10,8 +10,8 @@
                  scores                   every metric of the episode that is a finite number
     results      metrics                  the mean of each
 
-The format is JSON, so nothing of Inspect is needed to write it. Samples are written one after another: only one frame of
-episodes is in memory.
+The format is JSON, so nothing of Inspect is needed to write it. Samples are written one after another, so that only
+one frame of episodes is in memory.
 """
 
 from __future__ import annotations
@@ -126,9 +126,7 @@ def _sample(row: EpisodeRow, episode: Episode, epoch: int, run_id: str) -> dict[
             "choices": [choice] if answered else [],
             "completion": row.answer or "",
         },
-        "scores": {
-            name: {"value": value, "answer": row.answer or ""} for name, value in _finite(row.metrics).items()
-        },
+        "scores": {name: {"value": value, "answer": row.answer or ""} for name, value in _finite(row.metrics).items()},
         "metadata": {
             "episode": row.id,
             "step": row.step,

@@ -22,8 +22,8 @@ import msgspec
 
 from quaere.errors import BadInput
 from quaere.records import Candidate, DropReason, EndReason, Episode
-from quaere.records.token_trace import TokenTrace
 from quaere.records.foreign_json import decode_json
+from quaere.records.token_trace import TokenTrace
 from quaere.runs.added import EVERY_ITERATION, Added, read_added
 from quaere.runs.directory import CONFIG, DATABASE, EPISODES, is_locked
 from quaere.runs.groups import EpisodeFilter, EpisodeGroup

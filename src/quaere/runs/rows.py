@@ -176,19 +176,11 @@ def read_candidates(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> 
     as_words = cache(lambda text: msgspec.convert(json.loads(text), tuple[str, ...]))
     found = []
     for _, *head, scores, span, evidence, support, refusals, cluster, question_type, aliases in rows:
-        found.append(
-            Candidate(
-                *head,
-                scores=dict(as_scores(scores)),
-                span=span,
-                evidence=None if evidence is None else msgspec.convert(json.loads(evidence), Evidence),
-                support=None if support is None else msgspec.convert(json.loads(support), Support),
-                refusals=as_words(refusals),
-                cluster=cluster,
-                question_type=question_type,
-                aliases=as_words(aliases),
-            )
-        )
+        proof = None if evidence is None else msgspec.convert(json.loads(evidence), Evidence)
+        tested = None if support is None else msgspec.convert(json.loads(support), Support)
+        tail = (as_words(refusals), cluster, question_type, as_words(aliases))
+        values: list[Any] = [*head, dict(as_scores(scores)), span, proof, tested, *tail]
+        found.append(Candidate(*values))
     return found
 
 

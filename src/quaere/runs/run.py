@@ -41,8 +41,8 @@ from quaere.runs.database import connect, drop_after, insert
 from quaere.runs.directory import BEGUN, DATABASE, EPISODES, make_directory, refuse_links, take_lock, write_config
 from quaere.runs.reader import RunReader
 from quaere.runs.rows import RunInfo, RunState, candidate_row, check_candidate, encode_episode, encode_values, index_row
-from quaere.runs.trace_rows import trace_row
 from quaere.runs.shards import ShardWriter
+from quaere.runs.trace_rows import trace_row
 
 
 class Run(RunReader):

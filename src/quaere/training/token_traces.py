@@ -1,4 +1,4 @@
-"""Per-token values of some episodes of an update, stored for the viewer: advantage, and the learner's log-prob and entropy.
+"""Per-token values of some episodes of an update, for the viewer: advantage, learner's log-prob and entropy.
 
     trace_tokens(step, samples)                  # before the update; the step stores what was found
     step.traces["i0-s3-q1-r0"].logprobs[0] -> -0.26

@@ -58,8 +58,8 @@ class Shelf:
         self.items = list(items)
         known: dict[tuple[object, ...], int] = {}
         self._kinds = [known.setdefault(_key_of(item), len(known)) for item in items]  # items with equal values
-        first = {kind: item for kind, item in zip(reversed(self._kinds), reversed(self.items), strict=True)}
-        self._values = [_values_of(first[kind]) for kind in range(len(known))]  # by kind: there are far fewer
+        example = dict(zip(self._kinds, self.items, strict=True))
+        self._values = [_values_of(example[kind]) for kind in range(len(known))]  # by kind: there are far fewer
         self._texts = [_text_of(item.candidate) for item in items]
 
     def select(

@@ -136,7 +136,9 @@ def name_file(address: str) -> str:
     """
     url = urlsplit(address)
     parts = [unquote(part) for part in url.path.split("/") if part] or ["runs"]
-    return "--".join([*map(_name_part, parts), *(f"{name}={_name_part(value)}" for name, value in parse_qsl(url.query))])
+    return "--".join(
+        [*map(_name_part, parts), *(f"{name}={_name_part(value)}" for name, value in parse_qsl(url.query))]
+    )
 
 
 class _PageWriter:
@@ -188,7 +190,8 @@ class _PageWriter:
     def _admit_steps(self, page: str, address: str, twin: dict[str, int]) -> str:
         """The page of a run, less the link to the chosen step unless every step has a page."""
         steps = [f"{address}/step/{step}" for step in range(twin["first_step"], twin["last_step"] + 1)]
-        if all([self._admit(step) for step in steps]):
+        files = [self._admit(step) for step in steps]
+        if all(files):
             return page
         return re.sub(r' data-step-link="[^"]*"', "", page)
 

@@ -111,21 +111,24 @@ def read_lane(episode: Episode, trace: TokenTrace | None, start: int) -> TokenLa
     cells = everything[start : start + NUM_TOKENS]
     rows = [TokenRow(start + at, cells[at : at + ROW_TOKENS]) for at in range(0, len(cells), ROW_TOKENS)]
     end = start + len(cells)
-    return TokenLane(start, num_tokens, end if end < num_tokens else 0, rows, _segments(episode, everything), trace is not None)
+    return TokenLane(
+        start, num_tokens, end if end < num_tokens else 0, rows, _segments(episode, everything), trace is not None
+    )
 
 
 def _cells(episode: Episode, trace: TokenTrace | None) -> list[TokenCell]:
-    found = []
+    found: list[TokenCell] = []
     stored = _by_place(trace)
+    nothing = (None, None, None)
     for segment in episode.segments:
         logprobs = segment.logprobs if len(segment.logprobs) == len(segment.token_ids) else ()
         for at, (token_id, is_trained) in enumerate(zip(segment.token_ids, segment.loss_mask, strict=True)):
-            values = stored.get(len(found), (None, None, None))
+            values = stored.get(len(found), nothing)
             found.append(TokenCell(token_id, segment.origin, is_trained, logprobs[at] if logprobs else None, *values))
     return found
 
 
-def _by_place(trace: TokenTrace | None) -> dict[int, tuple[float, float, float]]:
+def _by_place(trace: TokenTrace | None) -> dict[int, tuple[float | None, float | None, float | None]]:
     if trace is None:
         return {}
     return dict(zip(trace.places, zip(trace.advantages, trace.logprobs, trace.entropies, strict=True), strict=True))
