@@ -10,7 +10,7 @@ DEMO ?= demo
 # the environment forbids it, or every worker and every command that a test starts compiles all sources again.
 TESTS := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-slow browser check docs wheel-check mutants lint types setup model clean
+.PHONY: demo test test-slow browser screenshots check docs wheel-check mutants lint types setup model clean
 
 # ------------------------------------------------------------------------------------------------------- what to type
 
@@ -48,6 +48,9 @@ browser: setup  ## what the tests of `quaere view` drive: Playwright, Chromium (
 		{ apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium > /dev/null; }
 	test -f $(VENV)/share/axe.min.js || { mkdir -p $(VENV)/share && cd $(VENV)/share && \
 		npm pack --silent $(AXE) > /dev/null && tar -xzf axe-core-*.tgz --strip-components 1 package/axe.min.js; }
+
+screenshots: setup browser  ## pictures of the viewer in docs/screenshots, from a run that is trained for them
+	$(BIN)/python benchmarks/screenshots.py
 
 check: setup model lint types  ## everything a change must pass: style, types, layers, tests with nothing spared
 	$(TESTS) --cache-clear
