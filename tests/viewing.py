@@ -141,15 +141,15 @@ def write_hostile(folder, payloads):
             run.note_end(RunState("failed", payloads[2]))
 
 
-def open_client(folder):
+def open_client(folder, queue=None):
     """The pages of a folder, or of one run, without a server around them."""
-    return TestClient(make_app(open_folder(str(folder))), base_url="http://127.0.0.1")
+    return TestClient(make_app(open_folder(str(folder)), queue=queue), base_url="http://127.0.0.1")
 
 
 @contextmanager
-def serve_view(folder, key="", **settings):
+def serve_view(folder, key="", queue=None, **settings):
     """A real server on a free port; gives its URL."""
-    server = make_view_server(open_folder(str(folder)), ServerSettings(port=0, **settings), key=key)
+    server = make_view_server(open_folder(str(folder)), ServerSettings(port=0, **settings), key=key, queue=queue)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:

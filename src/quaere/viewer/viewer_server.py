@@ -20,16 +20,19 @@ from quaere.viewer.app import make_app
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from quaere.viewer.ask_queue import AskQueue
     from quaere.viewer.run_folder import RunFolder
 
 
-def make_view_server(folder: RunFolder, settings: ServerSettings, *, key: str = "") -> Server:
+def make_view_server(
+    folder: RunFolder, settings: ServerSettings, *, key: str = "", queue: AskQueue | None = None
+) -> Server:
     """A server of the viewer. It listens at once and answers requests when it runs."""
     listener = bind(settings, key)
     # Cookies do not know ports: two viewers on one machine must not overwrite each other's.
     name = f"quaere_view_{listener.getsockname()[1]}" if key else ""
     servers: list[Server] = []
-    app = make_app(folder, lambda: any(server.should_exit for server in servers))
+    app = make_app(folder, lambda: any(server.should_exit for server in servers), queue)
     if key:
         app = KeyCookie(app, name, key)
     settings = structs.replace(settings, key_cookie=name)
