@@ -1,6 +1,7 @@
 """The page Ask for tests: a real agent over real documents, whose model follows a script."""
 
 import asyncio
+import json
 import time
 from contextlib import contextmanager
 
@@ -10,10 +11,12 @@ import quaere
 import tiny
 from backups import SENTENCE, call
 from quaere.chat.renderer import Renderer
+from quaere.records import Evidence
 from quaere.rollout.policy import TokenPolicy
-from quaere.viewer.ask_history import AskHistory
+from quaere.viewer.ask_history import AskHistory, AskRecord
 from quaere.viewer.ask_queue import AskQueue
 from scripted import ScriptedSampler
+from viewing import make_episode
 
 FILLER = "Nothing of note happened on that day, and the log says so at some length.\n\n"
 LONG_DOCUMENT = "# Backups\n\n" + FILLER * 120 + f"They run at night. {SENTENCE} All went well.\n\n" + FILLER * 120
@@ -93,3 +96,36 @@ def ask_and_wait(queue, question):
     id = queue.add(question).id
     wait_until(lambda: queue.find(id).is_over)
     return queue.find(id)
+
+
+def fill_history(queue, payloads):
+    """A question for every payload, in its text, its turns, its answer and its document: ask-0, ask-1, ..."""
+    for number, text in enumerate(payloads):
+        sentence = f"Orsolya Venn built it {number}."
+        start = queue.index.document(text).index(sentence)
+        state = ("answered", "answered", "unanswered", "failed")[number % 4]
+        queue.history.add(
+            AskRecord(
+                id=f"ask-{number}",
+                question=text,
+                time="2025-03-01T10:15:00+00:00",
+                state=state,
+                answer=text if state == "answered" else "",
+                model=text,
+                index=text,
+                turns=make_episode(f"e{number}", title=text, ends=state == "answered").turns,
+                evidence=Evidence(text, start, start + len(sentence), sentence) if number % 4 == 0 else None,
+                span=text,
+                problem=text,
+            )
+        )
+
+
+def write_payloads(folder, payloads):
+    """An index whose documents have payloads as ids, titles and text."""
+    rows = [
+        {"id": text, "title": text, "text": f"{text} Orsolya Venn built it {number}. {text}"}
+        for number, text in enumerate(payloads)
+    ]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return quaere.Index.build(folder / "corpus.jsonl", folder / "hostile-index")
