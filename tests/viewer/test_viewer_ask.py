@@ -54,7 +54,11 @@ def test_a_question_is_taken_and_has_a_page(client, queue):
     assert reply.status_code == 202 and said["page"] == f"/ask/{said['id']}"
     wait_until(lambda: queue.find(said["id"]).is_over)
     twin = client.get(f"/json{said['page']}").json()
-    assert (twin["question"], twin["state"], twin["answer"]) == ("When did we move the backups?", "answered", "May 2019")
+    assert (twin["question"], twin["state"], twin["answer"]) == (
+        "When did we move the backups?",
+        "answered",
+        "May 2019",
+    )
     page = client.get(said["page"]).text
     for text in ("May 2019", "verbatim", SENTENCE, 'href="/ask?question=', "moved backups Oslo"):
         assert text in page

@@ -11,6 +11,8 @@
     /run/NAME/item?id=ID          one item of it           /json/run/NAME/item?id=ID
     /run/NAME/unproven            paid, and not proven     /json/run/NAME/unproven
     /run/NAME/verdict             POST: a verdict on an item, the only thing that is written
+    /run/NAME/reports             its reports              /json/run/NAME/reports
+    /run/NAME/report?id=ID        one of them              /json/run/NAME/report?id=ID
     /run/NAME/document?id=ID      a document of its index  /json/run/NAME/document?id=ID
     /ask                          questions to a model     /json/ask          POST: a question, answered in its turn
     /ask/ID                       one of them              /json/ask/ID
@@ -55,6 +57,7 @@ from quaere.viewer.document_page import DocumentQuery, read_document, read_run_d
 from quaere.viewer.live import Streams
 from quaere.viewer.page_formats import encode_twin, path_to, render
 from quaere.viewer.page_settings import read_query
+from quaere.viewer.report_reader import ReportQuery, ReportsQuery, read_report, read_reports
 from quaere.viewer.run_folder import NotShown, RunFolder, Signature, read_signature
 from quaere.viewer.run_list import RunCards, RunsQuery
 from quaere.viewer.run_overview import RunQuery, read_run, read_step
@@ -142,6 +145,8 @@ def make_app(
         *_page("/run/{name}/curriculum", "curriculum", of_run(curriculum, CurriculumQuery)),
         *_page("/run/{name}/item", "item", of_run(partial(read_item, shelves=shelves), ItemQuery)),
         *_page("/run/{name}/unproven", "unproven", of_run(read_unproven, UnprovenQuery)),
+        *_page("/run/{name}/reports", "reports", of_run(read_reports, ReportsQuery)),
+        *_page("/run/{name}/report", "report", of_run(read_report, ReportQuery)),
         *_page("/run/{name}/document", "document", of_run(read_run_document, DocumentQuery)),
         Route("/run/{name}/verdict", give_verdict, methods=["POST"]),
         Route("/changes", follow_all),
