@@ -210,7 +210,7 @@ def test_a_question_is_answered_and_its_chip_scrolls_to_the_sentence(browser, ur
         assert mark.text_content() == SENTENCE
         page.wait_for_function("scrollY > 500")
         box = mark.bounding_box()
-        assert 0 <= box["y"] and box["y"] + box["height"] <= 900
+        assert box["y"] >= 0 and box["y"] + box["height"] <= 900
         page.go_back()
         page.keyboard.press("i")
         page.wait_for_url("**/ask?question=*")

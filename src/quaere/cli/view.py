@@ -42,6 +42,14 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
     parser.add_argument("--open", action="store_true", help="also open the page in the browser of this machine")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="files of `quaere eval --out` or `--items`, to show and compare beside the runs",
+    )
     _add_asking(parser)
     add_server_options(parser, PORT)
 
@@ -83,12 +91,13 @@ def run(args: argparse.Namespace) -> None:
     from quaere.viewer.viewer_server import make_view_server
 
     folder = open_folder(args.what, args.runs)
+    _check_results(args.results)
     key = read_key(args)
     with ExitStack() as held:
         queue = _open_queue(args, folder, held) if args.ask or args.model or args.index else None
         if queue is None and args.history:
             raise BadInput("--history keeps questions, so it needs --ask", hint="quaere view RUN --ask --history FILE")
-        server = make_view_server(folder, server_settings(args), key=key, queue=queue)
+        server = make_view_server(folder, server_settings(args), key=key, queue=queue, files=args.results)
 
         def say_ready(url: str) -> None:
             page = url + (path_to("run", folder.only) if folder.only else "/")
@@ -101,6 +110,16 @@ def run(args: argparse.Namespace) -> None:
                 webbrowser.open(page)
 
         run_server(server, say_ready)
+
+
+def _check_results(files: list[Path]) -> None:
+    """Refuse files that are not results, or that could not be told apart."""
+    from quaere.evaluation.qa.scores import read_scored
+
+    for path in files:
+        read_scored(path)
+    if len({path.name for path in files}) < len(files):
+        raise BadInput("two files of --results have the same name", hint="rename one of them")
 
 
 def _open_queue(args: argparse.Namespace, folder: RunFolder, held: ExitStack) -> AskQueue:

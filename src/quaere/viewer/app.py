@@ -14,6 +14,9 @@
     /run/NAME/reports             its reports              /json/run/NAME/reports
     /run/NAME/report?id=ID        one of them              /json/run/NAME/report?id=ID
     /run/NAME/document?id=ID      a document of its index  /json/run/NAME/document?id=ID
+    /evaluations                  results of `eval`        /json/evaluations
+    /evaluation?of=KEY            one of them              /json/evaluation?of=KEY
+    /evaluations/compare?of=A&of=B two of them              /json/evaluations/compare?of=A&of=B
     /ask                          questions to a model     /json/ask          POST: a question, answered in its turn
     /ask/ID                       one of them              /json/ask/ID
     /ask/ID/cancel                POST: stop it
@@ -26,9 +29,10 @@ The twin of a page is the same record as JSON. `viewer/viewer_server.py` makes a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
-from importlib.resources import files
+from importlib.resources import files as package_files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -54,6 +58,15 @@ from quaere.viewer.curriculum_browser import (
     write_verdict,
 )
 from quaere.viewer.document_page import DocumentQuery, read_document, read_run_document
+from quaere.viewer.evaluation_pages import (
+    EvaluationQuery,
+    EvaluationsQuery,
+    PairQuery,
+    compare_results,
+    read_evaluation,
+    read_evaluations,
+)
+from quaere.viewer.evaluation_results import EvaluationResults
 from quaere.viewer.live import Streams
 from quaere.viewer.page_formats import encode_twin, path_to, render
 from quaere.viewer.page_settings import read_query
@@ -84,13 +97,21 @@ _STATIC = {"viewer.css": "text/css", "viewer.js": "text/javascript", "icon.svg":
 
 
 def make_app(
-    folder: RunFolder, is_stopping: Callable[[], bool] = lambda: False, queue: AskQueue | None = None
+    folder: RunFolder,
+    is_stopping: Callable[[], bool] = lambda: False,
+    queue: AskQueue | None = None,
+    files: Sequence[Path] = (),
 ) -> ASGIApp:
     """The application over a folder of runs; with a queue, it also has the pages of Ask.
 
-    `is_stopping` ends the streams of open pages.
+    `is_stopping` ends the streams of open pages; `files` are results of evaluations to show beside those of runs.
     """
     cards, shelves, streams = RunCards(folder), Shelves(), Streams(is_stopping)
+
+    results = EvaluationResults(folder, cards, files)
+
+    def of_results(read: Callable[[EvaluationResults, Any], Struct], form: type[Struct]) -> Reader:
+        return lambda request: read(results, read_query(request.url.query, form))
 
     def runs(request: Request) -> Struct:
         return cards.read(read_query(request.url.query, RunsQuery))
@@ -148,6 +169,9 @@ def make_app(
         *_page("/run/{name}/reports", "reports", of_run(read_reports, ReportsQuery)),
         *_page("/run/{name}/report", "report", of_run(read_report, ReportQuery)),
         *_page("/run/{name}/document", "document", of_run(read_run_document, DocumentQuery)),
+        *_page("/evaluations", "evaluations", of_results(read_evaluations, EvaluationsQuery)),
+        *_page("/evaluation", "evaluation", of_results(read_evaluation, EvaluationQuery)),
+        *_page("/evaluations/compare", "evaluation_pair", of_results(compare_results, PairQuery)),
         Route("/run/{name}/verdict", give_verdict, methods=["POST"]),
         Route("/changes", follow_all),
         Route("/run/{name}/changes", follow_run),
@@ -269,7 +293,7 @@ def _error(request: Request, status: int, line: str, hint: str) -> Response:
 
 @cache
 def _read_static(name: str) -> bytes:
-    return files("quaere.viewer").joinpath("static", name).read_bytes()
+    return package_files("quaere.viewer").joinpath("static", name).read_bytes()
 
 
 def _send_static(request: Request) -> Response:

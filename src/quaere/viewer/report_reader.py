@@ -3,7 +3,7 @@
     read_report(run, "oss", ReportQuery(id="i0-r3-q1-r0")).parts[1] ->
     ReportPart("[2]", number=2, href="/run/oss/document?id=rivers.md&start=118&end=142#span")
 
-Scores are those of the evaluator of the same run (SCORE), with what it verified and what it found missing, pass by pass.
+Scores are those of the evaluator of the same run (SCORE), with what it verified and what it found missing.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ and leads to the same page without it. The cookie is a keyed hash, goes to this 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -25,14 +27,19 @@ if TYPE_CHECKING:
 
 
 def make_view_server(
-    folder: RunFolder, settings: ServerSettings, *, key: str = "", queue: AskQueue | None = None
+    folder: RunFolder,
+    settings: ServerSettings,
+    *,
+    key: str = "",
+    queue: AskQueue | None = None,
+    files: Sequence[Path] = (),
 ) -> Server:
     """A server of the viewer. It listens at once and answers requests when it runs."""
     listener = bind(settings, key)
     # Cookies do not know ports: two viewers on one machine must not overwrite each other's.
     name = f"quaere_view_{listener.getsockname()[1]}" if key else ""
     servers: list[Server] = []
-    app = make_app(folder, lambda: any(server.should_exit for server in servers), queue)
+    app = make_app(folder, lambda: any(server.should_exit for server in servers), queue, files)
     if key:
         app = KeyCookie(app, name, key)
     settings = structs.replace(settings, key_cookie=name)
