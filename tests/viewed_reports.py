@@ -9,6 +9,7 @@ from quaere.records import (
     Answer,
     Assessment,
     AssessTask,
+    Dimension,
     DimensionRules,
     Episode,
     Harness,
@@ -86,12 +87,15 @@ def add_reports(run, *, title="", step=1, name="r"):
     run.add_episodes(passes, [{}, {}], step=step, phase="actor")
 
 
-def write_reports_run(path, *, index="", title=""):
-    """A run of SCORE with one step; its index has the first of the two documents that are cited."""
+def write_reports_run(path, *, index="", titles=("",)):
+    """A run of SCORE with a step for each title; its index has the first of the two documents that are cited."""
     settings = {"recipe": "score", "model": "tiny"} | ({"index": str(index)} if index else {})
     with Run.create(path, "evolve", settings, config="model: tiny\n") as run:
         run.log_metrics(1, {"reward/mean": 0.3})
-        add_reports(run, title=title)
+        for step, title in enumerate(titles, start=1):
+            add_reports(run, title=title, step=step)
     for step, harness in enumerate(HARNESSES):
-        Versions(path).append(HarnessVersion(step, structs.replace(harness, notes=title), why=f"why {title}"))
+        pool = (*harness.pool, Dimension(f"odd {titles[0]}", titles[0])) if step else harness.pool
+        changed = structs.replace(harness, notes=titles[0], pool=pool)
+        Versions(path).append(HarnessVersion(step, changed, why=f"why {titles[0]}", fault=titles[-1]))
     return path

@@ -141,11 +141,12 @@ def write_hostile(folder, payloads):
             run.note_end(RunState("failed", payloads[2]))
 
 
-def write_eval(path, answers, *, title="", evidence=False, sets=()):
+def write_eval(path, answers, *, titles=("",), evidence=False, sets=()):
     """A run of `quaere eval`: a question for each answer, of which "Orsolya Venn" is right and None is no answer."""
-    settings = {"name": f"{path.name} {title}", "model": f"tiny {title}", "questions": "eval.jsonl"}
+    settings = {"name": f"{path.name} {titles[0]}", "model": f"tiny {titles[-1]}", "questions": f"x {titles[0]}"}
     with Run.create(path, "eval", {**settings, "evidence": evidence}) as run:
         for number, answer in enumerate(answers):
+            title = titles[number % len(titles)]
             episode = make_episode(f"q{number}", f"q{number}", answer=answer or "", ends=answer is not None)
             question = Question(
                 f"q{number}",

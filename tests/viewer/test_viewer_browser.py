@@ -10,13 +10,17 @@ from backups import SENTENCE
 from browsing import AXE, find_barriers, find_chromium, open_browser, watch
 from hostile_markup import PAYLOADS
 from quaere.runs import Run, RunState
-from viewing import add_episodes, log_step, serve_view, write_hostile, write_run
+from quaere.search.index import build_index
+from viewed_reports import TEXTS, write_reports_run
+from viewing import add_episodes, log_step, serve_view, write_eval, write_hostile, write_run
 from village_runs import make_config, run_drzero
 
 pytestmark = pytest.mark.browser
 
 PATHS = ["/", "/run/drzero", "/run/drzero/step/5", "/run/alpha", "/compare?run=drzero&run=alpha", "/?text=nothing"]
 PATHS += ["/run/drzero/curriculum", "/run/alpha/item?id=c0", "/run/drzero/unproven"]
+PATHS += ["/run/score", "/run/score/reports", "/run/score/report?id=r1-0", "/run/score/report?id=r1-2"]
+PATHS += ["/evaluations", "/evaluation?of=first", "/evaluations/compare?of=first&of=second"]
 PATHS += ["/run/drzero/questions?phase=solver", "/run/alpha/group?task=q1", "/run/alpha/episode?id=s6-a0"]
 
 
@@ -29,6 +33,12 @@ def chromium():
 def runs(chromium, request, tmp_path_factory):
     """A run that was trained, and one that was written."""
     folder = tmp_path_factory.mktemp("viewed")
+    river = tmp_path_factory.mktemp("river")
+    (river / "oss.md").write_text(f"{TEXTS[0]}\n")
+    index = build_index(river, tmp_path_factory.mktemp("index") / "oss")
+    write_reports_run(folder / "score", index=index.path)
+    for name, answers in (("first", ["Orsolya Venn", "x", None]), ("second", ["x", "Orsolya Venn", "y"])):
+        write_eval(folder / name, answers * 20, evidence=True)
     # By name: fixtures of a session are made before all others, so also where there is no browser.
     village_paths = request.getfixturevalue("village_paths")
     run, _ = run_drzero(folder / "drzero", make_config(village_paths))
@@ -243,6 +253,37 @@ def test_steps_come_in_and_a_question_is_cancelled(browser, url, queue):
         assert page.locator("[data-entry]").first.text_content().startswith("wait for it")
 
 
+def test_a_report_is_read_and_its_citations_are_opened(browser, url):
+    with watch(browser, url) as watched:
+        page = watched.open("/run/score")
+        page.keyboard.press("r")
+        page.wait_for_url("**/run/score/reports")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/run/score/report?id=r1-0")
+        page.locator(".report a.chip", has_text="[2]").click()
+        page.wait_for_url("**/report?id=r1-0#source-2")
+        page.locator(".report a.chip", has_text="[1]").click()
+        page.wait_for_url("**/run/score/document?id=oss.md*#span")
+        assert page.locator("mark").text_content() == TEXTS[0]
+
+
+def test_two_results_are_compared_by_keys(browser, url):
+    with watch(browser, url) as watched:
+        page = watched.open("/")
+        page.keyboard.press("E")
+        page.wait_for_url("**/evaluations")
+        for key in "jxjxc":
+            page.keyboard.press(key)
+        page.wait_for_url("**/evaluations/compare?of=*&of=*")
+        page.locator("select[name=change]").select_option("gained")
+        page.locator("button", has_text="Show").click()
+        page.wait_for_url("**change=gained*")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/run/*/episode?id=q*")
+
+
 def test_pages_work_without_the_script(browser, url):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
@@ -255,6 +296,9 @@ def test_pages_work_without_the_script(browser, url):
 
 def test_payloads_are_text(browser, tmp_path):
     write_hostile(tmp_path / "runs", PAYLOADS)
+    write_reports_run(tmp_path / "runs/score", titles=PAYLOADS)
+    for name in ("first", "second"):
+        write_eval(tmp_path / "runs" / name, ["Orsolya Venn", "x", None] * 50, titles=PAYLOADS)
     with (
         open_queue(write_payloads(tmp_path, PAYLOADS)) as queue,
         serve_view(tmp_path / "runs", queue=queue) as url,
@@ -262,6 +306,9 @@ def test_payloads_are_text(browser, tmp_path):
     ):
         fill_history(queue, PAYLOADS)
         asked = ["/ask", "/ask?page=2", *(f"/ask/ask-{number}" for number in range(0, 150, 7))]
+        asked += [f"/run/score/report?id=r{step}-0" for step in range(1, 151, 10)]
+        asked += ["/run/score", "/run/score/reports", "/evaluations", "/evaluations/compare?of=first&of=second"]
+        asked += [f"/evaluation?of=first&page={number}" for number in (1, 2, 3)]
         asked += [f"/document?id={quote(text, safe='')}&start=2&end=9#span" for text in PAYLOADS[::7]]
         of_run = (
             "",

@@ -132,7 +132,7 @@ def test_long_lists_have_pages_that_keep_the_choice(client, monkeypatch):
 
 
 def test_results_that_share_no_question_say_so(client, place):
-    write_eval(place / "runs/third", FIRST, title="elsewhere")
+    write_eval(place / "runs/third", FIRST, titles=["elsewhere"])
     assert "They share no question" in client.get("/evaluations/compare?of=first&of=third").text
 
 

@@ -17,7 +17,8 @@ from quaere.serving.server import ServerSettings
 from quaere.viewer.app import HEADERS
 from quaere.viewer.run_folder import open_folder
 from quaere.viewer.viewer_server import make_view_server
-from viewing import add_episodes, open_client, serve_view, write_hostile, write_run
+from viewed_reports import write_reports_run
+from viewing import add_episodes, open_client, serve_view, write_eval, write_hostile, write_run
 
 PAGES = (
     "/",
@@ -33,6 +34,14 @@ PAGES = (
     "/run/main/curriculum?page=3",
     "/run/main/item?id=c7",
     "/run/main/unproven",
+    "/run/score",
+    "/run/score/reports",
+    "/run/score/reports?page=3",
+    *(f"/run/score/report?id=r{step}-{number}" for step in (1, 44, 97, 150) for number in (0, 2)),
+    "/evaluations",
+    "/evaluation?of=first",
+    "/evaluation?of=first&page=2",
+    "/evaluations/compare?of=first&of=second",
     "/ask",
     "/ask?page=3",
     *(f"/ask/ask-{number}" for number in (0, 1, 2, 3, 44, 97, 98, 99)),
@@ -55,6 +64,9 @@ def clients(tmp_path_factory):
         made = []
         for folder, payloads in zip(folders, (PAYLOADS, HARMLESS), strict=True):
             write_hostile(folder / "runs", payloads)
+            write_reports_run(folder / "runs/score", titles=payloads)
+            for name, answers in (("first", ["Orsolya Venn", "x", None]), ("second", ["x", "Orsolya Venn", "y"])):
+                write_eval(folder / "runs" / name, answers * 30, titles=payloads, sets=payloads[:5])
             queue = held.enter_context(open_queue(write_payloads(folder, payloads)))
             fill_history(queue, payloads)
             made.append(open_client(folder / "runs", queue))
@@ -111,6 +123,9 @@ def _check_errors(client):
         "/run/a/episode?id=",
         "/run/a/questions?end=",
         "/run/a/document?id=",
+        "/run/a/report?id=",
+        "/evaluation?of=",
+        "/evaluations/compare?of=a&of=",
         "/ask/",
         "/document?id=",
     )
