@@ -141,15 +141,39 @@ def write_hostile(folder, payloads):
             run.note_end(RunState("failed", payloads[2]))
 
 
-def open_client(folder):
+def write_eval(path, answers, *, titles=("",), evidence=False, sets=()):
+    """A run of `quaere eval`: a question for each answer, of which "Orsolya Venn" is right and None is no answer."""
+    settings = {"name": f"{path.name} {titles[0]}", "model": f"tiny {titles[-1]}", "questions": f"x {titles[0]}"}
+    with Run.create(path, "eval", {**settings, "evidence": evidence}) as run:
+        for number, answer in enumerate(answers):
+            title = titles[number % len(titles)]
+            episode = make_episode(f"q{number}", f"q{number}", answer=answer or "", ends=answer is not None)
+            question = Question(
+                f"q{number}",
+                f"Who built bridge {number}? {title}",
+                (f"Orsolya Venn{title}", "Orsolya Venn"),
+                hops=1 + number % 2,
+                set=sets[number % len(sets)] if sets else "",
+            )
+            if episode.outcome is not None:
+                outcome = structs.replace(episode.outcome, text=episode.outcome.text + title)
+                episode = structs.replace(episode, outcome=outcome)
+            episode = structs.replace(episode, task=SolveTask(question))
+            right = float(answer == "Orsolya Venn")
+            run.add_episode(episode, {"answer/exact_match": right, "answer/f1": right})
+        run.note_end(RunState("done"))
+    return path
+
+
+def open_client(folder, queue=None, files=()):
     """The pages of a folder, or of one run, without a server around them."""
-    return TestClient(make_app(open_folder(str(folder))), base_url="http://127.0.0.1")
+    return TestClient(make_app(open_folder(str(folder)), queue=queue, files=files), base_url="http://127.0.0.1")
 
 
 @contextmanager
-def serve_view(folder, key="", **settings):
+def serve_view(folder, key="", queue=None, **settings):
     """A real server on a free port; gives its URL."""
-    server = make_view_server(open_folder(str(folder)), ServerSettings(port=0, **settings), key=key)
+    server = make_view_server(open_folder(str(folder)), ServerSettings(port=0, **settings), key=key, queue=queue)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from concurrent.futures import CancelledError
 
 import pytest
 
@@ -84,3 +85,28 @@ def test_an_interrupted_caller_waits_until_the_coroutine_has_let_go(monkeypatch)
             loop.run(hold())
         monkeypatch.undo()
         assert released == [True]
+
+
+def test_what_was_started_can_be_cancelled_from_anywhere():
+    began, released = threading.Event(), []
+
+    async def hold():
+        try:
+            began.set()
+            await asyncio.sleep(600)
+        finally:
+            await asyncio.sleep(0)
+            released.append(True)
+
+    with BackgroundLoop() as loop:
+        started = loop.start(hold())
+        assert began.wait(30)
+        started.cancel()
+        with pytest.raises(CancelledError):
+            started.result()
+        assert released == [True]
+        over = loop.start(double(4))
+        assert over.result() == 8
+        over.cancel()
+        assert over.result() == 8
+    started.cancel()  # its loop is closed

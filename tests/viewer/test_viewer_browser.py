@@ -1,19 +1,26 @@
 """The viewer in a real browser, on a run of Dr. Zero that was made here."""
 
 import shutil
+from urllib.parse import quote
 
 import pytest
 
+from asked import ask_and_wait, fill_history, open_queue, write_documents, write_payloads
+from backups import SENTENCE
 from browsing import AXE, find_barriers, find_chromium, open_browser, watch
 from hostile_markup import PAYLOADS
 from quaere.runs import Run, RunState
-from viewing import add_episodes, log_step, serve_view, write_hostile, write_run
+from quaere.search.index import build_index
+from viewed_reports import TEXTS, write_reports_run
+from viewing import add_episodes, log_step, serve_view, write_eval, write_hostile, write_run
 from village_runs import make_config, run_drzero
 
 pytestmark = pytest.mark.browser
 
 PATHS = ["/", "/run/drzero", "/run/drzero/step/5", "/run/alpha", "/compare?run=drzero&run=alpha", "/?text=nothing"]
 PATHS += ["/run/drzero/curriculum", "/run/alpha/item?id=c0", "/run/drzero/unproven"]
+PATHS += ["/run/score", "/run/score/reports", "/run/score/report?id=r1-0", "/run/score/report?id=r1-2"]
+PATHS += ["/evaluations", "/evaluation?of=first", "/evaluations/compare?of=first&of=second"]
 PATHS += ["/run/drzero/questions?phase=solver", "/run/alpha/group?task=q1", "/run/alpha/episode?id=s6-a0"]
 
 
@@ -26,6 +33,12 @@ def chromium():
 def runs(chromium, request, tmp_path_factory):
     """A run that was trained, and one that was written."""
     folder = tmp_path_factory.mktemp("viewed")
+    river = tmp_path_factory.mktemp("river")
+    (river / "oss.md").write_text(f"{TEXTS[0]}\n")
+    index = build_index(river, tmp_path_factory.mktemp("index") / "oss")
+    write_reports_run(folder / "score", index=index.path)
+    for name, answers in (("first", ["Orsolya Venn", "x", None]), ("second", ["x", "Orsolya Venn", "y"])):
+        write_eval(folder / name, answers * 20, evidence=True)
     # By name: fixtures of a session are made before all others, so also where there is no browser.
     village_paths = request.getfixturevalue("village_paths")
     run, _ = run_drzero(folder / "drzero", make_config(village_paths))
@@ -43,16 +56,24 @@ def browser(chromium, runs):
 
 
 @pytest.fixture(scope="module")
-def url(runs):
-    with serve_view(runs) as found:
+def queue(chromium, tmp_path_factory):
+    with open_queue(write_documents(tmp_path_factory.mktemp("documents")), max_turns=3) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def url(runs, queue):
+    with serve_view(runs, queue=queue) as found:
         yield found
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_every_page_opens_fits_and_has_no_barrier(browser, url, width, scheme):
+def test_every_page_opens_fits_and_has_no_barrier(browser, url, queue, width, scheme):
+    asked = [ask_and_wait(queue, text).id for text in ("move the backups", "made up", "no answer")]
+    paths = ["/ask", *(f"/ask/{id}" for id in asked), "/document?id=ops.md&start=9000&end=9100#span"]
     with watch(browser, url, width=width, scheme=scheme) as watched:
-        for path in PATHS:
+        for path in (*PATHS, *paths):
             page = watched.open(path)
             assert page.evaluate("document.scrollingElement.scrollWidth") <= width, path
             assert find_barriers(page) == [], path
@@ -179,6 +200,90 @@ def test_curves_move_while_a_run_writes(browser, runs, url):
     shutil.rmtree(runs / "followed")
 
 
+def test_a_question_is_answered_and_its_chip_scrolls_to_the_sentence(browser, url):
+    """From the list of runs, by keys alone."""
+    with watch(browser, url) as watched:
+        page = watched.open("/")
+        page.keyboard.press("A")
+        page.wait_for_url("**/ask")
+        page.keyboard.press("/")
+        page.keyboard.type("When did we move the backups?")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/ask/*")
+        page.locator(".answer", has_text="May 2019").wait_for()
+        assert page.locator("b.good", has_text="verbatim").is_visible()
+        assert page.locator("#steps article").count() == 2
+        page.locator("[data-live-mark]").wait_for(state="hidden")
+        page.keyboard.press("o")
+        page.wait_for_url("**/document?id=ops.md*#span")
+        mark = page.locator("mark")
+        assert mark.text_content() == SENTENCE
+        page.wait_for_function("scrollY > 500")
+        box = mark.bounding_box()
+        assert box["y"] >= 0 and box["y"] + box["height"] <= 900
+        page.go_back()
+        page.keyboard.press("i")
+        page.wait_for_url("**/ask?question=*")
+        assert page.locator("#question").input_value() == "When did we move the backups?"
+        page.locator("#question").fill(" ")
+        page.locator("[data-ask] button").click()
+        page.locator("[data-said]", has_text="1 to 4000 characters").wait_for()
+        watched.faults.remove("Failed to load resource: the server responded with a status of 400 (Bad Request)")
+
+
+def test_steps_come_in_and_a_question_is_cancelled(browser, url, queue):
+    with watch(browser, url) as watched:
+        page = watched.open("/ask")
+        page.locator("#question").fill("wait for it")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/ask/*")
+        page.locator("#steps article").wait_for()  # the first step, while the second is awaited
+        assert page.locator(".state").text_content() == "running"
+        page.locator("#steps summary").first.click()
+        running = page.url.rsplit("/", 1)[1]
+        assert not queue.find(running).is_over
+        page.keyboard.press("Escape")
+        page.keyboard.press("x")
+        page.locator(".state.cancelled").wait_for()
+        assert queue.sampler.cancelled and queue.find(running).state == "cancelled"
+        page.reload()
+        assert page.locator(".state").text_content() == "cancelled"
+        page.keyboard.press("u")
+        page.wait_for_url("**/ask")
+        assert page.locator("[data-entry]").first.text_content().startswith("wait for it")
+
+
+def test_a_report_is_read_and_its_citations_are_opened(browser, url):
+    with watch(browser, url) as watched:
+        page = watched.open("/run/score")
+        page.keyboard.press("r")
+        page.wait_for_url("**/run/score/reports")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/run/score/report?id=r1-0")
+        page.locator(".report a.chip", has_text="[2]").click()
+        page.wait_for_url("**/report?id=r1-0#source-2")
+        page.locator(".report a.chip", has_text="[1]").click()
+        page.wait_for_url("**/run/score/document?id=oss.md*#span")
+        assert page.locator("mark").text_content() == TEXTS[0]
+
+
+def test_two_results_are_compared_by_keys(browser, url):
+    with watch(browser, url) as watched:
+        page = watched.open("/")
+        page.keyboard.press("E")
+        page.wait_for_url("**/evaluations")
+        for key in "jxjxc":
+            page.keyboard.press(key)
+        page.wait_for_url("**/evaluations/compare?of=*&of=*")
+        page.locator("select[name=change]").select_option("gained")
+        page.locator("button", has_text="Show").click()
+        page.wait_for_url("**change=gained*")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/run/*/episode?id=q*")
+
+
 def test_pages_work_without_the_script(browser, url):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
@@ -190,8 +295,21 @@ def test_pages_work_without_the_script(browser, url):
 
 
 def test_payloads_are_text(browser, tmp_path):
-    write_hostile(tmp_path, PAYLOADS)
-    with serve_view(tmp_path) as url, watch(browser, url) as watched:
+    write_hostile(tmp_path / "runs", PAYLOADS)
+    write_reports_run(tmp_path / "runs/score", titles=PAYLOADS)
+    for name in ("first", "second"):
+        write_eval(tmp_path / "runs" / name, ["Orsolya Venn", "x", None] * 50, titles=PAYLOADS)
+    with (
+        open_queue(write_payloads(tmp_path, PAYLOADS)) as queue,
+        serve_view(tmp_path / "runs", queue=queue) as url,
+        watch(browser, url) as watched,
+    ):
+        fill_history(queue, PAYLOADS)
+        asked = ["/ask", "/ask?page=2", *(f"/ask/ask-{number}" for number in range(0, 150, 7))]
+        asked += [f"/run/score/report?id=r{step}-0" for step in range(1, 151, 10)]
+        asked += ["/run/score", "/run/score/reports", "/evaluations", "/evaluations/compare?of=first&of=second"]
+        asked += [f"/evaluation?of=first&page={number}" for number in (1, 2, 3)]
+        asked += [f"/document?id={quote(text, safe='')}&start=2&end=9#span" for text in PAYLOADS[::7]]
         of_run = (
             "",
             "/step/1",
@@ -201,7 +319,7 @@ def test_payloads_are_text(browser, tmp_path):
             "/unproven",
             *(f"/episode?id=s{n}-a0" for n in range(1, 151, 10)),
         )
-        for path in ("/", "/compare?run=main&run=other", *(f"/run/main{page}" for page in of_run)):
+        for path in ("/", "/compare?run=main&run=other", *(f"/run/main{page}" for page in of_run), *asked):
             page = watched.open(path)
             page.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")
             assert page.evaluate("window.hit") is None

@@ -2,11 +2,13 @@
 
 import shutil
 import socket
+from contextlib import ExitStack
 from urllib.parse import quote, urlsplit
 
 import httpx
 import pytest
 
+from asked import fill_history, open_queue, write_documents, write_payloads
 from hostile_markup import NAMES, PAYLOADS, read_skeleton, traversals
 from quaere.cli.main import main
 from quaere.errors import BadInput
@@ -15,7 +17,8 @@ from quaere.serving.server import ServerSettings
 from quaere.viewer.app import HEADERS
 from quaere.viewer.run_folder import open_folder
 from quaere.viewer.viewer_server import make_view_server
-from viewing import add_episodes, open_client, serve_view, write_hostile, write_run
+from viewed_reports import write_reports_run
+from viewing import add_episodes, open_client, serve_view, write_eval, write_hostile, write_run
 
 PAGES = (
     "/",
@@ -31,6 +34,17 @@ PAGES = (
     "/run/main/curriculum?page=3",
     "/run/main/item?id=c7",
     "/run/main/unproven",
+    "/run/score",
+    "/run/score/reports",
+    "/run/score/reports?page=3",
+    *(f"/run/score/report?id=r{step}-{number}" for step in (1, 44, 97, 150) for number in (0, 2)),
+    "/evaluations",
+    "/evaluation?of=first",
+    "/evaluation?of=first&page=2",
+    "/evaluations/compare?of=first&of=second",
+    "/ask",
+    "/ask?page=3",
+    *(f"/ask/ask-{number}" for number in (0, 1, 2, 3, 44, 97, 98, 99)),
 )
 HARMLESS = [f"payload {number}" for number in range(len(PAYLOADS))]
 
@@ -46,9 +60,17 @@ def test_there_are_at_least_150_payloads():
 def clients(tmp_path_factory):
     """The pages of runs full of payloads, and of runs with harmless words in their place."""
     folders = [tmp_path_factory.mktemp(name) for name in ("hostile", "harmless")]
-    for folder, payloads in zip(folders, (PAYLOADS, HARMLESS), strict=True):
-        write_hostile(folder, payloads)
-    return [open_client(folder) for folder in folders]
+    with ExitStack() as held:
+        made = []
+        for folder, payloads in zip(folders, (PAYLOADS, HARMLESS), strict=True):
+            write_hostile(folder / "runs", payloads)
+            write_reports_run(folder / "runs/score", titles=payloads)
+            for name, answers in (("first", ["Orsolya Venn", "x", None]), ("second", ["x", "Orsolya Venn", "y"])):
+                write_eval(folder / "runs" / name, answers * 30, titles=payloads, sets=payloads[:5])
+            queue = held.enter_context(open_queue(write_payloads(folder, payloads)))
+            fill_history(queue, payloads)
+            made.append(open_client(folder / "runs", queue))
+        yield made
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -59,6 +81,15 @@ def test_payloads_change_no_element_and_no_attribute(clients, path):
     hostile, harmless = (read_skeleton(reply.text) for reply in replies)
     assert hostile.parts == harmless.parts
     assert all(address.startswith(("/", "#", "?")) and not address.startswith("//") for address in hostile.addresses)
+
+
+def test_payloads_in_documents_change_no_element(clients):
+    """Their ids stand in the addresses of their pages."""
+    hostile, harmless = clients
+    expected = read_skeleton(harmless.get("/document", params={"id": HARMLESS[0], "start": 10, "end": 12}).text).parts
+    for text in PAYLOADS:
+        reply = hostile.get("/document", params={"id": text, "start": 10, "end": 12})
+        assert reply.status_code == 200 and read_skeleton(reply.text).parts == expected, text
 
 
 def test_names_of_runs_change_no_element(tmp_path):
@@ -78,7 +109,11 @@ def test_names_of_runs_change_no_element(tmp_path):
 def test_an_error_message_is_no_markup(tmp_path):
     with Run.open(write_run(tmp_path / "a", num_steps=1), write=True) as run:
         add_episodes(run)
-    client = open_client(tmp_path)
+    with open_queue(write_documents(tmp_path)) as queue:
+        _check_errors(open_client(tmp_path, queue))
+
+
+def _check_errors(client):
     expected = read_skeleton(client.get("/run/nowhere").text).parts
     pages = (
         "/?state=",
@@ -87,6 +122,12 @@ def test_an_error_message_is_no_markup(tmp_path):
         "/run/a/group?task=",
         "/run/a/episode?id=",
         "/run/a/questions?end=",
+        "/run/a/document?id=",
+        "/run/a/report?id=",
+        "/evaluation?of=",
+        "/evaluations/compare?of=a&of=",
+        "/ask/",
+        "/document?id=",
     )
     for number, text in enumerate(PAYLOADS):
         address = pages[number % len(pages)] + quote(text, safe="")
@@ -144,6 +185,42 @@ def test_a_verdict_comes_from_this_server_alone_and_as_json(tmp_path):
         assert httpx.post(f"{url}/run/alpha/verdict", content=body, headers=headers, trust_env=False).is_success
 
 
+def test_a_question_comes_from_this_server_alone_and_as_json(tmp_path):
+    """The model must not work for a page of another site, nor be stopped by one."""
+    write_run(tmp_path / "runs/alpha")
+    body = '{"question": "made up"}'
+    with open_queue(write_documents(tmp_path)) as queue, serve_view(tmp_path / "runs", queue=queue) as url:
+        running = queue.add("wait for it").id
+        for headers, status in (
+            ({"content-type": "application/json", "origin": "https://evil.example"}, 403),
+            ({"content-type": "application/json", "host": "evil.example"}, 403),
+            ({"content-type": "text/plain", "origin": url}, 415),
+            ({"content-type": "application/x-www-form-urlencoded"}, 415),
+        ):
+            for path in ("/ask", f"/ask/{running}/cancel"):
+                reply = httpx.post(url + path, content=body, headers=headers, trust_env=False)
+                assert reply.status_code == status
+        assert [line.id for line in queue.lines()] == [running] and not queue.find(running).is_over
+        headers = {"content-type": "application/json", "origin": url}
+        assert httpx.post(f"{url}/ask", content=body, headers=headers, trust_env=False).status_code == 202
+        for path in ("/ask", f"/ask/{running}", "/document?id=oss.md", "/ask/changes"):
+            for headers in ({"host": "evil.example"}, {"origin": "https://evil.example"}):
+                reply = httpx.get(url + path, headers=headers, trust_env=False)
+                assert reply.status_code == 403 and "Korrin" not in reply.text
+
+
+def test_asking_needs_the_key_where_there_is_one(tmp_path):
+    write_run(tmp_path / "runs/alpha")
+    with open_queue(write_documents(tmp_path)) as queue, serve_view(tmp_path / "runs", "right", queue) as url:
+        for path in ("/ask", "/json/ask", "/document?id=oss.md", "/ask/changes"):
+            assert httpx.get(url + path, trust_env=False).status_code == 401
+        sent = {"content": '{"question": "made up"}', "trust_env": False}
+        headers = {"content-type": "application/json"}
+        assert httpx.post(f"{url}/ask", headers=headers, **sent).status_code == 401
+        headers["authorization"] = "Bearer right"
+        assert httpx.post(f"{url}/ask", headers=headers, **sent).status_code == 202
+
+
 # --------------------------------------------------------------------------------------------------------------- paths
 
 
@@ -175,6 +252,24 @@ def test_no_path_leads_out_of_the_runs(tmp_path):
             said = ask_raw(url, path)
             assert "TOP-SECRET" not in said and "_environment" not in said, path
             assert " 200 OK" not in said.splitlines()[0], path
+
+
+def test_no_path_leads_out_of_the_index(tmp_path):
+    write_run(tmp_path / "runs/alpha", index=tmp_path / "index")
+    (tmp_path / "secret.md").write_text("TOP-SECRET")
+    (tmp_path / "docs").mkdir()
+    index = write_documents(tmp_path / "docs")
+    shutil.move(tmp_path / "docs/index", tmp_path / "index")
+    ways = [*traversals("../secret.md"), *traversals("../../secret.md"), str(tmp_path / "secret.md")]
+    tried = [f"/{base}?id={way}" for base in ("document", "run/alpha/document") for way in ways]
+    tried += [f"/{base}/{way}" for base in ("ask", "json/ask", "document") for way in ways]
+    assert len(tried) >= 200 and index is not None
+    with open_queue(str(tmp_path / "index")) as queue, serve_view(tmp_path / "runs", queue=queue) as url:
+        for base in ("/document", "/run/alpha/document"):
+            assert " 200 OK" in ask_raw(url, f"{base}?id=oss.md")
+        for path in tried:
+            said = ask_raw(url, path)
+            assert "TOP-SECRET" not in said and " 200 OK" not in said.splitlines()[0], path
 
 
 def test_a_run_whose_files_are_links_is_not_shown(tmp_path):

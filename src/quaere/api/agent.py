@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
 
 from quaere.api.answer import Answer, read_answer, refuse_all_failed
-from quaere.api.background import BackgroundLoop
+from quaere.api.background import BackgroundLoop, Started
 from quaere.api.counts import counting
 from quaere.api.index import Index
 from quaere.api.options import refuse_unknown
@@ -123,22 +123,30 @@ class Agent:
 
     def ask(self, question: str | Question, *, on_turn: Callable[[Turn], None] | None = None) -> Answer:
         """Answer a question; `on_turn` is called with every turn as soon as it is over."""
+        return self.run(self._ask(question, on_turn))
+
+    def start(self, question: str | Question, *, on_turn: Callable[[Turn], None] | None = None) -> Started[Answer]:
+        """Begin to answer and return at once: `result()` waits for the answer, `cancel()` stops the model.
+
+        `on_turn` is called in another thread. After `cancel()`, `result()` raises `concurrent.futures.CancelledError`.
+        """
+        return self._loop.start(self._ask(question, on_turn))
+
+    async def _ask(self, question: str | Question, on_turn: Callable[[Turn], None] | None) -> Answer:
         from quaere.policies.sampler import SamplingParams
         from quaere.rollout.episode import run_episode
 
         name = self.new_id("ask")
-        episode = self.run(
-            run_episode(
-                self.policy,
-                self.protocol,
-                self.searcher,
-                SolveTask(make_question(question, name)),
-                self.limits,
-                episode_id=name,
-                seed=self.seed,
-                params=SamplingParams(temperature=self.temperature),
-                on_turn=on_turn,
-            )
+        episode = await run_episode(
+            self.policy,
+            self.protocol,
+            self.searcher,
+            SolveTask(make_question(question, name)),
+            self.limits,
+            episode_id=name,
+            seed=self.seed,
+            params=SamplingParams(temperature=self.temperature),
+            on_turn=on_turn,
         )
         refuse_all_failed([episode])
         return read_answer(episode)

@@ -14,8 +14,9 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from quaere.errors import BadInput
 
@@ -55,24 +56,21 @@ class BackgroundLoop:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result. If the caller is interrupted (Ctrl-C), the coroutine is cancelled and waited for."""
+        started = self.start(coroutine)
+        try:
+            return started.result()
+        except KeyboardInterrupt:
+            started.cancel()
+            started.wait()  # what holds files or weights lets go of them before the caller goes on
+            raise
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> Started[T]:
+        """Begin a coroutine and return at once."""
         if threading.current_thread() is self._thread or self.is_closed:
             coroutine.close()
             # Waiting in the loop's own thread for the loop would never end.
             raise BadInput("this cannot be called from a callback of the same agent or run, nor after it was closed")
-        result: Future[T] = Future()
-        tasks: list[asyncio.Task[T]] = []
-
-        def start() -> None:
-            tasks.append(self._loop.create_task(coroutine))
-            tasks[0].add_done_callback(lambda task: _hand_over(task, result))
-
-        self._loop.call_soon_threadsafe(start)
-        try:
-            return result.result()
-        except KeyboardInterrupt:
-            self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
-            wait([result])  # what holds files or weights lets go of them before the caller goes on
-            raise
+        return Started(self._loop, coroutine)
 
     def close(self) -> None:
         """Cancel what is still running, and end the thread; closing twice is closing once."""
@@ -85,6 +83,37 @@ class BackgroundLoop:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+class Started(Generic[T]):
+    """A coroutine that runs in a background loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._loop = loop
+        self._result: Future[T] = Future()
+        self._task: asyncio.Task[T] | None = None
+        loop.call_soon_threadsafe(self._begin, coroutine)
+
+    def _begin(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._task = self._loop.create_task(coroutine)
+        self._task.add_done_callback(lambda task: _hand_over(task, self._result))
+
+    def result(self) -> T:
+        """Wait for the result; `concurrent.futures.CancelledError` if it was cancelled."""
+        return self._result.result()
+
+    def wait(self) -> None:
+        """Wait until it is over, whatever comes of it."""
+        wait([self._result])
+
+    def cancel(self) -> None:
+        """Have the coroutine stop where it is; `wait` and `result` return once it has. Nothing if it is over."""
+        with suppress(RuntimeError):  # the loop was closed, which cancels everything
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        assert self._task is not None  # `_begin` was put into the loop before
+        self._task.cancel()
 
 
 class Interrupted(Exception):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 
-def add_index(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+def add_index(parser: argparse._ActionsContainer, *, required: bool = False) -> None:
     """Add `--index`. Repeated, it names several search servers; the value is then their URLs, separated by commas."""
     parser.add_argument(
         "--index",

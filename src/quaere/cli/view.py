@@ -3,24 +3,32 @@
 quaere view
 quaere view runs/notes --open
 quaere view runs/notes --export notes-pages
+quaere view --model smollm2-135m --index notes-index
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quaere.cli.ask_options import DEFAULT_MODEL
 from quaere.cli.bounds import check_positive
+from quaere.cli.index_option import add_index
 from quaere.cli.server_options import add_server_options, read_key, server_settings
+from quaere.cli.terminal import say_line
+from quaere.errors import BadInput
 
 if TYPE_CHECKING:
+    from quaere.viewer.ask_queue import AskQueue
     from quaere.viewer.run_folder import RunFolder
 
 _DESCRIPTION = """\
 Show runs in a browser: all of a folder, or one. Pages follow a run while it trains. Only this machine can reach them;
---host lets others in, and needs a key. --export writes the pages to a folder instead: they open without a server.
+--host lets others in, and needs a key. With a model and an index there is also a page to ask questions. --export writes
+the pages to a folder instead: they open without a server.
 """
 PORT = 8700
 MAX_PAGES = 2000
@@ -48,7 +56,43 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help=f"write at most this many, those nearest to the first one (default: {MAX_PAGES})",
     )
     files.add_argument("--force", action="store_true", help="replace an earlier export at --export")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="files of `quaere eval --out` or `--items`, to show and compare beside the runs",
+    )
+    _add_asking(parser)
     add_server_options(parser, PORT)
+
+
+def _add_asking(parser: argparse.ArgumentParser) -> None:
+    asking = parser.add_argument_group("asking", "one of --ask, --model and --index adds a page to ask questions")
+    asking.add_argument(
+        "--ask", action="store_true", help="ask the run's own model, which searches the run's own index"
+    )
+    asking.add_argument(
+        "--model",
+        help="the model to ask: catalogue name, directory, hub id, or openai:MODEL@BASE_URL "
+        f"(default: the run's own, else {DEFAULT_MODEL})",
+    )
+    add_index(asking)
+    asking.add_argument(
+        "--evidence",
+        action=argparse.BooleanOptionalAction,
+        help="ask for the sentence that proves an answer (default: only models that were taught to quote)",
+    )
+    asking.add_argument(
+        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs (default: auto)"
+    )
+    asking.add_argument(
+        "--history",
+        type=Path,
+        metavar="FILE",
+        help="JSON Lines file that keeps questions and answers (default: none, they are kept until the viewer ends)",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -61,21 +105,28 @@ def run(args: argparse.Namespace) -> None:
     from quaere.viewer.viewer_server import make_view_server
 
     folder = open_folder(args.what, args.runs)
+    _check_results(args.results)
     if args.export is not None:
         _export(folder, args)
         return
     key = read_key(args)
-    server = make_view_server(folder, server_settings(args), key=key)
+    with ExitStack() as held:
+        queue = _open_queue(args, folder, held) if args.ask or args.model or args.index else None
+        if queue is None and args.history:
+            raise BadInput("--history keeps questions, so it needs --ask", hint="quaere view RUN --ask --history FILE")
+        server = make_view_server(folder, server_settings(args), key=key, queue=queue, files=args.results)
 
-    def say_ready(url: str) -> None:
-        page = url + (path_to("run", folder.only) if folder.only else "/")
-        print(f"showing {folder.only or folder.root} at {page}, Ctrl-C ends", file=sys.stderr)
-        if key:
-            print(f"a browser needs the key once: {url}/?api_key=KEY", file=sys.stderr)
-        if args.open:
-            webbrowser.open(page)
+        def say_ready(url: str) -> None:
+            page = url + (path_to("run", folder.only) if folder.only else "/")
+            print(f"showing {folder.only or folder.root} at {page}, Ctrl-C ends", file=sys.stderr)
+            if queue is not None:
+                print(f"asking {queue.model} at {url}/ask", file=sys.stderr)
+            if key:
+                print(f"a browser needs the key once: {url}/?api_key=KEY", file=sys.stderr)
+            if args.open:
+                webbrowser.open(page)
 
-    run_server(server, say_ready)
+        run_server(server, say_ready)
 
 
 def _export(folder: RunFolder, args: argparse.Namespace) -> None:
@@ -92,3 +143,38 @@ def _export(folder: RunFolder, args: argparse.Namespace) -> None:
         print(f"{done.num_left_out} further pages had no room: --pages N writes more", file=sys.stderr)
     if args.open:
         webbrowser.open(done.first.absolute().as_uri())
+
+
+def _check_results(files: list[Path]) -> None:
+    """Refuse files that are not results, or that could not be told apart."""
+    from quaere.evaluation.qa.scores import read_scored
+
+    for path in files:
+        read_scored(path)
+    if len({path.name for path in files}) < len(files):
+        raise BadInput("two files of --results have the same name", hint="rename one of them")
+
+
+def _open_queue(args: argparse.Namespace, folder: RunFolder, held: ExitStack) -> AskQueue:
+    """The agent behind the page Ask, loaded: with what was named, else with the run's own model and index."""
+    from quaere.api.agent import Agent
+    from quaere.api.run import Run
+    from quaere.api.run_documents import name_index
+    from quaere.viewer.ask_history import AskHistory
+    from quaere.viewer.ask_queue import AskQueue
+
+    model: str | Run = args.model or DEFAULT_MODEL
+    index = args.index
+    if folder.only:
+        run = held.enter_context(folder.open(folder.only))
+        index = index or name_index(run)
+        if not args.model and run.info.kind == "evolve":
+            model = run
+    if not index:
+        raise BadInput("asking needs an index to search", hint="quaere view --model MODEL --index DIR")
+    history = AskHistory(args.history)
+    held.callback(history.close)
+    say_line(f"loading {folder.only if isinstance(model, Run) else model}")
+    how = {"evidence": args.evidence, "device": args.device, "max_rows": 1, "on_note": say_line}
+    agent = held.enter_context(Agent(model, index, **how))
+    return held.enter_context(AskQueue(agent, history))

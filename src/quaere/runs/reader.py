@@ -100,6 +100,16 @@ class RunReader:
         rows = self._query("SELECT phase FROM episodes GROUP BY phase ORDER BY MIN(number)")
         return [phase for (phase,) in rows if phase]
 
+    def first_protocols(self, num_episodes: int = 1000) -> set[str]:
+        """Protocols of the first episodes, which are enough to know what a run does.
+
+        run.first_protocols() == {"drzero-proposer", "drzero-solver"}
+        """
+        rows = self._query(
+            "SELECT DISTINCT protocol FROM (SELECT protocol FROM episodes ORDER BY number LIMIT ?)", (num_episodes,)
+        )
+        return {protocol for (protocol,) in rows}
+
     def groups(self, wanted: EpisodeFilter) -> list[EpisodeGroup]:
         """The attempts that a filter selects, by question, step and protocol, in the order of their first one."""
         where, values = wanted.where()

@@ -11,7 +11,17 @@
     /run/NAME/item?id=ID          one item of it           /json/run/NAME/item?id=ID
     /run/NAME/unproven            paid, and not proven     /json/run/NAME/unproven
     /run/NAME/verdict             POST: a verdict on an item, the only thing that is written
-    /changes, /run/NAME/changes   server-sent events
+    /run/NAME/reports             its reports              /json/run/NAME/reports
+    /run/NAME/report?id=ID        one of them              /json/run/NAME/report?id=ID
+    /run/NAME/document?id=ID      a document of its index  /json/run/NAME/document?id=ID
+    /evaluations                  results of `eval`        /json/evaluations
+    /evaluation?of=KEY            one of them              /json/evaluation?of=KEY
+    /evaluations/compare?of=A&of=B two of them              /json/evaluations/compare?of=A&of=B
+    /ask                          questions to a model     /json/ask          POST: a question, answered in its turn
+    /ask/ID                       one of them              /json/ask/ID
+    /ask/ID/cancel                POST: stop it
+    /document?id=ID               a document of its index  /json/document?id=ID
+    /changes, /run/NAME/changes   server-sent events; /ask/changes, /ask/ID/changes
     /static/FILE                  the style sheet and the script
 
 The twin of a page is the same record as JSON. `viewer/viewer_server.py` makes a server of it.
@@ -19,9 +29,10 @@ The twin of a page is the same record as JSON. `viewer/viewer_server.py` makes a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
-from importlib.resources import files
+from importlib.resources import files as package_files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -34,6 +45,8 @@ from starlette.routing import Route
 
 from quaere.api.run import Run
 from quaere.errors import QuaereError
+from quaere.viewer.ask_pages import AskQuery, ask, cancel, read_ask, read_asked
+from quaere.viewer.ask_queue import AskQueue, QueueFull
 from quaere.viewer.attempt_groups import GroupQuery, QuestionsQuery, read_group, read_questions
 from quaere.viewer.comparison import CompareQuery, compare_runs
 from quaere.viewer.curriculum_browser import (
@@ -44,9 +57,20 @@ from quaere.viewer.curriculum_browser import (
     read_item,
     write_verdict,
 )
+from quaere.viewer.document_page import DocumentQuery, read_document, read_run_document
+from quaere.viewer.evaluation_pages import (
+    EvaluationQuery,
+    EvaluationsQuery,
+    PairQuery,
+    compare_results,
+    read_evaluation,
+    read_evaluations,
+)
+from quaere.viewer.evaluation_results import EvaluationResults
 from quaere.viewer.live import Streams
 from quaere.viewer.page_formats import encode_twin, path_to, render
 from quaere.viewer.page_settings import read_query
+from quaere.viewer.report_reader import ReportQuery, ReportsQuery, read_report, read_reports
 from quaere.viewer.run_folder import NotShown, RunFolder, Signature, read_signature
 from quaere.viewer.run_list import RunCards, RunsQuery
 from quaere.viewer.run_overview import RunQuery, read_run, read_step
@@ -68,12 +92,25 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+ASK_LOOK_S = 0.2  # an answer is looked at more often than the files of a run, since it costs nothing
 STATIC = {"viewer.css": "text/css", "viewer.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 
-def make_app(folder: RunFolder, is_stopping: Callable[[], bool] = lambda: False) -> ASGIApp:
-    """The application over a folder of runs. `is_stopping` ends the streams of open pages."""
+def make_app(
+    folder: RunFolder,
+    is_stopping: Callable[[], bool] = lambda: False,
+    queue: AskQueue | None = None,
+    files: Sequence[Path] = (),
+) -> ASGIApp:
+    """The application over a folder of runs; with a queue, it also has the pages of Ask.
+
+    `is_stopping` ends the streams of open pages; `files` are results of evaluations to show beside those of runs.
+    """
     cards, shelves, streams = RunCards(folder), Shelves(), Streams(is_stopping)
+    results = EvaluationResults(folder, cards, files)
+
+    def of_results(read: Callable[[EvaluationResults, Any], Struct], form: type[Struct]) -> Reader:
+        return lambda request: read(results, read_query(request.url.query, form))
 
     def runs(request: Request) -> Struct:
         return cards.read(read_query(request.url.query, RunsQuery))
@@ -128,13 +165,22 @@ def make_app(folder: RunFolder, is_stopping: Callable[[], bool] = lambda: False)
         *_page("/run/{name}/curriculum", "curriculum", of_run(curriculum, CurriculumQuery)),
         *_page("/run/{name}/item", "item", of_run(partial(read_item, shelves=shelves), ItemQuery)),
         *_page("/run/{name}/unproven", "unproven", of_run(read_unproven, UnprovenQuery)),
+        *_page("/run/{name}/reports", "reports", of_run(read_reports, ReportsQuery)),
+        *_page("/run/{name}/report", "report", of_run(read_report, ReportQuery)),
+        *_page("/run/{name}/document", "document", of_run(read_run_document, DocumentQuery)),
+        *_page("/evaluations", "evaluations", of_results(read_evaluations, EvaluationsQuery)),
+        *_page("/evaluation", "evaluation", of_results(read_evaluation, EvaluationQuery)),
+        *_page("/evaluations/compare", "evaluation_pair", of_results(compare_results, PairQuery)),
         Route("/run/{name}/verdict", give_verdict, methods=["POST"]),
         Route("/changes", follow_all),
         Route("/run/{name}/changes", follow_run),
         Route("/static/{file}", _send_static),
+        *(_ask_routes(queue, streams) if queue is not None else ()),
     ]
     handlers: dict[Any, Any] = {QuaereError: _say_error, HTTPException: _say_missing}
-    return SafeHeaders(Starlette(routes=routes, exception_handlers=handlers))
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    app.state.asks = queue is not None
+    return SafeHeaders(app)
 
 
 class SafeHeaders:
@@ -161,11 +207,47 @@ class SafeHeaders:
 # ------------------------------------------------------------------------------------------------------------- details
 
 
+def _ask_routes(queue: AskQueue, streams: Streams) -> list[Route]:
+    """The pages of Ask, and what takes and stops questions."""
+
+    def asked(request: Request) -> Struct:
+        return read_asked(queue, request.path_params["id"])
+
+    async def take(request: Request) -> Response:
+        reply = await run_in_threadpool(ask, queue, await request.body())
+        return Response(encode_twin(reply), 202, media_type="application/json")
+
+    def stop(request: Request) -> Response:
+        return Response(encode_twin(cancel(queue, request.path_params["id"])), media_type="application/json")
+
+    async def follow_list(request: Request) -> Response:
+        return streams.follow(queue.look_all, ASK_LOOK_S)
+
+    async def follow_one(request: Request) -> Response:
+        id = request.path_params["id"]
+        read_asked(queue, id)
+        return streams.follow(lambda: queue.look(id), ASK_LOOK_S)
+
+    return [
+        *_page("/ask", "ask", lambda request: read_ask(queue, read_query(request.url.query, AskQuery))),
+        Route("/ask", take, methods=["POST"]),
+        Route("/ask/changes", follow_list),
+        *_page("/ask/{id}", "asked", asked),
+        Route("/ask/{id}/cancel", stop, methods=["POST"]),
+        Route("/ask/{id}/changes", follow_one),
+        *_page(
+            "/document",
+            "document",
+            lambda request: read_document(queue.index, read_query(request.url.query, DocumentQuery)),
+        ),
+    ]
+
+
 def _page(path: str, template: str, read: Reader) -> list[Route]:
     """The routes of a page and of its twin."""
 
     def show(request: Request) -> Response:
-        page = render(template, read(request), twin=f"/json{_address(request)}")
+        page = render(template, read(request), twin=f"/json{_address(request)}", asks=request.app.state.asks)
         return Response(page, media_type="text/html")
 
     def show_twin(request: Request) -> Response:
@@ -183,7 +265,8 @@ def _address(request: Request) -> str:
 
 def _say_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, QuaereError)
-    return _error(request, 404 if isinstance(error, NotShown) else 400, str(error), error.hint)
+    status = 404 if isinstance(error, NotShown) else 429 if isinstance(error, QueueFull) else 400
+    return _error(request, status, str(error), error.hint)
 
 
 def _say_missing(request: Request, error: Exception) -> Response:
@@ -204,13 +287,13 @@ def _error(request: Request, status: int, line: str, hint: str) -> Response:
     said = _Error(status, line, hint)
     if request.scope["path"].startswith("/json/") or request.method == "POST":
         return JSONResponse({"error": line, "hint": hint}, status)
-    return Response(render("error", said, twin=""), status, media_type="text/html")
+    return Response(render("error", said, twin="", asks=request.app.state.asks), status, media_type="text/html")
 
 
 @cache
 def read_static(name: str) -> bytes:
     """The style sheet, the script or the icon."""
-    return files("quaere.viewer").joinpath("static", name).read_bytes()
+    return package_files("quaere.viewer").joinpath("static", name).read_bytes()
 
 
 def _send_static(request: Request) -> Response:

@@ -29,20 +29,20 @@ class Streams:
         self._is_stopping = is_stopping
         self._num_open = 0
 
-    def follow(self, look: Callable[[], Signature]) -> Response:
-        """A stream with an event whenever `look()` returns something else than before."""
+    def follow(self, look: Callable[[], Signature], every_s: float | None = None) -> Response:
+        """A stream with an event whenever `look()`, once a second or as often as given, returns something new."""
         if self._num_open >= MAX_STREAMS:
             return Response("too many pages are being followed", 503, {"Retry-After": "30"}, "text/plain")
-        return StreamingResponse(self._events(look), media_type="text/event-stream")
+        return StreamingResponse(self._events(look, every_s or LOOK_EVERY_S), media_type="text/event-stream")
 
-    async def _events(self, look: Callable[[], Signature]) -> AsyncIterator[str]:
+    async def _events(self, look: Callable[[], Signature], every_s: float) -> AsyncIterator[str]:
         self._num_open += 1
         try:
             seen, number, waited = await run_in_threadpool(look), 0, 0.0
             yield "retry: 2000\n\n"
             while not self._is_stopping():
-                await asyncio.sleep(LOOK_EVERY_S)
-                waited += LOOK_EVERY_S
+                await asyncio.sleep(every_s)
+                waited += every_s
                 found = await run_in_threadpool(look)
                 if found != seen:
                     seen, number, waited = found, number + 1, 0.0

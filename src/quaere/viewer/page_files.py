@@ -88,6 +88,11 @@ EXPORTED = (
     ExportedPage("/run/*/group", ("task", "step")),
     ExportedPage("/run/*/item", ("id",)),
     ExportedPage("/run/*/episode", ("id",)),
+    ExportedPage("/run/*/reports", ("page",)),
+    ExportedPage("/run/*/report", ("id",)),
+    ExportedPage("/run/*/document", ("id", "start", "end", "at")),
+    ExportedPage("/evaluations", ("page",)),
+    ExportedPage("/evaluation", ("of", "page"), one_of=("right",)),
 )
 """What is exported. A new page of the viewer joins by a line here."""
 

@@ -92,6 +92,12 @@ class RunCards:
         shown = [self._card(card.name, paths[card.name], complete=True) for card in page.items]
         return RunsPage(str(self._folder.root), query, len(cards), structs.replace(page, items=shown))
 
+    def names_of_kind(self, kind: str) -> list[str]:
+        """Names of the runs of a kind, such as "eval", the newest first."""
+        cards = [self._card(name, path, complete=False) for name, path in self._folder.paths().items()]
+        found = sorted((card for card in cards if card.kind == kind), key=lambda card: card.created, reverse=True)
+        return [card.name for card in found]
+
     def _card(self, name: str, path: Path, *, complete: bool) -> RunCard:
         signature = read_signature(path)
         kept = self._kept.get(name)

@@ -20,6 +20,8 @@ from quaere.viewer.metric_groups import group_metrics
 from quaere.viewer.plot import Series, Span
 from quaere.viewer.run_folder import NotShown
 
+REPORT_WRITER = "report-writer"  # the protocol of episodes that write reports
+
 
 class ChartData(Struct, frozen=True):
     """A chart with its values.
@@ -94,6 +96,8 @@ class RunPage(Struct, frozen=True):
     harness: list[HarnessChange]
     checkpoints: list[CheckpointName]
     config: str
+    has_reports: bool = False
+    is_evaluation: bool = False
 
     @property
     def spans(self) -> list[Span]:
@@ -149,9 +153,11 @@ def read_run(run: Run, name: str, query: RunQuery) -> RunPage:
         ],
         events=run.events(),
         candidates=count_candidates(run),
-        harness=_read_harness(run.path),
+        harness=read_harness(run.path),
         checkpoints=_read_checkpoints(run.path),
         config=_read_config(run),
+        has_reports=REPORT_WRITER in run.first_protocols(),
+        is_evaluation=run.info.kind == "eval",
     )
 
 
@@ -187,10 +193,8 @@ def describe_span(phase: PhaseSummary) -> Span:
     return Span(phase.first_step, phase.last_step, phase.phase, number, f"{where}{phase.phase or 'training'}, {steps}")
 
 
-# ------------------------------------------------------------------------------------------------------------- details
-
-
-def _read_harness(path: Path) -> list[HarnessChange]:
+def read_harness(path: Path) -> list[HarnessChange]:
+    """The versions of a run's harness, oldest first; [] if it has none."""
     versions = Versions(path).read()
     return [
         HarnessChange(
@@ -202,6 +206,9 @@ def _read_harness(path: Path) -> list[HarnessChange]:
         )
         for before, version in zip([None, *versions], versions, strict=False)
     ]
+
+
+# ------------------------------------------------------------------------------------------------------------- details
 
 
 def _read_checkpoints(path: Path) -> list[CheckpointName]:

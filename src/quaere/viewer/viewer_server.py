@@ -8,6 +8,8 @@ and leads to the same page without it. The cookie is a keyed hash, goes to this 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -21,17 +23,25 @@ from quaere.viewer.page_formats import compile_templates
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from quaere.viewer.ask_queue import AskQueue
     from quaere.viewer.run_folder import RunFolder
 
 
-def make_view_server(folder: RunFolder, settings: ServerSettings, *, key: str = "") -> Server:
+def make_view_server(
+    folder: RunFolder,
+    settings: ServerSettings,
+    *,
+    key: str = "",
+    queue: AskQueue | None = None,
+    files: Sequence[Path] = (),
+) -> Server:
     """A server of the viewer. It listens at once and answers requests when it runs."""
     listener = bind(settings, key)
     compile_templates()
     # Cookies do not know ports: two viewers on one machine must not overwrite each other's.
     name = f"quaere_view_{listener.getsockname()[1]}" if key else ""
     servers: list[Server] = []
-    app = make_app(folder, lambda: any(server.should_exit for server in servers))
+    app = make_app(folder, lambda: any(server.should_exit for server in servers), queue, files)
     if key:
         app = KeyCookie(app, name, key)
     settings = structs.replace(settings, key_cookie=name)

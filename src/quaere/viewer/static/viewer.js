@@ -81,15 +81,28 @@ function markChosen() {
 async function giveVerdict(kind, item = one("[data-chosen][data-item]") ?? one("main > [data-item]")) {
   const address = document.body.dataset.verdicts;
   if (!item || !address) return;
+  const said = await post(address, { id: item.dataset.item, kind });
+  if (said) one("[data-said]").textContent = `${said.id}: ${said.kind || "no verdict"}`;
+  await refresh();
+}
+
+async function post(address, body) {
   const reply = await fetch(address, {
     method: "POST",
     headers: { "content-type": "application/json" },
-    body: JSON.stringify({ id: item.dataset.item, kind }),
+    body: JSON.stringify(body),
   });
   const said = await reply.json();
-  one("[data-said]").textContent = reply.ok ? `${said.id}: ${said.kind || "no verdict"}` : said.error;
-  await refresh();
+  if (!reply.ok) one("[data-said]").textContent = said.error;
+  return reply.ok ? said : null;
 }
+
+document.addEventListener("submit", async (event) => {
+  if (!event.target.matches("[data-ask]")) return;
+  event.preventDefault();
+  const said = await post("/ask", { question: event.target.question.value });
+  if (said) location.assign(said.page);
+});
 
 const keys = {
   a: () => giveVerdict("accepted"),
@@ -131,6 +144,7 @@ document.addEventListener("click", (event) => {
   const button = event.target.closest("button");
   if (button?.matches("[data-help]")) one("#keys").showModal();
   if (button?.matches("[data-verdict]")) giveVerdict(button.dataset.verdict, button.closest("[data-item]"));
+  if (button?.matches("[data-cancel]")) post(button.dataset.cancel, {}).then(refresh);
   if (button?.matches("[data-copy]")) {
     navigator.clipboard.writeText(button.dataset.copy).then(() => { button.textContent = "Copied"; });
   }
@@ -153,6 +167,11 @@ async function refresh() {
   for (const part of all("[data-live]")) {
     const next = fresh.getElementById(part.id);
     if (!next || part.contains(one("[data-step]:active"))) continue;
+    if (part.matches("[data-grows]") && next.matches("[data-grows]")) {
+      // What is there stays as it is, with what a person has opened in it.
+      part.append(...[...next.children].slice(part.children.length).map((child) => document.adoptNode(child)));
+      continue;
+    }
     part.replaceWith(document.adoptNode(next));
   }
   for (const box of all("[data-compare] input[type=checkbox]")) box.checked = marked.includes(box.value);
@@ -161,6 +180,11 @@ async function refresh() {
   if (chosen >= 0) markChosen();
   if (slider) showStep(followed ? one("[data-step]").max : step);
   prepare();
+  if (document.body.dataset.changes && !fresh.body.dataset.changes) {  // it will not change any more
+    delete document.body.dataset.changes;
+    stream?.close();
+    one("[data-live-mark]").hidden = true;
+  }
 }
 
 // A browser keeps few connections to one server, so pages that nobody sees give theirs back.
@@ -240,7 +264,7 @@ function findOnPage() {
 
 function prepare() {
   if (navigator.clipboard) for (const button of all("[data-copy]")) button.hidden = false;
-  for (const button of all("[data-help]")) button.hidden = false;
+  for (const button of all("[data-help], [data-needs-script]")) button.hidden = false;
   for (const button of all("[data-verdict]")) button.hidden = !document.body.dataset.verdicts;
   for (const button of all("[data-without-script]")) button.hidden = true;
 }

@@ -1,0 +1,103 @@
+"""The page of a document, with one span of it marked: where the chips of answers and reports lead.
+
+    show_document(text, DocumentQuery(id="halm.md", start=118, end=163)).parts[1] ==
+    TextPart("Orsolya Venn built it.", is_quoted=True)
+
+A document is found by its id in an index that the viewer was given or that a run names, never by a path.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from urllib.parse import urlencode
+
+from msgspec import Struct
+
+from quaere.api.run import Run
+from quaere.api.run_documents import open_documents
+from quaere.errors import BadInput
+from quaere.search.index import Index
+from quaere.viewer.run_folder import NotShown
+from quaere.viewer.transcript import TextPart
+
+WINDOW_CHARS = 20_000  # of a document that one page shows
+
+
+class DocumentQuery(Struct, frozen=True):
+    """A document by its id, the characters to mark, and the first one to show (by default well before the mark).
+
+    DocumentQuery(id="halm.md", start=118, end=163)
+    """
+
+    id: str = ""
+    start: int = 0
+    end: int = 0
+    at: int | None = None
+
+
+class DocumentPage(Struct, frozen=True):
+    """A document, or the part of it around the mark; `before` and `after` are where other parts begin, None for none.
+
+    `run` is the run whose index has it; "" for the index of the page Ask. `said` is a line about that index.
+    """
+
+    run: str
+    query: DocumentQuery
+    index: str
+    num_chars: int
+    first: int
+    parts: list[TextPart]
+    before: int | None
+    after: int | None
+    said: str = ""
+
+
+def read_document(index: Index | None, query: DocumentQuery) -> DocumentPage:
+    """The page of a document of the index that the page Ask searches."""
+    if index is None:
+        raise NotShown("the documents are not here: they are behind a search server", hint="see the passages of a step")
+    try:
+        text = index.document(query.id)
+    except BadInput as error:
+        raise NotShown(f"{index.path} has no document {query.id}", hint="it may have been removed") from error
+    return show_document(text, query, index=str(index.path))
+
+
+def read_run_document(run: Run, name: str, query: DocumentQuery) -> DocumentPage:
+    """The page of a document of the index that a run names."""
+    documents = open_documents(run)
+    text = documents.read(query.id)
+    if documents.index is None or not text:
+        raise NotShown(f"run {name} has no document {query.id}", hint=documents.said or "it may have been removed")
+    return show_document(text, query, index=str(documents.index.path), run=name, said=documents.said)
+
+
+def show_document(text: str, query: DocumentQuery, *, index: str = "", run: str = "", said: str = "") -> DocumentPage:
+    """The part of a document that a query asks for, with its span marked."""
+    size = len(text)
+    start = min(max(0, query.start), size)
+    end = min(max(start, query.end), size)
+    first = min(max(0, start - WINDOW_CHARS // 2 if query.at is None else query.at), size)
+    last = min(size, first + WINDOW_CHARS)
+    edges = [first, min(max(start, first), last), min(max(end, first), last), last]
+    pieces = [text[a:b] for a, b in pairwise(edges)]
+    return DocumentPage(
+        run=run,
+        query=query,
+        index=index,
+        num_chars=size,
+        first=first,
+        parts=[TextPart(piece, is_quoted=number == 1) for number, piece in enumerate(pieces) if piece],
+        before=max(0, first - WINDOW_CHARS) if first else None,
+        after=last if last < size else None,
+        said=said,
+    )
+
+
+def document_address(base: str, doc_id: str, start: int, end: int) -> str:
+    """The address of a document with characters marked, which a browser scrolls to.
+
+    document_address("/document", "halm.md", 118, 163) == "/document?id=halm.md&start=118&end=163#span"
+    """
+    query = urlencode({"id": doc_id, "start": start, "end": end}, errors="replace")
+    return f"{base}?{query}#span"

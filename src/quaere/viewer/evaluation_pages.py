@@ -1,0 +1,275 @@
+"""The pages of evaluations: all results with their intervals, one of them, and two compared question by question.
+
+compare_results(results, PairQuery(of=["warm", "base"])).rows[0] ->
+MeasureRow("exact match", Interval(...), Interval(...), Interval(mean=0.06, low=0.02, high=0.1, num=500), 0.055)
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from quaere.errors import BadInput
+from quaere.evaluation.intervals import Interval, rate_interval
+from quaere.evaluation.qa.items import Item
+from quaere.evaluation.qa.scores import AnsweringScore, Judging, compare
+from quaere.records import EndReason
+from quaere.viewer.evaluation_results import EvaluationLine, EvaluationResults, Result
+from quaere.viewer.page_settings import Page, PageNumber, cut_page
+
+PAGE_SIZE = 50
+LIST_SIZE = 20  # results, whose intervals have to be computed
+MEASURES = {
+    "exact_match": "exact match",
+    "f1": "F1",
+    "present": "evidence given",
+    "verbatim": "evidence verbatim",
+    "supported": "evidence supports",
+    "joint": "right and supported",
+}
+Change = Literal["", "gained", "lost", "both", "neither"]
+
+
+class EvaluationsQuery(Struct, frozen=True):
+    """Which results are listed: those whose key has `text`.
+
+    EvaluationsQuery(text="warm", page=2)
+    """
+
+    text: str = ""
+    page: PageNumber = 1
+
+
+class EvaluationsPage(Struct, frozen=True):
+    """Results with their intervals, one page of them."""
+
+    query: EvaluationsQuery
+    page: Page[EvaluationLine]
+
+
+class EvaluationQuery(Struct, frozen=True):
+    """A result by its key, and which of its questions are listed.
+
+    EvaluationQuery(of="eval-20250301-101500", right="no", text="bridge", page=2)
+    """
+
+    of: str = ""
+    right: Literal["", "yes", "no"] = ""
+    text: str = ""
+    page: PageNumber = 1
+
+
+class GroupRow(Struct, frozen=True):
+    """Scores of some of the questions: "all", "2 facts", "set popqa".
+
+    GroupRow("2 facts", 120, Interval(...), Interval(...))
+    """
+
+    name: str
+    num: int
+    exact_match: Interval
+    f1: Interval
+
+
+class ItemLine(Struct, frozen=True):
+    """A question of a result; `question` is "" in results that have no texts, `episode` where there is no run."""
+
+    id: str
+    question: str
+    answer: str | None
+    exact_match: float
+    f1: float
+    end: EndReason
+    num_searches: int
+    verbatim: bool | None
+    episode: str
+
+
+class EvaluationPage(Struct, frozen=True):
+    """A result: scores of all questions and of groups of them with intervals, evidence, and its questions."""
+
+    query: EvaluationQuery
+    name: str
+    model: str
+    created: str
+    run: str
+    settings: dict[str, Any]
+    score: AnsweringScore
+    groups: list[GroupRow]
+    evidence: dict[str, Interval]
+    judging: Judging | None
+    page: Page[ItemLine]
+
+
+class PairQuery(Struct, frozen=True):
+    """Two results by their keys, and which of their questions are listed.
+
+    PairQuery(of=["warm", "base"], change="lost", text="bridge")
+    """
+
+    of: list[str] = []
+    change: Change = ""
+    text: str = ""
+    page: PageNumber = 1
+
+
+class MeasureRow(Struct, frozen=True):
+    """A measure of both results and their paired difference; `smallest` is the smallest one that would be detected."""
+
+    name: str
+    ours: Interval
+    theirs: Interval
+    difference: Interval
+    smallest: float
+
+    @property
+    def is_clear(self) -> bool:
+        """True if the interval of the difference excludes zero."""
+        return self.difference.low > 0 or self.difference.high < 0
+
+
+class PairLine(Struct, frozen=True):
+    """A question in both results; "gained" if only the first is right, "lost" if only the second is."""
+
+    id: str
+    question: str
+    change: Change
+    ours: ItemLine
+    theirs: ItemLine
+
+
+class PairPage(Struct, frozen=True):
+    """The first result minus the second, over the questions they share, and what became of each question."""
+
+    query: PairQuery
+    names: list[str]
+    runs: list[str]
+    num_shared: int
+    rows: list[MeasureRow]
+    counts: dict[str, int]
+    page: Page[PairLine]
+
+
+def read_evaluations(results: EvaluationResults, query: EvaluationsQuery) -> EvaluationsPage:
+    """One page of the results."""
+    keys = [key for key in results.names() if query.text.casefold() in key.casefold()]
+    page = cut_page(keys, query.page, LIST_SIZE)
+    lines = [results.line(key) for key in page.items]
+    return EvaluationsPage(query, Page(lines, page.number, page.num_pages, page.num_items))
+
+
+def read_evaluation(results: EvaluationResults, query: EvaluationQuery) -> EvaluationPage:
+    """The page of one result."""
+    result = results.find(query.of)
+    scored = result.scored
+    lines = [_line(result, item) for item in scored.items]
+    wanted = {"": None, "yes": True, "no": False}[query.right]
+    found = [line for line in lines if wanted in (None, line.exact_match == 1.0) and _has(line, query.text)]
+    evidence = scored.score.evidence
+    shares = {MEASURES[name]: getattr(evidence, name, None) for name in ("present", "verbatim", "supported", "joint")}
+    return EvaluationPage(
+        query=query,
+        name=scored.name,
+        model=result.model,
+        created=result.created,
+        run=result.run,
+        settings=scored.settings,
+        score=scored.score,
+        groups=_group(scored.score, scored.items),
+        evidence={name: share for name, share in shares.items() if share is not None},
+        judging=scored.judging,
+        page=cut_page(found, query.page, PAGE_SIZE),
+    )
+
+
+def compare_results(results: EvaluationResults, query: PairQuery) -> PairPage:
+    """The page that compares two results."""
+    if len(set(query.of)) != 2 or len(query.of) != 2:
+        raise BadInput(f"{len(set(query.of))} results to compare: it takes two", hint="mark two at /evaluations")
+    ours, theirs = (results.find(key) for key in query.of)
+    known = {item.key: item for item in theirs.scored.items}
+    pairs = [
+        _pair(_line(ours, item), _line(theirs, known[item.key])) for item in ours.scored.items if item.key in known
+    ]
+    counts = {kind: sum(pair.change == kind for pair in pairs) for kind in ("gained", "lost", "both", "neither")}
+    found = [pair for pair in pairs if query.change in ("", pair.change) and _has(pair.ours, query.text)]
+    return PairPage(
+        query=query,
+        names=[ours.scored.name, theirs.scored.name],
+        runs=[ours.run, theirs.run],
+        num_shared=len(pairs),
+        rows=_measure(ours, theirs),
+        counts=counts,
+        page=cut_page(found, query.page, PAGE_SIZE),
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- details
+
+
+def _line(result: Result, item: Item) -> ItemLine:
+    return ItemLine(
+        id=item.id,
+        question=result.texts.get(item.id, ""),
+        answer=item.answer,
+        exact_match=item.exact_match,
+        f1=item.f1,
+        end=item.end,
+        num_searches=item.num_searches,
+        verbatim=item.verbatim,
+        episode=result.episodes.get(item.id, ""),
+    )
+
+
+def _has(line: ItemLine, text: str) -> bool:
+    wanted = text.casefold()
+    return any(wanted in word.casefold() for word in (line.id, line.question, line.answer or ""))
+
+
+def _group(score: AnsweringScore, items: tuple[Item, ...]) -> list[GroupRow]:
+    """All questions; then by number of facts and by set, where there are several."""
+    rows = [GroupRow("all", len(items), score.exact_match, score.f1)]
+    if len(score.by_facts) > 1:
+        rows += [
+            GroupRow(_count_facts(one.facts), one.exact_match.num, one.exact_match, one.f1) for one in score.by_facts
+        ]
+    sets = sorted({item.set for item in items})
+    for name in sets if len(sets) > 1 else []:
+        chosen = [item for item in items if item.set == name]
+        rights = rate_interval([item.exact_match for item in chosen])
+        rows.append(GroupRow(f"set {name or 'none'}", len(chosen), rights, rate_interval([item.f1 for item in chosen])))
+    return rows
+
+
+def _count_facts(number: int) -> str:
+    if not number:
+        return "facts unknown"
+    return f"{number} fact" if number == 1 else f"{number} facts"
+
+
+def _pair(ours: ItemLine, theirs: ItemLine) -> PairLine:
+    kinds: dict[tuple[bool, bool], Change] = {
+        (True, True): "both",
+        (True, False): "gained",
+        (False, True): "lost",
+        (False, False): "neither",
+    }
+    change = kinds[ours.exact_match == 1.0, theirs.exact_match == 1.0]
+    return PairLine(ours.id, ours.question or theirs.question, change, ours, theirs)
+
+
+def _measure(ours: Result, theirs: Result) -> list[MeasureRow]:
+    """The measures that both have, each over the questions they share."""
+    difference = compare(ours.scored, theirs.scored)
+    if difference is None:
+        return []
+    keys = {item.key for item in ours.scored.items} & {item.key for item in theirs.scored.items}
+    rows = []
+    for name, smallest in difference.smallest.items():
+        mine, others = (
+            rate_interval([float(getattr(item, name) or 0) for item in result.scored.items if item.key in keys])
+            for result in (ours, theirs)
+        )
+        rows.append(MeasureRow(MEASURES[name], mine, others, getattr(difference, name), smallest))
+    return rows

@@ -1,0 +1,304 @@
+"""The pages of research reports: a run's reports, and one with its citations, rubric, scores and the harness behind it.
+
+    read_report(run, "oss", ReportQuery(id="i0-r3-q1-r0")).parts[1] ->
+    ReportPart("[2]", number=2, href="/run/oss/document?id=rivers.md&start=118&end=142#span")
+
+Scores are those of the evaluator of the same run (SCORE), with what it verified and what it found missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from quaere.api.run import Run
+from quaere.api.run_documents import RunDocuments, open_documents
+from quaere.chat.dimensions import POOL
+from quaere.chat.report_pages import count_line
+from quaere.chat.statements import extract_conclusion, find_citations
+from quaere.dialects.report.assessment import count_searches
+from quaere.dialects.report.protocol import bind_report
+from quaere.records import Assessment, AssessTask, EndReason, Episode, Harness, Passage, Report, ReportTask, Rubric
+from quaere.runs.groups import EpisodeFilter
+from quaere.runs.rows import EpisodeRow
+from quaere.viewer.attempt_groups import reward_of
+from quaere.viewer.document_page import document_address
+from quaere.viewer.page_formats import path_to
+from quaere.viewer.page_settings import Page, PageNumber, cut_page
+from quaere.viewer.run_folder import NotShown
+from quaere.viewer.run_overview import REPORT_WRITER, HarnessChange, read_harness
+
+ASSESSOR = "report-assessor"  # the protocol of episodes that score reports
+PAGE_SIZE = 50
+_CONCLUSION_CHARS = 300
+
+
+class ReportsQuery(Struct, frozen=True):
+    """Which reports are listed: those at a step, with these words in question or report.
+
+    ReportsQuery(step=5, text="river", page=2)
+    """
+
+    step: int | None = None
+    text: str = ""
+    page: PageNumber = 1
+
+
+class ReportLine(Struct, frozen=True):
+    """A report in the list; `conclusion` is None if it was not finished.
+
+    ReportLine(id="i0-r3-q1-r0", question="What is known of the Oss?", step=3, conclusion="It is short.", reward=0.6,
+               scores={"factuality": 7.0})
+    """
+
+    id: str
+    question: str
+    step: int
+    conclusion: str | None
+    num_searches: int
+    reward: float | None
+    scores: dict[str, float]
+
+
+class ReportsPage(Struct, frozen=True):
+    """The reports of a run, one page of them."""
+
+    run: str
+    query: ReportsQuery
+    page: Page[ReportLine]
+
+
+class ReportQuery(Struct, frozen=True):
+    """A report by the id of its episode.
+
+    ReportQuery(id="i0-r3-q1-r0")
+    """
+
+    id: str = ""
+
+
+class ReportPart(Struct, frozen=True):
+    """A piece of a report: text, or one citation (`number`), whose `href` is "" if nothing of this number was shown.
+
+    ReportPart("[2]", number=2, href="#source-2")
+    """
+
+    text: str
+    number: int | None = None
+    href: str = ""
+
+
+class SourceView(Struct, frozen=True):
+    """A cited passage; `href` leads into its document, "" if that is not here or has changed."""
+
+    number: int
+    id: str
+    title: str
+    place: str
+    text: str
+    num_citations: int
+    href: str
+
+
+class RubricRow(Struct, frozen=True):
+    """A dimension of the rubric; the primary one has no weight.
+
+    RubricRow("coverage", 0.4, "Every side of the question that the documents know of is treated.")
+    """
+
+    name: str
+    weight: float | None
+    text: str
+
+
+class Pass(Struct, frozen=True):
+    """An evaluator's pass over a report: its scores and its reasons, and where the report stood among those shown.
+
+    Pass(id="i0-r3-q1-a0", place=2, num_reports=4, harness=1, scores={"factuality": 7.0}, verification="[1] says so.",
+         gaps="No dates.", validity=None, num_searches=2)
+    """
+
+    id: str
+    place: int
+    num_reports: int
+    harness: int
+    scores: dict[str, float]
+    verification: str
+    gaps: str
+    validity: float | None
+    num_searches: int
+
+
+class ReportPage(Struct, frozen=True):
+    """All that the page of a report shows.
+
+    `counts` counts statements and citations; `said` is why documents cannot be opened. `harness` are all versions of
+    the run, `harness_version` the one in force when the report was assessed, None if it was not.
+    """
+
+    run: str
+    id: str
+    task_id: str
+    question: str
+    step: int
+    phase: str
+    end: EndReason
+    reward: float | None
+    metrics: dict[str, float]
+    parts: list[ReportPart]
+    counts: str
+    unresolved: list[int]
+    sources: list[SourceView]
+    said: str
+    rubric: list[RubricRow]
+    passes: list[Pass]
+    harness: list[HarnessChange]
+    harness_version: int | None
+    siblings: list[str]
+
+
+def read_reports(run: Run, name: str, query: ReportsQuery) -> ReportsPage:
+    """One page of the reports of a run, in the order they were written."""
+    rows = run.rows(EpisodeFilter(step=query.step, protocol=REPORT_WRITER, text=query.text))
+    page = cut_page(rows, query.page, PAGE_SIZE)
+    lines = [_line(row) for row in page.items]
+    return ReportsPage(name, query, Page(lines, page.number, page.num_pages, page.num_items))
+
+
+def read_report(run: Run, name: str, query: ReportQuery) -> ReportPage:
+    """The page of a report; `NotShown` if the run has none of this id."""
+    row = run.episode_row(query.id)
+    if row is None or row.protocol != REPORT_WRITER:
+        raise NotShown(f"run {name} has no report {query.id}", hint="its reports are listed")
+    episode = run.episode(query.id)
+    assert isinstance(episode.task, ReportTask)
+    report = bind_report(episode)
+    documents = open_documents(run)
+    sources = _view_sources(report, documents, name) if report else []
+    assessed = list(_find_assessments(run, row, report)) if report else []
+    tasks = [task for task, _ in assessed]
+    return ReportPage(
+        run=name,
+        id=row.id,
+        task_id=row.task_id,
+        question=row.question,
+        step=row.step,
+        phase=row.phase,
+        end=row.end,
+        reward=reward_of(row.metrics),
+        metrics=row.metrics,
+        parts=list(_cut(report, sources)) if report else [],
+        counts=count_line(report) if report else "",
+        unresolved=sorted(set(report.unresolved)) if report else [],
+        sources=sources,
+        said=documents.said,
+        rubric=_view_rubric(episode.task.rubric or (tasks[0].rubric if tasks else None), tasks),
+        passes=[one for _, one in assessed],
+        harness=read_harness(run.path),
+        harness_version=tasks[0].harness.version if tasks else None,
+        siblings=_siblings(run, row),
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- details
+
+
+def _line(row: EpisodeRow) -> ReportLine:
+    return ReportLine(
+        id=row.id,
+        question=row.question,
+        step=row.step,
+        conclusion=None if row.answer is None else extract_conclusion(row.answer)[:_CONCLUSION_CHARS],
+        num_searches=row.num_searches,
+        reward=reward_of(row.metrics),
+        scores={name.removeprefix("score/"): value for name, value in row.metrics.items() if name.startswith("score/")},
+    )
+
+
+def _cut(report: Report, sources: list[SourceView]) -> Iterator[ReportPart]:
+    """The report in pieces, a piece for each cited number."""
+    places = {source.number: source.href or f"#source-{source.number}" for source in sources}
+    end = 0
+    for cite in find_citations(report.text):
+        if cite.start > end:
+            yield ReportPart(report.text[end : cite.start])
+        for number in cite.numbers:
+            known = number in places
+            yield ReportPart(f"[{number}]" if known else f"[{number}: no such source]", number, places.get(number, ""))
+        end = cite.end
+    if end < len(report.text):
+        yield ReportPart(report.text[end:])
+
+
+def _view_sources(report: Report, documents: RunDocuments, run: str) -> list[SourceView]:
+    return [
+        SourceView(
+            number=source.number,
+            id=source.passage.id,
+            title=source.passage.title,
+            place=source.passage.place,
+            text=source.passage.text,
+            num_citations=report.citations.count(source.number),
+            href=_address(source.passage, documents, run),
+        )
+        for source in report.sources
+    ]
+
+
+def _address(passage: Passage, documents: RunDocuments, run: str) -> str:
+    start, end = passage.start, passage.start + len(passage.text)
+    if not passage.text or documents.read(passage.doc_id)[start:end] != passage.text:
+        return ""
+    return document_address(path_to("run", run, "document"), passage.doc_id, start, end)
+
+
+def _find_assessments(run: Run, row: EpisodeRow, report: Report) -> Iterator[tuple[AssessTask, Pass]]:
+    """The passes of the same step that were shown this report and scored it."""
+    for other in run.rows(EpisodeFilter(step=row.step, protocol=ASSESSOR)):
+        if other.question != row.question:
+            continue
+        episode = run.episode(other.id)
+        task = episode.task
+        if not isinstance(task, AssessTask) or not isinstance(episode.outcome, Assessment):
+            continue
+        for place in (number for number, shown in enumerate(task.reports, start=1) if shown == report):
+            found = _read_pass(episode, task, episode.outcome, place)
+            if found is not None:
+                yield task, found
+
+
+def _read_pass(episode: Episode, task: AssessTask, outcome: Assessment, place: int) -> Pass | None:
+    scores = outcome.find(place)
+    if scores is None:
+        return None
+    return Pass(
+        id=episode.id,
+        place=place,
+        num_reports=len(task.reports),
+        harness=task.harness.version,
+        scores=scores.scores,
+        verification=scores.verification,
+        gaps=scores.gaps,
+        validity=scores.validity,
+        num_searches=count_searches(episode, len(task.reports))[place - 1],
+    )
+
+
+def _view_rubric(rubric: Rubric | None, tasks: list[AssessTask]) -> list[RubricRow]:
+    """The rubric with the meaning of each dimension, as the evaluator's harness words it."""
+    if rubric is None:
+        return []
+    harness = tasks[0].harness if tasks else Harness(0, POOL)
+    weights = {item.dimension: item.weight for item in rubric.weights}
+    rows = []
+    for name in rubric.dimensions:
+        known = harness.find(name)
+        rows.append(RubricRow(name, weights.get(name), known.text if known else ""))
+    return rows
+
+
+def _siblings(run: Run, row: EpisodeRow) -> list[str]:
+    """The other reports on the same question at the same step."""
+    rows = run.rows(EpisodeFilter(step=row.step, phase=row.phase, protocol=REPORT_WRITER))
+    return [other.id for other in rows if other.question == row.question and other.id != row.id]

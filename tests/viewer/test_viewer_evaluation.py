@@ -1,0 +1,172 @@
+"""Pages of evaluations: tables with intervals, and two results question by question."""
+
+import pytest
+from msgspec import structs
+
+from quaere.cli.main import main
+from quaere.evaluation.qa.items import write_items
+from quaere.evaluation.qa.scores import (
+    Evaluation,
+    compare,
+    read_scored,
+    score_answering,
+    score_episode,
+    write_evaluation,
+)
+from quaere.runs import Run
+from quaere.viewer import evaluation_pages
+from viewing import open_client, write_eval, write_run
+
+RIGHT, WRONG = "Orsolya Venn", "Someone"
+FIRST = [RIGHT] * 6 + [WRONG] * 3 + [None]
+SECOND = [WRONG, WRONG, RIGHT, RIGHT, WRONG, WRONG, RIGHT, WRONG, WRONG, None]
+
+
+def read_run_scores(path, *, evidence=False):
+    with Run.open(path) as run:
+        return [score_episode(episode, evidence=evidence) for episode in run.episodes()]
+
+
+@pytest.fixture
+def place(tmp_path):
+    write_eval(tmp_path / "runs/first", FIRST, evidence=True, sets=("old", "new"))
+    write_eval(tmp_path / "runs/second", SECOND, evidence=True, sets=("old", "new"))
+    write_run(tmp_path / "runs/alpha")
+    scores = read_run_scores(tmp_path / "runs/second", evidence=True)
+    evaluation = Evaluation("stored", "tiny", {"questions": "eval.jsonl"}, score_answering(scores), tuple(scores))
+    write_evaluation(evaluation, tmp_path / "stored.json")
+    write_items(evaluation.items, tmp_path / "stored.items.jsonl.gz")
+    return tmp_path
+
+
+@pytest.fixture
+def client(place):
+    return open_client(place / "runs", files=[place / "stored.json", place / "stored.items.jsonl.gz"])
+
+
+def twin(client, path):
+    reply = client.get(f"/json{path}")
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def test_results_are_listed_with_their_intervals(client, place):
+    lines = {line["key"]: line for line in twin(client, "/evaluations")["page"]["items"]}
+    assert set(lines) == {"first", "second", "file:stored.json", "file:stored.items.jsonl.gz"}  # alpha is a training
+    expected = score_answering(read_run_scores(place / "runs/first"))
+    shown = lines["first"]["exact_match"]
+    assert shown == {"mean": 0.6, "low": expected.exact_match.low, "high": expected.exact_match.high, "num": 10}
+    assert lines["second"]["exact_match"] == lines["file:stored.json"]["exact_match"]
+    page = client.get("/evaluations").text
+    assert "60.0 " in page and f"[{100 * shown['low']:.1f}, {100 * shown['high']:.1f}]" in page
+    assert list(twin(client, "/evaluations?text=FIRST")["page"]["items"]) == [lines["first"]]
+    assert "/evaluation?of=first" in client.get("/run/first").text
+    assert "/evaluation?of" not in client.get("/run/alpha").text
+
+
+def test_a_result_is_scored_as_the_command_scores_it(client, place):
+    shown = twin(client, "/evaluation?of=first")
+    score = score_answering(read_run_scores(place / "runs/first", evidence=True))
+    groups = {row["name"]: (row["num"], row["exact_match"]["mean"], row["f1"]["mean"]) for row in shown["groups"]}
+    assert groups["all"] == (10, score.exact_match.mean, score.f1.mean)
+    assert [name for name in groups if "fact" in name] == ["1 fact", "2 facts"]
+    assert groups["set old"][0] == groups["set new"][0] == 5 and len(groups) == 5
+    assert shown["evidence"]["evidence verbatim"]["mean"] == pytest.approx(score.evidence.verbatim.mean)
+    assert shown["score"]["answered"] == 0.9
+    page = client.get("/evaluation?of=first").text
+    for text in ("90.0 % answered", "no answer: turn limit", "/run/first/episode?id=q3", "2 facts", "set old"):
+        assert text in page
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ("right=yes", ["q0", "q1", "q2", "q3", "q4", "q5"]),
+        ("right=no", ["q6", "q7", "q8", "q9"]),
+        ("text=BRIDGE+7", ["q7"]),
+        ("text=someone&right=yes", []),
+    ],
+)
+def test_questions_of_a_result_are_selected(client, query, ids):
+    assert [item["id"] for item in twin(client, f"/evaluation?of=first&{query}")["page"]["items"]] == ids
+
+
+@pytest.mark.parametrize("other", ["second", "file:stored.json", "file:stored.items.jsonl.gz"])
+def test_two_results_are_compared_question_by_question(client, place, other):
+    shown = twin(client, f"/evaluations/compare?of=first&of={other}")
+    assert shown["counts"] == {"gained": 4, "lost": 1, "both": 2, "neither": 3} and shown["num_shared"] == 10
+    first, second = (
+        Evaluation(name, "", {}, score_answering(scores), tuple(scores))
+        for name in ("first", "second")
+        for scores in [read_run_scores(place / f"runs/{name}", evidence=True)]
+    )
+    difference = compare(first, second)
+    (row, *_) = shown["rows"]
+    assert row["name"] == "exact match" and row["difference"]["mean"] == difference.exact_match.mean
+    assert (row["difference"]["low"], row["smallest"]) == (
+        difference.exact_match.low,
+        difference.smallest["exact_match"],
+    )
+    assert (row["ours"]["mean"], row["theirs"]["mean"]) == (0.6, 0.3)
+    page = client.get(f"/evaluations/compare?of=first&of={other}").text
+    for text in ("+30.0", "only the first: 4", "/run/first/episode?id=q0", "the other way round"):
+        assert text in page
+    assert ("/run/second/episode?id=q0" in page) == (other == "second")
+
+
+def test_changes_are_selected_and_the_order_matters(client):
+    lost = twin(client, "/evaluations/compare?of=first&of=second&change=lost")["page"]["items"]
+    assert [(pair["id"], pair["question"]) for pair in lost] == [("q6", "Who built bridge 6? ")]
+    turned = twin(client, "/evaluations/compare?of=second&of=first&change=gained")["page"]["items"]
+    assert [pair["id"] for pair in turned] == ["q6"]
+    assert twin(client, "/evaluations/compare?of=first&of=second&change=lost&text=nothing")["page"]["items"] == []
+
+
+def test_long_lists_have_pages_that_keep_the_choice(client, monkeypatch):
+    monkeypatch.setattr(evaluation_pages, "PAGE_SIZE", 3)
+    page = client.get("/evaluations/compare?of=first&of=second&change=gained").text
+    assert 'href="?of=first&amp;of=second&amp;change=gained&amp;page=2"' in page
+    assert len(twin(client, "/evaluation?of=first&page=4")["page"]["items"]) == 1
+    monkeypatch.setattr(evaluation_pages, "LIST_SIZE", 3)
+    assert len(twin(client, "/evaluations?page=2")["page"]["items"]) == 1
+
+
+def test_results_that_share_no_question_say_so(client, place):
+    write_eval(place / "runs/third", FIRST, titles=["elsewhere"])
+    assert "They share no question" in client.get("/evaluations/compare?of=first&of=third").text
+
+
+def test_a_run_that_goes_on_is_read_again(client, place):
+    assert twin(client, "/evaluation?of=first")["groups"][0]["num"] == 10
+    with Run.open(place / "runs/first", write=True) as run:
+        episode = next(iter(run.episodes()))
+        question = structs.replace(episode.task.question, id="q10")
+        added = structs.replace(episode, id="q10", task=structs.replace(episode.task, question=question))
+        run.add_episode(added, {"answer/exact_match": 1.0, "answer/f1": 1.0})
+    assert twin(client, "/evaluation?of=first")["groups"][0]["num"] == 11
+    assert twin(client, "/evaluations?text=first")["page"]["items"][0]["num"] == 11
+
+
+def test_what_is_no_result_is_not_shown(client, place):
+    write_eval(place / "runs/empty", [])
+    for path in ("/evaluation?of=alpha", "/evaluation?of=nowhere", "/evaluation", "/evaluation?of=empty"):
+        assert client.get(path).status_code == 404
+    for query in ("", "of=first", "of=first&of=first", "of=first&of=second&of=file:stored.json"):
+        assert client.get(f"/evaluations/compare?{query}").status_code == 400
+    for name in ("file:../stored.json", f"file:{place}/stored.json", "stored.json", "../stored.json"):
+        assert client.get("/evaluation", params={"of": name}).status_code == 404
+    assert client.get("/evaluations").status_code == 200
+
+
+def test_files_are_checked_before_anything_is_served(place, tmp_path, capsys):
+    (tmp_path / "other.json").write_text("{}")
+    (tmp_path / "again").mkdir()
+    (tmp_path / "again/stored.json").write_bytes((place / "stored.json").read_bytes())
+    for files, says in (
+        ([tmp_path / "other.json"], "is not an evaluation"),
+        ([tmp_path / "nowhere.json"], "cannot be read"),
+        ([place / "stored.json", tmp_path / "again/stored.json"], "the same name"),
+    ):
+        words = ["view", str(place / "runs"), "--port", "0", "--results", *map(str, files)]
+        assert main(words) == 2 and says in capsys.readouterr().err
+    assert read_scored(place / "stored.json").name == "stored"
