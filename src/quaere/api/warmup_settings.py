@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 
 from quaere.api.options import check_positive
 from quaere.errors import BadInput
+from quaere.rollout.hub_questions import is_hub
 from quaere.warmup.dialects import Dialect, needed_turns
 
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
             if getattr(self, option) is not None and self.index is None:
                 said = f"--{option} needs --index: it is about questions on its documents"
                 raise BadInput(said, hint="--index DIR")
+        if self.questions is not None and is_hub(self.questions):
+            said = (
+                "--questions of a warm-up is a file: each question needs the sentence of your documents that proves it"
+            )
+            raise BadInput(said, hint="quaere questions --checked --index DIR --model MODEL --out FILE writes one")
         if self.lora_rank < 0:
             raise BadInput(f"--lora-rank must be 0 or more, not {self.lora_rank}")
         if self.adapter and not self.lora_rank:
