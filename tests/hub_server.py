@@ -42,6 +42,20 @@ def serve_hub(repositories: Repositories) -> Iterator[HubServer]:
         server.shutdown()
 
 
+def list_tree(files: dict[str, bytes], folder: str) -> list[dict[str, Any]]:
+    """The files and folders directly in a folder, as the hub lists them."""
+    prefix = f"{folder}/" if folder else ""
+    entries: dict[str, dict[str, Any]] = {}
+    for path, body in files.items():
+        if not path.startswith(prefix):
+            continue
+        name, is_deeper, _ = path.removeprefix(prefix).partition("/")
+        kind = "directory" if is_deeper else "file"
+        oid = hashlib.sha1(body).hexdigest()
+        entries[name] = {"type": kind, "path": prefix + name, "size": 0 if is_deeper else len(body), "oid": oid}
+    return list(entries.values())
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: HubServer
 
@@ -66,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
         if files is None:
             return
         if asked[:1] == ["tree"]:
-            self.send(200, [self.entry(path, body) for path, body in files.items()])
+            self.send(200, list_tree(files, "/".join(asked[2:])))
         else:
             siblings = [{"rfilename": path} for path in files]
             self.send(200, {"id": repository, "sha": COMMIT, "siblings": siblings, "tags": [], "private": False})
@@ -90,10 +104,6 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             return self.server.repositories[repository]
         return None
-
-    @staticmethod
-    def entry(path: str, body: bytes) -> dict[str, Any]:
-        return {"type": "file", "path": path, "size": len(body), "oid": hashlib.sha1(body).hexdigest()}
 
     def send(self, status: int, body: object = b"", **headers: str) -> None:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()

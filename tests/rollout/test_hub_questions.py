@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hub_server import COMMIT, HubServer, serve_hub
 
+from hub_server import COMMIT, HubServer, serve_hub
 from quaere.errors import BadInput, ExtraMissing
 from quaere.rollout.hub_questions import HubQuestions, parse_hub
 from quaere.rollout.question_files import read_questions
@@ -37,10 +37,10 @@ configs:
   data_files:
   - split: test
     path: nq/test.jsonl
-- config_name: squad
+- config_name: popqa
   data_files:
-  - split: validation
-    path: squad/validation.parquet
+  - split: test
+    path: popqa/test.jsonl
 ---
 """
 REPOSITORIES = {
@@ -57,7 +57,10 @@ REPOSITORIES = {
         "nq/test.jsonl": lines(
             {"id": "t0", "question": "Who?", "answer": ["Venn"]}, {"id": "t0", "question": "When?", "answer": ["1889"]}
         ),
-        "squad/validation.parquet": parquet(
+        "popqa/test.jsonl": lines({"id": 3, "question": "Where?", "possible_answers": '["Halm"]'}),
+    },
+    "acme/squad": {
+        "data/validation-00000-of-00001.parquet": parquet(
             {
                 "id": "a",
                 "context": "Venn built it.",
@@ -88,7 +91,8 @@ def point_at(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", url)
     monkeypatch.setattr("datasets.config.HF_ENDPOINT", url)
-    monkeypatch.setattr("huggingface_hub.hf_file_system.constants.ENDPOINT", url)
+    template = url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
 
 
 def test_a_source_names_a_data_set_and_the_parts_of_it() -> None:
@@ -118,7 +122,8 @@ def test_questions_are_read_with_their_ids_sets_and_counts(hub: HubServer) -> No
 
 
 def test_parquet_and_subsets_are_read_and_rows_without_an_answer_left_out(hub: HubServer) -> None:
-    assert [(q.id, q.answers) for q in read_questions("hub:acme/many/squad")] == [("a", ("Venn",))]
+    assert [(q.id, q.answers) for q in read_questions("hub:acme/squad")] == [("a", ("Venn",))]
+    assert [(q.id, q.answers) for q in read_questions("hub:acme/many/popqa:test")] == [("3", ("Halm",))]
     asked = read_questions("hub:acme/many/nq")
     assert [(q.id, q.text) for q in asked] == [("t0", "Who?"), ("t0-2", "When?")]  # ids are unique here
     assert read_questions("hub:acme/many/nq", limit=1) == asked[:1]
@@ -127,8 +132,8 @@ def test_parquet_and_subsets_are_read_and_rows_without_an_answer_left_out(hub: H
 @pytest.mark.parametrize(
     ("source", "said", "hint"),
     [
-        ("hub:acme/many", "has the subsets nq, squad: name one", "hub:acme/many/nq"),
-        ("hub:acme/many/trivia", "has no subset trivia, only nq, squad", "hub:acme/many/nq"),
+        ("hub:acme/many", "has the subsets nq, popqa: name one", "hub:acme/many/nq"),
+        ("hub:acme/many/trivia", "has no subset trivia, only nq, popqa", "hub:acme/many/nq"),
         ("hub:acme/qa@v1", "has the splits train, test: name one", "hub:acme/qa@v1:train"),
         ("hub:acme/qa:dev", "has no split dev, only train, test", "hub:acme/qa:train"),
         ("hub:acme/prose", "has no column of questions, only title, text", "the column must be called question"),
@@ -189,7 +194,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_command_reads_them_from_the_endpoint_of_the_environment(tmp_path: Path) -> None:
-    """`evolve --dry-run` in a process of its own: HF_ENDPOINT is all that points it at the server."""
+    """`evolve` and `eval` in processes of their own: HF_ENDPOINT is all that points them at the server."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "halm.txt").write_text("Halm is a town. Venn built its bridge.")
     offline = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
@@ -214,6 +219,7 @@ def test_a_command_reads_them_from_the_endpoint_of_the_environment(tmp_path: Pat
     with serve_hub(REPOSITORIES) as server:
         done = run(*evolve, "--questions", "hub:acme/qa:train", "--set", "solver.batch=1", url=server.url)
     assert "1, each seen 2 times" in done.stdout, done.stderr
-    gone = run(*evolve, "--questions", "hub:acme/qa:train", url="http://127.0.0.1:9")
+    closed_book = ["eval", "--model", "smollm2-135m-plain", "--closed-book", "--questions", "hub:acme/qa:train"]
+    gone = run(*closed_book, url="http://127.0.0.1:9")
     assert gone.returncode == 2
-    assert "hub:acme/qa:train is not reachable on the hub" in gone.stderr
+    assert gone.stderr.splitlines()[0] == "quaere: hub:acme/qa:train is not reachable on the hub"

@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.errors import BadInput, ExtraMissing
 from quaere.policies.hub import explain_hub_error
@@ -62,9 +62,10 @@ def parse_hub(source: str | Path) -> HubQuestions:
 
 
 def read_hub(source: str | Path) -> Iterator[tuple[str, QuestionRow]]:
-    """The questions of a data set with their ids; rows without a text, or without an answer among answers, are left out.
+    """The questions of a data set with their ids.
 
-    A data set may repeat an id, as those that join several benchmarks do: the later ones get the row's number too.
+    Rows without a text are left out, and in a data set with answers those without one. A data set may repeat an id, as
+    those that join several benchmarks do: the later ones get the row's number too.
     """
     asked = parse_hub(source)
     rows = _open_rows(asked)
@@ -90,28 +91,27 @@ def _open_rows(asked: HubQuestions) -> Any:
         raise ExtraMissing("questions of the hub need the package datasets", extra="hub") from error
     from huggingface_hub import constants
 
-    offline = bool(constants.HF_HUB_OFFLINE)
-    commit = (asked.revision or None) if offline else _find_commit(asked)
+    is_offline = bool(constants.HF_HUB_OFFLINE)
     # The prefix keeps a folder of this name in the working directory from being read instead.
-    where = {"path": asked.id if offline else f"hf://datasets/{asked.id}", "revision": commit}
+    path = f"hf://datasets/{asked.id}"
+    commit = (asked.revision or None) if is_offline else _find_commit(asked)
+    verbosity = datasets.logging.get_verbosity()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # the one line below says it
     try:
-        subset = asked.subset or _only(asked, "subset", datasets.get_dataset_config_names(**where))
-        if asked.subset and asked.subset not in (known := datasets.get_dataset_config_names(**where)):
-            raise _no_such(asked, "subset", asked.subset, known)
-        builder = datasets.load_dataset_builder(name=subset, **where)
-        if offline and asked.revision not in ("", builder.hash):
+        subset = _choose(asked, "subset", datasets.get_dataset_config_names(path, revision=commit))
+        builder = datasets.load_dataset_builder(path, subset, revision=commit)
+        if is_offline and asked.revision not in ("", builder.hash):
             raise BadInput(f"{asked} is not in the cache of datasets in that revision", hint="unset HF_HUB_OFFLINE")
-        splits = list(builder.info.splits or builder.config.data_files)
-        split = asked.split or _only(asked, "split", splits)
-        if split not in splits:
-            raise _no_such(asked, "split", split, splits)
+        split = _choose(asked, "split", [str(split) for split in builder.info.splits or builder.config.data_files])
         builder.download_and_prepare()
         return builder.as_dataset(split=split)
     except BadInput:
         raise
     except Exception as error:  # `datasets` raises whatever its many readers raise
-        reason = str(error).partition("\n")[0] or type(error).__name__
+        reason = str(error.__cause__ or error).strip().partition("\n")[0] or type(error).__name__
         raise BadInput(f"{asked} cannot be read: {reason}", hint=f"--questions {SHAPE}, or a JSONL file") from error
+    finally:
+        datasets.logging.set_verbosity(verbosity)
 
 
 def _find_commit(asked: HubQuestions) -> str:
@@ -127,20 +127,13 @@ def _find_commit(asked: HubQuestions) -> str:
     return str(found.sha)
 
 
-def _only(asked: HubQuestions, part: str, names: list[str]) -> str:
-    """The one subset or split of a data set; with several, it has to be said which."""
-    if len(names) == 1:
+def _choose(asked: HubQuestions, part: Literal["subset", "split"], names: list[str]) -> str:
+    """The subset or split that is asked for, or the only one; where there are several, it has to be said which."""
+    name = str(getattr(asked, part))
+    if name in names:
+        return name
+    if not name and len(names) == 1:
         return names[0]
-    if part == "subset" and "default" in names:
-        return "default"
-    said = f"{asked} has the {part}s {', '.join(names[:12])}: name one"
-    raise BadInput(said, hint=f"--questions {_named(asked, part, names[0])}")
-
-
-def _no_such(asked: HubQuestions, part: str, name: str, known: list[str]) -> BadInput:
-    said = f"{asked} has no {part} {name}, only {', '.join(known[:12])}"
-    return BadInput(said, hint=f"--questions {_named(asked, part, known[0])}")
-
-
-def _named(asked: HubQuestions, part: str, name: str) -> HubQuestions:
-    return HubQuestions(**{"id": asked.id, "subset": asked.subset, "revision": asked.revision, part: name})
+    known = ", ".join(names[:12])
+    said = f"{asked} has no {part} {name}, only {known}" if name else f"{asked} has the {part}s {known}: name one"
+    raise BadInput(said, hint=f"--questions {structs.replace(asked, **{part: names[0]})}")

@@ -3,8 +3,8 @@
     async with open_practice(config, store, reporter) as practice:
         await practice.run(solver_of(config.solver, config.prompts))
 
-The questions come from a file, from a data set of the hub, or from the curriculum of a run that wrote its own. A run keeps a copy of them
-(`questions.jsonl`), so that it can be resumed even if their source has changed or is gone.
+The questions come from a file, from a data set of the hub, or from the curriculum of a run that wrote its own. A run
+keeps a copy of them (`questions.jsonl`), so that it can be resumed even if their source has changed or is gone.
 """
 
 from __future__ import annotations

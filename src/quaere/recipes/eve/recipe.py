@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
-from pathlib import Path
 
 from quaere.recipes.eve.config import PRESETS, EveConfig, check_config
 from quaere.recipes.eve.proposer_documents import (
