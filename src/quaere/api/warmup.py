@@ -118,7 +118,7 @@ def warm_up(settings: WarmupSettings, display: Display) -> WarmupManifest:
     settings.check()
     plan = plan_lessons(
         cast("tuple[Role, ...] | None", settings.roles),  # any other is refused here
-        settings.episodes,
+        settings.num_episodes,
         settings.facts,
         settings.dialects,
         settings.lessons,
@@ -177,7 +177,7 @@ def _play(settings: WarmupSettings, renderer: Renderer, display: Display) -> Dem
     from quaere.warmup.oracle import play_oracle
 
     lessons = LessonSettings(
-        num_episodes=settings.episodes,
+        num_episodes=settings.num_episodes,
         roles=cast("tuple[Role, ...] | None", settings.roles),
         dialects=settings.dialects,
         fact_ratio=settings.facts,
@@ -193,7 +193,7 @@ def _play(settings: WarmupSettings, renderer: Renderer, display: Display) -> Dem
     counted = itertools.count(1)
 
     def on_episode(episode: Episode) -> None:
-        display.progress("playing", next(counted), settings.episodes)
+        display.progress("playing", next(counted), settings.num_episodes)
 
     played: Demonstrations
     with scratch_folder(settings.out) as folder:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from quaere.rollout.episode import Limits
 
 FULL_RATE, LORA_RATE = 1e-4, 3e-4
+EPISODES = 400  # of a dialect
 MAX_TURNS = 5
 EVALUATED_MAX_TURNS = 12  # evaluations are turns too: four facts and one more search, two turns each, and the answer
 TURN_TOKENS, SEQUENCE_TOKENS = 512, 4096
@@ -37,7 +38,7 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
     teacher: str | None = None
     also: tuple[Dialect, ...] = ()
     roles: tuple[str, ...] | None = None
-    episodes: int = 400
+    episodes: int | None = None
     facts: tuple[int, ...] = (4, 3, 2, 1)
     proposer_hops: tuple[int, ...] = (4, 3, 2, 1)
     lessons: tuple[int, ...] = (5, 2, 3)
@@ -91,6 +92,11 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
     def dialects(self) -> tuple[Dialect, ...]:
         """The recipes whose protocol is taught."""
         return (self.recipe, *self.also)
+
+    @property
+    def num_episodes(self) -> int:
+        """The number of episodes of all dialects. Without the option, each has as many as if it were taught alone."""
+        return EPISODES * len(self.dialects) if self.episodes is None else self.episodes
 
     @property
     def rate(self) -> float:
