@@ -114,6 +114,11 @@ def tokenizer(template: str = "chatml"):
     return made
 
 
+# Four experts of which a token uses two; and GPT-OSS's layers, every other one with a window, all with sinks.
+EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+SINKS = EXPERTS | {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+
+
 def model(family: str = "llama", seed: int = 0, scale: float = 4, **changes):
     """A randomly initialised model of a real family, small enough for a test."""
     import torch
@@ -129,6 +134,8 @@ def model(family: str = "llama", seed: int = 0, scale: float = 4, **changes):
             "gemma3": "Gemma3TextConfig",
             "mistral": "MistralConfig",
             "gpt2": "GPT2Config",
+            "gpt_oss": "GptOssConfig",
+            "qwen3_moe": "Qwen3MoeConfig",
         }[family],
     )
     sizes = dict(

@@ -98,11 +98,13 @@ def test_one_start_for_solvers_that_evaluate(base, tmp_path, capsys):
     also = ["--also", "evalrar", "--also", "search-r1"]
     main("evalact", *also, "--model", base, "--out", out, "--learning-rate", "3e-3", *SMALL, *LIMITS)
     said = capsys.readouterr().err
-    assert "12 episodes kept" in said and "answered of the held-out tasks: evalact solver" in said
-    assert said.count("solver none") == 2  # one task was held out, and it was of one dialect
+    assert "12 episodes kept" in said and "held-out tasks of evalact solver: " in said
+    assert said.count("solver: none") == 2  # one task was held out, and it was of one dialect
     assert [path.name for path in tmp_path.iterdir()] == ["warm"]
     manifest = json.loads((out / "warmup.json").read_text())
     assert (manifest["recipe"], manifest["also"]) == ("evalact", ["evalrar", "search-r1"])
+    assert list(manifest["learnt"]) == ["evalact solver", "evalrar solver", "search-r1 solver"]
+    assert sum(one["num"] for one in manifest["learnt"].values()) == manifest["num_held_out"] == 1
     assert manifest["roles"] == ["solver"]
     assert manifest["loss_after"] < manifest["loss_before"]
 

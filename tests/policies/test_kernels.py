@@ -23,7 +23,7 @@ from quaere.policies.native.storage import Span
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def plain(query, key, value, start, scale, window, softcap):
+def plain(query, key, value, start, scale, window, softcap, sinks=None):
     """`(heads, queries, dim)` over `(key heads, keys, dim)`, one score at a time in float64."""
     groups = query.shape[0] // key.shape[0]
     key, value = key.repeat_interleave(groups, 0).double(), value.repeat_interleave(groups, 0).double()
@@ -35,7 +35,10 @@ def plain(query, key, value, start, scale, window, softcap):
     seen = columns <= rows
     if window:
         seen &= columns > rows - window
-    return (scores.masked_fill(~seen, float("-inf")).softmax(-1) @ value).float()
+    scores = scores.masked_fill(~seen, float("-inf"))
+    if sinks is not None:
+        scores = torch.cat((scores, sinks.double()[:, None, None].expand(*scores.shape[:-1], 1)), -1)
+    return (scores.softmax(-1)[..., : key.shape[1]] @ value).float()
 
 
 def memory(slots, heads, capacity, dim, dtype):
@@ -46,39 +49,49 @@ def memory(slots, heads, capacity, dim, dtype):
 
 
 SHAPES = [(9, 3, 64), (4, 4, 8), (6, 2, 24), (12, 2, 128)]
-VARIANTS = [(None, None), (7, None), (70, None), (None, 5.0), (40, 5.0)]
+VARIANTS = [(None, None, False), (7, None, False), (70, None, False), (None, 5.0, False), (40, 5.0, False)]
+VARIANTS += [(None, None, True), (7, None, True)]
+
+
+def draw_sinks(heads):
+    """A score for each head: some far below those of the keys, some far above."""
+    return (4 * torch.randn(heads, generator=torch.Generator().manual_seed(heads))).to(DEVICE)
 
 
 @pytest.mark.parametrize(("heads", "key_heads", "dim"), SHAPES)
-@pytest.mark.parametrize(("window", "softcap"), VARIANTS)
+@pytest.mark.parametrize(("window", "softcap", "has_sinks"), VARIANTS)
 @pytest.mark.parametrize("rows", [1, 5])
-def test_decode(heads, key_heads, dim, window, softcap, rows):
+def test_decode(heads, key_heads, dim, window, softcap, has_sinks, rows):
+    sinks = draw_sinks(heads) if has_sinks else None
     keys, values = memory(7, key_heads, 256, dim, torch.float32)
     slots = torch.tensor([3, 0, 6, 2, 5][:rows], device=DEVICE)
     positions = torch.tensor([200, 0, 64, 255, 63][:rows], device=DEVICE)
     query = torch.randn(1, rows, heads, dim, generator=torch.Generator().manual_seed(1)).to(DEVICE).transpose(1, 2)
-    found = kernels.decode_attention(query, keys, values, slots, positions, Kind(0.3, window, softcap))
+    found = kernels.decode_attention(query, keys, values, slots, positions, Kind(0.3, window, softcap, sinks=sinks))
     for row, (slot, position) in enumerate(zip(slots.tolist(), positions.tolist(), strict=True)):
         seen = slice(0, position + 1)
         expected = plain(
-            query[0, :, row, None], keys[slot, :, seen], values[slot, :, seen], position, 0.3, window, softcap
+            query[0, :, row, None], keys[slot, :, seen], values[slot, :, seen], position, 0.3, window, softcap, sinks
         )
         torch.testing.assert_close(found[0, row], expected[:, 0], atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("heads", "key_heads", "dim"), SHAPES)
-@pytest.mark.parametrize(("window", "softcap"), VARIANTS)
-def test_prefill(heads, key_heads, dim, window, softcap):
+@pytest.mark.parametrize(("window", "softcap", "has_sinks"), VARIANTS)
+def test_prefill(heads, key_heads, dim, window, softcap, has_sinks):
+    sinks = draw_sinks(heads) if has_sinks else None
     keys, values = memory(4, key_heads, 256, dim, torch.float32)
     spans = [Span(2, 0, 70, 0), Span(0, 100, 1, 70), Span(3, 60, 67, 71)]
     query = torch.randn(1, 138, heads, dim, generator=torch.Generator().manual_seed(1)).to(DEVICE).transpose(1, 2)
     found = kernels.prefill_attention(
-        query, keys, values, kernels.query_blocks(spans, DEVICE), Kind(0.3, window, softcap)
+        query, keys, values, kernels.query_blocks(spans, DEVICE), Kind(0.3, window, softcap, sinks=sinks)
     )
     for span in spans:
         seen = slice(0, span.start + span.length)
         chunk = query[0, :, span.offset : span.offset + span.length]
-        expected = plain(chunk, keys[span.slot, :, seen], values[span.slot, :, seen], span.start, 0.3, window, softcap)
+        expected = plain(
+            chunk, keys[span.slot, :, seen], values[span.slot, :, seen], span.start, 0.3, window, softcap, sinks
+        )
         result = found[0, span.offset : span.offset + span.length].transpose(0, 1)
         torch.testing.assert_close(result, expected, atol=2e-5, rtol=1e-4)
 

@@ -21,6 +21,8 @@ FAMILIES = {
     "gemma2": {"sliding_window": 7, "query_pre_attn_scalar": 8},
     "gemma3": {"sliding_window": 7, "query_pre_attn_scalar": 8},
     "gpt2": {},
+    "gpt_oss": tiny.SINKS | {"sliding_window": 7},
+    "qwen3_moe": tiny.EXPERTS,
 }
 TOKENIZER = tiny.tokenizer()
 

@@ -28,6 +28,8 @@ FAMILIES = {
     "mistral": {"sliding_window": 7},
     "gemma2": {"sliding_window": 7, "query_pre_attn_scalar": 8, "final_logit_softcapping": 5.0},
     "gemma3": {"sliding_window": 7, "query_pre_attn_scalar": 8},
+    "gpt_oss": tiny.SINKS | {"sliding_window": 7},
+    "qwen3_moe": tiny.EXPERTS,
     "gpt2": {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
     "untied": {"tie_word_embeddings": False},
 }

@@ -1,14 +1,17 @@
-"""What a warm-up says of every dialect it taught: the share of held-out tasks that are answered."""
+"""What a warm-up says of every dialect it taught: held-out tasks answered, in the right format, and matched."""
 
 import asyncio
+
+from hypothesis import given as given_
+from hypothesis import strategies as st
 
 import tiny
 from quaere.chat.renderer import Renderer
 from quaere.records import Episode, Question, SolveTask
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
-from quaere.warmup.dialect_check import Answered, describe_answered, open_spoken, play_held_out
-from quaere.warmup.imitation import split_held_out
+from quaere.warmup.dialect_check import Learnt, describe_learnt, open_spoken, play_held_out
+from quaere.warmup.imitation import split_held_out, spread_evenly
 from scripted import ScriptedSampler
 
 ANSWER = "<answer>Venn</answer>"
@@ -20,7 +23,7 @@ SOLVER, TAGGED = PROTOCOLS["drzero solver"], PROTOCOLS["evalrar solver"]
 def episodes(*protocols):
     """Demonstrations of tasks, whose own turns do not matter."""
     for number, protocol in enumerate(protocols):
-        task = SolveTask(Question(f"q{number}", "Who built Halm?"))
+        task = SolveTask(Question(f"q{number}", "Who built Halm?", ("Venn",)))
         yield Episode(task.id, task, protocol, "oracle", 0, (), (), None, "answered")
 
 
@@ -31,32 +34,64 @@ def play(scripts, given, limits=lambda dialect: Limits(max_turns=2)):
 
 
 def test_every_dialect_and_role_is_counted_by_itself():
-    scripts = {"q0": [ANSWER], "q1": [ANSWER], "q2": ["who?", "nothing"], "q3": ["who?", ANSWER]}
-    shares = play(scripts, episodes(SOLVER, TAGGED, TAGGED, TAGGED))
-    assert shares == {
-        "drzero solver": Answered(1, 1),
-        "drzero proposer": Answered(0, 0),
-        "evalrar solver": Answered(2, 3),
+    wrong = "<answer>Brod</answer>"
+    scripts = {"q0": [ANSWER], "q1": [wrong], "q2": ["who?", "nothing"], "q3": ["who?", ANSWER]}
+    learnt = play(scripts, episodes(SOLVER, TAGGED, TAGGED, TAGGED))
+    assert learnt == {
+        "drzero solver": Learnt(1, num_answered=1, num_sound=1, num_matched=1),
+        "drzero proposer": Learnt(),
+        "evalrar solver": Learnt(3, num_answered=2, num_sound=1, num_matched=1),
     }
 
 
 def test_limits_are_those_of_the_dialect():
     scripts = {"q0": ["who?", ANSWER]}
-    shares = play(scripts, episodes(TAGGED), lambda dialect: Limits(max_turns=1 if dialect == "evalrar" else 2))
-    assert shares["evalrar solver"] == Answered(0, 1)
+    learnt = play(scripts, episodes(TAGGED), lambda dialect: Limits(max_turns=1 if dialect == "evalrar" else 2))
+    assert learnt["evalrar solver"] == Learnt(1)
 
 
 def test_a_weak_dialect_is_named():
-    shares = {"drzero solver": Answered(9, 10), "evalact solver": Answered(6, 10), "evalrar solver": Answered(0, 0)}
-    said, weak = describe_answered(shares)
-    assert said == "answered of the held-out tasks: drzero solver 9 of 10, evalact solver 6 of 10, evalrar solver none"
+    learnt = {"drzero solver": Learnt(10, 9, 8, 3), "evalact solver": Learnt(10, 6, 6, 1), "evalrar solver": Learnt()}
+    *said, weak = describe_learnt(learnt)
+    assert said == [
+        "held-out tasks of drzero solver: of 10, 9 answered, 8 in the right format throughout, 3 matched",
+        "held-out tasks of evalact solver: of 10, 6 answered, 6 in the right format throughout, 1 matched",
+        "held-out tasks of evalrar solver: none",
+    ]
     assert weak.startswith("weak: evalact solver; teach it longer")
-    assert len(describe_answered({"drzero solver": Answered(3, 4)})) == 1
+    assert len(describe_learnt({"drzero solver": Learnt(4, 3)})) == 1
+
+
+def test_a_dialect_that_is_well_behind_the_best_is_named_though_it_answers_most():
+    assert describe_learnt({"eve solver": Learnt(20, 20), "drzero solver": Learnt(20, 15)})[-1].startswith(
+        "weak: drzero"
+    )
+    assert len(describe_learnt({"eve solver": Learnt(20, 18), "drzero solver": Learnt(20, 15)})) == 2
 
 
 def test_what_is_held_out_is_a_matter_of_places_and_seed():
-    held_out, learnt = split_held_out("abcdefghijklmnopqrst", 7)
-    assert len(held_out) == 2 and sorted([*held_out, *learnt]) == list("abcdefghijklmnopqrst")
-    places, _ = split_held_out(range(20), 7)
-    assert ["abcdefghijklmnopqrst"[place] for place in places] == held_out
-    assert split_held_out(range(20), 8)[0] != places
+    given = list(episodes(*[SOLVER] * 20))
+    held_out, learnt = split_held_out(given, 7)
+    assert len(held_out) == 2 and sorted(one.id for one in [*held_out, *learnt]) == sorted(one.id for one in given)
+    assert split_held_out(given, 7)[0] == held_out != split_held_out(given, 8)[0]
+
+
+@given_(st.lists(st.sampled_from([SOLVER, TAGGED]), min_size=1, max_size=80), st.integers(0, 99), st.data())
+def test_every_stretch_has_each_protocol_by_its_share(protocols, seed, data):
+    """Less than one off at either end of the stretch; and nothing is lost."""
+    given = list(episodes(*protocols))
+    mixed = spread_evenly(given, seed)
+    assert sorted(one.id for one in mixed) == sorted(one.id for one in given)
+    first = data.draw(st.integers(0, len(mixed) - 1))
+    last = data.draw(st.integers(first + 1, len(mixed)))
+    stretch = [one.protocol for one in mixed[first:last]]
+    for protocol in set(protocols):
+        share = len(stretch) * protocols.count(protocol) / len(protocols)
+        assert abs(stretch.count(protocol) - share) < 2
+
+
+def test_the_held_out_have_every_protocol_by_its_share():
+    given = list(episodes(*[SOLVER] * 100, *[TAGGED] * 100))
+    for seed in range(20):
+        held_out = [one.protocol for one in split_held_out(given, seed)[0]]
+        assert len(held_out) == 20 and 9 <= held_out.count(TAGGED) <= 11

@@ -27,7 +27,7 @@ def test_notes_say_what_was_taught_and_old_ones_still_read(tmp_path):
 def test_an_old_manifest_still_reads():
     from quaere.warmup.model_folder import WarmupManifest
 
-    later = ("also", "evidence", "fact_ratio", "lesson_ratio")
+    later = ("also", "evidence", "fact_ratio", "lesson_ratio", "learnt")
     old = {name: 0 for name in WarmupManifest.__struct_fields__ if name not in later}
     old |= {"recipe": "drzero", "data": "oracle", "teacher": "", "base_model": "m", "style": "full"}
     old |= {"roles": ["solver"], "hop_ratio": [1], "world_family": "warmup", "num_dropped": {}}

@@ -148,7 +148,7 @@ class ConfigOptions(Struct, frozen=True):
         )
 
     def _find_questions(self, recipe: Recipe) -> str:
-        """The path of the questions: a file as given, a run by its directory, so that it is found from anywhere."""
+        """The questions: a file or data set as given, a run by its directory, so that it is found from anywhere."""
         from quaere.runs import runs_root
         from quaere.training.qa_run import find_source
 
@@ -158,7 +158,7 @@ class ConfigOptions(Struct, frozen=True):
                 hint="--set generation.given=FILE|RUN adds some to the first iteration's",
             )
         assert self.questions is not None
-        return str(find_source(self.questions, runs_root(self.runs)))
+        return find_source(self.questions, runs_root(self.runs))
 
 
 def create_store(

@@ -12,10 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from msgspec import structs
+
 from quaere.api.background import run_in_thread
 from quaere.api.index import Index
 from quaere.api.options import refuse_unknown
-from quaere.api.warmup_check import tell_answered
+from quaere.api.warmup_check import measure_dialects
 from quaere.api.warmup_settings import WarmupSettings, make_settings
 from quaere.atomic import scratch_folder
 from quaere.errors import BadInput
@@ -116,7 +118,7 @@ def warm_up(settings: WarmupSettings, display: Display) -> WarmupManifest:
     settings.check()
     plan = plan_lessons(
         cast("tuple[Role, ...] | None", settings.roles),  # any other is refused here
-        settings.episodes,
+        settings.num_episodes,
         settings.facts,
         settings.dialects,
         settings.lessons,
@@ -149,7 +151,7 @@ def _warm_up(
     from quaere.chat.renderer import Renderer
     from quaere.policies.catalogue import resolve_model
     from quaere.policies.loading import load_tokenizer
-    from quaere.warmup.model_folder import save_adapter, save_folder
+    from quaere.warmup.model_folder import save_adapter, save_folder, write_manifest
 
     found = resolve_model(settings.model, report=display.note)
     renderer = Renderer(load_tokenizer(found.tokenizer))
@@ -163,7 +165,9 @@ def _warm_up(
         save_folder(model, renderer.tokenizer, settings.out, manifest, force=settings.force)
     if settings.also and play is None:
         del model  # frees its memory: the check below loads the saved model
-        tell_answered(settings, played.episodes, settings.limits_of, display.note)
+        learnt = measure_dialects(settings, played.episodes, settings.limits_of, display.note)
+        manifest = structs.replace(manifest, learnt=learnt)
+        write_manifest(manifest, settings.out)
     return manifest
 
 
@@ -173,7 +177,7 @@ def _play(settings: WarmupSettings, renderer: Renderer, display: Display) -> Dem
     from quaere.warmup.oracle import play_oracle
 
     lessons = LessonSettings(
-        num_episodes=settings.episodes,
+        num_episodes=settings.num_episodes,
         roles=cast("tuple[Role, ...] | None", settings.roles),
         dialects=settings.dialects,
         fact_ratio=settings.facts,
@@ -189,7 +193,7 @@ def _play(settings: WarmupSettings, renderer: Renderer, display: Display) -> Dem
     counted = itertools.count(1)
 
     def on_episode(episode: Episode) -> None:
-        display.progress("playing", next(counted), settings.episodes)
+        display.progress("playing", next(counted), settings.num_episodes)
 
     played: Demonstrations
     with scratch_folder(settings.out) as folder:

@@ -1,4 +1,4 @@
-"""The check after `quaere warmup RECIPE --also RECIPE`: the share of held-out tasks finished in each dialect."""
+"""The check after `quaere warmup RECIPE --also RECIPE`: held-out tasks, played in each dialect."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from quaere.api.warmup_settings import WarmupSettings
     from quaere.records import Episode
     from quaere.rollout.episode import Limits
-    from quaere.warmup.dialect_check import Answered
+    from quaere.warmup.dialect_check import Learnt
     from quaere.warmup.dialects import Dialect
 
 
-def tell_answered(
+def measure_dialects(
     settings: WarmupSettings,
     episodes: Sequence[Episode],
     limits: Callable[[Dialect], Limits],
     note: Callable[[str], None],
-) -> None:
-    """Play what `teach` held out of these episodes with the model at `settings.out`, in the world they are of."""
+) -> dict[str, Learnt]:
+    """What the model at `settings.out` makes of what `teach` held out of these episodes, in the world they are of."""
     from msgspec import structs
 
-    from quaere.warmup.dialect_check import describe_answered
+    from quaere.warmup.dialect_check import describe_learnt
     from quaere.warmup.imitation import split_held_out
     from quaere.warmup.lessons import build_world
 
@@ -45,13 +45,15 @@ def tell_answered(
     note(f"playing {len(held_out)} held-out tasks with the model that was taught")
     with tempfile.TemporaryDirectory(prefix=f".{settings.out.name}.world-", dir=settings.out.parent) as folder:
         _, index = build_world(settings.world_seed, settings.articles, Path(folder))
-        for line in describe_answered(asyncio.run(_play(settings, held_out, index.path, bounded))):
-            note(line)
+        learnt = asyncio.run(_play(settings, held_out, index.path, bounded))
+    for line in describe_learnt(learnt):
+        note(line)
+    return learnt
 
 
 async def _play(
     settings: WarmupSettings, held_out: Sequence[Episode], index: Path, limits: Callable[[Dialect], Limits]
-) -> dict[str, Answered]:
+) -> dict[str, Learnt]:
     from quaere.rollout.policy import open_policy
     from quaere.search.searcher import open_searcher
     from quaere.warmup.dialect_check import open_spoken, play_held_out

@@ -11,12 +11,14 @@ from msgspec import Struct, structs
 
 from quaere.api.options import check_positive
 from quaere.errors import BadInput
+from quaere.rollout.hub_questions import is_hub
 from quaere.warmup.dialects import Dialect, needed_turns
 
 if TYPE_CHECKING:
     from quaere.rollout.episode import Limits
 
 FULL_RATE, LORA_RATE = 1e-4, 3e-4
+EPISODES = 400  # of a dialect
 MAX_TURNS = 5
 EVALUATED_MAX_TURNS = 12  # evaluations are turns too: four facts and one more search, two turns each, and the answer
 TURN_TOKENS, SEQUENCE_TOKENS = 512, 4096
@@ -36,7 +38,7 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
     teacher: str | None = None
     also: tuple[Dialect, ...] = ()
     roles: tuple[str, ...] | None = None
-    episodes: int = 400
+    episodes: int | None = None
     facts: tuple[int, ...] = (4, 3, 2, 1)
     proposer_hops: tuple[int, ...] = (4, 3, 2, 1)
     lessons: tuple[int, ...] = (5, 2, 3)
@@ -74,6 +76,11 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
             if getattr(self, option) is not None and self.index is None:
                 said = f"--{option} needs --index: it is about questions on its documents"
                 raise BadInput(said, hint="--index DIR")
+        if self.questions is not None and is_hub(self.questions):
+            said = (
+                "--questions of a warm-up is a file: each question needs the sentence of your documents that proves it"
+            )
+            raise BadInput(said, hint="quaere questions --checked --index DIR --model MODEL --out FILE writes one")
         if self.lora_rank < 0:
             raise BadInput(f"--lora-rank must be 0 or more, not {self.lora_rank}")
         if self.adapter and not self.lora_rank:
@@ -85,6 +92,11 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
     def dialects(self) -> tuple[Dialect, ...]:
         """The recipes whose protocol is taught."""
         return (self.recipe, *self.also)
+
+    @property
+    def num_episodes(self) -> int:
+        """The number of episodes of all dialects. Without the option, each has as many as if it were taught alone."""
+        return EPISODES * len(self.dialects) if self.episodes is None else self.episodes
 
     @property
     def rate(self) -> float:

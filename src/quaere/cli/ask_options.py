@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from quaere.cli.bounds import check_positive
@@ -26,7 +25,7 @@ LIMITS = ("max_turns", "topk", "turn_tokens", "sequence_tokens")
 def add_asked(parser: argparse.ArgumentParser, default_model: str = DEFAULT_MODEL) -> None:
     """Add the options for the question or file of questions, the index and the model."""
     parser.add_argument("question", nargs="?", help="the question; or give --questions FILE")
-    parser.add_argument("--questions", type=Path, metavar="FILE", help="JSONL file of questions, one per line")
+    add_questions(parser, "JSONL file of questions, one per line")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions of the file (default: all)")
     add_index(parser, required=True)
     parser.add_argument(
@@ -34,6 +33,12 @@ def add_asked(parser: argparse.ArgumentParser, default_model: str = DEFAULT_MODE
         default=default_model,
         help=f"catalogue name, directory, hub id, or openai:MODEL@BASE_URL (default: {default_model})",
     )
+
+
+def add_questions(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the option for a file of questions, or a data set of the hub."""
+    also = "or a data set of the hub, hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]"
+    parser.add_argument("--questions", metavar="FILE|hub:ID", help=f"{what}, {also}")
 
 
 def add_plain(parser: argparse._ActionsContainer) -> None:
@@ -105,7 +110,7 @@ def asked_settings(args: argparse.Namespace, limits: Limits, *, hidden: Collecti
     left_out = {"run", "runs", "json", "questions", *hidden}
     settings = {name: value for name, value in vars(args).items() if name not in left_out}
     settings |= {name: getattr(limits, name) for name in LIMITS}
-    return settings | {"questions": str(args.questions) if args.questions else None}
+    return settings | {"questions": args.questions}
 
 
 def episode_setting(args: argparse.Namespace, limits: Limits) -> dict[str, Any]:

@@ -16,11 +16,10 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from quaere.api.counts import counting
-from quaere.cli.ask_options import add_plain, choose_plain
+from quaere.cli.ask_options import add_plain, add_questions, choose_plain
 from quaere.cli.bounds import check_positive, checkpoint
 from quaere.cli.eval_options import LIMITS, add_engine, add_evidence, add_limits, add_output
 from quaere.cli.index_option import add_index
@@ -62,7 +61,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         metavar="N|best|last",
         help="step of the run (default: the best by validation if there was one, else the last)",
     )
-    parser.add_argument("--questions", type=Path, metavar="FILE", help="JSONL file of questions")
+    add_questions(parser, "JSONL file of questions")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions of the file (default: all)")
     only = "only questions that combine N facts (default: all; --hops is the earlier name)"
     parser.add_argument("--facts", "--hops", dest="facts", type=int, nargs="+", default=[], metavar="N", help=only)
@@ -110,7 +109,9 @@ def _check(args: argparse.Namespace) -> None:
         raise BadInput("give either --model or --run", hint="quaere eval --model NAME ...")
     choose_plain(args)
     if args.questions is None:
-        raise BadInput("--questions is missing: a JSONL file of questions", hint="quaere eval --questions FILE ...")
+        raise BadInput(
+            "--questions is missing: a JSONL file or hub:OWNER/NAME", hint="quaere eval --questions FILE ..."
+        )
     if args.checkpoint is not None and args.run_name is None:
         raise BadInput("--checkpoint needs --run", hint="quaere eval --run RUN --checkpoint N ...")
     if args.index is None and not args.closed_book:
@@ -275,7 +276,7 @@ def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: 
     return {
         "name": args.name or (f"{model} (closed book)" if args.closed_book else model),
         "model": model,
-        "questions": str(args.questions),
+        "questions": args.questions,
         "limit": args.limit,
         "facts": args.facts,
         "index": None if args.closed_book else args.index,

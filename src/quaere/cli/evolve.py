@@ -36,9 +36,9 @@ def register(commands: Any) -> None:
     parser.add_argument("--model", metavar="M", help="model to start from: a folder, a catalogue name or a hub id")
     parser.add_argument(
         "--questions",
-        metavar="FILE|RUN",
-        help="questions to train on: a JSONL file (with answers, except for recipes that write reports), or a run of "
-        "drzero or eve",
+        metavar="FILE|RUN|hub:ID",
+        help="questions to train on: a JSONL file (with answers, except for recipes that write reports), a run of "
+        "drzero or eve, or a data set of the hub, hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]",
     )
     add_solver_dialect(parser, "prompts and protocol of the solver (default: the recipe's)")
     parser.add_argument(

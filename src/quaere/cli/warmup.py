@@ -59,7 +59,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="also teach this recipe's dialect, with an equal share of the episodes; can be repeated",
     )
     shown.add_argument("--roles", metavar="LIST", help="solver, proposer, evaluator (default: all that a recipe has)")
-    shown.add_argument("--episodes", type=int, default=400, metavar="N", help="episodes of all roles (default: 400)")
+    shown.add_argument("--episodes", type=int, metavar="N", help="episodes in all (default: 400 of each dialect)")
     add_ratios(shown)
     shown.add_argument("--style", choices=["full", "brief"], default="full", help="prompt style (default: full)")
     shown.add_argument("--world-seed", type=int, default=1, metavar="N", help="seed of the world (default: 1)")

@@ -54,7 +54,7 @@ def resolve_hub(name: str, *, pull: bool, report: Callable[[str], None]) -> Path
         # One cheap request first: without a network it fails at once, where a download is retried for minutes.
         HfApi().model_info(model, revision=revision, timeout=_TIMEOUT_S)
     except Exception as error:
-        raise NotOnHub(_why(error)) from error
+        raise NotOnHub(explain_hub_error(error)) from error
     report(f"downloading {name} from the hub")
     try:
         path = Path(snapshot_download(model, revision=revision, allow_patterns=list(_FILES), etag_timeout=_TIMEOUT_S))
@@ -77,7 +77,8 @@ def _is_complete(directory: Path) -> bool:
     return all((directory / name).is_file() for name in set(shards["weight_map"].values()))
 
 
-def _why(error: Exception) -> str:
+def explain_hub_error(error: Exception) -> str:
+    """Why a request to the hub failed, to follow "it is": "not on the hub", "not reachable on the hub"."""
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
     if isinstance(error, GatedRepoError):

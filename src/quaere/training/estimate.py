@@ -244,6 +244,7 @@ def _count_parameters(config: Any, adapter: AdapterSettings) -> tuple[int, int]:
     import torch
     from transformers import AutoModelForCausalLM
 
+    from quaere.policies.native.layer_support import refuse_unsupported
     from quaere.training.adapters import add_adapters, trainable_weights
 
     try:
@@ -251,6 +252,7 @@ def _count_parameters(config: Any, adapter: AdapterSettings) -> tuple[int, int]:
             model = AutoModelForCausalLM.from_config(config)
     except Exception as error:  # as above
         raise ModelMissing(f"not a causal language model: {_one_line(error)}", hint="quaere models list") from error
+    refuse_unsupported(model)
     num_parameters = sum(weight.numel() for weight in model.parameters())
     role = "role" if adapter.rank else ""
     if role:

@@ -3,8 +3,8 @@
     async with open_practice(config, store, reporter) as practice:
         await practice.run(solver_of(config.solver, config.prompts))
 
-The questions come from a file, or from the curriculum of a run that wrote its own. A run keeps a copy of them
-(`questions.jsonl`), so that it can be resumed even if their source has changed or is gone.
+The questions come from a file, from a data set of the hub, or from the curriculum of a run that wrote its own. A run
+keeps a copy of them (`questions.jsonl`), so that it can be resumed even if their source has changed or is gone.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from quaere.dialects.registry import taught_name
 from quaere.dialects.solver_dialect import Solver
 from quaere.errors import BadInput
 from quaere.records import Question
+from quaere.rollout.hub_questions import NO_ANSWERS, is_hub, parse_hub
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run, find_run, runs_root
 from quaere.setting_types import NonNegativeFloat
@@ -102,7 +103,8 @@ class PracticeConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
         PracticeConfig(model="smollm2-135m", index="demo/index", questions="train.jsonl", epochs=2)
 
     Attributes:
-        questions: What to learn from: a JSONL file of questions with answers, or a run that wrote some.
+        questions: What to learn from: a JSONL file of questions with answers, a run that wrote some, or a data set of
+            the hub, hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT].
             [Quaere]
         epochs: With `solver.steps=0`: how often each question is drawn, whatever `solver.max_draws` says.
             [EvalAct]
@@ -147,27 +149,29 @@ def count_training(config: PracticeConfig, num_questions: int) -> int:
 
 
 def read_source(source: str, root: Path | None = None, *, answered: bool = True) -> list[Question]:
-    """Questions of a file, or of a run's curriculum by its directory or its name under `root`.
+    """Questions of a file, of the hub, or of a run's curriculum by its directory or its name under `root`.
 
     With `answered`, every question must have an answer.
 
-    read_source("train.jsonl"); read_source("drzero-1")
+    read_source("train.jsonl"); read_source("hub:acme/qa:train"); read_source("drzero-1")
     """
     if not source:
         raise BadInput("no questions are given: a question file or a run is needed", hint="--questions FILE|RUN")
     found = find_source(source, root or runs_root())
-    questions = read_questions(found) if found.is_file() else _read_run(found)
+    questions = read_questions(found) if is_hub(found) or Path(found).is_file() else _read_run(Path(found))
     if answered:
         _refuse_unanswerable(questions, source)
     return questions
 
 
-def find_source(source: str, root: Path) -> Path:
-    """The question file, or the run's directory."""
+def find_source(source: str, root: Path) -> str:
+    """The question file or the data set of the hub as given, or the run's directory."""
+    if is_hub(source):
+        return str(parse_hub(source))
     if Path(source).is_file():
-        return Path(source)
+        return source
     try:
-        return find_run(root, source)
+        return str(find_run(root, source))
     except BadInput as error:
         raise BadInput(f"{source} is neither a question file nor a run", hint=error.hint) from None
 
@@ -191,7 +195,7 @@ def _refuse_unanswerable(questions: Sequence[Question], source: str) -> None:
         others = f" and {len(without) - 1} more" if len(without) > 1 else ""
         raise BadInput(
             f"{source}: question {without[0]}{others} cannot be trained on: `answers` is missing or empty",
-            hint='each line needs {"question": "...", "answers": ["..."]}',
+            hint=NO_ANSWERS if is_hub(source) else 'each line needs {"question": "...", "answers": ["..."]}',
         )
 
 

@@ -158,8 +158,8 @@ class ResearchConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
         ResearchConfig(model="warm", index="demo/index", questions="open.jsonl")
 
     Attributes:
-        questions: What to write about: a JSONL file of questions, which need no answers, or a run that wrote
-            some. [Quaere]
+        questions: What to write about: a JSONL file of questions, which need no answers, a run that wrote some, or a
+            data set of the hub, hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]. [Quaere]
         shuffle_advantages: A control that must not learn: advantages go to the wrong episodes. [Quaere]
         fixed_rubric: No rubric is chosen: always this one, as in "factuality, depth 0.3". [SCORE]
     """

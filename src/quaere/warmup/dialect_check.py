@@ -1,7 +1,7 @@
-"""Completion check: the share of held-out tasks that a warmed-up model finishes, per dialect and role.
+"""Check of a warm-up: what a model makes of held-out tasks in each dialect and role that it was taught.
 
-    shares = await play_held_out(policy, episodes, searcher, protocols, limits)
-    shares["evalact solver"] -> Answered(num_answered=6, num=10)
+    learnt = await play_held_out(policy, episodes, searcher, protocols, limits)
+    learnt["evalact solver"] -> Learnt(num=10, num_answered=6, num_sound=5, num_matched=2)
 
 The mean loss over all episodes hides a dialect that was learnt badly, so the held-out tasks of each dialect are played.
 """
@@ -15,8 +15,9 @@ from msgspec import Struct
 from quaere.chat.prompt_style import PromptStyle
 from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import find_dialect
+from quaere.dialects.solver_dialect import solver_reward
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Episode
+from quaere.records import Episode, Malformed, SolveTask
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import Policy
@@ -25,19 +26,33 @@ from quaere.warmup.dialects import Dialect, roles_of
 from quaere.warmup.scripted_episodes import open_protocol
 
 
-class Answered(Struct, frozen=True):
-    """The number of held-out tasks of a dialect that were finished, of all that were played.
+class Learnt(Struct, frozen=True):
+    """Held-out tasks of a role in a dialect: played, answered, sound in format, and matched by their answer.
 
-    Answered(num_answered=6, num=10).share == 0.6
+    An episode is sound if each of its turns was an action of the dialect, and matched if a solver's answer is one of
+    the question's by exact match; of other roles none is matched.
+
+        Learnt(num=10, num_answered=6, num_sound=5, num_matched=2).share == 0.6
     """
 
-    num_answered: int = 0
     num: int = 0
+    num_answered: int = 0
+    num_sound: int = 0
+    num_matched: int = 0
 
     @property
     def share(self) -> float:
-        """Finished tasks over all tasks; 0 if there are none."""
+        """Answered tasks over all tasks; 0 if there are none."""
         return self.num_answered / self.num if self.num else 0.0
+
+    def count(self, episode: Episode) -> Learnt:
+        """The counts with one more episode."""
+        is_answered = episode.end == "answered"
+        is_sound = is_answered and not any(isinstance(turn.action, Malformed) for turn in episode.turns)
+        is_matched = isinstance(episode.task, SolveTask) and solver_reward(episode) == 1
+        return Learnt(
+            self.num + 1, self.num_answered + is_answered, self.num_sound + is_sound, self.num_matched + is_matched
+        )
 
 
 class Spoken(Struct, frozen=True):
@@ -76,33 +91,42 @@ async def play_held_out(
     limits: Callable[[Dialect], Limits],
     *,
     concurrency: int = 32,
-) -> dict[str, Answered]:
-    """Play the tasks of these episodes with greedy decoding; the number finished, by dialect and role."""
+) -> dict[str, Learnt]:
+    """Play the tasks of these episodes with greedy decoding; what became of them, by dialect and role."""
     asked = [(episode, spoken[episode.protocol]) for episode in episodes if episode.protocol in spoken]
     jobs = [Job(who.protocol, episode.task, episode.id, limits(who.dialect)) for episode, who in asked]
     greedy = SamplingParams(temperature=0.0)
     played = run_many(policy, jobs, searcher, Limits(), params=greedy, concurrency=concurrency)
-    shares = {who.name: Answered() for who in spoken.values()}
+    learnt = {who.name: Learnt() for who in spoken.values()}
     names = iter([who.name for _, who in asked])
     async for episode in played:
         name = next(names)
-        before = shares[name]
-        shares[name] = Answered(before.num_answered + (episode.end == "answered"), before.num + 1)
-    return shares
+        learnt[name] = learnt[name].count(episode)
+    return learnt
 
 
-def describe_answered(shares: Mapping[str, Answered]) -> list[str]:
-    """The lines to print: the share of each dialect and role, and those too weak to start training from.
+def describe_learnt(learnt: Mapping[str, Learnt]) -> list[str]:
+    """The lines to print: the counts of each dialect and role, and those too weak to start training from.
 
-    describe_answered({"drzero solver": Answered(9, 10), "evalact solver": Answered(4, 10)})
-    -> ["answered of the held-out tasks: drzero solver 9 of 10, evalact solver 4 of 10",
+    describe_learnt({"drzero solver": Learnt(10, 9, 9, 3), "evalact solver": Learnt(10, 4, 3, 1)})
+    -> ["held-out tasks of drzero solver: of 10, 9 answered, 9 in the right format throughout, 3 matched",
+        "held-out tasks of evalact solver: of 10, 4 answered, 3 in the right format throughout, 1 matched",
         "weak: evalact solver; teach it longer (--epochs, --episodes) or by itself"]
     """
-    said = [f"{name} {one.num_answered} of {one.num}" if one.num else f"{name} none" for name, one in shares.items()]
-    lines = [f"answered of the held-out tasks: {', '.join(said)}"]
-    if weak := [name for name, one in shares.items() if one.num and one.share < _WEAK]:
+    lines = [f"held-out tasks of {name}: {_describe(one)}" for name, one in learnt.items()]
+    best = max((one.share for one in learnt.values()), default=0.0)
+    least = max(_WEAK, best - _BEHIND)
+    if weak := [name for name, one in learnt.items() if one.num and one.share < least]:
         lines.append(f"weak: {', '.join(weak)}; teach it longer (--epochs, --episodes) or by itself")
     return lines
 
 
-_WEAK = 0.75  # below this share of finished episodes, `describe_answered` warns
+def _describe(one: Learnt) -> str:
+    if not one.num:
+        return "none"
+    format_ = f"{one.num_sound} in the right format throughout"
+    return f"of {one.num}, {one.num_answered} answered, {format_}, {one.num_matched} matched"
+
+
+# Below this share of answered tasks, or this far below the best dialect's, `describe_learnt` warns.
+_WEAK, _BEHIND = 0.75, 0.2

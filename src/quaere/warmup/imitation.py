@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 from msgspec import Struct
 
@@ -21,7 +20,6 @@ from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings
 
 HELD_OUT = 0.1
-T = TypeVar("T")
 
 
 class TeachingStep(Struct, frozen=True):
@@ -71,15 +69,32 @@ def _num_held_out(num_episodes: int) -> int:
     return max(1, round(HELD_OUT * num_episodes))
 
 
-def split_held_out(items: Sequence[T], seed: int) -> tuple[list[T], list[T]]:
-    """The held-out items and the others; the split depends only on positions and seed.
+def split_held_out(episodes: Sequence[Episode], seed: int) -> tuple[list[Episode], list[Episode]]:
+    """The held-out episodes and the others; a protocol's share of both is its share of all, up to rounding.
 
-    split_held_out(range(10), seed=0)[0] == [4]
+    The split depends only on positions, protocols and seed.
     """
-    shuffled = list(items)
-    random.Random(derive_seed(seed, "held out")).shuffle(shuffled)
-    num_held_out = _num_held_out(len(shuffled))
-    return shuffled[:num_held_out], shuffled[num_held_out:]
+    mixed = spread_evenly(episodes, derive_seed(seed, "held out"))
+    num_held_out = _num_held_out(len(mixed))
+    return mixed[:num_held_out], mixed[num_held_out:]
+
+
+def spread_evenly(episodes: Sequence[Episode], seed: int) -> list[Episode]:
+    """The episodes in an order by chance, in which every stretch has each protocol by its share of all, up to rounding.
+
+    In an order by chance alone a batch may have few episodes of a dialect or none, and what the last batches lack is
+    unlearnt again: a model taught two dialects then knows one of them badly.
+    """
+    draw = random.Random(seed)
+    groups: dict[str, list[Episode]] = {}
+    for episode in draw.sample(episodes, len(episodes)):
+        groups.setdefault(episode.protocol, []).append(episode)
+    placed: list[tuple[float, float, Episode]] = []
+    for group in groups.values():
+        # Each group at equal distances from a start by chance, so that groups of equal size are not in one fixed order.
+        start = draw.random()
+        placed += [((place + start) / len(group), draw.random(), episode) for place, episode in enumerate(group)]
+    return [episode for _, _, episode in sorted(placed, key=lambda item: item[:2])]
 
 
 def teach(
@@ -91,24 +106,26 @@ def teach(
     seed: int = 0,
     report: Callable[[TeachingStep], None] = lambda step: None,
 ) -> Taught:
-    """Imitate the episodes, `epochs` times in shuffled batches; a tenth is held out for the loss."""
+    """Imitate the episodes, `epochs` times in batches that have every protocol by its share; a tenth is held out."""
     if len(episodes) < 2:
         raise BadInput(f"teaching needs at least 2 episodes, one of them held out, and there are {len(episodes)}")
     if epochs < 1 or batch < 1:
         raise BadInput(f"epochs and batch must be at least 1, not {epochs} and {batch}")
-    held_out, learnt = split_held_out([make_sample(episode, 1.0) for episode in episodes], seed)
-    loss_before = measure_loss(learner, held_out)
+    held_out, learnt = split_held_out(episodes, seed)
+    unseen = [make_sample(episode, 1.0) for episode in held_out]
+    loss_before = measure_loss(learner, unseen)
     step, num_steps = 0, count_steps(len(episodes), epochs, batch)
     for epoch in range(epochs):
-        random.Random(derive_seed(seed, "epoch", epoch)).shuffle(learnt)
-        for first in range(0, len(learnt), batch):
-            chosen, started = learnt[first : first + batch], time.perf_counter()
+        mixed = spread_evenly(learnt, derive_seed(seed, "epoch", epoch))
+        for first in range(0, len(mixed), batch):
+            started = time.perf_counter()
+            chosen = [make_sample(episode, 1.0) for episode in mixed[first : first + batch]]
             loss = learner.step(chosen)["loss/policy"]
             step += 1
             num_tokens = sum(len(sample.token_ids) for sample in chosen)
             pace = num_tokens / (time.perf_counter() - started)
             report(TeachingStep(step, num_steps, epoch, loss, num_tokens, pace))
-    return Taught(step, len(learnt), len(held_out), loss_before, measure_loss(learner, held_out))
+    return Taught(step, len(learnt), len(held_out), loss_before, measure_loss(learner, unseen))
 
 
 def measure_loss(learner: Learner, samples: Sequence[Sample]) -> float:

@@ -8,10 +8,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from quaere.atomic import new_folder
+from quaere.atomic import new_folder, write_file
 from quaere.errors import BadInput
 from quaere.policies.catalogue import lasting_name
 from quaere.training.adapters import save_model, save_weights
+from quaere.warmup.dialect_check import Learnt
 
 MANIFEST = "warmup.json"
 
@@ -48,6 +49,7 @@ class WarmupManifest(Struct, frozen=True):
     evidence: bool = False  # true if it was taught to quote the sentence it relies on
     fact_ratio: tuple[int, ...] = ()  # of a solver's lessons; if empty, `hop_ratio` was the ratio of facts too
     lesson_ratio: tuple[int, ...] = ()  # of score's reports, rubrics and assessments; empty if it was not taught score
+    learnt: dict[str, Learnt] = {}  # of several dialects: the held-out tasks of each, by dialect and role
 
 
 def check_target(out: Path, force: bool) -> None:
@@ -66,7 +68,7 @@ def save_folder(model: Any, tokenizer: Any, out: Path, manifest: WarmupManifest,
     with new_folder(out) as folder:
         save_model(model, folder)
         tokenizer.save_pretrained(folder)
-        _write_manifest(manifest, folder)
+        write_manifest(manifest, folder)
 
 
 def save_adapter(
@@ -77,8 +79,9 @@ def save_adapter(
     model.peft_config[adapter].base_model_name_or_path = lasting_name(manifest.base_model)
     with new_folder(out) as folder:
         save_weights(model, folder, adapter, dtype)
-        _write_manifest(manifest, folder)
+        write_manifest(manifest, folder)
 
 
-def _write_manifest(manifest: WarmupManifest, folder: Path) -> None:
-    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+def write_manifest(manifest: WarmupManifest, folder: Path) -> None:
+    """Write or replace the manifest of a folder, all or nothing."""
+    write_file(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from quaere.policies.native.attention_spec import Kind, softcapped_attention
+from quaere.policies.native.attention_spec import Kind, explicit_attention
 from quaere.policies.native.device import has_kernels
 from quaere.policies.native.storage import KVStorage, Span
 
@@ -77,7 +77,7 @@ class DecodePass:
             from quaere.policies.native import kernels
 
             return kernels.decode_attention(query, keys, values, self.slots, self.positions, kind)
-        if self._side_by_side is not None and kind.softcap is None:
+        if self._side_by_side is not None and kind.is_plain:
             return self._side_by_side.attend(query, keys, values, kind)
         return _attend_spans(query, keys, values, self._spans, kind)
 
@@ -141,9 +141,9 @@ def _attend_span(query: Tensor, keys: Tensor, values: Tensor, span: Span, kind: 
     key, value = keys[span.slot, None, :, first:end], values[span.slot, None, :, first:end]
     mask = None if span.length == 1 else _chunk_mask(span, window, query.device)
     groups = query.shape[1] // key.shape[1]
-    if kind.softcap is not None:
+    if not kind.is_plain:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-        return softcapped_attention(query, key, value, mask, kind)
+        return explicit_attention(query, key, value, mask, kind)
     if span.length == 1:
         # Grouped-query attention: the heads that share a key head become several queries of that head.
         folded = query.reshape(1, key.shape[1], groups, query.shape[3])

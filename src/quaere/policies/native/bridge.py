@@ -24,6 +24,7 @@ from quaere.policies.loading import first_line
 from quaere.policies.native.attention import Pass
 from quaere.policies.native.attention_spec import Kind
 from quaere.policies.native.cpu_matmul import use_int8
+from quaere.policies.native.layer_support import refuse_unsupported
 from quaere.policies.native.llama_parts import LayerParts, LlamaParts, Norm
 from quaere.policies.native.lora import merge_adapters
 from quaere.policies.native.merge import merge
@@ -75,6 +76,7 @@ def load_model(model: str | ModelPath, device: str, dtype: str, *, packed: bool 
         )
     except Exception as error:  # invalid files raise many exception types
         raise ModelMissing(f"cannot load a causal language model from {path}: {first_line(error)}") from error
+    refuse_unsupported(loaded)
     if found.adapters:
         loaded = merge_adapters(loaded, found.adapters, stored_dtype(path), as_base=as_base)
     if dtype == "int8":
@@ -95,6 +97,7 @@ def use_packed_attention(model: Any) -> Any:
     """Switch a loaded model to attention through a `Pass`."""
     from transformers.modeling_utils import AttentionInterface
 
+    refuse_unsupported(model)
     AttentionInterface.register(ATTENTION, _packed_attention)
     model.set_attn_implementation(ATTENTION)
     return model.eval()
@@ -273,6 +276,7 @@ def use_varlen_attention(model: Any) -> Any:
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
     from transformers.modeling_utils import AttentionInterface
 
+    refuse_unsupported(model)
     AttentionInterface.register(VARLEN, varlen_attention)
     AttentionMaskInterface.register(VARLEN, sdpa_mask)
     # cuDNN's attention with a mask gives NaN gradients for some lengths (torch 2.11 to 2.13, Hopper); other kernels
@@ -289,13 +293,14 @@ def packed_states(model: Any, token_ids: Tensor, packing: Packing) -> Tensor:
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
     # transformers takes a mask of four dimensions as complete and builds no tokens x tokens mask; this one is not read.
     finished = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=token_ids.device)
-    output = decoder(
-        input_ids=token_ids[None],
-        position_ids=packing.positions_T[None],
-        attention_mask=finished,
-        use_cache=False,
-        packing=packing,
-    )
+    with packing.expected():
+        output = decoder(
+            input_ids=token_ids[None],
+            position_ids=packing.positions_T[None],
+            attention_mask=finished,
+            use_cache=False,
+            packing=packing,
+        )
     states: Tensor = output.last_hidden_state[0]
     return states
 

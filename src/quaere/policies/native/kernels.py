@@ -47,7 +47,7 @@ def prefill_attention(
     _, heads, tokens, head_dim = query.shape
     output = query.new_empty(1, tokens, heads, values.shape[3])
     _prefill_kernel[(len(blocks), heads)](
-        query, keys, values, output, blocks,
+        query, keys, values, output, blocks, query if kind.sinks is None else kind.sinks,
         kind.scale, kind.window or 0, kind.softcap or 0.0,
         query.stride(1), query.stride(2),
         keys.stride(0), keys.stride(1), keys.stride(2),
@@ -55,7 +55,7 @@ def prefill_attention(
         output.stride(1), output.stride(2),
         GROUPS=heads // keys.shape[1], HEAD_DIM=head_dim, VALUE_DIM=values.shape[3],
         BLOCK_D=_padded(head_dim), BLOCK_V=_padded(values.shape[3]), BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N,
-        EXACT=query.dtype == torch.float32, num_warps=4, num_stages=2,
+        HAS_SINKS=kind.sinks is not None, EXACT=query.dtype == torch.float32, num_warps=4, num_stages=2,
     )  # fmt: skip
     return output
 
@@ -77,14 +77,14 @@ def decode_attention(
     # Per part: the unnormalised result, followed by the maximum score and the sum of its weights.
     partial = query.new_empty((rows, heads, parts, value_dim + 2) if parts > 1 else (1,), dtype=torch.float32)
     _decode_kernel[(rows, key_heads, parts)](
-        query, keys, values, output, partial, slots, positions,
+        query, keys, values, output, partial, slots, positions, query if kind.sinks is None else kind.sinks,
         kind.scale, kind.window or 0, kind.softcap or 0.0,
         query.stride(1), query.stride(2),
         keys.stride(0), keys.stride(1), keys.stride(2),
         values.stride(0), values.stride(1), values.stride(2),
         GROUPS=groups, HEAD_DIM=head_dim, VALUE_DIM=value_dim, BLOCK_G=_padded(groups),
         BLOCK_D=_padded(head_dim), BLOCK_V=_padded(value_dim), BLOCK_N=BLOCK_N, PARTS=parts,
-        EXACT=query.dtype == torch.float32, num_warps=4, num_stages=2,
+        HAS_SINKS=kind.sinks is not None, EXACT=query.dtype == torch.float32, num_warps=4, num_stages=2,
     )  # fmt: skip
     if parts > 1:
         _combine_kernel[(rows * heads,)](
@@ -111,14 +111,14 @@ def _padded(size: int) -> int:
 
 @triton.jit
 def _prefill_kernel(
-    query, keys, values, output, blocks, scale, window, softcap,
+    query, keys, values, output, blocks, sinks, scale, window, softcap,
     query_head, query_token,
     key_slot, key_head, key_token,
     value_slot, value_head, value_token,
     output_token, output_head,
     GROUPS: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    EXACT: tl.constexpr,
+    HAS_SINKS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     PRECISION: tl.constexpr = "ieee" if EXACT else "tf32"
     block = blocks + tl.program_id(0) * 4
@@ -141,6 +141,9 @@ def _prefill_kernel(
     asked = start + m
     best = tl.full([BLOCK_M], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
+    if HAS_SINKS:  # a key that was seen already, whose value is zero
+        best = tl.zeros([BLOCK_M], tl.float32) + tl.load(sinks + head).to(tl.float32)
+        total += 1.0
     result = tl.zeros([BLOCK_M, BLOCK_V], tl.float32)
     end = start + count
     first = 0
@@ -181,13 +184,13 @@ def _prefill_kernel(
 
 @triton.jit
 def _decode_kernel(
-    query, keys, values, output, partial, slots, positions, scale, window, softcap,
+    query, keys, values, output, partial, slots, positions, sinks, scale, window, softcap,
     query_head, query_token,
     key_slot, key_head, key_token,
     value_slot, value_head, value_token,
     GROUPS: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_G: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
-    EXACT: tl.constexpr,
+    HAS_SINKS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     PRECISION: tl.constexpr = "ieee" if EXACT else "tf32"
     row = tl.program_id(0)
@@ -216,6 +219,10 @@ def _decode_kernel(
     value_base = values + slot * value_slot + key_head_number * value_head
     best = tl.full([BLOCK_G], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_G], tl.float32)
+    if HAS_SINKS:  # a key that the first part has seen already, whose value is zero
+        scores = tl.load(sinks + head, mask=g < GROUPS, other=0.0).to(tl.float32)
+        best = tl.where(part == 0, scores, float("-inf"))
+        total = tl.where(part == 0, 1.0, 0.0) + total
     result = tl.zeros([BLOCK_G, BLOCK_V], tl.float32)
     for begin in range(begin_part, end_part, BLOCK_N):
         at = begin + n

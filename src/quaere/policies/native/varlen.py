@@ -13,7 +13,9 @@ Shapes: T packed tokens, H heads, D the width of one.
 # ruff: noqa: N806 (capitals are shapes)
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -22,9 +24,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from quaere.policies.native.attention_spec import Kind, softcapped_attention
+from quaere.errors import ModelMissing
+from quaere.policies.native.attention_spec import Kind, explicit_attention
 
 VARLEN = "quaere_varlen"
+_is_expected: ContextVar[bool] = ContextVar("quaere_packing_expected", default=False)
 
 
 class Packing:
@@ -65,6 +69,15 @@ class Packing:
             self._masks[window] = (ago >= 0) & (ago < window)
         return self._masks[window][start:end, :end]
 
+    @contextmanager
+    def expected(self) -> Iterator[None]:
+        """Context in which attention without a packing is refused: the model did not pass it on."""
+        token = _is_expected.set(True)
+        try:
+            yield
+        finally:
+            _is_expected.reset(token)
+
 
 # -------------------------------------------------------------------------------------------------------- attention
 
@@ -81,6 +94,9 @@ def varlen_attention(
         dtype = torch.get_autocast_dtype(device)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
     packing = options.get("packing")
+    if packing is None and _is_expected.get():
+        name = type(module).__name__
+        raise ModelMissing(f"this model cannot be trained: its {name} is not given what its layers are called with")
     if packing is None:  # a call without a packing: padded rows, with a mask as for sdpa
         return _attend_rows(query, key, value, attention_mask, kind).transpose(1, 2), None
     if packing.is_plain and _has_kernel(query, key, kind):
@@ -125,11 +141,11 @@ def _attend_rows(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
     """Attention of rows of equal length. Without a mask it is causal; a single query token sees all keys."""
     groups = query.shape[1] // key.shape[1]
     # The CPU kernel supports grouped-query attention in place; elsewhere shared key heads are repeated.
-    in_place = kind.softcap is None and query.device.type == "cpu"
+    in_place = kind.is_plain and query.device.type == "cpu"
     if groups > 1 and not in_place:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-    if kind.softcap is not None:
-        return softcapped_attention(query, key, value, mask, kind)
+    if not kind.is_plain:
+        return explicit_attention(query, key, value, mask, kind)
     is_causal = mask is None and query.shape[2] > 1
     return scaled_dot_product_attention(
         query,
@@ -147,7 +163,7 @@ def _attend_rows(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
 
 
 def _has_kernel(query: Tensor, key: Tensor, kind: Kind) -> bool:
-    if not query.is_cuda or kind.softcap is not None or kind.dropout:
+    if not query.is_cuda or not kind.is_plain or kind.dropout:
         return False
     return kernel_works(query.device, query.dtype, query.shape[1], key.shape[1], query.shape[3])
 

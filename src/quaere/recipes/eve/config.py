@@ -96,7 +96,7 @@ class EveConfig(SelfPlayConfig, frozen=True, forbid_unknown_fields=True):
     )
     generation: GenerationConfig = GenerationConfig(questions=5)
     prompt_source: Literal["uniform", "questions", "selector"] = "uniform"
-    prompt_questions: str = ""  # a file of questions, for prompt_source=questions
+    prompt_questions: str = ""  # a file or hub:OWNER/NAME, for prompt_source=questions
     phase_b_documents: Literal["held-out", "same"] = "held-out"
     held_out_share: ProperFraction = 0.2
     evidence: EvidenceConfig = EvidenceConfig()

@@ -85,8 +85,8 @@ class FoundPassages:
         return self._passages[number]
 
 
-async def find_passages(questions: Path, searcher: Searcher) -> list[Passage]:
-    """The best hit for each question of a file, without duplicates."""
+async def find_passages(questions: str | Path, searcher: Searcher) -> list[Passage]:
+    """The best hit for each question of a file or data set, without duplicates."""
     asked = read_questions(questions)
     found = await searcher.search([question.text for question in asked], 1)
     passages = dict.fromkeys(hits[0].passage for hits in found if hits)

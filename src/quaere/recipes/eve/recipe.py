@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
-from pathlib import Path
 
 from quaere.recipes.eve.config import PRESETS, EveConfig, check_config
 from quaere.recipes.eve.proposer_documents import (
@@ -78,7 +77,7 @@ async def _open_shards(config: EveConfig, opened: Opened, selector: Selector | N
     """The documents of phase A, and those of the solver's questions."""
     passages: Passages = opened.index
     if config.prompt_source == "questions":
-        found = await find_passages(Path(config.prompt_questions), opened.searcher)
+        found = await find_passages(config.prompt_questions, opened.searcher)
         passages = FoundPassages(found)
     if config.phase_b_documents == "same":
         same = _documents(config, passages, None, selector)
@@ -102,7 +101,7 @@ def check(config: EveConfig) -> None:
     if config.prompt_source == "selector" and find_spec("sklearn") is None:
         raise sklearn_missing()
     if config.prompt_source == "questions":
-        read_questions(Path(config.prompt_questions))
+        read_questions(config.prompt_questions)
     check_openable(config, "eve", needed_dialects(config, "eve" if config.evidence.cite else "drzero"))
 
 

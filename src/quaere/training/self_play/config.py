@@ -124,7 +124,8 @@ class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
         max_words: A question of more words is dropped; 0: none is. [Dr. Zero]
         attempts: Attempts of the solver at each candidate: those it never or always solves are dropped. 0: no
             attempts, nothing is dropped. [Quaere]
-        given: A file or run whose questions the first iteration's curriculum begins with. [Quaere]
+        given: A file, run or data set (hub:OWNER/NAME) whose questions the first iteration's curriculum begins with.
+            [Quaere]
     """
 
     candidates: NonNegativeInt = 0

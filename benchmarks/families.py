@@ -1,0 +1,208 @@
+"""Which families of transformers the native engine runs: tiny random models of each, sampled and trained.
+
+    python benchmarks/families.py
+    python benchmarks/families.py Llama GPT-OSS
+
+A family works if the log-probs of a sequence are those of transformers' own eager attention: in the engine, whose
+chunks are shorter than the sequence, and in training, where another sequence is packed after it. What is refused is
+printed with its reason. Sizes are tiny, so experts, windows, sinks and latent attention are all used within 40 tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import torch
+import transformers
+
+from quaere.errors import QuaereError
+from quaere.policies.native.bridge import output_head, packed_states, use_packed_attention, use_varlen_attention
+from quaere.policies.native.engine import Engine
+from quaere.policies.native.varlen import Packing
+
+SIZES = {
+    "vocab_size": 440,
+    "hidden_size": 48,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": True,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 0,
+}
+WINDOW = {"sliding_window": 7}
+EXPERTS = {
+    "num_local_experts": 4,
+    "num_experts": 4,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "n_group": 1,
+    "topk_group": 1,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "shared_expert_intermediate_size": 32,
+}
+LATENT = {
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    "num_key_value_heads": 6,
+}
+LINEAR = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8}
+MAMBA = {"mamba_n_heads": 12, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_n_groups": 1}
+SCALAR = {**WINDOW, "query_pre_attn_scalar": 8}
+
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "Llama": ("LlamaConfig", {}),
+    "Llama 4": ("Llama4TextConfig", {**EXPERTS, "intermediate_size_mlp": 96}),
+    "Mistral": ("MistralConfig", WINDOW),
+    "Ministral": ("MinistralConfig", WINDOW),
+    "Mixtral": ("MixtralConfig", EXPERTS),
+    "Qwen2": ("Qwen2Config", {}),
+    "Qwen2-MoE": ("Qwen2MoeConfig", EXPERTS),
+    "Qwen3": ("Qwen3Config", {}),
+    "Qwen3-MoE": ("Qwen3MoeConfig", EXPERTS),
+    "Qwen3-Next": ("Qwen3NextConfig", {**EXPERTS, **LINEAR, "decoder_sparse_step": 1}),
+    "Qwen3.5": ("Qwen3_5TextConfig", LINEAR),
+    "Gemma": ("GemmaConfig", {}),
+    "Gemma 2": ("Gemma2Config", SCALAR),
+    "Gemma 3": ("Gemma3TextConfig", SCALAR),
+    "Gemma 3n": (
+        "Gemma3nTextConfig",
+        {
+            **WINDOW,
+            "intermediate_size": [96] * 4,
+            "vocab_size_per_layer_input": 440,
+            "hidden_size_per_layer_input": 8,
+            "num_kv_shared_layers": 1,
+            "laurel_rank": 8,
+            "activation_sparsity_pattern": [0.0] * 4,
+        },
+    ),
+    "Gemma 4": ("Gemma4TextConfig", WINDOW),
+    "Phi": ("PhiConfig", {}),
+    "Phi-3, Phi-4": ("Phi3Config", {}),
+    "Phi-MoE": ("PhimoeConfig", EXPERTS),
+    "GLM-4": ("GlmConfig", {}),
+    "GLM-4-0414": ("Glm4Config", {}),
+    "GLM-4-MoE": ("Glm4MoeConfig", EXPERTS),
+    "GLM-4-MoE-Lite": ("Glm4MoeLiteConfig", {**EXPERTS, **LATENT}),
+    "GPT-OSS": ("GptOssConfig", {**EXPERTS, **WINDOW, "layer_types": ["sliding_attention", "full_attention"] * 2}),
+    "DeepSeek-V3": ("DeepseekV3Config", {**EXPERTS, **LATENT}),
+    "MiniMax-M2": ("MiniMaxM2Config", EXPERTS),
+    "Granite": ("GraniteConfig", {"logits_scaling": 2.0}),
+    "Granite-MoE": ("GraniteMoeConfig", EXPERTS),
+    "Granite 4 hybrid": ("GraniteMoeHybridConfig", {**EXPERTS, **MAMBA, "layer_types": ["mamba", "attention"] * 2}),
+    "OLMo 2": ("Olmo2Config", {}),
+    "OLMo 3": ("Olmo3Config", WINDOW),
+    "OLMoE": ("OlmoeConfig", EXPERTS),
+    "SmolLM3": ("SmolLM3Config", {}),
+    "Cohere": ("CohereConfig", {}),
+    "Cohere 2": ("Cohere2Config", WINDOW),
+    "LFM2": ("Lfm2Config", {"layer_types": ["conv", "full_attention"] * 2}),
+    "Nemotron": ("NemotronConfig", {}),
+    "Nemotron-H, Nemotron-3": (
+        "NemotronHConfig",
+        {
+            **EXPERTS,
+            "mamba_num_heads": 12,
+            "mamba_head_dim": 8,
+            "ssm_state_size": 8,
+            "n_groups": 1,
+            "layers_block_type": ["mamba", "attention", "mlp", "attention"],
+        },
+    ),
+    "Falcon-H1": ("FalconH1Config", {**MAMBA, "mamba_d_ssm": 96}),
+    "StarCoder 2": ("Starcoder2Config", {}),
+    "StableLM": ("StableLmConfig", {}),
+    "ERNIE 4.5": ("Ernie4_5Config", {}),
+    "EXAONE 4": ("Exaone4Config", WINDOW),
+    "Seed-OSS": ("SeedOssConfig", {}),
+    "Apertus": ("ApertusConfig", {}),
+    "Hunyuan": ("HunYuanDenseV1Config", {}),
+    "GPT-2": ("GPT2Config", {"n_embd": 48, "n_layer": 3, "n_head": 6, "n_positions": 1024}),
+    "Mamba 2": ("Mamba2Config", {"num_heads": 12, "head_dim": 8, "expand": 2, "state_size": 8, "n_groups": 1}),
+}
+TOLERANCE = 1e-4  # of a log-prob in float32; what is computed wrongly is off by 1e-2 and more
+IDS = torch.randint(2, 400, (40,), generator=torch.Generator().manual_seed(1)).tolist()
+SHORT = 13  # tokens of the sequence that is packed beside the whole one
+
+
+def make_model(name: str) -> Any:
+    """A tiny random model whose choice of a token matters, with transformers' own attention."""
+    config, changes = FAMILIES[name]
+    torch.manual_seed(0)
+    made = transformers.AutoModelForCausalLM.from_config(
+        getattr(transformers, config)(**{**SIZES, **changes}), attn_implementation="eager"
+    )
+    with torch.no_grad():
+        for weight in made.parameters():
+            if weight.dim() > 1:
+                weight.mul_(3)
+            elif not torch.isfinite(weight).all():  # some families leave their sinks unset
+                weight.zero_()
+    return made.float().eval()
+
+
+def expected_logprobs(name: str) -> torch.Tensor:
+    with torch.no_grad():
+        logits = make_model(name)(torch.tensor([IDS]), use_cache=False).logits[0]
+    return read_logprobs(logits, IDS)
+
+
+def read_logprobs(logits: torch.Tensor, ids: list[int]) -> torch.Tensor:
+    logprobs = torch.log_softmax(logits.float(), -1)
+    return logprobs[: len(ids) - 1].gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
+
+
+def sampling_gap(name: str, expected: torch.Tensor) -> float:
+    engine = Engine(use_packed_attention(make_model(name)), str, max_rows=5, max_step_tokens=33)
+    return float((torch.tensor(engine.score(IDS))[-len(expected) :] - expected).abs().max())
+
+
+@torch.no_grad()
+def training_gap(name: str, expected: torch.Tensor) -> float:
+    model = use_varlen_attention(make_model(name))
+    head = output_head(model)
+    packing = Packing((len(IDS), SHORT), torch.device("cpu"))
+    states = packed_states(model, torch.tensor(IDS + IDS[:SHORT]), packing)
+    logits = states @ head.weight.T + (0 if head.bias is None else head.bias)
+    if head.softcap:
+        logits = torch.tanh(logits / head.softcap) * head.softcap
+    whole = read_logprobs(logits, IDS) - expected
+    short = read_logprobs(logits[len(IDS) :], IDS[:SHORT]) - expected[: SHORT - 1]
+    return float(torch.cat((whole, short)).abs().max())
+
+
+def judge(measure: Any, name: str, expected: torch.Tensor) -> str:
+    try:
+        gap = measure(name, expected)
+    except QuaereError as error:
+        return f"refused: {error.args[0]}"
+    except (RuntimeError, AttributeError, TypeError, ValueError) as error:
+        return f"FAILS: {type(error).__name__}: {str(error).splitlines()[0]}"
+    return f"works ({gap:.0e})" if gap < TOLERANCE else f"WRONG by {gap:.0e}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="which families the native engine runs")
+    parser.add_argument("families", nargs="*", choices=[[], *FAMILIES], metavar="FAMILY", help="default: all")
+    chosen = parser.parse_args().families or list(FAMILIES)
+    transformers.logging.set_verbosity_error()
+    print(f"transformers {transformers.__version__}, torch {torch.__version__}")
+    for name in chosen:
+        expected = expected_logprobs(name)
+        sampling, training = (judge(measure, name, expected) for measure in (sampling_gap, training_gap))
+        print(f"{name:23} sampling {sampling}" + ("" if training == sampling else f"; training {training}"), flush=True)
+
+
+if __name__ == "__main__":
+    main()
