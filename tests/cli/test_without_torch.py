@@ -25,9 +25,9 @@ ABSENT = (*MODEL_LIBRARIES, "peft", "faiss", "sentence_transformers", "accelerat
 # None in sys.modules makes an import fail and `find_spec` find nothing, as if the library were not there.
 START = f"import sys; sys.modules.update(dict.fromkeys({ABSENT!r})); from quaere.cli.main import main; sys.exit(main())"
 # Reads commands as lines of JSON, and answers with their exit codes.
-FORKS = """
+FORKS = f"""
 import importlib, json, os, sys, traceback
-sys.modules.update(dict.fromkeys({absent!r}))
+sys.modules.update(dict.fromkeys({ABSENT!r}))
 from quaere.cli.main import COMMANDS, main
 for name in ("bm25s", "httpx", "numpy", "rich.table", *(f"quaere.cli.{{name}}" for name in COMMANDS)):
     importlib.import_module(name)
@@ -48,7 +48,7 @@ for line in sys.stdin:
             sys.stdout.flush()
             os._exit(code)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-""".format(absent=ABSENT)
+"""
 FIXTURE = Path(__file__).parents[1] / "fixtures/run-0.1.0.tar.xz"
 
 

@@ -20,7 +20,8 @@ def each_dialect(*quick):
     """A test with both dialects and two seeds of each, all but these cases among the slow tests."""
     cases = [(dialect, seed) for seed in (0, 1) for dialect in DIALECTS]
     marked = [case if case in quick else pytest.param(case, marks=pytest.mark.slow) for case in cases]
-    return pytest.mark.parametrize("taught", marked, indirect=True, ids=[f"{dialect}-{seed}" for dialect, seed in cases])
+    names = [f"{dialect}-{seed}" for dialect, seed in cases]
+    return pytest.mark.parametrize("taught", marked, indirect=True, ids=names)
 
 
 @pytest.fixture(scope="module")
