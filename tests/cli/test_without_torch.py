@@ -1,6 +1,7 @@
 """What an installation without the extra `torch` can do, and what it says about the rest.
 
-Each command runs in a process of its own, in which none of the libraries that models need can be imported.
+Each command runs in a process of its own, in which none of the libraries that models need can be imported: most in a
+fork of one that has loaded everything else.
 """
 
 import json
@@ -23,6 +24,31 @@ from quaere.search.index import build_index
 ABSENT = (*MODEL_LIBRARIES, "peft", "faiss", "sentence_transformers", "accelerate", "sklearn", "scipy")
 # None in sys.modules makes an import fail and `find_spec` find nothing, as if the library were not there.
 START = f"import sys; sys.modules.update(dict.fromkeys({ABSENT!r})); from quaere.cli.main import main; sys.exit(main())"
+# Reads commands as lines of JSON, and answers with their exit codes.
+FORKS = f"""
+import importlib, json, os, sys, traceback
+sys.modules.update(dict.fromkeys({ABSENT!r}))
+from quaere.cli.main import COMMANDS, main
+for name in ("bm25s", "httpx", "numpy", "rich.table", *(f"quaere.cli.{{name}}" for name in COMMANDS)):
+    importlib.import_module(name)
+for line in sys.stdin:
+    words, *streams = json.loads(line)
+    child = os.fork()
+    if not child:
+        code = 1
+        for number, path in enumerate(streams, start=1):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        try:
+            code = main(words)
+        except SystemExit as ended:
+            code = ended.code or 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
 FIXTURE = Path(__file__).parents[1] / "fixtures/run-0.1.0.tar.xz"
 
 
@@ -44,15 +70,25 @@ def place(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def forks(place):
+    """The process whose forks run commands, in the place."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", FORKS], cwd=place, **pipes) as process:
+        yield process
+        process.stdin.close()
+
+
 @pytest.fixture
-def quaere(place, monkeypatch):
-    monkeypatch.chdir(place)
+def quaere(place, forks, tmp_path, monkeypatch):
+    monkeypatch.chdir(place)  # as the forks are: hints name paths from here
 
     def call(line, code=0):
-        command = [sys.executable, "-c", START, *line.split()]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == code, done.stderr
-        return done.stderr if code else done.stdout
+        out, err = tmp_path / "out", tmp_path / "err"
+        forks.stdin.write(json.dumps([line.split(), str(out), str(err)]) + "\n")
+        forks.stdin.flush()
+        assert int(forks.stdout.readline()) == code, err.read_text()
+        return (err if code else out).read_text()
 
     return call
 

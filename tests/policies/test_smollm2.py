@@ -1,8 +1,12 @@
-"""The real model of the catalogue: batching, log-probs and whole episodes against plain transformers, in float32."""
+"""The real model of the catalogue: batching, log-probs and whole episodes against plain transformers, in float32.
+
+The suite has its first layers alone, which batch and count like all of them; the slow tests have the whole.
+"""
 
 import asyncio
 import copy
 import random
+from functools import cache
 
 import pytest
 import torch
@@ -22,6 +26,7 @@ from quaere.rollout.policy import TokenPolicy
 
 pytestmark = pytest.mark.model
 
+NUM_LAYERS = 4
 # Where the two best tokens are closer than this in log-prob, rounding may choose either.
 TIE = 1e-3
 
@@ -44,15 +49,31 @@ def tokenizer(path):
 
 
 @pytest.fixture(scope="module")
-def engine(path, tokenizer):
-    return NativeSampler.load(path, tokenizer.decode, max_rows=32).engine
+def load_plain(path):
+    """The model of transformers, with this many of its layers or all."""
+    from transformers import AutoModelForCausalLM
+
+    @cache
+    def load(num_layers):
+        depth = {"num_hidden_layers": num_layers} if num_layers else {}
+        return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, **depth).eval()
+
+    return load
 
 
 @pytest.fixture(scope="module")
-def plain(path):
-    from transformers import AutoModelForCausalLM
+def load_engine(path, tokenizer, load_plain, tmp_path_factory):
+    """Ours with as many, loaded from a folder."""
 
-    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    @cache
+    def load(num_layers):
+        folder = path
+        if num_layers:
+            folder = str(tmp_path_factory.mktemp("first-layers"))
+            load_plain(num_layers).save_pretrained(folder)
+        return NativeSampler.load(folder, tokenizer.decode, max_rows=32).engine
+
+    return load
 
 
 def plain_logprobs(model, ids):
@@ -66,9 +87,14 @@ def ragged_prompts(tokenizer, count):
     return [tokenizer.encode(text) for text in texts]
 
 
-@pytest.mark.parametrize(("count", "max_tokens"), [(4, 3), pytest.param(64, 12, marks=pytest.mark.slow)])
-async def test_ragged_prompts_batched_as_one_at_a_time(engine, tokenizer, plain, count, max_tokens):
+@pytest.mark.parametrize(
+    ("count", "max_tokens", "num_layers"), [(4, 3, NUM_LAYERS), pytest.param(64, 12, 0, marks=pytest.mark.slow)]
+)
+async def test_ragged_prompts_batched_as_one_at_a_time(
+    load_engine, tokenizer, load_plain, count, max_tokens, num_layers
+):
     """Half of them fit at once; the others join as rows are done."""
+    engine, plain = load_engine(num_layers), load_plain(num_layers)
     prompts = ragged_prompts(tokenizer, count)
     params = SamplingParams(max_tokens=max_tokens, temperature=0)
     half = Engine(engine.model, tokenizer.decode, max_rows=count // 2)
@@ -98,10 +124,18 @@ class ShortSolver(ToolCallSolver):
         return [Message("system", ("Search or answer.",)), Message("user", (Quoted(task.question.text),))]
 
 
-@pytest.mark.parametrize(("count", "turn_tokens"), [(2, 6), pytest.param(67, 12, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("template", ["own", "qwen", "gemma-like", "none"])
+TEMPLATES = ("own", "qwen", "gemma-like", "none")
+
+
+@pytest.mark.parametrize(
+    ("template", "count", "turn_tokens", "num_layers"),
+    [
+        *((template, 2, 6, NUM_LAYERS) for template in ("own", "gemma-like")),
+        *(pytest.param(template, 67, 12, 0, marks=pytest.mark.slow) for template in TEMPLATES),
+    ],
+)
 async def test_episodes_are_exact_under_three_templates_and_without_one(
-    engine, tokenizer, template, count, turn_tokens
+    load_engine, tokenizer, template, count, turn_tokens, num_layers
 ):
     """What the engine saw and sampled is compared with the episode's segments; 268 episodes among the slow tests."""
     # The control tokens of the third template are not in this vocabulary: then they are ordinary text.
@@ -112,7 +146,7 @@ async def test_episodes_are_exact_under_three_templates_and_without_one(
     assert renderer.has_template == (template != "none")
     jobs = [Job(ShortSolver(guided=n % 2 == 0), SolveTask(Question(f"e{n}", f"Who wrote {n}?"))) for n in range(count)]
     limits = Limits(max_turns=2, turn_tokens=turn_tokens, tool_response_tokens=24)
-    async with NativeSampler(engine, name="smollm2") as sampler:
+    async with NativeSampler(load_engine(num_layers), name="smollm2") as sampler:
         seen, original = {}, sampler.sample
 
         async def sample(session, token_ids, params):

@@ -50,6 +50,6 @@ def test_reward_rises_from_chance_to_the_optimum(reinforced, how):
     assert normalised(history) > 0.8
 
 
-@pytest.mark.parametrize("spoil", [shuffled, inverted])
+@pytest.mark.parametrize("spoil", [shuffled, pytest.param(inverted, marks=pytest.mark.slow)])
 def test_with_the_signal_destroyed_nothing_is_learned(reinforced, spoil):
     assert normalised(reinforced(30, "grpo", spoil=spoil)) < 0.3

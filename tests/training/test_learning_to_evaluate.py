@@ -13,11 +13,18 @@ from quaere.rollout.samples import make_sample
 from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings
 
-CASES = [("evalact", 0), ("evalrar", 0)]
-CASES += [pytest.param((dialect, 1), marks=pytest.mark.slow) for dialect, _ in CASES]
+DIALECTS = ("evalact", "evalrar")
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
+def each_dialect(*quick):
+    """A test with both dialects and two seeds of each, all but these cases among the slow tests."""
+    cases = [(dialect, seed) for seed in (0, 1) for dialect in DIALECTS]
+    marked = [case if case in quick else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+    names = [f"{dialect}-{seed}" for dialect, seed in cases]
+    return pytest.mark.parametrize("taught", marked, indirect=True, ids=names)
+
+
+@pytest.fixture(scope="module")
 def taught(request, tmp_path_factory):
     """A dialect, a seed, and the weights of a reader that was taught the format and nothing else."""
     dialect, seed = request.param
@@ -50,6 +57,7 @@ def reinforced(taught, tmp_path):
     return history
 
 
+@each_dialect(("evalact", 0), ("evalrar", 0))
 def test_it_searches_again_after_a_bad_page_and_answers_after_a_good_one(reinforced):
     history = reinforced(150, enough=0.8)
     # What it does at first does not depend on what it found: three standard errors of some 32 pages of each kind.
@@ -58,6 +66,7 @@ def test_it_searches_again_after_a_bad_page_and_answers_after_a_good_one(reinfor
     assert min(last_mean(history)) > 0.8
 
 
+@each_dialect(("evalact", 0))
 def test_with_shuffled_advantages_it_does_not(reinforced):
     history = reinforced(40, spoil=True)
     # Who always does the same is right half the time. Such updates destroy the format as well, so the end alone would
