@@ -166,7 +166,7 @@ def make_row(
     sets: Sequence[str],
     evidence: Mapping[str, Sequence[Key]],
 ) -> list[str]:
-    """One row: scores, exact match by set, searches, unanswered, evidence, and differences where there is a baseline."""
+    """One row: scores, exact match by set, searches, unanswered, evidence, and differences if there is a baseline."""
     row = [name, *(say_score(measure_values(seeds, keys, measure)) for measure in MEASURES)]
     for one in sets:
         within = [key for key in keys if seeds[0][key].set == one]

@@ -333,6 +333,10 @@ PLACES = {
         "test_what_a_dry_run_says": ["ResearchConfig.questions"],
         "test_two_steps_play_all_three_acts_and_learn": ["EvaluatorConfig.passes"],
     },
+    "recipes/test_iterations.py": {
+        "test_carrying_on_keeps_the_moments_and_the_place_in_the_schedule": ["ProposerConfig.carry_on"],
+        "test_an_iteration_that_repeats_the_last_one_raises_an_alarm": ["HealthSettings.min_new_questions"],
+    },
     "training/test_packing.py": {"test_compiled_layers_change_no_gradient": ["LearnerSettings.compiled"]},
 }
 SHOWN = {one: f"{file}::{test}" for file, tests in PLACES.items() for test, options in tests.items() for one in options}

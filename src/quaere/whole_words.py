@@ -29,7 +29,7 @@ def find_whole(span: str, text: str) -> int:
 
 
 def _splits_word(text: str, at: int) -> bool:
-    """True if the place `at` is inside a word or number ("17|02", "3|.14", "bri|dge") or before an accent of a letter."""
+    """True if the place `at` is inside a word or number ("17|02", "3|.14", "bri|dge") or before a combining mark."""
     if 0 < at < len(text) and unicodedata.combining(text[at]):
         return True
     return bool(_INSIDE.search(f"{text[max(0, at - 2) : at]}\0{text[at : at + 2]}"))

@@ -50,8 +50,8 @@ class QuestionScore(Struct, frozen=True):
 
     `span` is the evidence as written: "" if none was given, None if none was requested. `evidence` is its location in a
     passage returned in that episode, and `supported` the judge's decision, None if not judged. `gold` is whether the
-    span is of a gold passage and holds an accepted answer (`quotes_gold`), None if the gold is not known. `facts` is the
-    number of facts the question combines (in JSON under the older name `hops`), and `searches_needed` the number of
+    span is of a gold passage and holds an accepted answer, None if the gold is not known (`quotes_gold`). `facts` is
+    the number of facts the question combines (in JSON under the older name `hops`), and `searches_needed` the number of
     searches it needs; 0 means unknown.
 
         QuestionScore(id="q1", question="Who built the Halm bridge?", facts=1, answer="Venn", exact_match=0.0, f1=0.67,

@@ -133,6 +133,7 @@ PRESETS: dict[str, dict[str, object]] = {
         "evidence.gold": "written",  # the paper compares with whatever span the proposer wrote
         "proposer.limits.answer_turn": False,  # the paper keeps no turn for the answer
         "solver.limits.answer_turn": False,
+        "proposer.carry_on": True,  # as the released code of Dr. Zero resumes the proposer's training
         "proposer.learner.kl_flat": True,
         "solver.learner.kl_flat": True,
         "solver.max_draws": 0,

@@ -87,6 +87,9 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
             [Quaere]
         delta: Added to the standard deviation that rewards are divided by. [Dr. Zero, Eq. 3]
         shuffle_advantages: A control that must not learn: advantages go to the wrong episodes. [Quaere]
+        carry_on: Each iteration goes on where the last one ended: with the optimizer's moments, the place in the
+            learning-rate schedule and the next documents. Else each starts anew, with documents drawn afresh.
+            [Dr. Zero, released code]
     """
 
     steps: NonNegativeInt = 50
@@ -100,6 +103,7 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     lone_group: LoneGroup = "zero"
     delta: NonNegativeFloat = DELTA
     shuffle_advantages: bool = False  # a control: nothing is left to learn from
+    carry_on: bool = False
     reward: RewardConfig = RewardConfig()
     limits: Limits = Limits(sequence_tokens=4096, answer_tokens=128)
     learner: LearnerSettings = LearnerSettings(loss="policy_gradient")
