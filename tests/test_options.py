@@ -295,7 +295,8 @@ PLACES = {
         "test_a_hosted_verifier": ["VerifierSettings.model"],
     },
     "recipes/test_given_questions.py": {
-        "test_they_come_before_the_proposers_own_which_do_not_repeat_them": ["GenerationConfig.given"]
+        "test_they_come_before_the_proposers_own_which_do_not_repeat_them": ["GenerationConfig.given"],
+        "test_given_again_they_are_attempted_by_the_solver_of_every_iteration": ["GenerationConfig.given_again"],
     },
     "recipes/test_practice_config.py": {"test_the_number_of_steps": ["PracticeConfig.epochs"]},
     "recipes/test_practice_runs.py": {"test_the_questions_dr_zero_wrote_train_another": ["PracticeConfig.questions"]},

@@ -1,4 +1,4 @@
-"""Iterations that go on: the proposer's optimizer and documents, and what a curriculum has that earlier ones had not."""
+"""Iterations that go on: the optimizer and documents of the proposer, and what a curriculum adds to earlier ones."""
 
 import re
 
@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from test_drzero_resume import contents, digest
 
 import village
 from dictating import dictating
@@ -22,7 +23,6 @@ from quaere.training.self_play.config import GenerationConfig, ProposerConfig
 from quaere.training.self_play.curriculum_overlap import measure_overlap
 from quaere.training.self_play.schedule import place_tasks
 from quaere.training.settings import HealthSettings
-from test_drzero_resume import contents, digest
 from village_runs import Told, make_config, make_quoting, run_drzero, run_eve
 
 CARRIED = "carried-proposer.safetensors"

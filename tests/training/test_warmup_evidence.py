@@ -184,7 +184,7 @@ def test_shares_by_hand():
     ]
     assert sum(portion.num for portion in both) == 9
     for dialects in ((), ("eve", "eve"), ("evil",)):
-        with pytest.raises(BadInput, match="dialects must be some of drzero, eve, search-r1, "):
+        with pytest.raises(BadInput, match="dialects must be some of drzero, eve, eve-search-r1, search-r1, "):
             plan_lessons(("solver",), 4, (1,), dialects)
     with pytest.raises(BadInput, match="at least 1 episode of each dialect, not 1"):
         plan_lessons(("solver",), 1, (1,), ("eve", "drzero"))
@@ -192,8 +192,8 @@ def test_shares_by_hand():
 
 def test_every_recipe_can_be_warmed_up_for():
     speak_as_score = {"report-grpo", "report-dpo"}
-    assert set(RECIPES) - speak_as_score == set(DIALECTS)
-    assert [dialect for dialect in DIALECTS if cites(dialect)] == ["eve"]
+    assert {*RECIPES, "eve-search-r1"} - speak_as_score == set(DIALECTS)
+    assert [dialect for dialect in DIALECTS if cites(dialect)] == ["eve", "eve-search-r1"]
 
 
 # --------------------------------------------------------------------------------------------- quotations, by hand

@@ -129,6 +129,8 @@ class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
         attempts: Attempts of the solver at each candidate: those it never or always solves are dropped. 0: no
             attempts, nothing is dropped. [Quaere]
         given: A file or run whose questions the first iteration's curriculum begins with. [Quaere]
+        given_again: Begin every iteration with them: with `attempts`, each keeps those that its solver solves
+            sometimes. [Quaere]
     """
 
     candidates: NonNegativeInt = 0
@@ -138,6 +140,7 @@ class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
     max_words: NonNegativeInt = 50
     attempts: NonNegativeInt = 0
     given: str = ""
+    given_again: bool = False
 
 
 class SelfPlayConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
@@ -194,6 +197,8 @@ def check_self_play(config: SelfPlayConfig) -> None:
     config.validation.check()
     if generation.attempts == 1:
         raise BadInput("generation.attempts=1 would drop every question, as one is all or none: set 0, or 2 or more")
+    if generation.given_again and not generation.given:
+        raise BadInput("generation.given_again=true repeats given questions: set generation.given=FILE as well")
     if not any(proposer.hop_ratio):
         raise BadInput(f"proposer.hop_ratio gives a weight for 1, 2, ... hops, not {list(proposer.hop_ratio)}")
     check_hops(proposer.hop_ratio, proposer.limits, document=proposer.document)
@@ -204,8 +209,8 @@ def check_self_play(config: SelfPlayConfig) -> None:
     if solver.steps and not proposer.steps and not generation.candidates:
         if not generation.given:
             raise BadInput("proposer.steps=0 leaves the solver no questions: set generation.candidates=256 or so")
-        if config.iterations > 1:
+        if config.iterations > 1 and not generation.given_again:
             raise BadInput(
                 "generation.given is for the first iteration, and proposer.steps=0 leaves the others no questions: "
-                "set iterations=1, or generation.candidates=256 or so"
+                "set iterations=1, generation.given_again=true, or generation.candidates=256 or so"
             )

@@ -24,7 +24,8 @@ ROLES = ("proposer", "solver")
 def count_steps(config: SelfPlayConfig) -> int:
     """Number of steps of a run over all phases."""
     num_batches = count_batches(config.generation, config.proposer)
-    num_given = count_given_steps(config.generation.given, 0)
+    given, again = config.generation.given, config.generation.given_again
+    num_given = sum(count_given_steps(given, iteration, again=again) for iteration in range(config.iterations))
     return num_given + config.iterations * (config.proposer.steps + num_batches + config.solver.steps)
 
 
@@ -72,7 +73,7 @@ async def generation_steps(
     """
     generation, proposer = config.generation, config.proposer
     total, size = count_documents(generation, proposer), documents_a_batch(generation)
-    num_given = count_given_steps(generation.given, iteration)
+    num_given = count_given_steps(generation.given, iteration, again=generation.given_again)
     num_steps = num_given + count_batches(generation, proposer)
     for step in training.steps(iteration, "generation", num_steps):
         if step.number < num_given:
@@ -124,7 +125,7 @@ def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
             f"{rollouts.num_episodes // proposer.batch}, where GRPO with 4 x 4 takes {GRPO_ROLLOUTS}",
         ),
         ("generation", f"{candidates} candidates in {count_batches(generation, proposer)} steps{tries}"),
-        *plan_given(generation.given),
+        *plan_given(generation.given, again=generation.given_again),
         (
             "solver phase",
             f"{solver.steps} steps of {solver.batch} questions; a step plays {solver.batch * solver.attempts} "
