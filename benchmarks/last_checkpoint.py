@@ -1,6 +1,6 @@
 """The step of the last checkpoint of an iteration, for `quaere eval --run RUN --checkpoint STEP`.
 
-    python benchmarks/last_checkpoint.py RUN --iteration 0
+python benchmarks/last_checkpoint.py RUN --iteration 0
 """
 
 import argparse

@@ -46,9 +46,9 @@ if wants eve || wants unpaid || wants second-eve; then QUOTES=1; fi
 QUOTES=${QUOTES:-}
 
 # A turn that quotes a sentence is longer, and the form has two ways to answer to learn.
-TURN_TOKENS=160 TEACHES=() ASKS=()
+TURN_TOKENS=${TURN_TOKENS:-$((QUOTES ? 224 : 160))} TEACHES=() ASKS=()
 if [[ $QUOTES ]]; then
-    TURN_TOKENS=224 EPISODES=$((2 * EPISODES)) TEACHES=(--also eve-search-r1)
+    EPISODES=$((2 * EPISODES)) TEACHES=(--also eve-search-r1)
     read -ra sets <<<"$GOLD"
     ASKS=(--evidence --judge string --gold-sets "${sets[@]}")
 fi

@@ -80,6 +80,19 @@ def test_a_solver_quotes_the_last_hop_from_its_last_search(played):
             assert find_evidence(episode.outcome.span, last) == gold
 
 
+def test_a_solver_quotes_in_tags_as_it_does_in_calls(place):
+    """`warmup eve-search-r1`: a solver alone, in Search-R1's tags, with the prompt that asks for a quotation."""
+    played = play(place, dialects=("eve-search-r1", "search-r1"), num_episodes=24)
+    quoting, plain = ([one for one in played.episodes if bool(one.outcome.span) == cites] for cites in (True, False))
+    assert len(quoting) == len(plain) == 12
+    assert {one.protocol for one in played.episodes} == {"search-r1-solver"}
+    for episode in quoting:
+        gold = episode.task.question.evidence[-1]
+        assert find_evidence(episode.outcome.span, shown_passages(episode)) == gold and find_misquote(episode) == ""
+    prompts = [{RENDERER.decode(one.segments[0].token_ids[:400]) for one in part} for part in (quoting, plain)]
+    assert all("<evidence>" in text for text in prompts[0]) and not any("<evidence>" in text for text in prompts[1])
+
+
 def test_a_proposer_quotes_its_document_or_what_it_found(played):
     homes = Counter()
     for episode in played.episodes:
