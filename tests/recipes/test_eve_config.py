@@ -3,9 +3,11 @@
 import re
 
 import pytest
+from msgspec import Struct
 
 from quaere.cli.main import main
 from quaere.errors import BadInput
+from quaere.recipes.drzero.config import PRESETS as DRZERO_PRESETS
 from quaere.recipes.drzero.config import DrZeroConfig
 from quaere.recipes.eve import config as module
 from quaere.recipes.eve.config import PRESETS, EveConfig, check_config
@@ -130,6 +132,29 @@ def test_a_preset_names_nothing_that_it_does_not_change(preset):
         for inner in (value if isinstance(value, dict) else [""])
     }
     assert {line.partition(":")[0] for line in diff_configs(EveConfig(), load(preset=preset))} == named
+
+
+SHARED = {"proposer.reward.format_rule", "generation.batch", "generation.questions"}
+
+
+@pytest.mark.parametrize(
+    ("preset", "others"),
+    [
+        ("single-gpu", {"iterations"}),
+        ("large-gpu", {"proposer.limits.turn_tokens", "solver.limits.turn_tokens"}),
+    ],
+)
+def test_presets_for_gpus_differ_from_dr_zeros_in_evidence_alone(preset, others):
+    """What both have is equal, but for the papers' own choices and the room that a quotation takes."""
+
+    def leaves(config, prefix=""):
+        for name in config.__struct_fields__:
+            value = getattr(config, name)
+            yield from leaves(value, f"{prefix}{name}.") if isinstance(value, Struct) else [(prefix + name, value)]
+
+    dr_zeros = load_config(DrZeroConfig, presets=DRZERO_PRESETS, preset=preset, file=None, assignments=[])
+    ours = dict(leaves(load(preset=preset)))
+    assert {name for name, value in leaves(dr_zeros) if ours[name] != value} == SHARED | others
 
 
 @pytest.mark.parametrize("preset", ["single-gpu", "large-gpu", "demo"])
