@@ -23,7 +23,7 @@ def write_questions(path):
             file.write(json.dumps({"id": name, "question": asked, "answers": answers, "evidence": evidence}) + "\n")
 
 
-def practise(paths, folder, weight):
+def practise(paths, folder, weight, num_steps=NUM_STEPS):
     """A solver's phase on the questions; by step the share of gold quotations, and all rewards for quotations."""
     write_questions(folder / "given.jsonl")
     config = make_quoting(
@@ -35,7 +35,7 @@ def practise(paths, folder, weight):
             "generation.given": str(folder / "given.jsonl"),
             "evidence.guards": [],
             "evidence.span_weight": weight,
-            "solver.steps": NUM_STEPS,
+            "solver.steps": num_steps,
             "solver.batch": 16,
             "solver.attempts": 4,
             "solver.max_draws": 0,
@@ -63,8 +63,7 @@ def test_it_learns_to_quote_what_is_gold(quoting_paths, tmp_path):
     assert max(paid) == pytest.approx(0.3)
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.slow
 def test_unpaid_nothing_pulls_it_there(quoting_paths, tmp_path):
-    _, paid = practise(quoting_paths, tmp_path, 0.0)
-    assert set(paid) == {0.0}
+    """The same quotations, the gold ones among them, earn nothing."""
+    shares, paid = practise(quoting_paths, tmp_path, 0.0, num_steps=1)
+    assert shares[0] > 0 and set(paid) == {0.0}
