@@ -21,8 +21,8 @@
 #   shuffled    labelled, with advantages given to the wrong episodes: must not learn
 #
 # ARMS chooses among them; MINUTES is how long each arm of reinforcement may take. SHUFFLED=1 gives the advantages of free,
-# direct, eve and second to the wrong episodes and adds "-shuffled" to their names. GIVEN=FILE are the questions of direct,
-# eve and second (checked ones, as `warmup --practice` writes them), so that none are written; without it they are those
+# direct, eve and second to the wrong episodes and adds "-shuffled" to their names. GIVEN=FILE are the questions of these
+# arms (checked ones, as `warmup --practice` writes them), so that none are written; without it they are those
 # of `own`. Where the file has no evidence it is restored from the documents.
 #
 # QUOTES=1 is for all arms that are compared by their evidence, and implied by eve: form is taught to answer with and
@@ -102,18 +102,20 @@ python "$HERE/split_questions.py" "$DEV/questions.jsonl.gz" --digits 5-f --out "
 index "$DEV/corpus.jsonl.gz" "$OUT/dev-index"
 
 FORM=$OUT/form${QUOTES:+-quotes}-$SEED OWN=$OUT/own-$SEED
-QUESTIONS=$OUT/questions-$SEED.jsonl PRACTICE=$OUT/practice-$SEED.jsonl
+QUESTIONS=$OUT/questions-$SEED.jsonl UNSURE=$OUT/practice-$SEED.jsonl
+PRACTICE=${GIVEN:+$OUT/given-$SEED.jsonl} PRACTICE=${PRACTICE:-$UNSURE}
 [[ -d $FORM ]] || quaere warmup search-r1 "${TEACHES[@]}" --model "$MODEL" "${TEACH[@]}" "${LIMITS[@]}" \
     --articles "$ARTICLES" --facts 3,3,3,2 --episodes "$EPISODES" --epochs 2 --out "$FORM"
 if wants form; then evaluate form --model "$FORM"; fi
 
 if [[ $GIVEN && ! -f $PRACTICE ]]; then
     python "$HERE/restore_evidence.py" "$GIVEN" --index "$OUT/dev-index" --out "$PRACTICE"
-elif wants own || wants free || { [[ ! -f $PRACTICE ]] && [[ "$ARMS" =~ (direct|eve|unpaid|second) ]]; }; then
+fi
+if wants own || wants free || { [[ ! $GIVEN ]] && [[ $ARMS =~ direct|eve|unpaid|second ]]; }; then
     [[ -f $QUESTIONS ]] || quaere questions --checked --index "$OUT/dev-index" --model "$MODEL" --drafts "$DRAFTS" --topk 3 \
         --max-rows "$MAX_ROWS" --seed "$SEED" --out "$QUESTIONS"
     [[ -d $OWN ]] || quaere warmup search-r1 --model "$FORM" --index "$OUT/dev-index" --questions "$QUESTIONS" --attempts 4 \
-        --most 2800 --practice "$PRACTICE" --max-rows "$MAX_ROWS" "${TEACH[@]}" "${LIMITS[@]}" --epochs 1 --out "$OWN"
+        --most 2800 --practice "$UNSURE" --max-rows "$MAX_ROWS" "${TEACH[@]}" "${LIMITS[@]}" --epochs 1 --out "$OWN"
 fi
 if wants own; then evaluate own --model "$OWN"; fi
 if wants free; then evolve_given free drzero "$OWN"; fi

@@ -90,6 +90,7 @@ def test_paper_rewards_reach_what_it_says():
 def test_what_the_paper_preset_changes():
     assert set(diff_configs(EveConfig(), load())) == {
         "proposer.limits.answer_turn: true -> false",
+        "proposer.carry_on: false -> true",
         "proposer.learner.kl_flat: false -> true",
         "solver.max_draws: 2 -> 0",
         "solver.limits.answer_turn: true -> false",
