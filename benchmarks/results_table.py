@@ -12,6 +12,10 @@ are paired, question by question, against the mean over the baseline's seeds. Be
 smallest difference that so many questions would show with a chance of 80 %: 2.8 times the standard error of the paired
 difference (`quaere.evaluation.intervals.smallest_difference`).
 
+Where all files have evidence, there are its shares: *verbatim*, *joint* (exact match, and a judge or the string check
+accepts the span) where all were judged, and *gold joint* (exact match, and a verbatim span of a gold passage that holds
+the answer) over the questions whose gold every file knows.
+
 `--where set=A,B` (or `facts=2,3`) adds a table of those questions alone. `--digits 5-f` keeps only the questions whose
 sha256(id) begins with such a hex digit: a split that needs no list, e.g. 0-4 to choose by and 5-f to report.
 """
@@ -21,7 +25,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -35,6 +39,13 @@ from quaere.evaluation.qa.items import Item, read_items
 HEX = "0123456789abcdef"
 FIELDS = ("set", "facts")
 MEASURES = {"exact_match": "EM", "f1": "F1"}
+# Shares of evidence, each with the field that says whether a question has it.
+EVIDENCE = {
+    "verbatim": ("verbatim", "present"),
+    "joint": ("joint", "supported"),
+    "gold_joint": ("gold joint", "gold"),
+}
+COMPARED = ("joint", "gold_joint")
 Key = tuple[str, str]
 Seed = dict[Key, Item]  # the results of one file, by question
 
@@ -120,6 +131,20 @@ def measure_values(seeds: Sequence[Seed], keys: Sequence[Key], measure: str) -> 
     return mean_values(seeds, keys, lambda item: float(getattr(item, measure)))
 
 
+def known_keys(arms: Sequence[Arm], keys: Sequence[Key]) -> dict[str, list[Key]]:
+    """By share of evidence, the questions for which every file has it; shares without such a question are left out.
+
+    Verbatim and joint are shares of all questions, so that a file without them leaves them out altogether.
+    """
+    seeds = [seed for arm in arms for seed in arm.seeds]
+    found = {}
+    for measure, (_, field) in EVIDENCE.items():
+        known = [key for key in keys if all(getattr(seed[key], field) is not None for seed in seeds)]
+        if known and (measure == "gold_joint" or len(known) == len(keys)):
+            found[measure] = known
+    return found
+
+
 def say_score(values: Sequence[float]) -> str:
     """A mean with its interval, in percent: `31.0 [27.0, 35.0]`."""
     found = bootstrap_interval(values)
@@ -134,17 +159,24 @@ def say_difference(ours: Sequence[float], theirs: Sequence[float]) -> str:
 
 
 def make_row(
-    name: str, seeds: Sequence[Seed], baseline: Sequence[Seed], keys: Sequence[Key], sets: Sequence[str]
+    name: str,
+    seeds: Sequence[Seed],
+    baseline: Sequence[Seed],
+    keys: Sequence[Key],
+    sets: Sequence[str],
+    evidence: Mapping[str, Sequence[Key]],
 ) -> list[str]:
-    """One row: scores, exact match by set, searches, unanswered, and differences where there is a baseline."""
+    """One row: scores, exact match by set, searches, unanswered, evidence, and differences if there is a baseline."""
     row = [name, *(say_score(measure_values(seeds, keys, measure)) for measure in MEASURES)]
     for one in sets:
         within = [key for key in keys if seeds[0][key].set == one]
         row.append(f"{100 * fmean(measure_values(seeds, within, 'exact_match')):.1f}" if within else "")
     row.append(f"{fmean(measure_values(seeds, keys, 'num_searches')):.2f}")
     row.append(f"{100 * fmean(mean_values(seeds, keys, lambda item: item.end != 'answered')):.1f}")
-    for measure in MEASURES:
-        sides = [measure_values(side, keys, measure) for side in (seeds, baseline) if side]
+    row += [say_score(measure_values(seeds, known, measure)) for measure, known in evidence.items()]
+    compared = dict.fromkeys(MEASURES, keys) | {name: evidence[name] for name in COMPARED if name in evidence}
+    for measure, chosen in compared.items():
+        sides = [measure_values(side, chosen, measure) for side in (seeds, baseline) if side]
         row.append(say_difference(*sides) if baseline else "")
     return row
 
@@ -154,7 +186,12 @@ def make_table(arms: Sequence[Arm], baseline: Arm, group: Group) -> str:
     first = arms[0].seeds[0]
     sets = sorted({first[key].set for key in group.keys} - {""})
     head = ["", *(f"{said} %" for said in MEASURES.values()), *(f"EM %, {one}" for one in sets)]
-    head += ["searches", "unanswered %", *(f"{said} - {baseline.name}" for said in MEASURES.values())]
+    evidence = known_keys(arms, group.keys)
+    shares = {measure: f"{EVIDENCE[measure][0]} %" for measure in evidence}
+    if "gold_joint" in shares:
+        shares["gold_joint"] += f" of {len(evidence['gold_joint']):,}"
+    compared = [*MEASURES.values(), *(EVIDENCE[name][0] for name in COMPARED if name in evidence)]
+    head += ["searches", "unanswered %", *shares.values(), *(f"{said} - {baseline.name}" for said in compared)]
     rows = []
     for arm in arms:
         told = [(arm.name, arm.seeds)]
@@ -162,7 +199,7 @@ def make_table(arms: Sequence[Arm], baseline: Arm, group: Group) -> str:
             told = [(f"{arm.name}, seed {number}", [seed]) for number, seed in enumerate(arm.seeds)]
             told.append((f"{arm.name}, mean of {len(arm.seeds)}", arm.seeds))
         against = [] if arm.name == baseline.name else baseline.seeds
-        rows += [make_row(name, seeds, against, group.keys, sets) for name, seeds in told]
+        rows += [make_row(name, seeds, against, group.keys, sets, evidence) for name, seeds in told]
     return as_table(head, rows)
 
 

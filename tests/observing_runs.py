@@ -64,7 +64,7 @@ class Training:
         for iteration in range(count):
             await work(iteration)
 
-    def steps(self, iteration, phase, count, *, role="", settings=None):
+    def steps(self, iteration, phase, count, *, role="", settings=None, carry_on=False):
         for number in range(count):
             learned = []
             learner = SimpleNamespace(step=lambda samples, kept=learned: kept.extend(samples) or {})
@@ -72,8 +72,9 @@ class Training:
             yield step
             self.done.append((iteration, phase, step.candidates, step.measured, learned))
 
-    def candidates(self, *, iteration, kept=None):
-        found = [one for number, _, candidates, _, _ in self.done for one in candidates if number == iteration]
+    def candidates(self, *, iteration=None, kept=None):
+        stored = [one for _, _, candidates, _, _ in self.done for one in candidates]
+        found = [one for one in stored if iteration is None or one.iteration == iteration]
         return [one for one in found if kept is None or one.kept == kept]
 
     def curriculum(self, iteration):
@@ -167,7 +168,7 @@ class Weightless(Acting):
     """Actors with an empty file for weights."""
 
     def learner(self, role, settings, num_steps):
-        return SimpleNamespace(save_optimizer=lambda folder: None, load_optimizer=lambda folder: None)
+        return SimpleNamespace(save_optimizer=lambda folder: None, load_optimizer=lambda file: None)
 
     def save(self, folder):
         (folder / "weights").write_bytes(b"")

@@ -42,19 +42,27 @@ def test_the_makefile_shows_commands():
     assert {"world", "warmup", "evolve", "eval", "runs"} <= {word for line in shown for word in line.text.split()}
 
 
-@pytest.mark.parametrize(("script", "num_evaluations"), [("without_labels.sh", 6), ("small_start.sh", 0)])
+@pytest.mark.parametrize(
+    ("script", "choices", "num_evaluations"),
+    [
+        ("without_labels.sh", {"ARMS": "form own free direct labelled shuffled"}, 6),
+        ("without_labels.sh", {"ARMS": "form direct eve unpaid second second-eve", "GIVEN": "practice.jsonl.gz"}, 8),
+        ("without_labels.sh", {"ARMS": "direct eve second", "GIVEN": "p.jsonl", "SHUFFLED": "1"}, 4),
+        ("small_start.sh", {}, 0),
+    ],
+)
 @pytest.mark.skipif(not shutil.which("bash"), reason="the script is for bash")
-def test_a_script_runs_no_command_that_would_be_refused(tmp_path, script, num_evaluations):
+def test_a_script_runs_no_command_that_would_be_refused(tmp_path, script, choices, num_evaluations):
     """The script is run, with a `quaere` that only writes down how it was called."""
     programs, log = tmp_path / "bin", tmp_path / "log"
     programs.mkdir()
     note = f'"{sys.executable}" -c "import shlex, sys; print(shlex.join(sys.argv[1:]))" "$@" >> "{log}"'
-    for name, body in (("quaere", note), ("python", ":")):
+    for name, body in (("quaere", note), ("python", "echo 7")):
         (programs / name).write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
         (programs / name).chmod(0o755)
     given = {"MODEL": "smollm2-135m", "DEV": "dev", "TRAIN": "train", "OUT": str(tmp_path / "out")}
     given |= {"INDEX": "index", "QUESTIONS": "train.jsonl"}
-    given |= {"ARMS": "form own free direct labelled shuffled", "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    given |= {**choices, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
     command = ["bash", str(ROOT / "benchmarks" / script)]
     subprocess.run(command, env=os.environ | given, cwd=tmp_path, check=True, timeout=60)
     commands = [shlex.split(line) for line in log.read_text(encoding="utf-8").splitlines()]

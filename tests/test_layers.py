@@ -25,7 +25,7 @@ FLOORS = [
     {"rollout", "runs"},
     {"policies", "search", "worlds"},
     {"chat", "rewards", "objectives"},
-    {"atomic", "credentials", "endpoint", "setting_types"},
+    {"atomic", "credentials", "endpoint", "setting_types", "whole_words"},
     {"records", "errors"},
 ]
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -295,7 +295,8 @@ PLACES = {
         "test_a_hosted_verifier": ["VerifierSettings.model"],
     },
     "recipes/test_given_questions.py": {
-        "test_they_come_before_the_proposers_own_which_do_not_repeat_them": ["GenerationConfig.given"]
+        "test_they_come_before_the_proposers_own_which_do_not_repeat_them": ["GenerationConfig.given"],
+        "test_given_again_they_are_attempted_by_the_solver_of_every_iteration": ["GenerationConfig.given_again"],
     },
     "recipes/test_practice_config.py": {"test_the_number_of_steps": ["PracticeConfig.epochs"]},
     "recipes/test_practice_runs.py": {"test_the_questions_dr_zero_wrote_train_another": ["PracticeConfig.questions"]},
@@ -332,6 +333,10 @@ PLACES = {
         ],
         "test_what_a_dry_run_says": ["ResearchConfig.questions"],
         "test_two_steps_play_all_three_acts_and_learn": ["EvaluatorConfig.passes"],
+    },
+    "recipes/test_iterations.py": {
+        "test_carrying_on_keeps_the_moments_and_the_place_in_the_schedule": ["ProposerConfig.carry_on"],
+        "test_an_iteration_that_repeats_the_last_one_raises_an_alarm": ["HealthSettings.min_new_questions"],
     },
     "training/test_packing.py": {"test_compiled_layers_change_no_gradient": ["LearnerSettings.compiled"]},
     "training/test_token_traces.py": {"test_as_many_as_were_asked_for_are_stored": ["RunConfig.traced_episodes"]},

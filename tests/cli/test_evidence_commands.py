@@ -179,6 +179,44 @@ def test_evidence_is_scored_and_its_judge_with_it(place, says, tmp_path, capsys)
         assert run.index()[0].metrics["evidence/verbatim"] == 1.0
 
 
+def test_gold_passages_score_evidence_without_a_judge(place, says, tmp_path, capsys):
+    """Two sets with gold and one without; q1 quotes the right passage for a wrong answer, q2 the wrong passage."""
+    gold = {"q0": ["halm.md"], "q1": ["halm.md"], "q2": ["oss.md"], "q3": []}
+    sets = {"q0": "whole", "q1": "whole", "q2": "part", "q3": "none"}
+    rows = [
+        {"id": name, "question": f"Who built bridge {name}?", "answers": ["Orsolya Venn"], "set": sets[name]}
+        | {"gold_ids": ids}
+        for name, ids in gold.items()
+    ]
+    asked = tmp_path / "gold.jsonl"
+    asked.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    turns = {name: [CALL, cited(SENTENCE, "Kell" if name == "q1" else "Orsolya Venn")] for name in gold}
+
+    def score(*more):
+        says(turns)
+        assert evaluate(place, "--questions", str(asked), "--evidence", "--json", *more, judge=()) == 0
+        found = json.loads(capsys.readouterr().out)["score"]["evidence"]
+        return [(found[name]["mean"], found[name]["num"]) for name in ("gold", "gold_joint")]
+
+    assert score() == [(pytest.approx(2 / 3), 3), (pytest.approx(1 / 3), 3)]
+    assert score("--gold-sets", "whole", "--out", str(tmp_path / "whole.json")) == [(1.0, 2), (0.5, 2)]
+    stored = read_evaluation(tmp_path / "whole.json")
+    assert [question.gold for question in stored.questions] == [True, True, None, None]
+    assert stored.settings["gold_sets"] == ["whole"]
+    assert main(["eval", "--compare", str(tmp_path / "whole.json"), str(tmp_path / "whole.items.jsonl.gz")]) == 0
+    out = shown(capsys)
+    assert "questions with gold gold % gold joint %" in out and "gold joint +0.0 [+0.0, +0.0]" in out
+    assert evaluate(place, "--questions", str(asked), "--evidence", "--gold-sets", "all", judge=()) == 2
+    assert "no question is of the set 'all'; there are none, part, whole" in capsys.readouterr().err
+
+
+def test_a_judges_accuracy_comes_before_what_it_decided(place, says, capsys):
+    says({f"q{number}": [CALL, cited(SENTENCE)] for number in range(3)})
+    assert evaluate(place, "--evidence") == 0
+    out = shown(capsys)
+    assert out.index("judge accuracy of") < out.index("supported %")
+
+
 def test_differences_stand_beside_the_smallest_that_could_have_been_shown(place, says, tmp_path, capsys):
     for name in ("one", "two"):
         says({f"q{number}": [CALL, cited(SENTENCE)] for number in range(3)})

@@ -91,7 +91,10 @@ def test_warm_ups_teach_dialects_by_the_names_of_recipes():
         "eve": ("tool-call", True),
         "score": ("report", False),
     }
-    assert set(TAUGHT_NAMES) - {"drzero", "eve", "score"} == set(SOLVER_DIALECTS) - {"tool-call"}
+    assert find_taught("eve-search-r1") == ("search-r1", True)
+    others = {"drzero", "eve", "eve-search-r1", "score"}
+    assert set(TAUGHT_NAMES) - others == set(SOLVER_DIALECTS) - {"tool-call"}
+    assert taught_name("search-r1") == "search-r1" and taught_dialect(("search-r1", "eve-search-r1")) == "search-r1"
     assert [taught_name(name) for name in ("tool-call", "evalact", "report")] == ["drzero", "evalact", "score"]
     assert taught_dialect(("eve", "drzero", "score")) == "tool-call"
     assert taught_dialect(("drzero", "evalact")) is taught_dialect(("score",)) is taught_dialect(("unknown",)) is None

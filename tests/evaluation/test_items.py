@@ -63,6 +63,7 @@ items = st.builds(
     present=flags,
     verbatim=flags,
     supported=flags,
+    gold=flags,
 )
 
 

@@ -102,6 +102,29 @@ def test_unanswered_and_f1(table, tmp_path, capsys):
     assert rows["ours"]["F1 - base"].startswith("+50.0 [+50.0, +50.0]")
 
 
+def test_evidence_by_hand(table, tmp_path, capsys):
+    """Of four questions the first three have gold: gold joint is EM and gold, over those three."""
+
+    def file(name, rights, golds, verbatim):
+        found = [
+            item(f"q{number}", right, present=True, verbatim=verbatim, supported=True, gold=gold)
+            for number, (right, gold) in enumerate(zip(rights, golds, strict=True))
+        ]
+        write_items(found, tmp_path / f"{name}.items.jsonl.gz")
+        return str(tmp_path / f"{name}.items.jsonl.gz")
+
+    base = file("base", [1, 0, 0, 1], [False, True, False, None], False)
+    ours = file("ours", [1, 1, 0, 1], [True, True, True, None], True)
+    (rows,) = cells(run(table, capsys, "--arm", "base", base, "--arm", "ours", ours))
+    assert [rows[arm]["gold joint % of 3"].split()[0] for arm in rows] == ["0.0", "66.7"]
+    assert rows["ours"]["gold joint - base"].startswith("+66.7 [") and rows["base"]["gold joint - base"] == ""
+    assert rows["ours"]["verbatim %"] == "100.0 [100.0, 100.0]"
+    assert rows["ours"]["joint - base"].startswith("+25.0 [")
+    plain = write(tmp_path, "plain", [1, 1, 1, 1])
+    (rows,) = cells(run(table, capsys, "--arm", "plain", plain, "--arm", "ours", ours))
+    assert not [name for name in rows["ours"] if "joint" in name or "verbatim" in name]
+
+
 def test_a_condition_adds_a_table_of_its_questions(table, tmp_path, capsys):
     base, ours = write(tmp_path, "base", [0, 0, 0, 0]), write(tmp_path, "ours", [1, 1, 0, 0])
     said = run(table, capsys, "--arm", "base", base, "--arm", "ours", ours, "--where", "set=hotpot,2wiki")

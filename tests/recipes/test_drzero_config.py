@@ -89,6 +89,7 @@ def test_what_the_paper_preset_changes():
     """A run that names no preset differs from the paper in nothing else."""
     assert set(diff_configs(DrZeroConfig(), load())) == {
         "proposer.limits.answer_turn: true -> false",
+        "proposer.carry_on: false -> true",
         "proposer.learner.kl_flat: false -> true",
         "generation.samples: 1 -> 5",
         "solver.max_draws: 2 -> 0",

@@ -3,9 +3,11 @@
 import re
 
 import pytest
+from msgspec import Struct
 
 from quaere.cli.main import main
 from quaere.errors import BadInput
+from quaere.recipes.drzero.config import PRESETS as DRZERO_PRESETS
 from quaere.recipes.drzero.config import DrZeroConfig
 from quaere.recipes.eve import config as module
 from quaere.recipes.eve.config import PRESETS, EveConfig, check_config
@@ -88,6 +90,7 @@ def test_paper_rewards_reach_what_it_says():
 def test_what_the_paper_preset_changes():
     assert set(diff_configs(EveConfig(), load())) == {
         "proposer.limits.answer_turn: true -> false",
+        "proposer.carry_on: false -> true",
         "proposer.learner.kl_flat: false -> true",
         "solver.max_draws: 2 -> 0",
         "solver.limits.answer_turn: true -> false",
@@ -130,6 +133,29 @@ def test_a_preset_names_nothing_that_it_does_not_change(preset):
         for inner in (value if isinstance(value, dict) else [""])
     }
     assert {line.partition(":")[0] for line in diff_configs(EveConfig(), load(preset=preset))} == named
+
+
+SHARED = {"proposer.reward.format_rule", "generation.batch", "generation.questions"}
+
+
+@pytest.mark.parametrize(
+    ("preset", "others"),
+    [
+        ("single-gpu", {"iterations"}),
+        ("large-gpu", {"proposer.limits.turn_tokens", "solver.limits.turn_tokens"}),
+    ],
+)
+def test_presets_for_gpus_differ_from_dr_zeros_in_evidence_alone(preset, others):
+    """What both have is equal, but for the papers' own choices and the room that a quotation takes."""
+
+    def leaves(config, prefix=""):
+        for name in config.__struct_fields__:
+            value = getattr(config, name)
+            yield from leaves(value, f"{prefix}{name}.") if isinstance(value, Struct) else [(prefix + name, value)]
+
+    dr_zeros = load_config(DrZeroConfig, presets=DRZERO_PRESETS, preset=preset, file=None, assignments=[])
+    ours = dict(leaves(load(preset=preset)))
+    assert {name for name, value in leaves(dr_zeros) if ours[name] != value} == SHARED | others
 
 
 @pytest.mark.parametrize("preset", ["single-gpu", "large-gpu", "demo"])

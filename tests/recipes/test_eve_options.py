@@ -317,7 +317,7 @@ def test_a_span_is_paid_on_top_of_what_the_solver_s_protocol_pays():
         ({}, "verbatim", 0.0),  # the proposer made it up
         ({}, "written", 0.3),  # as in the paper
         ({"episode_id": ""}, "verbatim", 0.3),  # a person's own
-        ({"scores": {"given": 1.0}}, "verbatim", 0.3),
+        ({"scores": {"given": 1.0}}, "verbatim", 0.0),  # of a file whose sentence no document has
     ],
 )
 def test_a_made_up_span_is_gold_in_the_paper_only(changes, gold, paid):

@@ -5,6 +5,7 @@ from hashlib import sha256
 
 import pytest
 
+from dictating import dictating
 from quaere.errors import BadInput
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.training.given import GIVEN, copy_given
@@ -165,6 +166,66 @@ def test_a_solver_with_evidence_is_paid_by_the_sentence_that_was_given(quoting_p
         gold = {item.id: item.evidence.text for item in given(run).values()}
         exact = [line for line in lines if getattr(run.episode(line.id).outcome, "span", "") == gold[line.task_id]]
         assert exact and all(line.metrics["reward/span"] == pytest.approx(0.3) for line in exact)
+
+
+def test_a_sentence_that_no_document_has_is_gold_only_where_anything_written_is(quoting_paths, tmp_path):
+    """The made-up sentence is repeated word for word, and paid for with `evidence.gold=written` alone."""
+    lie = "Nobody built the bridge."
+    made_up = [{"doc_id": BRIDGES[0], "start": 0, "end": len(lie), "text": lie}]
+    source = write(tmp_path / "mine.jsonl", row(0, evidence=made_up))
+    changes = {**ALONE, "generation.attempts": 0, "solver.steps": 1, "evidence.guards": [], **source}
+    turns = [f"<evidence>{lie}</evidence><answer>{builder(0)}</answer>"]
+    for gold, reward in (("verbatim", 0.0), ("written", 0.3)):
+        config = make_quoting(quoting_paths, **changes, **{"evidence.gold": gold})
+        with dictating(lambda job: turns):
+            run, _ = run_eve(tmp_path / gold, config)
+        with run:
+            paid = [line.metrics["reward/span"] for line in run.index(phase="solver", protocol="eve-solver")]
+            assert paid == [pytest.approx(reward)] * 3
+
+
+def test_the_sentence_about_the_answer_is_gold_whatever_its_place(paths, tmp_path):
+    """Of a comparison the answer's own sentence, of a chain the last one that holds the answer."""
+
+    def cut(number, text):
+        return {"doc_id": BRIDGES[number], "start": 0, "end": len(text), "text": text}
+
+    first, second = (cut(number, f"{builder(number)} built it.") for number in (0, 1))
+    rows = [
+        row(0, id="first", answers=[builder(0)], evidence=[first, second]),
+        row(1, id="last", question="Who built the second?", answers=[builder(1)], evidence=[first, second]),
+        row(2, id="none", question="Is either of stone?", answers=["yes"], evidence=[first, second]),
+    ]
+    changes = {**ALONE, "generation.attempts": 0, "solver.steps": 0}
+    run, _ = run_drzero(tmp_path / "run", make_config(paths, **changes, **write(tmp_path / "mine.jsonl", *rows)))
+    with run:
+        spans = {name: item.span for name, item in given(run).items()}
+    assert spans == {"first": first["text"], "last": second["text"], "none": second["text"]}
+
+
+def test_given_again_they_are_attempted_by_the_solver_of_every_iteration(paths, tmp_path):
+    """`given_again`: the second iteration keeps what its own solver solves sometimes, and says what is new in it."""
+    rows = [row(number) for number in range(8)]
+    source = write(tmp_path / "mine.jsonl", *rows)
+    changes = {**ALONE, **source, "iterations": 2, "generation.given_again": True, "solver.steps": 1}
+    config = make_config(paths, **changes)
+    check_config(config)
+    assert ("given questions", "8 join every iteration's curriculum") in plan(config)
+    run, told = run_drzero(tmp_path / "run", config)
+    assert len(told.steps) == count_steps(config) == 2 * (1 + 1)
+    with run:
+        kept = []
+        for iteration in (0, 1):
+            found = run.candidates(iteration=iteration)
+            assert [item.question for item in found] == [line["question"] for line in rows]
+            assert all(item.given and item.num_attempts == 3 for item in found)
+            assert {line.task_id for line in run.index(phase="solver")} & {item.id for item in found}
+            kept.append({item.question for item in found if item.kept})
+        assert len({item.id for item in run.candidates()}) == 16
+        assert run.metrics_at(3)["curriculum/new"] == len(kept[1] - kept[0])
+        assert run.metrics_at(3)["curriculum/overlap"] == pytest.approx(len(kept[1] & kept[0]) / len(kept[1]))
+    with pytest.raises(BadInput, match=r"given_again=true repeats given questions: set generation.given=FILE"):
+        check_config(make_config(paths, **{"generation.given_again": True}))
 
 
 # ------------------------------------------------------------------------------------------------------------ going on

@@ -22,6 +22,7 @@ NEWER = {
     "solver.max_draws": 0,
     "needed_searches": False,
     "sampling.off_policy": False,
+    "health.min_new_questions": 1,  # it warns and changes nothing
 }
 
 

@@ -8,7 +8,7 @@ from msgspec import structs
 
 import tiny
 from quaere.rollout.samples import Sample
-from quaere.training.learner import Learner
+from quaere.training.learner import OPTIMIZER_FILE, Learner
 from quaere.training.learner_settings import LearnerSettings
 
 OWN = LearnerSettings(learning_rate=1e-4, weight_decay=0.0, loss="policy_gradient", max_grad_norm=float("inf"))
@@ -76,7 +76,7 @@ def test_both_sets_are_saved_and_gone_on_with(tmp_path, moments):
     alternate(learner)
     learner.save_optimizer(tmp_path)
     resumed = Learner(copy.deepcopy(learner.model), OWN)
-    resumed.load_optimizer(tmp_path)
+    resumed.load_optimizer(tmp_path / OPTIMIZER_FILE)
     forgetful = Learner(copy.deepcopy(learner.model), OWN)
     for one in (learner, resumed, forgetful):
         alternate(one)
@@ -88,7 +88,7 @@ def test_what_a_checkpoint_does_not_hold_is_forgotten(tmp_path):
     learner = Learner(tiny.model(), OWN)
     learner.save_optimizer(tmp_path)
     learner.step(RUBRICS, FURTHER, moments="further")
-    learner.load_optimizer(tmp_path)
+    learner.load_optimizer(tmp_path / OPTIMIZER_FILE)
     learner.save_optimizer(tmp_path)
     from safetensors.torch import load_file
 

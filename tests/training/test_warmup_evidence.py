@@ -80,6 +80,19 @@ def test_a_solver_quotes_the_last_hop_from_its_last_search(played):
             assert find_evidence(episode.outcome.span, last) == gold
 
 
+def test_a_solver_quotes_in_tags_as_it_does_in_calls(place):
+    """`warmup eve-search-r1`: a solver alone, in Search-R1's tags, with the prompt that asks for a quotation."""
+    played = play(place, dialects=("eve-search-r1", "search-r1"), num_episodes=24)
+    quoting, plain = ([one for one in played.episodes if bool(one.outcome.span) == cites] for cites in (True, False))
+    assert len(quoting) == len(plain) == 12
+    assert {one.protocol for one in played.episodes} == {"search-r1-solver"}
+    for episode in quoting:
+        gold = episode.task.question.evidence[-1]
+        assert find_evidence(episode.outcome.span, shown_passages(episode)) == gold and find_misquote(episode) == ""
+    prompts = [{RENDERER.decode(one.segments[0].token_ids[:400]) for one in part} for part in (quoting, plain)]
+    assert all("<evidence>" in text for text in prompts[0]) and not any("<evidence>" in text for text in prompts[1])
+
+
 def test_a_proposer_quotes_its_document_or_what_it_found(played):
     homes = Counter()
     for episode in played.episodes:
@@ -184,7 +197,7 @@ def test_shares_by_hand():
     ]
     assert sum(portion.num for portion in both) == 9
     for dialects in ((), ("eve", "eve"), ("evil",)):
-        with pytest.raises(BadInput, match="dialects must be some of drzero, eve, search-r1, "):
+        with pytest.raises(BadInput, match="dialects must be some of drzero, eve, eve-search-r1, search-r1, "):
             plan_lessons(("solver",), 4, (1,), dialects)
     with pytest.raises(BadInput, match="at least 1 episode of each dialect, not 1"):
         plan_lessons(("solver",), 1, (1,), ("eve", "drzero"))
@@ -192,8 +205,8 @@ def test_shares_by_hand():
 
 def test_every_recipe_can_be_warmed_up_for():
     speak_as_score = {"report-grpo", "report-dpo"}
-    assert set(RECIPES) - speak_as_score == set(DIALECTS)
-    assert [dialect for dialect in DIALECTS if cites(dialect)] == ["eve"]
+    assert {*RECIPES, "eve-search-r1"} - speak_as_score == set(DIALECTS)
+    assert [dialect for dialect in DIALECTS if cites(dialect)] == ["eve", "eve-search-r1"]
 
 
 # --------------------------------------------------------------------------------------------- quotations, by hand

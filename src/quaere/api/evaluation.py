@@ -18,6 +18,7 @@ from quaere.api.agent import Agent, show_progress
 from quaere.api.answer import refuse_all_failed
 from quaere.errors import BadInput
 from quaere.evaluation.qa import scores
+from quaere.evaluation.qa.evidence_scores import keep_whole_gold
 from quaere.evaluation.qa.scores import Difference, Judging, QuestionScore, Scored, score_answering
 from quaere.records import Episode, Question
 from quaere.rollout.question_files import read_questions
@@ -61,6 +62,7 @@ def evaluate(
     name: str = "",
     judge: str | None = None,
     judge_items: int = 100,
+    gold_sets: Collection[str] | None = None,
     progress: bool = True,
 ) -> Evaluation:
     """Answer every question greedily and compare with its accepted answers: exact match and F1.
@@ -69,13 +71,14 @@ def evaluate(
     a part, or a list of questions. The protocol and
     the limits are the agent's. `judge`, for an agent asked for evidence, says whether the quoted sentence supports the
     answer: "string" for a check by words, else a model as for `Agent`; its accuracy is measured first, on `judge_items`
-    questions.
+    questions. `gold_sets` are the sets whose `gold_ids` are complete; None means those that have them throughout.
     """
     asked = read_questions(questions, limit, facts) if isinstance(questions, str | Path) else list(questions)
     if not asked or not all(isinstance(question, Question) for question in asked):
         hint = 'quaere.Question("q1", "Who built it?", answers=("Venn",))'
         raise BadInput("evaluate takes a JSONL file or a list of Question", hint=hint)
     scores.refuse_unanswerable(asked)
+    asked = keep_whole_gold(asked, gold_sets)
     if judge and not getattr(agent.protocol, "evidence", False):
         raise BadInput("a judge has nothing to judge without evidence", hint="Agent(..., evidence=True)")
     settings = {
@@ -84,6 +87,7 @@ def evaluate(
         "evidence": getattr(agent.protocol, "evidence", False),
         "limits": structs.asdict(agent.limits),
         "judge": judge,
+        "gold_sets": None if gold_sets is None else list(gold_sets),
         "seed": agent.seed,
     }
     found, judging = agent.run(_evaluate(agent, asked, judge, judge_items, progress))

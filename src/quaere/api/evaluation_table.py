@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from quaere.evaluation.intervals import Interval
+    from quaere.evaluation.qa.evidence_scores import EvidenceScore
     from quaere.evaluation.qa.scores import Difference, Judging, Scored
     from quaere.runs import Run
 
@@ -21,10 +22,13 @@ _MEASURES = {
     "verbatim": "verbatim",
     "supported": "supported",
     "joint": "joint",
+    "gold": "gold",
+    "gold_joint": "gold joint",
 }
 _LEGEND = (
     "in brackets the 95 % interval, in parentheses the smallest difference the sample could have shown (80 % power)"
 )
+_GOLD_LEGEND = "gold: the span is verbatim of a gold passage that was shown and holds the answer; gold joint: and EM"
 
 
 def print_results(evaluation: Scored, others: list[Scored], stored: Run | None) -> None:
@@ -93,21 +97,39 @@ def _fact_table(evaluations: list[Scored]) -> Table:
 
 
 def _print_evidence(console: Console, evaluations: list[Scored]) -> None:
-    """Print the evidence scores of results that have them, and the accuracy of every judge."""
+    """Print the accuracy of every judge, then the evidence scores of results that have them."""
     cited = [evaluation for evaluation in evaluations if evaluation.score.evidence]
     if not cited:
         return
-    table = _plain_table("present %", "verbatim %", "supported %", "joint %", "judged by")
-    for evaluation in cited:
-        score, judging = evaluation.score.evidence, evaluation.judging
-        assert score is not None  # those without were left out above
-        shares = (score.present, score.verbatim, score.supported, score.joint)
-        judge = judging.judge if judging else "no judge"
-        table.add_row(*_cells(evaluation.name, *(_between(share) if share else "" for share in shares), judge))
-    console.print(table)
+    # A judge's accuracy comes before anything it decided.
     judgings = {evaluation.judging.judge: evaluation.judging for evaluation in cited if evaluation.judging}
     for judging in judgings.values():
         _print_judging(console, judging)
+    table = _plain_table("present %", "verbatim %", "supported %", "joint %", "judged by")
+    for evaluation in cited:
+        score, judge = _evidence(evaluation), evaluation.judging.judge if evaluation.judging else "no judge"
+        shares = (score.present, score.verbatim, score.supported, score.joint)
+        table.add_row(*_cells(evaluation.name, *(_between(share) if share else "" for share in shares), judge))
+    console.print(table)
+    _print_gold(console, cited)
+
+
+def _print_gold(console: Console, evaluations: list[Scored]) -> None:
+    """Print the shares of spans out of gold passages, where results have them."""
+    table = _plain_table("questions with gold", "gold %", "gold joint %")
+    for evaluation in evaluations:
+        score = _evidence(evaluation)
+        if score.gold and score.gold_joint:
+            shares = (str(score.gold.num), _between(score.gold), _between(score.gold_joint))
+            table.add_row(*_cells(evaluation.name, *shares))
+    if table.row_count:
+        console.print(table)
+        console.print(_GOLD_LEGEND, style="dim", markup=False)
+
+
+def _evidence(evaluation: Scored) -> EvidenceScore:
+    assert evaluation.score.evidence is not None  # results without were left out
+    return evaluation.score.evidence
 
 
 def _print_judging(console: Console, judging: Judging) -> None:

@@ -5,7 +5,7 @@
 A span is verbatim if it is a run of the document's characters, with two exceptions that policies change without
 intention: all runs of white space are equal, and curly quotes and apostrophes equal straight ones. Differences in case,
 accents, dashes, other punctuation and word order count; so do composed and decomposed forms of `é`. White space around
-the span is ignored.
+the span is ignored. A span neither begins nor ends inside a word or number: "built in 170" is not in "built in 1702".
 
 The returned offsets and the stored text are always the document's.
 """
@@ -17,6 +17,7 @@ from collections.abc import Iterable
 
 from quaere.errors import BadInput
 from quaere.records import Episode, Evidence, Passage, ProposeTask
+from quaere.whole_words import find_whole
 
 _WHITE_SPACE = re.compile(r"\s+")
 # One character maps to one, so that folding quotes keeps all offsets. Primes (feet, minutes) and guillemets are kept.
@@ -24,23 +25,23 @@ _QUOTES = str.maketrans(dict.fromkeys("‘’‚‛", "'") | dict.fromkeys("“�
 
 
 def locate_span(span: str, text: str) -> tuple[int, int] | None:
-    """Start and end of the span's first occurrence in the text: exact, else with white space and quotes folded.
+    """Start and end of the span's first occurrence in whole words: exact, else with white space and quotes folded.
 
     Linear in the length of both: two substring searches and at most three passes over the white space.
 
         locate_span("Oss", "The Oss. The Oss!") -> (4, 7)
         locate_span("Venn's bridge", "Venn’s\\nbridge") -> (0, 13)
-        locate_span("The oss", "The Oss") -> None
+        locate_span("The oss", "The Oss") -> locate_span("The Os", "The Oss") -> None
         locate_span("  ", "The Oss") -> None
     """
     wanted = span.strip()
     if not wanted:
         return None
-    start = text.find(wanted)
+    start = find_whole(wanted, text)
     if start >= 0:
         return start, start + len(wanted)
     folded = _fold(wanted)
-    start = _fold(text).find(folded)
+    start = find_whole(folded, _fold(text))
     if start < 0:
         return None
     # The end is one past the span's last character, which is never white space. Unfolding the index behind it would add

@@ -88,6 +88,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(args: argparse.Namespace) -> None:
     """Check all input first, then load the model, answer, score and print."""
+    from quaere.evaluation.qa.evidence_scores import keep_whole_gold
     from quaere.evaluation.qa.scores import read_scored, refuse_unanswerable
     from quaere.rollout.question_files import read_questions
 
@@ -98,6 +99,7 @@ def run(args: argparse.Namespace) -> None:
     _check(args)
     questions = read_questions(args.questions, args.limit, args.facts)
     refuse_unanswerable(questions)
+    questions = keep_whole_gold(questions, args.gold_sets)
     weights = _find_weights(args)
     searcher = _open_searcher(args)
     with interruptible("episodes that are finished are stored, scores are not"):
@@ -228,7 +230,7 @@ def _metrics(score: AnsweringScore) -> dict[str, float]:
     found = {"answer/exact_match": score.exact_match.mean, "answer/f1": score.f1.mean}
     if score.unanswered is not None:
         found["answer/unanswered"] = score.unanswered
-    for name in ("present", "verbatim", "supported", "joint"):
+    for name in ("present", "verbatim", "supported", "joint", "gold", "gold_joint"):
         share = getattr(score.evidence, name, None)
         if share is not None:
             found[f"evidence/{name}"] = share.mean
@@ -285,6 +287,7 @@ def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: 
         "evidence": getattr(protocol, "evidence", False),
         "judge": args.judge,
         "judge_items": args.judge_items if args.judge else None,
+        "gold_sets": args.gold_sets,
         "limits": structs.asdict(limits),
         "device": args.device,
         "dtype": args.dtype,
@@ -342,6 +345,7 @@ async def _answer(
             metrics = {"answer/exact_match": score.exact_match, "answer/f1": score.f1}
             if score.span is not None:
                 metrics |= {"evidence/present": float(score.present), "evidence/verbatim": float(score.verbatim)}
+                metrics |= {"evidence/gold": float(score.gold)} if score.gold is not None else {}
             stored.add_episode(episode, metrics)
             if episode.end == "failed" and (failure := episode.turns[-1].failure):
                 failures.append(failure.message)

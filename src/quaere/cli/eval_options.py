@@ -40,6 +40,13 @@ def add_evidence(parser: argparse.ArgumentParser) -> None:
         help="questions to measure the judge's accuracy on first, each with its gold span and six corrupted ones "
         "(default: 100)",
     )
+    evidence.add_argument(
+        "--gold-sets",
+        nargs="+",
+        metavar="SET",
+        help="sets whose `gold_ids` name every passage that proves the answer: there, evidence is also scored by "
+        "whether it is of such a passage (default: the sets all of whose questions have gold_ids)",
+    )
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:

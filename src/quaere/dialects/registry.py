@@ -170,6 +170,7 @@ class Taught(NamedTuple):
 _TAUGHT: dict[str, Taught] = {
     "drzero": Taught("tool-call"),
     "eve": Taught("tool-call", evidence=True),
+    "eve-search-r1": Taught("search-r1", evidence=True),  # of EVE with solver.dialect=search-r1
     **{name: Taught(name) for name in SOLVER_DIALECTS if name != "tool-call"},
     "score": Taught("report"),
 }
@@ -191,7 +192,7 @@ def taught_name(dialect: str) -> str:
 
     taught_name("tool-call") == "drzero"
     """
-    return next(name for name, taught in _TAUGHT.items() if taught.dialect == dialect)
+    return next(name for name, taught in _TAUGHT.items() if taught == Taught(dialect))
 
 
 def taught_dialect(names: Iterable[str]) -> str | None:

@@ -23,6 +23,7 @@ from msgspec import Struct, structs
 from quaere.errors import BadInput
 from quaere.rewards.answers import normalise_answer
 from quaere.rewards.format import FormatScore, names_alternatives
+from quaere.whole_words import UNSPACED, find_whole
 
 MAX_SPAN_TOKENS = 128
 # Spans up to this length may be any share of their text: in a short text, one sentence can be more than half.
@@ -72,7 +73,7 @@ class Triple(Struct, frozen=True):
 
 def verbatim(triple: Triple) -> bool:
     """The span is not empty and stands verbatim, in whole words and numbers, in a text the proposer was shown."""
-    return bool(triple.span.strip()) and any(_stands_whole(triple.span, text) for text in triple.shown)
+    return bool(triple.span.strip()) and any(find_whole(triple.span, text) >= 0 for text in triple.shown)
 
 
 def focused(triple: Triple) -> bool:
@@ -236,31 +237,10 @@ def count_earlier(questions: Sequence[str]) -> list[int]:
     return counts
 
 
-def _stands_whole(span: str, text: str) -> bool:
-    """True if the text contains the span so that neither end lies inside a word or a number.
-
-    _stands_whole("finished in 170", "It was finished in 1702.") -> False
-    """
-    at = text.find(span)
-    while at >= 0:
-        if not _splits_word(text, at) and not _splits_word(text, at + len(span)):
-            return True
-        at = text.find(span, at + len(span))  # spans do not overlap, so the search is linear
-    return False
-
-
-def _splits_word(text: str, at: int) -> bool:
-    """True if the place `at` lies inside a word or a number: "17|02", "3|.14", "bri|dge"."""
-    return bool(_INSIDE.search(f"{text[max(0, at - 2) : at]}\0{text[at : at + 2]}"))
-
-
 # -------------------------------------------------------------------------------------------------------------- words
 
-# Ideographs, kana and Thai letters count as one word each: these scripts put no spaces between words.
-_UNSPACED = r"\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff"
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
-# A place (NUL) between two characters of a word, or beside the point or comma of a number.
-_INSIDE = re.compile(rf"[^\W_{_UNSPACED}]\0[^\W_{_UNSPACED}]|[0-9]\0[.,][0-9]|[0-9][.,]\0[0-9]")
+# Ideographs, kana and Thai letters count as one word each.
+_WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
 _MOST_MARKS = 30  # as in Unicode's Stream-Safe Text Format
 _ARTICLES = {"a", "an", "the"}
 _SMALL_WORDS = _ARTICLES | set(
@@ -305,7 +285,7 @@ def _is_within(words: Sequence[str], others: Sequence[str]) -> bool:
 
 
 def _is_content(word: str) -> bool:
-    return len(word) >= CONTENT_LETTERS or bool(re.match(f"[{_UNSPACED}]", word))
+    return len(word) >= CONTENT_LETTERS or bool(re.match(f"[{UNSPACED}]", word))
 
 
 def _is_yes_no(answer: str) -> bool:

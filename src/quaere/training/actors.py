@@ -212,10 +212,15 @@ class Actors:
 def _link_files(source: Path, target: Path) -> None:
     target.mkdir(parents=True)
     for file in source.iterdir():
-        try:
-            os.link(file, target / file.name)
-        except OSError:  # the file system has no hard links
-            shutil.copyfile(file, target / file.name)
+        link_file(file, target / file.name)
+
+
+def link_file(source: Path, target: Path) -> None:
+    """A second name for a file that is never written again; a copy where the file system has no hard links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def _again(job: Job, replay: int, seed: int) -> Job:

@@ -1,4 +1,4 @@
-"""Questions given to a run before it writes its own; they start the curriculum of its first iteration.
+"""Questions given to a run before it writes its own; they start the curriculum of its first iteration, or of every one.
 
     Run.create("runs/notes", "evolve", {}, files=copy_given("checked.jsonl"))
     await take_given(step, training, stage, protocol, limits, seen, attempts=4)
@@ -19,7 +19,7 @@ from quaere.chat.spans import check_evidence
 from quaere.errors import BadInput
 from quaere.records import Candidate, DropReason, Evidence, Question
 from quaere.rewards.answers import normalise_answer
-from quaere.rewards.format import gives_away
+from quaere.rewards.format import contains, gives_away
 from quaere.rollout.episode import Limits
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run
@@ -48,16 +48,17 @@ def read_given(store: Run) -> list[Question]:
     return read_questions(path) if path.exists() else []
 
 
-def count_given_steps(source: str, iteration: int) -> int:
-    """Number of generation steps of an iteration for given questions: 1 in the first iteration, else 0."""
-    return int(bool(source) and iteration == 0)
+def count_given_steps(source: str, iteration: int, *, again: bool = False) -> int:
+    """Number of an iteration's generation steps for given questions: 1 in the first (`again`: in every one), else 0."""
+    return int(bool(source) and (again or iteration == 0))
 
 
-def plan_given(source: str) -> list[tuple[str, str]]:
+def plan_given(source: str, *, again: bool = False) -> list[tuple[str, str]]:
     """The line of a dry run about given questions; [] if there are none."""
     if not source:
         return []
-    return [("given questions", f"{len(read_source(source))} join the first iteration's curriculum")]
+    which = "every" if again else "the first"
+    return [("given questions", f"{len(read_source(source))} join {which} iteration's curriculum")]
 
 
 async def take_given(
@@ -92,12 +93,11 @@ async def take_given(
 def _make(
     question: Question, step: Step, seen: set[str], max_words: int, read_document: ReadDocument | None
 ) -> Candidate:
-    # Question files have one span per fact, and the last one contains the answer.
-    told = question.evidence[-1] if question.evidence else None
+    told = _find_proof(question)
     evidence = _settle(told, read_document)
     answer, *aliases = (text for text in question.answers if text.strip())
     return Candidate(
-        id=f"given-{question.id}",
+        id=f"given-{question.id}" if step.iteration == 0 else f"i{step.iteration}-given-{question.id}",
         step=step.step,
         iteration=step.iteration,
         episode_id="",  # no episode wrote it
@@ -111,6 +111,15 @@ def _make(
         span=told.text if told else "",
         evidence=evidence,
     )
+
+
+def _find_proof(question: Question) -> Evidence | None:
+    """The span that a solver should quote, of one for each fact: the last that contains an answer, else the last.
+
+    Of a chain that is the last fact's; of a comparison the one about the thing that is the answer.
+    """
+    holding = [one for one in question.evidence if any(contains(one.text, answer) for answer in question.answers)]
+    return next(reversed(holding or question.evidence), None)
 
 
 def _judge(question: Question, seen: set[str], max_words: int) -> DropReason:

@@ -26,6 +26,7 @@ Kind = Literal[
     "mismatch",
     "update",
     "searches",
+    "curriculum",
     "saturation",
     "spread",
     "citation hack",
@@ -95,6 +96,23 @@ class Watch:
         """Continue from a saved state; conditions that have been switched off since are dropped."""
         kinds = {condition.kind for condition in _conditions(self._settings, "")}
         self._counts = {kind: count for kind, count in state.items() if kind in kinds}
+
+
+def check_curriculum(num_new: int, iteration: int, settings: HealthSettings) -> list[Alarm]:
+    """The alarm of an iteration whose curriculum has too few new questions; [] if there are enough.
+
+    It is raised at once: an iteration has one curriculum, and there is no series of steps to be patient with.
+
+        check_curriculum(0, 1, HealthSettings()) -> [Alarm(kind="curriculum", message="curriculum: iteration 2 ...")]
+    """
+    if num_new >= settings.min_new_questions:
+        return []
+    message = (
+        f"curriculum: iteration {iteration + 1} has {num_new} new questions that the solver may solve sometimes, below "
+        f"health.min_new_questions={settings.min_new_questions}; its solver has nothing new to learn from; raise "
+        "generation.candidates, set proposer.carry_on=true for other documents in every iteration, or stop here"
+    )
+    return [Alarm("curriculum", message)]
 
 
 class _Condition(Struct, frozen=True):

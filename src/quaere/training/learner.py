@@ -170,7 +170,7 @@ class Learner:
     def load(self, folder: Path) -> None:
         """Restore weights, optimizer moments and the place in the schedule from `save`."""
         load_weights(self.model, folder, self.adapter)
-        self.load_optimizer(folder)
+        self.load_optimizer(folder / OPTIMIZER_FILE)
 
     def save_optimizer(self, folder: Path) -> None:
         """Write the optimizer's moments and the place in the schedule."""
@@ -186,11 +186,11 @@ class Learner:
         saved["num_steps"] = torch.tensor(self.num_steps)
         save_file(saved, folder / OPTIMIZER_FILE)
 
-    def load_optimizer(self, folder: Path) -> None:
-        """Load what `save_optimizer` wrote."""
+    def load_optimizer(self, file: Path) -> None:
+        """Load what `save_optimizer` wrote to a folder's `OPTIMIZER_FILE`."""
         from safetensors.torch import load_file
 
-        saved = load_file(folder / OPTIMIZER_FILE)
+        saved = load_file(file)
         self.num_steps = int(saved.pop("num_steps"))
         self._further.clear()
         states: dict[str, dict[int, dict[str, Tensor]]] = {"": {}}

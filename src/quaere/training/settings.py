@@ -161,6 +161,7 @@ class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):
         zero_advantages: Alarm when no episode of a batch has an advantage. [Quaere]
         min_searches_kept: Share of a solver's searches in its first steps that must be left while its questions
             need as many (see `needs.py`). [Quaere]
+        min_new_questions: Least number of kept questions in an iteration that no earlier iteration has. [Quaere]
         max_ceiling: Reports: greatest share of scores at the top of the scale. [Quaere]
         min_spread: Reports: least spread of the scores of one question's reports. [Quaere]
         max_hack: Reports: by how much citations may fall while rewards or agreement rise. [Quaere]
@@ -177,6 +178,7 @@ class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):
     update_every: NonNegativeInt = 10
     zero_advantages: bool = True
     min_searches_kept: NonNegativeFloat = 0.75
+    min_new_questions: NonNegativeInt = 1
     max_ceiling: NonNegativeFloat = 0.9
     min_spread: NonNegativeFloat = 0.005
     max_hack: NonNegativeFloat = 0.05

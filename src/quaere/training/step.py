@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from quaere.records import Candidate, Episode
 from quaere.records.token_trace import TokenTrace
+from quaere.training.health import Alarm
 from quaere.training.learner import Learner
 
 
@@ -53,6 +54,7 @@ class Step:
         self.episodes: list[Episode] = []
         self.measured: list[Mapping[str, float]] = []
         self.validation: list[tuple[Episode, Mapping[str, float]]] = []  # stored under the phase "validation"
+        self.alarms: list[Alarm] = []  # raised by the phase itself, beside those of the health watch
         self.validated_before: Validated | None = None
         self.validated_after: Validated | None = None
 

@@ -33,7 +33,7 @@ from quaere.runs.checkpoints import (
     verify_checkpoint,
 )
 from quaere.runs.phases import PHASES
-from quaere.training.actors import Actors
+from quaere.training.actors import Actors, link_file
 from quaere.training.health import Alarm, Watch
 from quaere.training.learner import OPTIMIZER_FILE, Learner
 from quaere.training.learner_settings import LearnerSettings
@@ -43,6 +43,9 @@ from quaere.training.progress import Part, Reporter, StepProgress, StepReport
 from quaere.training.settings import CheckpointSettings, HealthSettings
 from quaere.training.step import Step
 from quaere.training.stop_request import stop_requested
+
+# State of a role's optimizer that its phase in a later iteration goes on with, in checkpoints of other phases.
+_CARRIED, _CARRIED_SUFFIX = "carried-", ".safetensors"
 
 
 class Memory(Protocol):
@@ -107,7 +110,10 @@ class TrainingRun:
         self._num_rollbacks = 0
         self._learner: Learner | None = None
         self._best: Best | None = None
-        self._restored: Path | None = None  # checkpoint from which the next learner loads its optimizer
+        self._restored: Path | None = None  # optimizer file of the phase in which the run was resumed
+        self._num_iterations = 1
+        self._carrying: set[str] = set()  # roles whose optimizer state a later iteration goes on with
+        self._carried: dict[str, Path] = {}  # by role, the file of that state in the newest checkpoint
         self._step: Step | None = None  # the step in progress
         actors.on_progress = lambda playing: self._tell("playing", **structs.asdict(playing))
 
@@ -129,6 +135,7 @@ class TrainingRun:
 
         Finished steps are skipped, so a resumed run executes the same loops as a new one.
         """
+        self._num_iterations = num_iterations
         self.begin()
         while True:
             self._cursor = 0
@@ -140,14 +147,29 @@ class TrainingRun:
                 continue
 
     def steps(
-        self, iteration: int, phase: str, count: int, *, role: str = "", settings: LearnerSettings | None = None
+        self,
+        iteration: int,
+        phase: str,
+        count: int,
+        *,
+        role: str = "",
+        settings: LearnerSettings | None = None,
+        carry_on: bool = False,
     ) -> Iterator[Step]:
-        """The remaining steps of a phase. With `role` and `settings`, that role is trained in them."""
+        """The remaining steps of a phase. With `role` and `settings`, that role is trained in them.
+
+        With `carry_on`, its optimizer goes on from the role's phase in the previous iteration: moments, and place in
+        the learning-rate schedule. Else it starts anew.
+        """
         first, self._cursor = self._cursor, self._cursor + count
+        if carry_on and iteration + 1 < self._num_iterations:
+            self._carrying.add(role)
+        else:
+            self._carrying.discard(role)
         if self._position >= self._cursor:
             return
         done = max(0, self._position - first)
-        self._open_phase(role, settings, count, is_new=done == 0)
+        self._open_phase(role, settings, count, is_new=done == 0, carry_on=carry_on and iteration > 0)
         for number in range(done, count):
             if stop_requested():
                 raise KeyboardInterrupt  # between two steps: everything played is stored, and its checkpoint saved
@@ -204,7 +226,9 @@ class TrainingRun:
     def _root(self) -> Path:
         return self.store.path / "checkpoints"
 
-    def _open_phase(self, role: str, settings: LearnerSettings | None, count: int, *, is_new: bool) -> None:
+    def _open_phase(
+        self, role: str, settings: LearnerSettings | None, count: int, *, is_new: bool, carry_on: bool
+    ) -> None:
         self._learner = self.actors.learner(role, settings, count) if role and settings else None
         if self._learner:
             self._learner.on_batch = partial(self._tell_learning, role)
@@ -212,9 +236,17 @@ class TrainingRun:
             self._watch.reset()
             if self._best and self._best.role == role:
                 self._best = None  # phases have different validation questions, so their scores are not comparable
+            if self._learner and carry_on:
+                self._load_carried(self._learner, role)
         elif self._learner and self._restored:
             self._learner.load_optimizer(self._restored)
         self._restored = None
+
+    def _load_carried(self, learner: Learner, role: str) -> None:
+        if role in self._carried:
+            learner.load_optimizer(self._carried[role])
+        else:  # only if carrying on was switched on in the middle of a run
+            self.reporter.note(f"the {role}'s optimizer starts anew: no checkpoint has the state it would go on with")
 
     def _finish(self, step: Step, role: str, count: int) -> None:
         place = {"run/iteration": float(step.iteration), "run/phase": float(PHASES.index(step.phase))}
@@ -228,7 +260,7 @@ class TrainingRun:
         if role:
             # Before the checkpoint: otherwise it would link the previous weights, and the sampler would keep them.
             self.actors.weights_changed(role)
-        alarms = self._watch.check(step.metrics, role) if role else []
+        alarms = [*step.alarms, *(self._watch.check(step.metrics, role) if role else [])]
         for alarm in alarms:
             self.store.add_event(step.step, alarm.kind, alarm.message)
         self._best = self._choose_best(step, role)
@@ -236,7 +268,7 @@ class TrainingRun:
         is_last = step.number + 1 == count
         if is_last or step.validated_after or step.step % self._settings.every == 0 or stop_requested():
             self._tell("saving", role)
-            self._save(step.phase, step.iteration)
+            self._save(step.phase, step.iteration, role, suspect=bool(step.alarms))
         self.reporter.step(
             StepReport(
                 step=step.step,
@@ -309,30 +341,38 @@ class TrainingRun:
         self.reporter.note(line)
         raise RolledBack
 
-    def _save(self, phase: str, iteration: int) -> None:
-        state = _State(phase, iteration, self._watch.state(), self._watch.suspect, self._best)
+    def _save(self, phase: str, iteration: int, role: str = "", *, suspect: bool = False) -> None:
+        state = _State(phase, iteration, self._watch.state(), suspect or self._watch.suspect, self._best)
         kept = msgspec.to_builtins(state)
-        saved = save_checkpoint(self._root, self._position, self._write, kept, keep=self._settings.keep)
+        write = partial(self._write, role=role)
+        saved = save_checkpoint(self._root, self._position, write, kept, keep=self._settings.keep)
         self.actors.saved_at(saved.path)
+        self._carried = _find_carried(saved.path, role)
 
-    def _write(self, folder: Path) -> None:
+    def _write(self, folder: Path, role: str) -> None:
         self.actors.save(folder)
         if self._memory is not None:
             self._memory.save(folder)
         if self._learner is not None:
             self._learner.save_optimizer(folder)
+        for other, file in self._carried.items():
+            if other in self._carrying and other != role:
+                link_file(file, folder / f"{_CARRIED}{other}{_CARRIED_SUFFIX}")
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         self.actors.load(checkpoint.path)
         if self._memory is not None:
             self._memory.load(checkpoint.path)
         self.store.truncate_after(checkpoint.step)
-        self._watch.restore(_read_state(checkpoint).watch)
+        state = _read_state(checkpoint)
+        self._watch.restore(state.watch)
+        self._carried = _find_carried(checkpoint.path, state.phase)
         # Counted from the store's events, which are written at once: a checkpoint's state would be older.
         self._num_rollbacks = sum(event.kind == "rollback" for event in self.store.events())
         self._position = checkpoint.step
         self._best = checkpoint.best
-        self._restored = checkpoint.path if (checkpoint.path / OPTIMIZER_FILE).exists() else None
+        optimizer = checkpoint.path / OPTIMIZER_FILE
+        self._restored = optimizer if optimizer.exists() else None
 
     def _refuse_lost(self) -> None:
         """Raise BadInput if the store has steps but there is no checkpoint: starting over would delete them."""
@@ -341,6 +381,13 @@ class TrainingRun:
                 f"{self.store.path} has {done[-1].step} steps but no checkpoint to resume from; nothing was changed",
                 hint=f"restore {self._root} from a backup, or start a new run",
             )
+
+
+def _find_carried(folder: Path, role: str) -> dict[str, Path]:
+    """Optimizer states in a checkpoint, by role: that of the role in training, and those carried for later phases."""
+    carried = sorted(folder.glob(f"{_CARRIED}*{_CARRIED_SUFFIX}"))
+    found = {file.name.removeprefix(_CARRIED).removesuffix(_CARRIED_SUFFIX): file for file in carried}
+    return found | ({role: folder / OPTIMIZER_FILE} if (folder / OPTIMIZER_FILE).exists() else {})
 
 
 def _read_state(checkpoint: Checkpoint) -> _State:

@@ -6,6 +6,7 @@
     evalrar      tags; the turn after a search opens with an evaluation of what it found
     autorefine   tags; it opens with the facts that were found
     search-r1    tags
+    eve-search-r1    tags, and the solver quotes the sentence it relies on
     score        tags; a solver that writes reports, and an evaluator that chooses rubrics and assesses reports
 
 A newly registered dialect can be taught under its own name without a change here.

@@ -75,10 +75,18 @@ class StringCheck:
 
     async def judge(self, citations: Sequence[Citation]) -> list[Verdict]:
         """True for each span that contains an answer among other words."""
-        return [any(_stands_among_words(answer, one.span) for answer in one.answers) for one in citations]
+        return [holds_answer(one.span, one.answers) for one in citations]
 
     async def stop(self) -> None:
         """Do nothing: there is nothing to release."""
+
+
+def holds_answer(span: str, answers: Sequence[str]) -> bool:
+    """True if the span contains one of the answers and at least three other words.
+
+    holds_answer("Orsolya Venn built it in 1702.", ("Venn",)) -> True
+    """
+    return any(_stands_among_words(answer, span) for answer in answers)
 
 
 def _stands_among_words(answer: str, span: str) -> bool:

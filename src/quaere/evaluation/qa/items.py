@@ -33,9 +33,10 @@ _SUFFIXES = (".jsonl", ".jsonl.gz")
 class Item(Struct, frozen=True, omit_defaults=True):
     """The result of one question. `answer` is None if the episode ended without one.
 
-    `text_hash` distinguishes questions with the same id. `present`, `verbatim` and `supported` describe the quoted
-    span: None if no span was requested; `supported` is also None if the span was not judged. `facts`, the number of
-    facts the question combines, is stored under the name `hops`.
+    `text_hash` distinguishes questions with the same id. `present`, `verbatim`, `supported` and `gold` describe the
+    quoted span: None if no span was requested; `supported` is also None if the span was not judged, `gold` if the
+    question's gold passages are not known. `facts`, the number of facts the question combines, is stored under the name
+    `hops`.
 
         Item(id="q1", text_hash="3f0c9a51", set="popqa", answer="Venn", exact_match=1.0, f1=1.0, end="answered",
              num_turns=2, num_searches=1, num_tokens=57)
@@ -58,6 +59,7 @@ class Item(Struct, frozen=True, omit_defaults=True):
     present: bool | None = None
     verbatim: bool | None = None
     supported: bool | None = None
+    gold: bool | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -68,6 +70,11 @@ class Item(Struct, frozen=True, omit_defaults=True):
     def joint(self) -> bool:
         """True if the answer is right and the span was judged to support it."""
         return self.exact_match == 1.0 and self.supported is True
+
+    @property
+    def gold_joint(self) -> bool:
+        """True if the answer is right and the span is of a gold passage and holds an accepted answer."""
+        return self.exact_match == 1.0 and self.gold is True
 
 
 def hash_text(text: str) -> str:

@@ -29,6 +29,7 @@ from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, paired_difference, rate_interval, smallest_difference
 from quaere.evaluation.judges.judge import Citation, Judge
 from quaere.evaluation.judges.judge_accuracy import Validation
+from quaere.evaluation.qa.evidence_scores import EvidenceScore, quotes_gold, score_evidence
 from quaere.evaluation.qa.items import Item, hash_text, items_name, read_items
 from quaere.policies.sampler import SamplingParams
 from quaere.records import LIMIT_ENDS, Answer, EndReason, Episode, Evidence, Malformed, Question, SolveTask, Turn
@@ -48,9 +49,10 @@ class QuestionScore(Struct, frozen=True):
     for, and a score must not rise because the search engine was down.
 
     `span` is the evidence as written: "" if none was given, None if none was requested. `evidence` is its location in a
-    passage returned in that episode, and `supported` the judge's decision, None if not judged. `facts` is the number of
-    facts the question combines (in JSON under the older name `hops`), and `searches_needed` the number of searches it
-    needs; 0 means unknown.
+    passage returned in that episode, and `supported` the judge's decision, None if not judged. `gold` is whether the
+    span is of a gold passage and holds an accepted answer, None if the gold is not known (`quotes_gold`). `facts` is
+    the number of facts the question combines (in JSON under the older name `hops`), and `searches_needed` the number of
+    searches it needs; 0 means unknown.
 
         QuestionScore(id="q1", question="Who built the Halm bridge?", facts=1, answer="Venn", exact_match=0.0, f1=0.67,
                       end="answered", num_turns=2, num_malformed=0, num_searches=1, num_tokens=57, search_failed=False)
@@ -73,6 +75,7 @@ class QuestionScore(Struct, frozen=True):
     supported: bool | None = None
     set: str = ""
     searches_needed: int = 0
+    gold: bool | None = None
 
     @property
     def item(self) -> Item:
@@ -96,6 +99,7 @@ class QuestionScore(Struct, frozen=True):
             present=self.present if was_asked else None,
             verbatim=self.verbatim if was_asked else None,
             supported=self.supported,
+            gold=self.gold,
         )
 
     @property
@@ -123,18 +127,6 @@ class FactScore(Struct, frozen=True):
     facts: int = field(name="hops")
     exact_match: Interval
     f1: Interval
-
-
-class EvidenceScore(Struct, frozen=True):
-    """Evidence scores of a question set, as shares of all questions: a missing span counts as a failure.
-
-    EvidenceScore(present=Interval(...), verbatim=Interval(...), supported=Interval(...), joint=Interval(...))
-    """
-
-    present: Interval  # a span was given
-    verbatim: Interval  # the span is in a passage that was returned in that episode
-    supported: Interval | None = None  # evidence score: the judge decided that the span supports an accepted answer
-    joint: Interval | None = None  # supported, and the answer is an exact match
 
 
 class AnsweringScore(Struct, frozen=True):
@@ -210,8 +202,8 @@ Scored = Evaluation | ItemEvaluation
 class Difference(Struct, frozen=True):
     """One evaluation minus another over the questions they share.
 
-    Metrics that one of them lacks, and support decided by different judges, are None. `smallest` is the minimum
-    detectable difference of each metric.
+    Metrics that one of them lacks, and support decided by different judges, are None. `gold` and `gold_joint` are over
+    the questions whose gold both know. `smallest` is the minimum detectable difference of each metric.
 
         Difference(other="base", exact_match=Interval(mean=0.06, low=0.02, high=0.1, num=500), f1=Interval(...),
                    smallest={"exact_match": 0.055, "f1": 0.05})
@@ -224,6 +216,8 @@ class Difference(Struct, frozen=True):
     verbatim: Interval | None = None
     supported: Interval | None = None
     joint: Interval | None = None
+    gold: Interval | None = None
+    gold_joint: Interval | None = None
     smallest: dict[str, float] = {}
 
 
@@ -271,6 +265,7 @@ def score_episode(episode: Episode, *, evidence: bool = False) -> QuestionScore:
     answer = episode.outcome.text if isinstance(episode.outcome, Answer) else None
     span = episode.outcome.span if isinstance(episode.outcome, Answer) else ""
     counts = answer is not None and not episode.search_failed
+    shown = shown_passages(episode) if evidence else []
     unread = [turn for turn in episode.turns if isinstance(turn.action, Malformed) and turn.stop_reason != "failed"]
     return QuestionScore(
         id=question.id,
@@ -286,9 +281,10 @@ def score_episode(episode: Episode, *, evidence: bool = False) -> QuestionScore:
         num_tokens=sum(turn.num_tokens for turn in episode.turns),
         search_failed=episode.search_failed,
         span=span if evidence else None,
-        evidence=find_evidence(span, shown_passages(episode)) if evidence else None,
+        evidence=find_evidence(span, shown),
         set=question.set,
         searches_needed=question.searches,
+        gold=quotes_gold(span, question, [] if episode.search_failed else shown) if evidence else None,
     )
 
 
@@ -335,21 +331,9 @@ def score_answering(found: Sequence[QuestionScore] | Sequence[Item]) -> Answerin
         num_malformed=sum(score.num_malformed for score in scores),
         num_search_failed=sum(score.search_failed for score in scores),
         num_failed=sum(score.end == "failed" for score in scores),
-        evidence=_score_evidence(scores),
+        evidence=score_evidence(scores),
         mean_searches_needed=sum(needed) / len(needed) if needed else None,
         unanswered=sum(score.end in LIMIT_ENDS for score in scores) / num,
-    )
-
-
-def _score_evidence(scores: Sequence[Item]) -> EvidenceScore | None:
-    if any(score.present is None for score in scores):
-        return None
-    is_judged = all(score.supported is not None for score in scores)
-    return EvidenceScore(
-        present=rate_interval([score.present is True for score in scores]),
-        verbatim=rate_interval([score.verbatim is True for score in scores]),
-        supported=rate_interval([score.supported is True for score in scores]) if is_judged else None,
-        joint=rate_interval([score.joint for score in scores]) if is_judged else None,
     )
 
 
@@ -365,9 +349,12 @@ def compare(ours: Scored, theirs: Scored) -> Difference | None:
         # Decisions of different judges are not comparable.
         if ours.judging and theirs.judging and ours.judging.judge == theirs.judging.judge:
             measures += ["supported", "joint"]
+    compared = dict.fromkeys(measures, pairs)
+    if with_gold := [pair for pair in pairs if all(item.gold is not None for item in pair)]:
+        compared |= dict.fromkeys(["gold", "gold_joint"], with_gold)
     found, smallest = {}, {}
-    for measure in measures:
-        mine, others = ([float(getattr(item, measure) or 0) for item in side] for side in zip(*pairs, strict=True))
+    for measure, chosen in compared.items():
+        mine, others = ([float(getattr(item, measure) or 0) for item in side] for side in zip(*chosen, strict=True))
         found[measure] = paired_difference(mine, others)
         smallest[measure] = smallest_difference(mine, others)
     return Difference(other=theirs.name, smallest=smallest, **found)

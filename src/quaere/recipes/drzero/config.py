@@ -33,6 +33,7 @@ PRESETS: dict[str, dict[str, object]] = {
         "proposer.limits.answer_turn": False,  # the paper reserves no turn for the answer
         "solver.limits.answer_turn": False,
         "generation.samples": 5,
+        "proposer.carry_on": True,  # as the released code of Dr. Zero resumes the proposer's training
         "proposer.learner.kl_flat": True,
         "solver.learner.kl_flat": True,
         "solver.max_draws": 0,

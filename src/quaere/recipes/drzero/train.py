@@ -16,7 +16,6 @@ from quaere.recipes.drzero.config import DrZeroConfig
 from quaere.recipes.drzero.protocols import proposer_protocol
 from quaere.recipes.drzero.rewards import judge_proposal
 from quaere.records import ProposeTask
-from quaere.rollout.seeds import derive_seed
 from quaere.search.searcher import Searcher
 from quaere.training.phases.attempts import rights
 from quaere.training.phases.curriculum_filter import judge_attempts, judge_form, make_candidate, remember_questions
@@ -26,7 +25,7 @@ from quaere.training.phases.stage import Stage, can_be_judged, keep_best, learn
 from quaere.training.phases.tasks import Passages, draw_tasks
 from quaere.training.self_play.proposal_advantages import proposer_advantages
 from quaere.training.self_play.proposer_metrics import measure_proposer
-from quaere.training.self_play.schedule import generation_steps
+from quaere.training.self_play.schedule import generation_steps, place_tasks
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
 
@@ -60,7 +59,9 @@ class _DrZero:
     async def train_proposer(self, iteration: int) -> None:
         """HRPO: one question per document, n attempts of the frozen solver at each, one update (Eq. 2 to 4)."""
         config = self.config.proposer
-        steps = self.training.steps(iteration, "proposer", config.steps, role="proposer", settings=config.learner)
+        steps = self.training.steps(
+            iteration, "proposer", config.steps, role="proposer", settings=config.learner, carry_on=config.carry_on
+        )
         for step in steps:
             tasks = self.draw(iteration, range(step.number * config.batch, (step.number + 1) * config.batch), step)
             proposals = await self.propose(step, tasks, config.questions)
@@ -116,7 +117,7 @@ class _DrZero:
     def draw(self, iteration: int, numbers: Sequence[int], step: Step) -> list[ProposeTask]:
         """The tasks (document and hops) with these numbers; equal in the proposer's phase and in generation."""
         config = self.config.proposer
-        seed = derive_seed(self.config.seed, "tasks", iteration)
+        seed, numbers = place_tasks(self.config, iteration, numbers)
         name = f"i{iteration}{step.phase[0]}"
         return draw_tasks(self.passages, numbers, config.hop_ratio, seed=seed, name=name, document=config.document)
 

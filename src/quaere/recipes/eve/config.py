@@ -133,6 +133,7 @@ PRESETS: dict[str, dict[str, object]] = {
         "evidence.gold": "written",  # the paper compares with whatever span the proposer wrote
         "proposer.limits.answer_turn": False,  # the paper keeps no turn for the answer
         "solver.limits.answer_turn": False,
+        "proposer.carry_on": True,  # as the released code of Dr. Zero resumes the proposer's training
         "proposer.learner.kl_flat": True,
         "solver.learner.kl_flat": True,
         "solver.max_draws": 0,
@@ -142,6 +143,7 @@ PRESETS: dict[str, dict[str, object]] = {
         "evidence.guards": OURS,
         "verify_candidates": True,
         "proposer.batch": 64,
+        "proposer.learner.max_grad_norm": 1.0,  # as in Dr. Zero's presets
         "proposer.learner.learning_rate": 2e-5,
         "proposer.learner.warmup_ratio": 0.1,
         "proposer.learner.min_warmup_steps": 5,
@@ -149,6 +151,7 @@ PRESETS: dict[str, dict[str, object]] = {
         "generation.batch": 60,
         "generation.attempts": 5,
         "solver.batch": 32,
+        "solver.learner.max_grad_norm": 1.0,
         "solver.learner.learning_rate": 2e-5,
         "solver.learner.warmup_ratio": 0.1,
         "solver.learner.min_warmup_steps": 5,
@@ -159,6 +162,8 @@ PRESETS: dict[str, dict[str, object]] = {
         **LARGE_LOOP,
         "evidence.guards": OURS,
         "verify_candidates": True,
+        "proposer.limits.turn_tokens": 256,  # 64 more than in Dr. Zero's: a turn has room for the quoted sentence
+        "solver.limits.turn_tokens": 224,
         "proposer.learner.max_grad_norm": 1.0,
         "solver.learner.max_grad_norm": 1.0,
         "generation.batch": 250,

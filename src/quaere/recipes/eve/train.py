@@ -25,7 +25,6 @@ from quaere.recipes.eve.traces import Traced, hear, trace
 from quaere.recipes.eve.verifier import Verifier
 from quaere.records import Candidate, DropReason, Episode, ProposeTask, Support
 from quaere.rollout.policy import ChatPolicy
-from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
 from quaere.runs.phases import PHASES
 from quaere.search.searcher import Searcher
@@ -38,7 +37,7 @@ from quaere.training.selector.feedback import Choice, Pulled
 from quaere.training.selector.selector import Selector
 from quaere.training.self_play.proposal_advantages import proposer_advantages
 from quaere.training.self_play.proposer_metrics import measure_proposer
-from quaere.training.self_play.schedule import ROLES, generation_steps
+from quaere.training.self_play.schedule import ROLES, generation_steps, place_tasks
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
 
@@ -84,7 +83,9 @@ class Eve:
     async def train_proposer(self, iteration: int) -> None:
         """Phase A: triples, attempts of the frozen solver, evidence values, one update (Algorithm 1)."""
         config = self.config.proposer
-        steps = self.training.steps(iteration, "proposer", config.steps, role="proposer", settings=config.learner)
+        steps = self.training.steps(
+            iteration, "proposer", config.steps, role="proposer", settings=config.learner, carry_on=config.carry_on
+        )
         for step in steps:
             numbers = range(step.number * config.batch, (step.number + 1) * config.batch)
             tasks = self.draw(self.first, iteration, numbers, step)
@@ -156,7 +157,7 @@ class Eve:
 
     def draw(self, documents: Documents, iteration: int, numbers: Sequence[int], step: Step) -> list[ProposeTask]:
         """The tasks with these numbers, in this iteration."""
-        seed = derive_seed(self.config.seed, "tasks", iteration)
+        seed, numbers = place_tasks(self.config, iteration, numbers)
         return documents.draw(numbers, seed=seed, name=f"i{iteration}{step.phase[0]}", step_seed=step.seed)
 
     async def propose(self, step: Step, tasks: Sequence[ProposeTask], num_questions: int) -> list[Proposed]:

@@ -87,6 +87,9 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
             [Quaere]
         delta: Added to the standard deviation that rewards are divided by. [Dr. Zero, Eq. 3]
         shuffle_advantages: A control that must not learn: advantages go to the wrong episodes. [Quaere]
+        carry_on: Each iteration goes on where the last one ended: with the optimizer's moments, the place in the
+            learning-rate schedule and the next documents. Else each starts anew, with documents drawn afresh.
+            [Dr. Zero, released code]
     """
 
     steps: NonNegativeInt = 50
@@ -100,6 +103,7 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     lone_group: LoneGroup = "zero"
     delta: NonNegativeFloat = DELTA
     shuffle_advantages: bool = False  # a control: nothing is left to learn from
+    carry_on: bool = False
     reward: RewardConfig = RewardConfig()
     limits: Limits = Limits(sequence_tokens=4096, answer_tokens=128)
     learner: LearnerSettings = LearnerSettings(loss="policy_gradient")
@@ -126,6 +130,8 @@ class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
             attempts, nothing is dropped. [Quaere]
         given: A file, run or data set (hub:OWNER/NAME) whose questions the first iteration's curriculum begins with.
             [Quaere]
+        given_again: Begin every iteration with them: with `attempts`, each keeps those that its solver solves
+            sometimes. [Quaere]
     """
 
     candidates: NonNegativeInt = 0
@@ -135,6 +141,7 @@ class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
     max_words: NonNegativeInt = 50
     attempts: NonNegativeInt = 0
     given: str = ""
+    given_again: bool = False
 
 
 class SelfPlayConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
@@ -191,6 +198,8 @@ def check_self_play(config: SelfPlayConfig) -> None:
     config.validation.check()
     if generation.attempts == 1:
         raise BadInput("generation.attempts=1 would drop every question, as one is all or none: set 0, or 2 or more")
+    if generation.given_again and not generation.given:
+        raise BadInput("generation.given_again=true repeats given questions: set generation.given=FILE as well")
     if not any(proposer.hop_ratio):
         raise BadInput(f"proposer.hop_ratio gives a weight for 1, 2, ... hops, not {list(proposer.hop_ratio)}")
     check_hops(proposer.hop_ratio, proposer.limits, document=proposer.document)
@@ -201,8 +210,8 @@ def check_self_play(config: SelfPlayConfig) -> None:
     if solver.steps and not proposer.steps and not generation.candidates:
         if not generation.given:
             raise BadInput("proposer.steps=0 leaves the solver no questions: set generation.candidates=256 or so")
-        if config.iterations > 1:
+        if config.iterations > 1 and not generation.given_again:
             raise BadInput(
                 "generation.given is for the first iteration, and proposer.steps=0 leaves the others no questions: "
-                "set iterations=1, or generation.candidates=256 or so"
+                "set iterations=1, generation.given_again=true, or generation.candidates=256 or so"
             )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from quaere.chat.protocol import Protocol
+from quaere.rollout.seeds import derive_seed
 from quaere.training.estimate import estimate_rollouts
 from quaere.training.given import count_given_steps, plan_given, take_given
+from quaere.training.health import check_curriculum
 from quaere.training.phases.stage import Stage
 from quaere.training.phases.validation import plan_validation
 from quaere.training.run_setup import plan_memory
 from quaere.training.self_play.config import GenerationConfig, ProposerConfig, SelfPlayConfig
+from quaere.training.self_play.curriculum_overlap import measure_overlap
 from quaere.training.self_play.proposer_metrics import GRPO_ROLLOUTS, measure_generation
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
@@ -21,7 +24,8 @@ ROLES = ("proposer", "solver")
 def count_steps(config: SelfPlayConfig) -> int:
     """Number of steps of a run over all phases."""
     num_batches = count_batches(config.generation, config.proposer)
-    num_given = count_given_steps(config.generation.given, 0)
+    given, again = config.generation.given, config.generation.given_again
+    num_given = sum(count_given_steps(given, iteration, again=again) for iteration in range(config.iterations))
     return num_given + config.iterations * (config.proposer.steps + num_batches + config.solver.steps)
 
 
@@ -45,6 +49,20 @@ def documents_a_batch(generation: GenerationConfig) -> int:
     return max(1, generation.batch // generation.questions)
 
 
+def place_tasks(config: SelfPlayConfig, iteration: int, numbers: Sequence[int]) -> tuple[int, list[int]]:
+    """Seed and numbers of an iteration's tasks, for `draw_tasks`.
+
+    Every iteration has a seed of its own. With `proposer.carry_on` all have the first one's, and an iteration's numbers
+    follow those of the iteration before, so that no document is drawn again before every one was drawn.
+    """
+    if not config.proposer.carry_on:
+        return derive_seed(config.seed, "tasks", iteration), list(numbers)
+    # The same shift for both uses of the tasks: the questions are written about the documents the proposer learned on.
+    proposer = config.proposer
+    size = max(proposer.steps * proposer.batch, count_documents(config.generation, proposer))
+    return derive_seed(config.seed, "tasks", 0), [iteration * size + number for number in numbers]
+
+
 async def generation_steps(
     config: SelfPlayConfig, training: TrainingRun, stage: Stage, solver: Protocol, iteration: int, seen: set[str]
 ) -> AsyncIterator[tuple[Step, range]]:
@@ -55,8 +73,9 @@ async def generation_steps(
     """
     generation, proposer = config.generation, config.proposer
     total, size = count_documents(generation, proposer), documents_a_batch(generation)
-    num_given = count_given_steps(generation.given, iteration)
-    for step in training.steps(iteration, "generation", num_given + count_batches(generation, proposer)):
+    num_given = count_given_steps(generation.given, iteration, again=generation.given_again)
+    num_steps = num_given + count_batches(generation, proposer)
+    for step in training.steps(iteration, "generation", num_steps):
         if step.number < num_given:
             tries = {"attempts": generation.attempts, "max_words": generation.max_words}
             await take_given(step, training, stage, solver, config.solver.limits, seen, **tries)
@@ -64,6 +83,20 @@ async def generation_steps(
             first = (step.number - num_given) * size
             yield step, range(first, min(total, first + size))
         measure_generation(step)
+        if step.number + 1 == num_steps:
+            _check_curriculum(config, training, step)
+
+
+def _check_curriculum(config: SelfPlayConfig, training: TrainingRun, step: Step) -> None:
+    """Compare the iteration's questions, now complete, with earlier ones; alarm if there is nothing new."""
+    stored = training.store.candidates(kept=True)
+    kept = [candidate for candidate in stored if candidate.iteration == step.iteration]
+    kept += [candidate for candidate in step.candidates if candidate.kept]  # not stored yet
+    measured = measure_overlap(kept, [candidate for candidate in stored if candidate.iteration < step.iteration])
+    if step.iteration == 0:
+        measured.pop("curriculum/overlap", None)  # there is nothing to overlap with
+    step.metrics |= measured
+    step.alarms += check_curriculum(int(measured["curriculum/new"]), step.iteration, config.health)
 
 
 def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
@@ -92,7 +125,7 @@ def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
             f"{rollouts.num_episodes // proposer.batch}, where GRPO with 4 x 4 takes {GRPO_ROLLOUTS}",
         ),
         ("generation", f"{candidates} candidates in {count_batches(generation, proposer)} steps{tries}"),
-        *plan_given(generation.given),
+        *plan_given(generation.given, again=generation.given_again),
         (
             "solver phase",
             f"{solver.steps} steps of {solver.batch} questions; a step plays {solver.batch * solver.attempts} "
