@@ -33,13 +33,14 @@ from quaere.runs.checkpoints import (
     verify_checkpoint,
 )
 from quaere.runs.phases import PHASES
-from quaere.training.actors import Actors
 from quaere.training.health import Alarm, Watch
-from quaere.training.learner import OPTIMIZER_FILE, Learner
+from quaere.training.learner import OPTIMIZER_FILE
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.measures import measure_memory, measure_pace
 from quaere.training.outcome import FIRST_STEPS, describe_useless, followed_metric
 from quaere.training.progress import Part, Reporter, StepProgress, StepReport
+from quaere.training.role_learner import RoleLearner
+from quaere.training.role_play import RolePlay
 from quaere.training.settings import CheckpointSettings, HealthSettings
 from quaere.training.step import Step
 from quaere.training.stop_request import stop_requested
@@ -80,7 +81,7 @@ class TrainingRun:
     def __init__(
         self,
         store: Run,
-        actors: Actors,
+        actors: RolePlay,
         *,
         checkpoints: CheckpointSettings,
         health: HealthSettings,
@@ -103,7 +104,7 @@ class TrainingRun:
         self._position = 0  # steps done
         self._cursor = 0  # steps that the loops have requested so far
         self._num_rollbacks = 0
-        self._learner: Learner | None = None
+        self._learner: RoleLearner | None = None
         self._best: Best | None = None
         self._restored: Path | None = None  # checkpoint from which the next learner loads its optimizer
         self._step: Step | None = None  # the step in progress
