@@ -158,7 +158,9 @@ def _usual_config(options: TrainerOptions) -> dict[str, Any]:
     gpus = options.num_gpus
     if options.backend == "jax":
         spread = {"tensor_parallel_size": gpus} if gpus > 1 else {}
-        return {"max_lora_adapters": 16, "max_lora_rank": options.max_rank, "train_micro_batch_size": 8, **spread}
+        # Without a batch size for sampling, every number of requests would be compiled for by itself.
+        sizes = {"train_micro_batch_size": 8, "sample_max_num_sequences": 32}
+        return {"max_lora_adapters": 16, "max_lora_rank": options.max_rank, **sizes, **spread}
     return {
         "trainer.placement.policy_num_gpus_per_node": max(1, gpus),
         "generator.inference_engine.num_engines": max(1, gpus),
@@ -170,6 +172,8 @@ def _variables(environment: Path, uv: str, options: TrainerOptions) -> dict[str,
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     # The server starts its engine by the name `uv`.
     kept |= {"VIRTUAL_ENV": str(environment), "PATH": f"{Path(uv).parent}{os.pathsep}{kept.get('PATH', '')}"}
+    if options.backend == "jax":
+        kept.setdefault("JAX_COMPILATION_CACHE_DIR", str(environment.parent / "jax-cache"))  # minutes of every start
     if not options.num_gpus:
         kept["JAX_PLATFORMS"] = "cpu"
     return kept
