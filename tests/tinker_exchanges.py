@@ -5,6 +5,9 @@
 `play` is one conversation with a server through our own classes: two adapters of one base, samples, scores, updates,
 states and downloads. `Recorder` stands between it and a server and keeps every request and answer; `Replayer` gives the
 answers again. Answers are found by the request's path, and its prompt, request id or place in the order.
+
+SDKs from 0.26 on want an id for every sample, which SkyRL 0.4.0 does not send. For them the recorder adds the ids, and
+only these: everything else in a recording is the server's.
 """
 
 import asyncio
@@ -97,9 +100,10 @@ def asked_for(path, body):
 class Recorder(_Server):
     """Passes requests on to a server and keeps them with their answers."""
 
-    def __init__(self, url):
+    def __init__(self, url, *, adds_ids=False):
         super().__init__()
         self._to = url.rstrip("/")
+        self._adds_ids = adds_ids
         self._lock = threading.Lock()
         self.exchanges = []
 
@@ -114,6 +118,11 @@ class Recorder(_Server):
             for name, value in reply.headers.items()
             if name in KEPT_HEADERS
         }
+        content = reply.content
+        if self._adds_ids and path.endswith("/asample") and reply.is_success:
+            num_samples = json.loads(body)["num_samples"]
+            ids = [f"sequence-{number}" for number in range(num_samples)]
+            content = json.dumps({**reply.json(), "sample_sequence_ids": ids}).encode()
         if path not in ANSWERED:
             with self._lock:
                 self.exchanges.append(
@@ -122,10 +131,10 @@ class Recorder(_Server):
                         "asked": asked_for(path, body),
                         "status": reply.status_code,
                         "headers": kept,
-                        "body": base64.b64encode(reply.content).decode(),
+                        "body": base64.b64encode(content).decode(),
                     }
                 )
-        return reply.status_code, kept, reply.content
+        return reply.status_code, kept, content
 
 
 class Replayer(_Server):
@@ -214,8 +223,9 @@ def main():
     from transformers import AutoTokenizer
 
     url, model = sys.argv[1:]
+    newer = tuple(map(int, tinker.__version__.split(".")[:2])) >= (0, 26)
     decode = AutoTokenizer.from_pretrained(model).decode
-    with tempfile.TemporaryDirectory() as folder, Recorder(url) as recorder:
+    with tempfile.TemporaryDirectory() as folder, Recorder(url, adds_ids=newer) as recorder:
         made = play(recorder.url, decode, Path(folder))
     FIXTURES.mkdir(exist_ok=True)
     path = FIXTURES / f"tinker-{tinker.__version__}.json"

@@ -19,9 +19,11 @@ from quaere.training.settings import AdapterSettings, EngineSettings, TrainerSet
 
 
 @contextmanager
-def described_server(fields):
-    """The URL of a server that describes its optimizer by these fields."""
-    schema = {"components": {"schemas": {"AdamParams": {"properties": {name: {} for name in fields}}}}}
+def described_server(fields, answer=()):
+    """The URL of a server that describes its optimizer, and its answer to a request, by these fields."""
+    records = {"AdamParams": fields, "FutureResponse": answer}
+    schemas = {record: {"properties": {name: {} for name in names}} for record, names in records.items()}
+    schema = {"components": {"schemas": schemas}}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -44,6 +46,7 @@ def described_server(fields):
 @pytest.fixture(autouse=True)
 def _sdk(monkeypatch):
     monkeypatch.setattr(trainer_check, "check_sdk", lambda: None)
+    monkeypatch.setattr(trainer_check, "version", lambda name: "0.25.0")
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
 
 
@@ -94,6 +97,17 @@ def test_clipping_is_refused_where_the_server_has_no_field_for_it():
             free = structs.replace(free, **{role: structs.replace(phase, learner=learner)})
         check_trainer(free)
     with described_server(["learning_rate", "grad_clip_norm"]) as url:
+        check_trainer(config(url))
+
+
+def test_an_sdk_that_is_too_new_for_the_server_is_refused(monkeypatch):
+    with described_server(["grad_clip_norm"], ["request_id"]) as url:
+        check_trainer(config(url))
+        monkeypatch.setattr(trainer_check, "version", lambda name: "0.36.0")
+        said, hint = refused(config(url))
+        assert "speaks the interface of tinker 0.25, and 0.36.0 is installed" in said
+        assert hint == "pip install 'tinker>=0.25,<0.26'"
+    with described_server(["grad_clip_norm"], ["request_id", "sample_sequence_ids"]) as url:
         check_trainer(config(url))
 
 

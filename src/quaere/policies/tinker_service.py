@@ -11,6 +11,7 @@ given up with `TrainingStopped`. The key of a hosted server comes from $TINKER_A
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 import time
@@ -53,6 +54,7 @@ class TinkerService:
         self.patience_s = patience_s
         # What the SDK reports about its own use is switched off unless the user has asked for it.
         os.environ.setdefault("TINKER_TELEMETRY", "0")
+        logging.getLogger("tinker").setLevel(logging.ERROR)  # what matters of its warnings is an error here
         import tinker
 
         self.types = tinker.types

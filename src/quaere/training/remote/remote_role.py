@@ -117,8 +117,18 @@ def write_adapter(archive: bytes, folder: Path, base: str) -> None:
         (folder / WEIGHTS).write_bytes(weights)
     except (KeyError, tarfile.TarError, msgspec.DecodeError) as error:
         raise TrainingStopped(f"the trainer's archive of an adapter cannot be read: {error}") from error
-    described["base_model_name_or_path"] = base
+    described |= {"base_model_name_or_path": base, "task_type": "CAUSAL_LM"}
+    described["lora_alpha"] = round(described["lora_alpha"])
+    if not described.get("target_modules"):  # SkyRL leaves it out, and peft cannot load an adapter without it
+        described["target_modules"] = _adapted_modules(weights)
     (folder / CONFIG).write_bytes(msgspec.json.format(msgspec.json.encode(described), indent=2))
+
+
+def _adapted_modules(weights: bytes) -> list[str]:
+    """Names of the layers that an adapter's tensors belong to, from the header of the safetensors file."""
+    size = int.from_bytes(weights[:8], "little")
+    names = msgspec.json.decode(weights[8 : 8 + size], type=dict[str, Any])
+    return sorted({name.partition(".lora_A")[0].rpartition(".")[2] for name in names if ".lora_A" in name})
 
 
 def _read_member(packed: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.metadata import version
 from typing import Any
 
 import httpx
@@ -35,7 +36,9 @@ def check_trainer(config: RunConfig) -> None:
             raise BadInput(
                 f"no trainer answers at {trainer.url}", hint=f"quaere trainer start skyrl --model {config.model}"
             )
-        _check_clipping(config)
+        described = _describe(trainer.url)
+        _check_version(trainer.url, described)
+        _check_clipping(config, described)
     elif not read_secret(KEY):
         raise BadInput(
             f"{HOSTED} needs a key, and ${KEY} is not set",
@@ -61,10 +64,22 @@ def _check_adapter(config: RunConfig) -> None:
         )
 
 
-def _check_clipping(config: RunConfig) -> None:
+def _check_version(url: str, described: dict[str, Any]) -> None:
+    """Refuse an SDK that wants ids of samples from a server whose answers have none (SkyRL 0.4)."""
+    answer = described.get("FutureResponse")
+    installed = version("tinker")
+    if answer and "sample_sequence_ids" not in answer and tuple(map(int, installed.split(".")[:2])) > (0, 25):
+        raise BadInput(
+            f"the trainer at {url} speaks the interface of tinker 0.25, and {installed} is installed",
+            hint="pip install 'tinker>=0.25,<0.26'",
+        )
+
+
+def _check_clipping(config: RunConfig, described: dict[str, Any]) -> None:
     """Refuse clipping by a server whose description has no such field: it would ignore the field."""
     clipping = [name for name, learner in find_learners(config) if learner.max_grad_norm]
-    if clipping and not _clips(config.trainer.url):
+    adam = described.get("AdamParams")
+    if clipping and adam and "grad_clip_norm" not in adam:
         sets = " ".join(f"--set {name}.max_grad_norm=0" for name in clipping)
         raise BadInput(
             f"the trainer at {config.trainer.url} does not clip gradients, and {clipping[0]}.max_grad_norm is set",
@@ -85,11 +100,10 @@ def find_learners(config: Struct, prefix: str = "") -> Iterator[tuple[str, Learn
             yield from find_learners(value, f"{prefix}{field.name}.")
 
 
-def _clips(url: str) -> bool:
-    """False if the server describes its optimizer's parameters and the gradient norm is not among them."""
+def _describe(url: str) -> dict[str, Any]:
+    """Fields of the server's records, by record, if it describes itself (`/openapi.json`)."""
     try:
         described: Any = httpx.get(f"{url.rstrip('/')}/openapi.json", timeout=10.0).json()
-        adam = described["components"]["schemas"]["AdamParams"]["properties"]
-    except (httpx.HTTPError, ValueError, KeyError, TypeError):
-        return True
-    return "grad_clip_norm" in adam
+        return {name: one.get("properties", {}) for name, one in described["components"]["schemas"].items()}
+    except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
