@@ -139,6 +139,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="an empty folder for runs and models")
     args = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # for uv
     for recipe in args.recipes:
         check_recipe(recipe, args.work.resolve())
 

@@ -333,6 +333,14 @@ PLACES = {
         "test_what_a_dry_run_says": ["ResearchConfig.questions"],
         "test_two_steps_play_all_three_acts_and_learn": ["EvaluatorConfig.passes"],
     },
+    "training/test_tinker_contract.py": {
+        "test_a_server_that_is_lost_ends_in_one_line": ["TrainerSettings.patience_s"],
+        "test_the_normalisation_that_is_set_is_the_servers": ["TrainerSettings.loss_normalisation"],
+    },
+    "training/test_trainer_check.py": {
+        "test_a_url_without_the_trainer_is_refused": ["TrainerSettings.url", "TrainerSettings.kind"],
+        "test_the_servers_name_of_the_base": ["TrainerSettings.model"],
+    },
     "training/test_packing.py": {"test_compiled_layers_change_no_gradient": ["LearnerSettings.compiled"]},
 }
 SHOWN = {one: f"{file}::{test}" for file, tests in PLACES.items() for test, options in tests.items() for one in options}

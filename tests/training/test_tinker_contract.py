@@ -4,12 +4,18 @@ import importlib.util
 import json
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from quaere.errors import TrainingStopped
 from quaere.policies.tinker_service import TinkerService
+from quaere.rollout.samples import Sample
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.remote.remote_role import SavedState, read_state, write_adapter
+from quaere.training.remote.tinker_learner import TinkerLearner
+from quaere.training.settings import TrainerSettings
 from tinker_exchanges import FIXTURES, Replayer, play
 
 RECORDINGS = sorted(FIXTURES.glob("tinker-*.json"))
@@ -58,6 +64,22 @@ def test_a_server_that_is_lost_ends_in_one_line(monkeypatch):
     monkeypatch.setattr("quaere.policies.tinker_service._LOOK_S", 0.05)
     with pytest.raises(TrainingStopped, match=r"the trainer at http://127.0.0.1:9 has not answered for \d+ s"):
         TinkerService("http://127.0.0.1:9", patience_s=0.2).models()
+
+
+@pytest.mark.parametrize(("chosen", "factor"), [("sum", 1.0), ("sequence_mean", 4 * 2)])
+def test_the_normalisation_that_is_set_is_the_servers(chosen, factor):
+    """Two data of four targets each; two of a datum's five tokens carry loss, in a batch of four such tokens."""
+    samples = [Sample((1, 2, 3, 4, 5), (False, False, False, True, True), (0.0,) * 5, (0.0,) * 3 + (1.0, -2.0))] * 2
+    types = SimpleNamespace(Datum=SimpleNamespace, ModelInput=SimpleNamespace(from_ints=list))
+    role = SimpleNamespace(service=SimpleNamespace(types=types))
+    trainer = TrainerSettings(loss_normalisation=chosen)
+    learner = TinkerLearner(role, LearnerSettings(), reference=None, trainer=trainer)
+    policy, advantages = [np.array([-0.5, -0.25])] * 2, [np.array([1.0, -2.0])] * 2
+    first, _ = learner._for_server(samples, policy, advantages, [1 / 4] * 2)
+    assert first.model_input == [1, 2, 3, 4]
+    assert first.loss_fn_inputs["target_tokens"] == [2, 3, 4, 5]
+    assert first.loss_fn_inputs["logprobs"] == [0.0, 0.0, -0.5, -0.25]
+    assert first.loss_fn_inputs["advantages"] == [0.0, 0.0, factor / 4, -factor / 2]
 
 
 def test_an_archive_that_is_none_ends_in_one_line(tmp_path):

@@ -113,7 +113,7 @@ def test_an_sdk_that_is_too_new_for_the_server_is_refused(monkeypatch):
 
 def test_a_url_without_the_trainer_is_refused():
     assert refused(config(trainer=TrainerSettings(url="http://h")))[1] == "add --trainer tinker"
-    check_trainer(config(trainer=TrainerSettings()))
+    check_trainer(config(trainer=TrainerSettings(kind="local")))
 
 
 def test_the_sdk_is_asked_for_by_its_extra(monkeypatch):
