@@ -46,7 +46,7 @@ def described_server(fields, answer=()):
 @pytest.fixture(autouse=True)
 def _sdk(monkeypatch):
     monkeypatch.setattr(trainer_check, "check_sdk", lambda: None)
-    monkeypatch.setattr(trainer_check, "version", lambda name: "0.25.0")
+    monkeypatch.setattr(trainer_check, "sdk_version", lambda: (0, 25))
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
 
 
@@ -103,9 +103,9 @@ def test_clipping_is_refused_where_the_server_has_no_field_for_it():
 def test_an_sdk_that_is_too_new_for_the_server_is_refused(monkeypatch):
     with described_server(["grad_clip_norm"], ["request_id"]) as url:
         check_trainer(config(url))
-        monkeypatch.setattr(trainer_check, "version", lambda name: "0.36.0")
+        monkeypatch.setattr(trainer_check, "sdk_version", lambda: (0, 35))
         said, hint = refused(config(url))
-        assert "speaks the interface of tinker 0.25, and 0.36.0 is installed" in said
+        assert "speaks the interface of tinker 0.25, and 0.35 is installed" in said
         assert hint == "pip install 'tinker>=0.25,<0.26'"
     with described_server(["grad_clip_norm"], ["request_id", "sample_sequence_ids"]) as url:
         check_trainer(config(url))
@@ -123,6 +123,11 @@ def test_the_sdk_is_asked_for_by_its_extra(monkeypatch):
     with pytest.raises(ExtraMissing, match="needs the tinker SDK") as caught:
         tinker_service.check_sdk()
     assert "tinker]" in caught.value.hint
+    monkeypatch.setattr(tinker_service, "find_spec", lambda name: name)
+    monkeypatch.setattr(tinker_service, "version", lambda name: "0.36.0")
+    with pytest.raises(BadInput, match=r"tinker 0\.36\.0 has no download of adapters") as caught:
+        tinker_service.check_sdk()
+    assert caught.value.hint == "pip install 'tinker>=0.25,<0.36'"
 
 
 def test_two_sets_of_moments_are_refused():

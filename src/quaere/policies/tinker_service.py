@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
@@ -29,14 +30,26 @@ T = TypeVar("T")
 
 KEY = "TINKER_API_KEY"
 HOSTED = "the hosted Tinker service"  # how an empty URL is named
+_NEWEST = (0, 35)  # 0.36 replaced the archives of adapters by another scheme
 _LOOK_S = 2.0  # seconds between two looks at a request that is under way
 _NO_KEY = "tml-none"  # servers of one's own need no key, but the SDK wants one
 
 
 def check_sdk() -> None:
-    """Raise ExtraMissing unless the SDK is installed; it is not imported."""
+    """Raise an error unless the SDK is installed in a version that can download adapters; it is not imported."""
     if find_spec("tinker") is None:
         raise ExtraMissing("--trainer tinker needs the tinker SDK", extra="tinker")
+    if sdk_version() > _NEWEST:
+        raise BadInput(
+            f"tinker {version('tinker')} has no download of adapters that is known here; "
+            f"{_NEWEST[0]}.{_NEWEST[1]} is the newest that has",
+            hint="pip install 'tinker>=0.25,<0.36'",
+        )
+
+
+def sdk_version() -> tuple[int, ...]:
+    """The first two parts of the installed SDK's version."""
+    return tuple(map(int, version("tinker").split(".")[:2]))
 
 
 class TinkerService:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import version
 from typing import Any
 
 import httpx
@@ -11,7 +10,7 @@ from msgspec import Struct, structs
 
 from quaere.credentials import read_secret
 from quaere.errors import BadInput
-from quaere.policies.tinker_service import HOSTED, KEY, answers, check_sdk
+from quaere.policies.tinker_service import HOSTED, KEY, answers, check_sdk, sdk_version
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.settings import RunConfig
 
@@ -67,10 +66,10 @@ def _check_adapter(config: RunConfig) -> None:
 def _check_version(url: str, described: dict[str, Any]) -> None:
     """Refuse an SDK that wants ids of samples from a server whose answers have none (SkyRL 0.4)."""
     answer = described.get("FutureResponse")
-    installed = version("tinker")
-    if answer and "sample_sequence_ids" not in answer and tuple(map(int, installed.split(".")[:2])) > (0, 25):
+    installed = sdk_version()
+    if answer and "sample_sequence_ids" not in answer and installed > (0, 25):
         raise BadInput(
-            f"the trainer at {url} speaks the interface of tinker 0.25, and {installed} is installed",
+            f"the trainer at {url} speaks the interface of tinker 0.25, and {installed[0]}.{installed[1]} is installed",
             hint="pip install 'tinker>=0.25,<0.26'",
         )
 
