@@ -10,7 +10,7 @@ DEMO ?= demo
 # the environment forbids it, or every worker and every command that a test starts compiles all sources again.
 TESTS := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-slow browser screenshots check docs wheel-check mutants lint types setup model clean
+.PHONY: demo test test-slow browser screenshots check docs wheel-check scale-check mutants lint types setup model clean
 
 # ------------------------------------------------------------------------------------------------------- what to type
 
@@ -58,6 +58,13 @@ check: setup model lint types  ## everything a change must pass: style, types, l
 wheel-check:  ## what is installed without extras: the wheel in a fresh environment, its size, indexing and searching
 	$(PYTHON) benchmarks/wheel_check.py
 
+SCALE ?= scale-check
+SDK := tinker>=0.25,<0.26
+scale-check: setup  ## recipes on a real SkyRL server (CPU), each killed and resumed: minutes each; needs Python 3.12
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt '$(SDK)' uv
+	@rm -rf $(SCALE)
+	$(BIN)/python benchmarks/scale_check.py --work $(SCALE)
+
 MUTANTS ?=
 mutants: setup model  ## would a test notice? faults put into the code one by one; MUTANTS='--room rewards' for one room
 	$(BIN)/python benchmarks/mutants.py $(MUTANTS)
@@ -90,4 +97,4 @@ model: setup
 	@$(BIN)/quaere models pull smollm2-135m > /dev/null
 
 clean:
-	rm -rf $(VENV) $(DEMO) site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants
+	rm -rf $(VENV) $(DEMO) $(SCALE) site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants

@@ -2,8 +2,8 @@
 
     python benchmarks/screenshots.py [--runs FOLDER] [--run NAME] [--out docs/screenshots]
 
-Without --runs, a run of EVE-Agent is trained first: two iterations on the village of the tests, a tiny model and a small
-index, some minutes on one core. The pages are those that `quaere view` serves, in Chromium, each as a PNG of few
+Without --runs, a run of EVE-Agent is trained first: two iterations on the village of the tests, a tiny model and a
+small index, some minutes on one core. The pages are those that `quaere view` serves, in Chromium, each as a PNG of few
 colours. It needs what `make browser` installs, and Pillow.
 """
 

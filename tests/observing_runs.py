@@ -16,10 +16,11 @@ from quaere.records import Answer, Episode, ProposeTask, Question
 from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
 from quaere.runs.checkpoints import find_checkpoints
-from quaere.training.actors import Played, open_actors
+from quaere.training.actors import open_actors
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.phases.solver import practise
 from quaere.training.phases.stage import Stage
+from quaere.training.role_play import Played
 from quaere.training.run_setup import open_run
 from quaere.training.settings import AdapterSettings, CheckpointSettings, HealthSettings, ValidationSettings
 from quaere.training.step import Step

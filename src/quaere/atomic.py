@@ -106,6 +106,14 @@ def discard_folder(path: Path) -> Path:
     return condemned
 
 
+def link_file(source: str | Path, target: str | Path) -> None:
+    """A second name for a file that is never written to again; a copy where there are no hard links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
 def sync(path: Path) -> None:
     """Flush a file, or the entries of a folder, to disk (fsync)."""
     handle = os.open(path, os.O_RDONLY)

@@ -1,7 +1,7 @@
 """Two dialects in one warm-up: both are learnt, the longer one too.
 
-Over six seeds (0 to 5) every held-out task of either dialect was answered after these steps, as `teach` takes them. With
-a third less of them no seed but one learnt the longer dialect, alone or beside the other: what it lacks is steps.
+Over six seeds (0 to 5) every held-out task of either dialect was answered after these steps, as `teach` takes them.
+With a third less of them no seed but one learnt the longer dialect, alone or beside the other: what it lacks is steps.
 """
 
 import asyncio
@@ -75,7 +75,8 @@ async def shares(folder, index, episodes):
     return {name: one.share for name, one in learnt.items()}
 
 
-def test_both_dialects_are_learnt_and_one_that_was_not_taught_is_not(index, tmp_path, seed=0):
+def test_both_dialects_are_learnt_and_one_that_was_not_taught_is_not(index, tmp_path):
+    seed = 0
     long, short = evaluating(index, OF_EACH, seed), tagged(index, OF_EACH, seed)
     unseen = [*evaluating(index, 12, seed + 1000), *tagged(index, 12, seed + 1000)]
     both = teach_model(tmp_path / "both", [*long, *short], seed)

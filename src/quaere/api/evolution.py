@@ -124,6 +124,8 @@ class ConfigOptions(Struct, frozen=True):
     index: str | None = None
     questions: str | None = None
     dialect: SolverDialectName | None = None
+    trainer: str | None = None
+    trainer_url: str | None = None
     preset: str | None = None
     file: Path | None = None
     assignments: Sequence[str] = ()
@@ -135,6 +137,7 @@ class ConfigOptions(Struct, frozen=True):
         from quaere.training.config import load_config
 
         given = {"model": self.model, "index": self.index, "solver.dialect": self.dialect}
+        given |= {"trainer.kind": self.trainer, "trainer.url": self.trainer_url}
         if self.questions is not None:
             given["questions"] = self._find_questions(recipe)
         return load_config(

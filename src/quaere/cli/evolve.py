@@ -48,6 +48,17 @@ def register(commands: Any) -> None:
     parser.add_argument(
         "--set", dest="assignments", action="append", default=[], metavar="K=V", help="one setting, such as seed=1"
     )
+    parser.add_argument(
+        "--trainer",
+        choices=("local", "tinker"),
+        help="where sampling and gradients are computed: here, or on a server that speaks the Tinker interface "
+        "(default: local)",
+    )
+    parser.add_argument(
+        "--trainer-url",
+        metavar="URL",
+        help="the server of --trainer tinker (default: the hosted service, with the key in $TINKER_API_KEY)",
+    )
     parser.add_argument("--out", metavar="RUN", help="the run's directory (default: a new one in --runs)")
     parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
     parser.add_argument("--resume", metavar="RUN", help="continue a run that was stopped")
@@ -104,6 +115,8 @@ def _options(args: argparse.Namespace) -> ConfigOptions:
         index=args.index or None,
         questions=args.questions or None,
         dialect=args.solver_dialect,
+        trainer=args.trainer,
+        trainer_url=args.trainer_url,
         preset=args.preset,
         file=args.config,
         assignments=args.assignments,

@@ -29,6 +29,7 @@ COMMANDS = (
     "report",
     "warmup",
     "evolve",
+    "trainer",
     "eval",
     "verify",
     "grade",

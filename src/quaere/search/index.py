@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from quaere.atomic import new_folder
+from quaere.atomic import link_file, new_folder
 from quaere.errors import BadInput, StaleIndex
 from quaere.records import Hit, Passage
 from quaere.search.bm25 import Bm25Engine
@@ -199,7 +199,7 @@ def write_index(
     num_embedded = 0
     if known and read_manifest(known.path).fingerprint == fingerprint:
         for name in settings.engine_names:
-            shutil.copytree(known.path / name, folder / name, copy_function=_link)
+            shutil.copytree(known.path / name, folder / name, copy_function=link_file)
     else:
         num_embedded = _build_engines(folder, settings, progress, earlier, kept)
     manifest = Manifest(
@@ -259,14 +259,6 @@ def _build_engines(
             build.write()
         num_embedded = build.num_embedded
     return num_embedded
-
-
-def _link(source: str, target: str) -> None:
-    """A second name for a file of an index, which is never written to again; a copy where there are no such links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def _stored_path(path: Path) -> str:

@@ -10,56 +10,19 @@ sampling copy exists once in either case, so a second role needs no second engin
 
 from __future__ import annotations
 
-import asyncio
-import os
-import shutil
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, structs
-
-from quaere.errors import TrainingStopped
-from quaere.policies.sampler import SamplingParams
-from quaere.records import Episode, Turn
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import TokenPolicy
-from quaere.rollout.seeds import derive_seed
-from quaere.search.searcher import Searcher
 from quaere.training.adapters import add_adapters, copy_weights, load_weights, save_weights
 from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings
+from quaere.training.role_play import RolePlay
 from quaere.training.settings import AdapterSettings, EngineSettings, SamplingSettings, SearchSettings
 
 
-class Played(Struct, frozen=True):
-    """Episodes in the order of their jobs, and the attempts in which a search failed (`spoiled`).
-
-    An episode whose last replay failed as well is in both lists.
-
-        Played(episodes=[Episode(...)], spoiled=[])
-    """
-
-    episodes: list[Episode]
-    spoiled: list[Episode]
-
-
-class Playing(Struct, frozen=True):
-    """Progress of a role's episodes: how many have ended, and the tokens sampled in all of them.
-
-    Playing(role="solver", num_done=120, num_all=1280, num_tokens=24_360, seconds=30.0)
-    """
-
-    role: str
-    num_done: int
-    num_all: int
-    num_tokens: int
-    seconds: float
-
-
-class Actors:
+class Actors(RolePlay):
     """The models of all roles, and the one sampler they share."""
 
     def __init__(
@@ -73,17 +36,10 @@ class Actors:
         concurrency: int = 32,
         load_reference: Callable[[], Any] | None = None,
     ) -> None:
-        self.policy = policy
+        super().__init__(policy, models, sampling=sampling, search=search, concurrency=concurrency)
         self.models = models
-        self.sampling = sampling or SamplingSettings()
-        self.search = search or SearchSettings()
-        self.concurrency = concurrency
         self._shared = shared  # one model with an adapter per role
         self._load_reference = load_reference  # loads the model all roles started from
-        self.on_progress: Callable[[Playing], None] = lambda playing: None
-        self._speaking = ""
-        self._saved: Path | None = None  # checkpoint with the current weights of all roles not in `_changed`
-        self._changed = set(models)
 
     def adapter_of(self, role: str) -> str:
         """Name of the role's adapter; "" if the role has its own model."""
@@ -104,11 +60,6 @@ class Actors:
             reference=load() if load else None,
         )
 
-    def weights_changed(self, role: str) -> None:
-        """Mark the role's weights as changed, so that the sampler and the next checkpoint get the new ones."""
-        self._speaking = ""
-        self._changed.add(role)
-
     def become(self, role: str) -> None:
         """Copy the role's weights into the sampler, if they are not there. No episode may be in progress."""
         if self._speaking != role:
@@ -116,65 +67,6 @@ class Actors:
             copy_weights(self.models[role], sampler.engine.model, self.adapter_of(role))
             sampler.weights_changed()
             self._speaking = role
-
-    async def play(
-        self,
-        role: str,
-        jobs: Sequence[Job],
-        searcher: Searcher,
-        limits: Limits,
-        *,
-        seed: int,
-        params: SamplingParams | None = None,
-    ) -> Played:
-        """Play the jobs as this role. Episodes in which a search failed are replayed after a pause.
-
-        Without `params`, the sampling settings of the run are used.
-        """
-        self.become(role)
-        drawn = self.sampling
-        params = params or SamplingParams(temperature=drawn.temperature, top_p=drawn.top_p, top_k=drawn.top_k)
-        episodes = await self._run(role, jobs, searcher, limits, seed, params)
-        spoiled: list[Episode] = []
-        for replay in range(1, self.search.replays + 2):
-            broken = [number for number, episode in enumerate(episodes) if episode.search_failed]
-            spoiled += [episodes[number] for number in broken]
-            if not broken or replay > self.search.replays:
-                break
-            await asyncio.sleep(self.search.wait_s)
-            again = [_again(jobs[number], replay, derive_seed(seed, number, "replay", replay)) for number in broken]
-            replayed = await self._run(role, again, searcher, limits, seed, params)
-            for number, episode in zip(broken, replayed, strict=True):
-                episodes[number] = episode
-        # An engine that fails on every episode would otherwise look like a batch without reward.
-        if episodes and all(episode.end == "failed" for episode in episodes):
-            failure = episodes[0].turns[-1].failure
-            raise TrainingStopped(f"every episode failed: {failure.message if failure else 'unknown cause'}")
-        return Played(episodes, spoiled)
-
-    async def _run(
-        self, role: str, jobs: Sequence[Job], searcher: Searcher, limits: Limits, seed: int, params: SamplingParams
-    ) -> list[Episode]:
-        started, num_done, num_tokens = time.perf_counter(), 0, 0
-
-        def tell() -> None:
-            self.on_progress(Playing(role, num_done, len(jobs), num_tokens, time.perf_counter() - started))
-
-        def count_episode(episode: Episode) -> None:
-            nonlocal num_done
-            num_done += 1
-            tell()
-
-        def count_turn(turn: Turn) -> None:
-            # By the turn: episodes that run side by side end late and together, and a rate is wanted before that.
-            nonlocal num_tokens
-            num_tokens += turn.num_tokens
-            tell()
-
-        tell()
-        how: dict[str, Any] = {"seed": seed, "params": params, "concurrency": self.concurrency}
-        how |= {"on_episode": count_episode, "on_turn": count_turn}
-        return [episode async for episode in run_many(self.policy, jobs, searcher, limits, **how)]
 
     # ------------------------------------------------------------------------------------------------- save and load
 
@@ -184,17 +76,11 @@ class Actors:
         Weights that did not change since the last checkpoint are hard-linked from it instead of written again.
         """
         for role, model in self.models.items():
-            if self._saved is not None and role not in self._changed:
-                _link_files(self._saved / role, folder / role)
+            if self.link_unchanged(role, folder):
                 continue
             save_weights(model, folder / role, self.adapter_of(role))
             if not self._shared:
                 self.policy.renderer.tokenizer.save_pretrained(folder / role)
-
-    def saved_at(self, folder: Path) -> None:
-        """Record that this folder, which exists until the next checkpoint, has the current weights of all roles."""
-        self._saved = folder
-        self._changed.clear()
 
     def load(self, folder: Path) -> None:
         """Load what `save` wrote."""
@@ -207,29 +93,6 @@ class Actors:
         """Load the weights of one role only."""
         load_weights(self.models[role], folder / role, self.adapter_of(role))
         self.weights_changed(role)
-
-
-def _link_files(source: Path, target: Path) -> None:
-    target.mkdir(parents=True)
-    for file in source.iterdir():
-        link_file(file, target / file.name)
-
-
-def link_file(source: Path, target: Path) -> None:
-    """A second name for a file that is never written again; a copy where the file system has no hard links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
-
-
-def _again(job: Job, replay: int, seed: int) -> Job:
-    """The job of a replay, with its own episode id and seed.
-
-    The seed derives from the job's number. If it derived from the place among the replayed jobs, replaying attempt 3
-    alone would repeat attempt 0.
-    """
-    return structs.replace(job, episode_id=f"{job.episode_id or job.task.id}~{replay}", seed=seed)
 
 
 def open_actors(

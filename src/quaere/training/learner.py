@@ -18,14 +18,12 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from msgspec import structs
 from torch import Tensor
 
 from quaere.errors import TrainingStopped
@@ -45,6 +43,7 @@ from quaere.training.finite import largest_weight, refuse_non_finite
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.logprobs import packed_logprobs
 from quaere.training.optimizer import make_optimizer
+from quaere.training.update_samples import refuse_unusable, select_samples
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 
@@ -101,13 +100,13 @@ class Learner:
         """
         settings = how or self.settings
         optimizer = self._optimizer(moments)
-        _refuse_unusable(samples)
+        refuse_unusable(samples)
         self._activate()
         # Counted over the whole batch, so that the gradient does not depend on the split into micro-batches, nor on
         # which flat samples are skipped.
         denominator = sum(count_terms(torch.tensor([one.loss_mask]), settings.aggregation) for one in samples)
         # All micro-batches are moved to the device first, so that it never waits for the next.
-        counted, settings = _select(samples, settings)
+        counted, settings = select_samples(samples, settings)
         batches = list(self._split(counted))
         self._choose_checkpointing(batches)
         self.optimizer.zero_grad(set_to_none=True)
@@ -116,7 +115,7 @@ class Learner:
         for number, batch in enumerate(batches):
             self.on_batch(number, len(batches), time.perf_counter() - started)
             measured.append(self._add_gradients(batch, denominator, settings))
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, settings.max_grad_norm)
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, settings.max_grad_norm or math.inf)
         totals = _read(measured, norm, largest_weight(self.model.parameters()))
         self._refuse_non_finite(totals)
         rate = self._update(optimizer, settings.learning_rate, moves_on=how is None)
@@ -321,33 +320,6 @@ class Learner:
 
     def _switch_checkpointing_on(self) -> None:
         self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-
-
-def _select(samples: Sequence[Sample], settings: LearnerSettings) -> tuple[Sequence[Sample], LearnerSettings]:
-    """The samples to compute, and the settings for them.
-
-    Samples of zero advantage have no policy gradient and are skipped, unless the KL term includes them. If all are
-    flat, they are computed for their metrics only, without KL term.
-    """
-    if settings.kl_beta and settings.kl_flat:
-        return samples, settings
-    if found := _with_gradient(samples):
-        return found, settings
-    return samples, structs.replace(settings, kl_beta=0.0)
-
-
-def _with_gradient(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """Samples with a non-zero advantage on a token that carries loss."""
-    return [sample for sample in samples if any(map(operator.mul, sample.advantages, sample.loss_mask))]
-
-
-def _refuse_unusable(samples: Sequence[Sample]) -> None:
-    if not any(any(sample.loss_mask) for sample in samples):
-        raise TrainingStopped("no token of the batch carries loss: there is nothing to train on")
-    for number, sample in enumerate(samples):
-        for name, values in (("advantage", sample.advantages), ("log-prob", sample.logprobs)):
-            if not all(map(math.isfinite, values)):
-                raise TrainingStopped(f"a {name} of sample {number} is not finite; no weight was changed")
 
 
 def _read(measured: Sequence[dict[str, Tensor]], norm: Tensor, largest: Tensor) -> dict[str, float]:

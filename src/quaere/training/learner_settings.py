@@ -32,7 +32,7 @@ class LearnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
         weight_decay: Weight decay of AdamW. [AdamW; Dr. Zero, Tables 5 and 6]
         warmup_ratio: Share of a phase's steps over which the learning rate rises. [Dr. Zero, Tables 5 and 6]
         min_warmup_steps: Least number of steps over which it rises. [Quaere]
-        max_grad_norm: Gradients are scaled down to this norm. [Dr. Zero, Tables 5 and 6]
+        max_grad_norm: Gradients are scaled down to this norm; 0: they are not. [Dr. Zero, Tables 5 and 6]
         loss: clipped: PPO's clipped ratio, as in GRPO; policy_gradient: the plain one, as in HRPO. [PPO; Dr.
             Zero, Eq. 2 and 5]
         epsilon: Half width of the clip band. [PPO]
@@ -58,7 +58,7 @@ class LearnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     weight_decay: NonNegativeFloat = 0.01
     warmup_ratio: Fraction = 0.03
     min_warmup_steps: NonNegativeInt = 0
-    max_grad_norm: PositiveFloat = 1.0
+    max_grad_norm: NonNegativeFloat = 1.0
     loss: Literal["clipped", "policy_gradient"] = "clipped"
     epsilon: FractionBelowOne = 0.2
     kl_beta: NonNegativeFloat = 0.0

@@ -19,13 +19,14 @@ from quaere.search.client import server_urls
 from quaere.search.index import Index, open_index
 from quaere.search.pool import SearchPool
 from quaere.search.searcher import LocalSearcher, Searcher, open_searcher
-from quaere.training.actors import Actors, open_actors
+from quaere.training.actors import open_actors
 from quaere.training.estimate import estimate_run
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.progress import Reporter
-from quaere.training.settings import (
-    RunConfig,
-)
+from quaere.training.remote.remote_actors import open_remote_actors
+from quaere.training.remote.trainer_check import check_trainer, plan_trainer
+from quaere.training.role_play import RolePlay
+from quaere.training.settings import RunConfig
 from quaere.training.training_run import Memory, TrainingRun
 
 
@@ -56,7 +57,7 @@ class Opened(Struct, frozen=True):
 
     index: Index
     searcher: Searcher
-    actors: Actors
+    actors: RolePlay
 
 
 @asynccontextmanager
@@ -68,16 +69,7 @@ async def open_run(config: RunConfig, roles: Sequence[str], reporter: Reporter) 
         if isinstance(searcher, SearchPool):
             with suppress(SearchFailed):  # a run waits for servers that are down; that they differ is an error at once
                 await searcher.check()
-        actors = open_actors(
-            config.model,
-            roles,
-            engine=config.engine,
-            adapter=config.adapter,
-            sampling=config.sampling,
-            search=config.search,
-            seed=config.seed,
-            report=reporter.note,
-        )
+        actors = _open_roles(config, roles, reporter.note)
         try:
             yield Opened(index, searcher, actors)
         finally:
@@ -86,10 +78,26 @@ async def open_run(config: RunConfig, roles: Sequence[str], reporter: Reporter) 
         await searcher.close()
 
 
+def _open_roles(config: RunConfig, roles: Sequence[str], report: Callable[[str], None]) -> RolePlay:
+    """The roles in this process, or on the server that the config names."""
+    if config.trainer.kind == "tinker":
+        return open_remote_actors(config, roles, report)
+    return open_actors(
+        config.model,
+        roles,
+        engine=config.engine,
+        adapter=config.adapter,
+        sampling=config.sampling,
+        search=config.search,
+        seed=config.seed,
+        report=report,
+    )
+
+
 def open_training(
     config: RunConfig,
     store: Run,
-    actors: Actors,
+    actors: RolePlay,
     reporter: Reporter,
     num_steps: int,
     *,
@@ -135,6 +143,7 @@ def check_openable(config: RunConfig, recipe: str, dialects: Sequence[str]) -> N
             f"the warm-up of {config.model} taught the dialect {taught}, not {lacking[0]}",
             hint=f"quaere warmup {wanted}{also} --model BASE --out DIR",
         )
+    check_trainer(config)
     resolve_model(config.model)  # find or download the model before a run directory is created
 
 
@@ -158,6 +167,8 @@ def plan_memory(
     `sampled_tokens` is the longest episode that is not trained on; `num_moments` the number of sets of optimizer
     moments.
     """
+    if config.trainer.kind == "tinker":
+        return plan_trainer(config, len(phases))
     device = choose_device(config.engine.device)
     estimates = [
         estimate_run(

@@ -184,6 +184,29 @@ class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):
     max_hack: NonNegativeFloat = 0.05
 
 
+class TrainerSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where sampling and gradients are computed: here, or on a server that speaks the Tinker interface.
+
+        TrainerSettings(kind="tinker", url="http://127.0.0.1:8000")
+
+    Attributes:
+        kind: local: in this process; tinker: on a server (`quaere trainer start`, or the hosted service). [Quaere]
+        url: The server's URL; empty: the hosted Tinker service, with the key in $TINKER_API_KEY. [Tinker]
+        model: The server's name of the base model; empty: that of `model`, or the only one the server has.
+            [Tinker]
+        loss_normalisation: What the server's loss does with the tokens of a batch: sum, or sequence_mean, a mean per
+            sequence and over sequences; auto: sequence_mean for a server without metrics of its loss (SkyRL with
+            JAX), else sum. Advantages are scaled so that the step is the local one. [Quaere]
+        patience_s: Seconds without an answer after which a server counts as lost and the run stops. [Quaere]
+    """
+
+    kind: Literal["local", "tinker"] = "local"
+    url: str = ""
+    model: str = ""
+    loss_normalisation: Literal["auto", "sum", "sequence_mean"] = "auto"
+    patience_s: PositiveFloat = 120.0
+
+
 class RunConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Settings that every recipe's config has: model, documents, sampling, checkpoints and health.
 
@@ -207,6 +230,7 @@ class RunConfig(Struct, frozen=True, forbid_unknown_fields=True):
     seed: int = 0
     prompts: PromptStyle = "full"
     traced_episodes: NonNegativeInt = 0
+    trainer: TrainerSettings = TrainerSettings()
     adapter: AdapterSettings = AdapterSettings()
     sampling: SamplingSettings = SamplingSettings()
     engine: EngineSettings = EngineSettings()

@@ -9,7 +9,7 @@ from msgspec import Struct
 from quaere.records import Candidate, Episode
 from quaere.records.token_trace import TokenTrace
 from quaere.training.health import Alarm
-from quaere.training.learner import Learner
+from quaere.training.role_learner import RoleLearner
 
 
 class Validated(Struct, frozen=True):
@@ -35,7 +35,7 @@ class Step:
         phase: str,
         number: int,
         seed: int,
-        learner: Learner | None,
+        learner: RoleLearner | None,
         *,
         measures_update: bool = False,
         num_traced: int = 0,
@@ -64,7 +64,7 @@ class Step:
         return f"i{self.iteration}-{self.phase[0]}{self.number}"
 
     @property
-    def learner(self) -> Learner:
+    def learner(self) -> RoleLearner:
         """The learner of this phase."""
         assert self._learner is not None, f"the {self.phase} phase has no learner"
         return self._learner

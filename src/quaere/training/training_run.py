@@ -33,19 +33,18 @@ from quaere.runs.checkpoints import (
     verify_checkpoint,
 )
 from quaere.runs.phases import PHASES
-from quaere.training.actors import Actors, link_file
+from quaere.training.carried_optimizers import CarriedOptimizers
 from quaere.training.health import Alarm, Watch
-from quaere.training.learner import OPTIMIZER_FILE, Learner
+from quaere.training.learner import OPTIMIZER_FILE
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.measures import measure_memory, measure_pace
 from quaere.training.outcome import FIRST_STEPS, describe_useless, followed_metric
 from quaere.training.progress import Part, Reporter, StepProgress, StepReport
+from quaere.training.role_learner import RoleLearner
+from quaere.training.role_play import RolePlay
 from quaere.training.settings import CheckpointSettings, HealthSettings
 from quaere.training.step import Step
 from quaere.training.stop_request import stop_requested
-
-# State of a role's optimizer that its phase in a later iteration goes on with, in checkpoints of other phases.
-_CARRIED, _CARRIED_SUFFIX = "carried-", ".safetensors"
 
 
 class Memory(Protocol):
@@ -83,7 +82,7 @@ class TrainingRun:
     def __init__(
         self,
         store: Run,
-        actors: Actors,
+        actors: RolePlay,
         *,
         checkpoints: CheckpointSettings,
         health: HealthSettings,
@@ -108,12 +107,11 @@ class TrainingRun:
         self._position = 0  # steps done
         self._cursor = 0  # steps that the loops have requested so far
         self._num_rollbacks = 0
-        self._learner: Learner | None = None
+        self._learner: RoleLearner | None = None
         self._best: Best | None = None
         self._restored: Path | None = None  # optimizer file of the phase in which the run was resumed
         self._num_iterations = 1
-        self._carrying: set[str] = set()  # roles whose optimizer state a later iteration goes on with
-        self._carried: dict[str, Path] = {}  # by role, the file of that state in the newest checkpoint
+        self._carried = CarriedOptimizers()
         self._step: Step | None = None  # the step in progress
         actors.on_progress = lambda playing: self._tell("playing", **structs.asdict(playing))
 
@@ -162,10 +160,7 @@ class TrainingRun:
         the learning-rate schedule. Else it starts anew.
         """
         first, self._cursor = self._cursor, self._cursor + count
-        if carry_on and iteration + 1 < self._num_iterations:
-            self._carrying.add(role)
-        else:
-            self._carrying.discard(role)
+        self._carried.plan(role, is_carried=carry_on and iteration + 1 < self._num_iterations)
         if self._position >= self._cursor:
             return
         done = max(0, self._position - first)
@@ -236,17 +231,12 @@ class TrainingRun:
             self._watch.reset()
             if self._best and self._best.role == role:
                 self._best = None  # phases have different validation questions, so their scores are not comparable
-            if self._learner and carry_on:
-                self._load_carried(self._learner, role)
+            if self._learner and carry_on and not self._carried.load(self._learner, role):
+                # Only if carrying on was switched on in the middle of a run.
+                self.reporter.note(f"the {role}'s optimizer starts anew: no checkpoint has the state to go on with")
         elif self._learner and self._restored:
             self._learner.load_optimizer(self._restored)
         self._restored = None
-
-    def _load_carried(self, learner: Learner, role: str) -> None:
-        if role in self._carried:
-            learner.load_optimizer(self._carried[role])
-        else:  # only if carrying on was switched on in the middle of a run
-            self.reporter.note(f"the {role}'s optimizer starts anew: no checkpoint has the state it would go on with")
 
     def _finish(self, step: Step, role: str, count: int) -> None:
         place = {"run/iteration": float(step.iteration), "run/phase": float(PHASES.index(step.phase))}
@@ -347,7 +337,7 @@ class TrainingRun:
         write = partial(self._write, role=role)
         saved = save_checkpoint(self._root, self._position, write, kept, keep=self._settings.keep)
         self.actors.saved_at(saved.path)
-        self._carried = _find_carried(saved.path, role)
+        self._carried.find(saved.path, role)
 
     def _write(self, folder: Path, role: str) -> None:
         self.actors.save(folder)
@@ -355,9 +345,7 @@ class TrainingRun:
             self._memory.save(folder)
         if self._learner is not None:
             self._learner.save_optimizer(folder)
-        for other, file in self._carried.items():
-            if other in self._carrying and other != role:
-                link_file(file, folder / f"{_CARRIED}{other}{_CARRIED_SUFFIX}")
+        self._carried.save(folder, role)
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         self.actors.load(checkpoint.path)
@@ -366,7 +354,7 @@ class TrainingRun:
         self.store.truncate_after(checkpoint.step)
         state = _read_state(checkpoint)
         self._watch.restore(state.watch)
-        self._carried = _find_carried(checkpoint.path, state.phase)
+        self._carried.find(checkpoint.path, state.phase)
         # Counted from the store's events, which are written at once: a checkpoint's state would be older.
         self._num_rollbacks = sum(event.kind == "rollback" for event in self.store.events())
         self._position = checkpoint.step
@@ -381,13 +369,6 @@ class TrainingRun:
                 f"{self.store.path} has {done[-1].step} steps but no checkpoint to resume from; nothing was changed",
                 hint=f"restore {self._root} from a backup, or start a new run",
             )
-
-
-def _find_carried(folder: Path, role: str) -> dict[str, Path]:
-    """Optimizer states in a checkpoint, by role: that of the role in training, and those carried for later phases."""
-    carried = sorted(folder.glob(f"{_CARRIED}*{_CARRIED_SUFFIX}"))
-    found = {file.name.removeprefix(_CARRIED).removesuffix(_CARRIED_SUFFIX): file for file in carried}
-    return found | ({role: folder / OPTIMIZER_FILE} if (folder / OPTIMIZER_FILE).exists() else {})
 
 
 def _read_state(checkpoint: Checkpoint) -> _State:

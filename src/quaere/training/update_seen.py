@@ -17,17 +17,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from quaere.rollout.samples import Sample
-
-if TYPE_CHECKING:  # it would load torch
-    from quaere.training.learner import Learner
+from quaere.training.role_learner import RoleLearner
 
 MIN_TOKENS = 2000
 
 
-def measure_update(learner: Learner, samples: Sequence[Sample]) -> dict[str, float]:
+def measure_update(learner: RoleLearner, samples: Sequence[Sample]) -> dict[str, float]:
     """The slope over the first samples with 2,000 model tokens, or over all; {} if the start model is not available.
 
     Call it before the learner's step: the samples come from a sampler with the weights before it.

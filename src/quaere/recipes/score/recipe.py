@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import find_dialect
+from quaere.errors import BadInput
 from quaere.policies.openai import OpenAISampler, parse_endpoint
 from quaere.recipes.registry import Recipe
 from quaere.recipes.score.config import PRESETS, HarnessSettings, ScoreConfig, check_config
@@ -41,6 +42,11 @@ def check(config: ScoreConfig) -> None:
     check_config(config)
     if config.harness.model:
         parse_endpoint(config.harness.model)
+    if config.trainer.kind == "tinker" and config.evaluator.moments == "own":
+        raise BadInput(
+            "a Tinker server has one set of optimizer moments, and evaluator.moments is own",
+            hint="--set evaluator.moments=shared",
+        )
     check_research_run(config, "score")
 
 

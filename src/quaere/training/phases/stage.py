@@ -21,10 +21,10 @@ from quaere.rollout.many import Job
 from quaere.rollout.samples import make_sample
 from quaere.rollout.seeds import derive_seed
 from quaere.search.searcher import Searcher
-from quaere.training.actors import Actors, Played
 from quaere.training.measures import measure_episodes
 from quaere.training.phases.attempts import attempt_jobs, group_attempts
 from quaere.training.phases.proposals import Proposed, best_samples
+from quaere.training.role_play import Played, RolePlay
 from quaere.training.step import Step
 from quaere.training.token_traces import trace_tokens
 from quaere.training.update_seen import measure_update
@@ -36,7 +36,7 @@ class Stage:
     played = await Stage(actors, searcher).play(step, "proposer", jobs, Limits())
     """
 
-    def __init__(self, actors: Actors, searcher: Searcher) -> None:
+    def __init__(self, actors: RolePlay, searcher: Searcher) -> None:
         self.actors = actors
         self.searcher = searcher
 

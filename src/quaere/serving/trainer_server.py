@@ -1,0 +1,234 @@
+"""Servers that train: SkyRL processes of this machine, started, watched and ended by their own ids.
+
+    trainer = start_trainer("warm", TrainerOptions(backend="jax"), report=print)
+    trainer.url                                                             # "http://127.0.0.1:41873"
+    [one.state for one in list_trainers()]                                  # ["running"]
+    stop_trainer(trainer)
+
+Each has a folder under `trainers_home()` with a record of its process, its log and its checkpoints. A process is known
+by its id and the moment it began, so that an id that was given to another process later is never signalled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import platformdirs
+from msgspec import Struct
+
+from quaere.atomic import write_file
+from quaere.errors import BadInput
+from quaere.policies.tinker_service import answers
+from quaere.serving.skyrl_environment import Backend, Report, find_uv, prepare_environment, prepare_model
+
+_RECORD, _LOG = "trainer.json", "server.log"
+_READY = b"Starting background engine"  # SkyRL's log has it once the model is loaded
+_LOOK_S = 0.5
+_END_S = 20.0
+
+
+class TrainerOptions(Struct, frozen=True):
+    """How a server is started. `port` 0 takes a free one; `backend_config` goes to SkyRL as it is.
+
+    TrainerOptions(backend="jax", num_gpus=0, max_rank=32)
+    """
+
+    backend: Backend = "jax"
+    num_gpus: int = 0
+    port: int = 0
+    max_rank: int = 32
+    backend_config: dict[str, Any] = {}
+    timeout_s: float = 1800.0
+
+
+class Trainer(Struct, frozen=True):
+    """A server that was started: its process, where it answers, and what it serves.
+
+    Trainer(pid=4711, began="Mon Nov 16 23:50:33 2026", url="http://127.0.0.1:41873", model="warm", backend="jax",
+            folder="/home/ada/.local/share/quaere/trainers/skyrl-jax-qwen3-5f2c1a07")
+    """
+
+    pid: int
+    began: str
+    url: str
+    model: str
+    backend: str
+    folder: str
+
+    @property
+    def is_running(self) -> bool:
+        """True if the process is alive and the one that was started."""
+        return bool(self.began) and _began(self.pid) == self.began
+
+    @property
+    def state(self) -> str:
+        """`running`, `silent` (alive, but does not answer) or `ended`."""
+        if not self.is_running:
+            return "ended"
+        return "running" if answers(self.url) else "silent"
+
+    @property
+    def log(self) -> Path:
+        """The file with everything the server printed."""
+        return Path(self.folder) / _LOG
+
+
+def trainers_home() -> Path:
+    """The folder of environments, models and servers: $QUAERE_TRAINERS, or one among the user's data."""
+    named = os.environ.get("QUAERE_TRAINERS")
+    return Path(named) if named else platformdirs.user_data_path("quaere") / "trainers"
+
+
+def start_trainer(model: str, options: TrainerOptions, report: Report) -> Trainer:
+    """Start a SkyRL server and wait until it has loaded the model."""
+    home, uv = trainers_home(), find_uv()
+    served = prepare_model(model, home / "models", backend=options.backend, num_gpus=options.num_gpus, report=report)
+    environment = prepare_environment(home, options.backend, options.num_gpus, report)
+    # By the model, not the port: a server that is started again has the states that runs go on from.
+    key = hashlib.sha256(str(served).encode()).hexdigest()[:8]
+    folder = home / f"skyrl-{options.backend}-{served.name}-{key}"
+    if (one := _read(folder)).is_running:
+        raise BadInput(f"a trainer of {model} runs already, on {one.url}", hint="quaere trainer stop skyrl")
+    folder.mkdir(parents=True, exist_ok=True)
+    port = options.port or _free_port()
+    command = [uv, "run", "--no-project", "--active", "-m", "skyrl.tinker.api"]
+    command += _arguments(served, folder, port, options)
+    with (folder / _LOG).open("ab") as log:
+        said_before = log.tell()
+        process = subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            cwd=folder,
+            env=_variables(environment, uv, options),
+            start_new_session=True,  # it outlives this command, and its children share its group
+        )
+    trainer = Trainer(
+        pid=process.pid,
+        began=_began(process.pid),
+        url=f"http://127.0.0.1:{port}",
+        model=model,
+        backend=options.backend,
+        folder=str(folder),
+    )
+    write_file(folder / _RECORD, msgspec.json.encode(trainer))
+    report(f"starting SkyRL ({options.backend}) on {trainer.url}; its log is {trainer.log}")
+    _wait_ready(trainer, process, said_before, options.timeout_s)
+    return trainer
+
+
+def list_trainers() -> list[Trainer]:
+    """All servers that were started here and not stopped."""
+    return [_read(path.parent) for path in sorted(trainers_home().glob(f"skyrl-*/{_RECORD}"))]
+
+
+def stop_trainer(trainer: Trainer) -> bool:
+    """End a server's processes and forget it; its log and checkpoints stay. False if it had ended already."""
+    was_running = trainer.is_running
+    if was_running:
+        _end_group(trainer)
+    (Path(trainer.folder) / _RECORD).unlink(missing_ok=True)
+    return was_running
+
+
+# ------------------------------------------------------------------------------------------------------------- details
+
+
+def _arguments(model: Path, folder: Path, port: int, options: TrainerOptions) -> list[str]:
+    config = {**_usual_config(options), **options.backend_config}
+    return [
+        *("--base-model", str(model), "--backend", options.backend, "--host", "127.0.0.1", "--port", str(port)),
+        *("--checkpoints-base", str(folder / "checkpoints")),
+        *("--database-url", f"sqlite:///{folder / 'tinker.db'}"),
+        *("--backend-config", msgspec.json.encode(config).decode()),
+    ]
+
+
+def _usual_config(options: TrainerOptions) -> dict[str, Any]:
+    gpus = options.num_gpus
+    if options.backend == "jax":
+        spread = {"tensor_parallel_size": gpus} if gpus > 1 else {}
+        # Without a batch size for sampling, every number of requests would be compiled for by itself.
+        sizes = {"train_micro_batch_size": 8, "sample_max_num_sequences": 32}
+        return {"max_lora_adapters": 16, "max_lora_rank": options.max_rank, **sizes, **spread}
+    return {
+        "trainer.placement.policy_num_gpus_per_node": max(1, gpus),
+        "generator.inference_engine.num_engines": max(1, gpus),
+    }
+
+
+def _variables(environment: Path, uv: str, options: TrainerOptions) -> dict[str, str]:
+    """The process's environment: ours, without what would lead it to our own libraries."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    # The server starts its engine by the name `uv`.
+    kept |= {"VIRTUAL_ENV": str(environment), "PATH": f"{Path(uv).parent}{os.pathsep}{kept.get('PATH', '')}"}
+    if options.backend == "jax":
+        kept.setdefault("JAX_COMPILATION_CACHE_DIR", str(environment.parent / "jax-cache"))  # minutes of every start
+    if not options.num_gpus:
+        kept["JAX_PLATFORMS"] = "cpu"
+    return kept
+
+
+def _wait_ready(trainer: Trainer, process: subprocess.Popen[bytes], said_before: int, timeout_s: float) -> None:
+    """Wait until the log, from this position on, says that the model is loaded, and the server answers."""
+    ends = time.monotonic() + timeout_s
+    while not (_READY in trainer.log.read_bytes()[said_before:] and answers(trainer.url)):
+        if process.poll() is not None:
+            raise BadInput(f"the server ended while it started: {_last_line(trainer.log)}", hint=f"see {trainer.log}")
+        if time.monotonic() > ends:
+            stop_trainer(trainer)
+            raise BadInput(f"the server was not ready after {timeout_s:.0f} s", hint=f"see {trainer.log}")
+        time.sleep(_LOOK_S)
+
+
+def _end_group(trainer: Trainer) -> None:
+    """Ask the server's own process group to end, and end it if it has not after a while."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(trainer.pid, sign)
+        except ProcessLookupError:
+            return
+        ends = time.monotonic() + _END_S
+        while time.monotonic() < ends:
+            with suppress(ChildProcessError):
+                os.waitpid(trainer.pid, os.WNOHANG)  # as a child of this process it would stay a zombie
+            try:
+                os.killpg(trainer.pid, 0)
+            except ProcessLookupError:
+                return
+            time.sleep(_LOOK_S)
+
+
+def _read(folder: Path) -> Trainer:
+    try:
+        return msgspec.json.decode((folder / _RECORD).read_bytes(), type=Trainer)
+    except (OSError, msgspec.DecodeError):
+        return Trainer(0, "", "", "", "", str(folder))
+
+
+def _began(pid: int) -> str:
+    """When a process began, as `ps` writes it; "" if there is none."""
+    found = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return found.stdout.strip()
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _last_line(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it printed nothing"

@@ -1,0 +1,250 @@
+"""The `Learner` of a role on a Tinker server: the same updates, computed there.
+
+    learner = TinkerLearner(role, LearnerSettings(learning_rate=1e-5), base_sampler)
+    metrics = learner.step(samples)
+
+An update is one forward pass for the policy's own log-probs, one for the reference model's if there is a KL term, then
+forward and backward with importance sampling, then the optimizer. Advantages are scaled and the KL term is folded into
+them so that the gradient is the local one (`folded_advantages`). What the server does not report is left out of the
+metrics, except the entropy, which is estimated from the sampled tokens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quaere.errors import TrainingStopped
+from quaere.policies.tinker_sampler import TinkerSampler
+from quaere.rollout.samples import Sample
+from quaere.training.learner import OPTIMIZER_FILE
+from quaere.training.learner_settings import LearnerSettings
+from quaere.training.remote.folded_advantages import (
+    Floats,
+    Normalisation,
+    fold_kl,
+    kl_estimates,
+    server_factor,
+    token_weight,
+)
+from quaere.training.remote.remote_role import RemoteRole
+from quaere.training.settings import TrainerSettings
+from quaere.training.update_samples import refuse_unusable, select_samples
+
+_EPS = 1e-8  # torch.optim.AdamW's, which the local learner uses; the interface has another default
+
+
+class TinkerLearner:
+    """A role's updates on the server, and its place in the learning-rate schedule."""
+
+    has_reference = True  # the base without an adapter
+
+    def __init__(
+        self,
+        role: RemoteRole,
+        settings: LearnerSettings,
+        *,
+        reference: TinkerSampler,
+        warmup_steps: int = 0,
+        trainer: TrainerSettings | None = None,
+    ) -> None:
+        self.settings = settings
+        self.warmup_steps = warmup_steps
+        self.num_steps = 0
+        self.on_batch: Callable[[int, int, float], None] = lambda num_done, num_all, seconds: None
+        self._role = role
+        self._service = role.service
+        self._reference = reference
+        self._normalisation = (trainer or TrainerSettings()).loss_normalisation
+
+    def step(
+        self, samples: Sequence[Sample], how: LearnerSettings | None = None, *, moments: str = ""
+    ) -> dict[str, float]:
+        """Make one update on these samples and return its metrics; see `Learner.step`."""
+        if moments:
+            raise TrainingStopped("a Tinker server has one set of optimizer moments per role")
+        settings = how or self.settings
+        refuse_unusable(samples)
+        counts = [sum(sample.loss_mask) for sample in samples]
+        counted, settings = select_samples(samples, settings)
+        started = time.perf_counter()
+        self.on_batch(0, 2, 0.0)
+        policy = [np.array(row) for row in self.score(counted)]
+        if not all(np.isfinite(row).all() for row in policy):
+            raise TrainingStopped("a log-prob of the learner is not finite; no weight was changed")
+        reference = [np.array(row) for row in self.score_reference(counted)] if settings.kl_beta else []
+        weights = [token_weight(sum(sample.loss_mask), counts, settings.aggregation) for sample in counted]
+        self.on_batch(1, 2, time.perf_counter() - started)
+        folded = _fold(counted, policy, reference, settings)
+        sent = self._for_server(counted, policy, folded, weights)
+        client = self._role.client
+        self._service.call(lambda: client.forward_backward(sent, "importance_sampling").result())
+        rate = settings.learning_rate * min(1.0, (self.num_steps + 1) / max(1, self.warmup_steps))
+        measured = self._update(rate, settings)
+        self._role.has_stepped = True
+        self.num_steps += how is None
+        metrics = _measure(counted, policy, reference, weights, settings)
+        return metrics | measured | {"learner/rate": rate}
+
+    def score(self, samples: Sequence[Sample]) -> list[list[float]]:
+        """Log-prob of every token that carries loss, in order, per sample."""
+        data, rows = [], [number for number, sample in enumerate(samples) if any(sample.loss_mask)]
+        for number in rows:
+            tokens = _needed(samples[number])
+            inputs = {"target_tokens": tokens[1:], "weights": [1.0] * (len(tokens) - 1)}
+            data.append(self._make_datum(tokens[:-1], inputs))
+        found: list[list[float]] = [[] for _ in samples]
+        if not data:
+            return found
+        client = self._role.client
+        output = self._service.call(lambda: client.forward(data, "cross_entropy").result())
+        if self._normalisation == "auto":
+            # A server that sums says so in its metrics (`loss:sum`). SkyRL's JAX engine takes means and has none.
+            self._normalisation = "sum" if output.metrics else "sequence_mean"
+        for number, row in zip(rows, output.loss_fn_outputs, strict=True):
+            values, mask = row["logprobs"].tolist(), samples[number].loss_mask[1:]
+            found[number] = [value for value, flag in zip(values, mask, strict=False) if flag]
+        return found
+
+    def score_tokens(self, samples: Sequence[Sample]) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
+        """Refused: a server gives no entropies. `check_trainer` refuses the setting that asks for them."""
+        raise TrainingStopped("a Tinker server gives no entropy of tokens")
+
+    def score_reference(self, samples: Sequence[Sample]) -> list[list[float]]:
+        """Log-probs like `score`, by the base model without an adapter."""
+        sequences = [_needed(sample) for sample in samples]
+        scored = self._service.call(lambda: asyncio.run(self._reference.score_many(sequences)))
+        return [
+            [value for value, flag in zip(row, sample.loss_mask, strict=False) if flag]
+            for row, sample in zip(scored, samples, strict=True)
+        ]
+
+    def save_optimizer(self, folder: Path) -> None:
+        """Write the place in the schedule; the moments are part of the state that the server saves."""
+        from safetensors.numpy import save_file
+
+        save_file({"num_steps": np.array(self.num_steps)}, folder / OPTIMIZER_FILE)
+
+    def load_optimizer(self, file: Path) -> None:
+        """Load what `save_optimizer` wrote, and let the role continue with the moments of its saved state."""
+        from safetensors.numpy import load_file
+
+        self.num_steps = int(load_file(file)["num_steps"])
+        self._role.keep_moments()
+
+    # -------------------------------------------------------------------------------------------------------- details
+
+    def _make_datum(self, token_ids: Sequence[int], inputs: dict[str, Any]) -> Any:
+        types = self._service.types
+        return types.Datum(model_input=types.ModelInput.from_ints(list(token_ids)), loss_fn_inputs=inputs)
+
+    def _for_server(
+        self, samples: Sequence[Sample], policy: Sequence[Floats], folded: Sequence[Floats], weights: Sequence[float]
+    ) -> list[Any]:
+        """The samples as data of the interface: targets, the policy's log-probs, advantages scaled for the server."""
+        rows = [number for number, sample in enumerate(samples) if any(sample.loss_mask)]
+        data = []
+        for number in rows:
+            tokens = _needed(samples[number])
+            factor = server_factor(len(tokens) - 1, len(rows), self._sums_how())
+            inputs = {
+                "target_tokens": tokens[1:],
+                "logprobs": _spread(samples[number], policy[number]),
+                "advantages": _spread(samples[number], folded[number] * weights[number] * factor),
+            }
+            data.append(self._make_datum(tokens[:-1], inputs))
+        return data
+
+    def _sums_how(self) -> Normalisation:
+        assert self._normalisation != "auto", "`score` has not been called"
+        return self._normalisation
+
+    def _update(self, rate: float, settings: LearnerSettings) -> dict[str, float]:
+        """Make the optimizer step; its metrics are those the server reports."""
+        adam = self._service.types.AdamParams(
+            learning_rate=rate,
+            beta1=settings.betas[0],
+            beta2=settings.betas[1],
+            eps=_EPS,
+            weight_decay=settings.weight_decay,
+            grad_clip_norm=settings.max_grad_norm,
+        )
+        client = self._role.client
+        reported = self._service.call(lambda: client.optim_step(adam).result()).metrics or {}
+        norms = [value for name, value in reported.items() if "grad_norm" in name or "grad_l2" in name]
+        if norms and not np.isfinite(norms[0]):
+            raise TrainingStopped(
+                f"the gradient is not finite at step {self.num_steps}, and the server has made the step",
+                hint="quaere evolve --resume RUN goes on from the last checkpoint",
+            )
+        return {"gradient/norm": norms[0]} if norms else {}
+
+
+def _needed(sample: Sample) -> list[int]:
+    """The tokens up to the last that carries loss."""
+    last = max((place for place, flag in enumerate(sample.loss_mask) if flag), default=len(sample.token_ids) - 1)
+    return list(sample.token_ids[: last + 1])
+
+
+def _spread(sample: Sample, values: Floats) -> list[float]:
+    """Values of the tokens that carry loss as one per target; 0 at the others."""
+    mask = np.array(sample.loss_mask[1 : len(_needed(sample))])
+    spread = np.zeros(len(mask))
+    spread[mask] = values
+    return [float(value) for value in spread]
+
+
+def _fold(
+    samples: Sequence[Sample], policy: Sequence[Floats], reference: Sequence[Floats], settings: LearnerSettings
+) -> list[Floats]:
+    """Advantages of the tokens that carry loss, with the KL term's gradient folded in if there is a reference."""
+    plain = [
+        np.array([value for value, flag in zip(sample.advantages, sample.loss_mask, strict=True) if flag])
+        for sample in samples
+    ]
+    if not reference:
+        return plain
+    return [
+        fold_kl(values, own, base, beta=settings.kl_beta, kind=settings.kl)
+        for values, own, base in zip(plain, policy, reference, strict=True)
+    ]
+
+
+def _measure(
+    samples: Sequence[Sample],
+    policy: Sequence[Floats],
+    reference: Sequence[Floats],
+    weights: Sequence[float],
+    settings: LearnerSettings,
+) -> dict[str, float]:
+    """Metrics of an update under the names of the local learner's."""
+    advantages = _fold(samples, policy, (), settings)
+    drawn = [
+        np.array([value for value, flag in zip(sample.logprobs, sample.loss_mask, strict=True) if flag])
+        for sample in samples
+    ]
+    gaps = np.abs(np.concatenate(policy) - np.concatenate(drawn))
+    is_clipped = settings.loss == "clipped"
+    terms = advantages if is_clipped else [own * values for own, values in zip(policy, advantages, strict=True)]
+    metrics = {
+        "mismatch/mean": float(gaps.mean()),
+        "mismatch/max": float(gaps.max()),
+        "policy/entropy": float(-np.concatenate(policy).mean()),
+        "loss/policy": -_weigh(terms, weights),
+        "batch/model_tokens": float(len(gaps)),
+    }
+    if is_clipped:
+        metrics["policy/clip_fraction"] = 0.0
+    if reference:
+        terms = [kl_estimates(own, base, settings.kl) for own, base in zip(policy, reference, strict=True)]
+        metrics["loss/kl"] = _weigh(terms, weights)
+    return metrics
+
+
+def _weigh(terms: Sequence[Floats], weights: Sequence[float]) -> float:
+    return float(sum(weight * row.sum() for row, weight in zip(terms, weights, strict=True)))

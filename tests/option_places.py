@@ -1,0 +1,78 @@
+"""Options whose effect only a run shows, and the test that shows it: by file, test and option."""
+
+PLACES = {
+    "recipes/test_ablations.py": {
+        "test_without_pcar_all_tokens_of_an_episode_count_alike": ["EvaluationSettings.pcar"],
+        "test_three_strengths_of_pcar": [f"EvaluationSettings.{name}" for name in ("base", "most", "floor")],
+        "test_thoughts_may_stand_outside_the_segments": ["EvaluationSettings.segment"],
+        "test_a_score_off_the_scale": ["EvaluationSettings.bad_score"],
+        "test_thoughts_before_an_evaluation": ["EvaluationSettings.think_before_evaluate"],
+        "test_without_the_evaluation_reward": ["EvaluationSettings.bonus"],
+        "test_letter_for_letter": ["EvaluationSettings.contain"],
+    },
+    "recipes/test_eve_options.py": {
+        "test_a_verifier_that_is_not_paid_for_may_be_asked_about_candidates": ["EveConfig.verify_candidates"],
+        "test_a_made_up_span_is_gold_in_the_paper_only": ["EvidenceConfig.gold"],
+        "test_a_solver_paid_for_its_answer_alone": ["EvidenceConfig.span_weight"],
+        "test_documents_that_questions_lead_to": ["EveConfig.prompt_source", "EveConfig.prompt_questions"],
+        "test_the_same_documents_in_both_phases": ["EveConfig.phase_b_documents"],
+        "test_how_much_is_held_out": ["EveConfig.held_out_share"],
+        "test_a_cold_verifier_says_the_same_every_time": ["VerifierSettings.temperature"],
+        "test_a_teacher_forced_verifier": ["VerifierSettings.form"],
+        "test_a_hosted_verifier": ["VerifierSettings.model"],
+    },
+    "recipes/test_given_questions.py": {
+        "test_they_come_before_the_proposers_own_which_do_not_repeat_them": ["GenerationConfig.given"],
+        "test_given_again_they_are_attempted_by_the_solver_of_every_iteration": ["GenerationConfig.given_again"],
+    },
+    "recipes/test_practice_config.py": {"test_the_number_of_steps": ["PracticeConfig.epochs"]},
+    "recipes/test_practice_runs.py": {"test_the_questions_dr_zero_wrote_train_another": ["PracticeConfig.questions"]},
+    "recipes/test_proposer_parts.py": {
+        "test_a_proposal_without_company_is_worth_what_was_set": ["ProposerConfig.lone_group"]
+    },
+    "recipes/test_score_parts.py": {
+        "test_a_report_is_paid_once_it_was_looked_into_as_often_as_tau_says": ["ScoreEvaluatorConfig.tau"],
+        "test_the_baseline_moves_as_slowly_as_beta_says": ["ScoreEvaluatorConfig.beta"],
+        "test_the_evaluator_learns_from_the_tokens_that_were_set": ["ScoreEvaluatorConfig.tokens"],
+        "test_an_evaluator_is_told_what_was_set": ["ScoreConfig.schedule", "ScoreConfig.initial_retrieval"],
+        "test_a_step_has_as_many_questions_and_reports_as_were_set": ["WriterConfig.batch", "WriterConfig.attempts"],
+        "test_the_harness_is_made_anew_when_it_is_due": ["HarnessSettings.every"],
+        "test_signals_may_be_given_by_a_coin": ["ResearchConfig.shuffle_advantages"],
+    },
+    "recipes/test_score_train.py": {
+        "test_a_fixed_rubric_is_never_asked_for": ["ResearchConfig.fixed_rubric"],
+        "test_a_rubric_a_step_is_everybodys_and_a_rubric_a_question_its_own": [
+            "ScoreConfig.rubric_scope",
+            "ScoreEvaluatorConfig.shown_questions",
+        ],
+        "test_a_batch_may_be_learned_from_in_parts": ["WriterConfig.minibatch"],
+        "test_a_judge_that_never_changes": ["ReportGrpoConfig.judge"],
+        "test_each_role_has_moments_of_its_own_if_so_wished": ["ScoreEvaluatorConfig.moments"],
+        "test_pairs_are_the_best_and_the_worst_of_a_question": ["ReportDpoConfig.dpo_beta"],
+        "test_the_evaluator_learns_at_its_own_rate_and_every_so_often": [
+            "ScoreEvaluatorConfig.alpha",
+            "ScoreEvaluatorConfig.every",
+        ],
+        "test_who_is_frozen_learns_nothing": [
+            "ScoreEvaluatorConfig.frozen",
+            "ScoreSolverConfig.frozen",
+            "WriterConfig.steps",
+        ],
+        "test_what_a_dry_run_says": ["ResearchConfig.questions"],
+        "test_two_steps_play_all_three_acts_and_learn": ["EvaluatorConfig.passes"],
+    },
+    "recipes/test_iterations.py": {
+        "test_carrying_on_keeps_the_moments_and_the_place_in_the_schedule": ["ProposerConfig.carry_on"],
+        "test_an_iteration_that_repeats_the_last_one_raises_an_alarm": ["HealthSettings.min_new_questions"],
+    },
+    "training/test_tinker_contract.py": {
+        "test_a_server_that_is_lost_ends_in_one_line": ["TrainerSettings.patience_s"],
+        "test_the_normalisation_that_is_set_is_the_servers": ["TrainerSettings.loss_normalisation"],
+    },
+    "training/test_trainer_check.py": {
+        "test_a_url_without_the_trainer_is_refused": ["TrainerSettings.url", "TrainerSettings.kind"],
+        "test_the_servers_name_of_the_base": ["TrainerSettings.model"],
+    },
+    "training/test_packing.py": {"test_compiled_layers_change_no_gradient": ["LearnerSettings.compiled"]},
+    "training/test_token_traces.py": {"test_as_many_as_were_asked_for_are_stored": ["RunConfig.traced_episodes"]},
+}

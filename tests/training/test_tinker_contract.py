@@ -1,0 +1,100 @@
+"""Our side of the Tinker interface against exchanges recorded with a real SkyRL server, one recording per SDK."""
+
+import importlib.util
+import json
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from quaere.errors import TrainingStopped
+from quaere.policies.tinker_service import TinkerService
+from quaere.rollout.samples import Sample
+from quaere.training.learner_settings import LearnerSettings
+from quaere.training.remote.remote_role import SavedState, read_state, write_adapter
+from quaere.training.remote.tinker_learner import TinkerLearner
+from quaere.training.settings import TrainerSettings
+from tinker_exchanges import FIXTURES, Replayer, play
+
+RECORDINGS = sorted(FIXTURES.glob("tinker-*.json"))
+needs_sdk = pytest.mark.skipif(importlib.util.find_spec("tinker") is None, reason="the tinker SDK is not installed")
+
+
+def recording():
+    """The one made with the SDK that is installed, else the newest."""
+    own = FIXTURES / f"tinker-{version('tinker')}.json"
+    return json.loads((own if own.is_file() else RECORDINGS[-1]).read_text())
+
+
+def test_there_are_recordings_of_two_versions():
+    versions = [json.loads(path.read_text())["sdk"] for path in RECORDINGS]
+    assert len(versions) == 2
+    assert len(set(versions)) == 2
+
+
+@needs_sdk
+def test_the_conversation_is_asked_and_understood_as_it_was_with_the_server(tmp_path):
+    recorded = recording()
+    with Replayer(recorded["exchanges"]) as server:
+        made = play(server.url, str, tmp_path)
+    assert json.loads(json.dumps(made)) == recorded["made"]
+    assert server.asked
+    for wanted, asked in server.asked:
+        assert asked == wanted
+    described = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert (described["r"], described["lora_alpha"], described["base_model_name_or_path"]) == (4, 32, "base")
+    layers = ["down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"]
+    assert described["target_modules"] == layers
+
+
+@needs_sdk
+def test_the_updates_of_the_recording_moved_the_policy():
+    made = recording()["made"]
+    assert made["first"]["gradient/norm"] > 0
+    assert made["second"]["policy/entropy"] != made["first"]["policy/entropy"]
+    assert made["first"]["loss/kl"] == pytest.approx(0, abs=1e-6)  # a new adapter is the base
+    assert made["second"]["loss/kl"] > 0
+    assert made["scored"][0][4:] == pytest.approx(made["logprobs"], abs=1e-4)
+
+
+@needs_sdk
+def test_a_server_that_is_lost_ends_in_one_line(monkeypatch):
+    monkeypatch.setattr("quaere.policies.tinker_service._LOOK_S", 0.05)
+    with pytest.raises(TrainingStopped, match=r"the trainer at http://127.0.0.1:9 has not answered for \d+ s"):
+        TinkerService("http://127.0.0.1:9", patience_s=0.2).models()
+
+
+@pytest.mark.parametrize(("chosen", "factor"), [("sum", 1.0), ("sequence_mean", 4 * 2)])
+def test_the_normalisation_that_is_set_is_the_servers(chosen, factor):
+    """Two data of four targets each; two of a datum's five tokens carry loss, in a batch of four such tokens."""
+    samples = [Sample((1, 2, 3, 4, 5), (False, False, False, True, True), (0.0,) * 5, (0.0,) * 3 + (1.0, -2.0))] * 2
+    types = SimpleNamespace(Datum=SimpleNamespace, ModelInput=SimpleNamespace(from_ints=list))
+    role = SimpleNamespace(service=SimpleNamespace(types=types))
+    trainer = TrainerSettings(loss_normalisation=chosen)
+    learner = TinkerLearner(role, LearnerSettings(), reference=None, trainer=trainer)
+    policy, advantages = [np.array([-0.5, -0.25])] * 2, [np.array([1.0, -2.0])] * 2
+    first, _ = learner._for_server(samples, policy, advantages, [1 / 4] * 2)
+    assert first.model_input == [1, 2, 3, 4]
+    assert first.loss_fn_inputs["target_tokens"] == [2, 3, 4, 5]
+    assert first.loss_fn_inputs["logprobs"] == [0.0, 0.0, -0.5, -0.25]
+    assert first.loss_fn_inputs["advantages"] == [0.0, 0.0, factor / 4, -factor / 2]
+
+
+def test_an_archive_that_is_none_ends_in_one_line(tmp_path):
+    with pytest.raises(TrainingStopped, match="archive of an adapter cannot be read"):
+        write_adapter(b"no archive", tmp_path / "adapter", "base")
+
+
+def test_a_checkpoint_of_a_local_run_has_no_state(tmp_path):
+    from quaere.errors import BadInput
+
+    with pytest.raises(BadInput, match="was not written by a trainer"):
+        read_state(tmp_path)
+    (tmp_path / "trainer_state.json").write_text('{"path": "tinker://m/weights/a", "url": "http://h"}')
+    assert read_state(tmp_path) == SavedState("tinker://m/weights/a", "http://h")
+
+
+def test_recordings_are_small():
+    assert all(Path(path).stat().st_size < 400_000 for path in RECORDINGS)
