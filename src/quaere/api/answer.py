@@ -21,9 +21,10 @@ class Answer(Struct, frozen=True):
     """An agent's answer to a question. `text` is "" where the episode ended without one; `episode.end` says why.
 
     `found` is false where there is no answer, or one whose passage has too few words of the question to be believed
-    (`Agent(min_overlap=...)`): say "not found" then. `support` is the first sentence shown to the agent that contains
-    the answer, whether it quoted one or not; None if there is none. `evidence` is the quoted sentence as its document has it, with its place there; None if none was
-    asked for or given, or if no passage the agent was shown has it. `span` is the quotation as the model wrote it.
+    (`Agent(min_overlap=...)`). `support` is the first sentence shown to the agent that contains the answer, whether it
+    quoted one or not; None if there is none. `evidence` is the quoted sentence as its document has it, with its place
+    there; None if none was asked for or given, or if no passage the agent was shown has it. `span` is the quotation as
+    the model wrote it.
 
         Answer(text="in 2019", evidence=Evidence("ops.md", 118, 163, "..."), span="...", searches=(...), episode=...)
     """

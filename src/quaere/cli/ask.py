@@ -252,7 +252,9 @@ def render_doubt(episode: Episode, min_overlap: float) -> Text:
     if not isinstance(episode.outcome, Answer) or is_found(episode, min_overlap):
         return Text()
     share = f"{question_overlap(episode):.0%} of the question's words, less than {min_overlap:.0%}"
-    return Text(f"The passage with this answer has {share}: do not rely on it\n", "yellow") + _render_seen(episode) + "\n"
+    return (
+        Text(f"The passage with this answer has {share}: do not rely on it\n", "yellow") + _render_seen(episode) + "\n"
+    )
 
 
 def _render_seen(episode: Episode) -> Text:
@@ -326,9 +328,7 @@ def _print_json(episode: Episode, stored: Run, *, evidence: bool, min_overlap: f
     print(json.dumps(found))
 
 
-def _print_table(
-    episodes: list[Episode], stored: Run, *, show_first: bool, evidence: bool, min_overlap: float
-) -> None:
+def _print_table(episodes: list[Episode], stored: Run, *, show_first: bool, evidence: bool, min_overlap: float) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -1,10 +1,10 @@
 """A metric over the steps of a run as a chart of characters. Pure functions: values in, text out.
 
-    reward/mean, means of 2 steps
-     0.91 |              ▃█
-          |       ▂▄▅█▇████
-     0.48 |▃▂▄▆████████████
-           1              30
+reward/mean, means of 2 steps
+ 0.91 |              ▃█
+      |       ▂▄▅█▇████
+ 0.48 |▃▂▄▆████████████
+       1              30
 """
 
 from __future__ import annotations

@@ -47,7 +47,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "its warmup.json says so.",
     )
     parser.add_argument("recipe", choices=DIALECTS, help="recipe whose dialect to teach")
-    parser.add_argument("--model", required=True, help="catalogue name, directory or hub id of the model to teach; blank: one made from nothing")
+    parser.add_argument(
+        "--model",
+        required=True,
+        help="catalogue name, directory or hub id of the model to teach; blank: one made from nothing",
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write the model to")
     parser.add_argument("--force", action="store_true", help="replace an earlier warmed-up model at --out")
     parser.add_argument("--teacher", metavar="openai:MODEL@URL", help="model that demonstrates (default: an oracle)")

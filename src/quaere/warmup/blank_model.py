@@ -22,8 +22,8 @@ from quaere.worlds import World
 _VOCABULARY = 1500
 _NUM_QUESTIONS = 200
 _HIDDEN, _LAYERS, _HEADS = 128, 2, 4
-# Hugging Face's default of 0.02 is meant for wide layers. Attention that begins so flat does not learn to copy a name out
-# of a passage within a minute; weights of about 1 / sqrt(hidden) do.
+# Hugging Face's default of 0.02 is meant for wide layers. Attention that begins so flat does not learn to copy a name
+# out of a passage within a minute; with weights of about 1 / sqrt(hidden) it does.
 _WEIGHT_SCALE = 0.08
 _CONTEXT = 1024
 _TAG = re.compile(r"</?\w+>")

@@ -62,7 +62,8 @@ _PLAIN = frozenset(
 def solver_forms(family: str) -> Mapping[str, Sequence[str]]:
     """The forms of a solver's thoughts and first query in worlds of this family, by name.
 
-    The small families have one short form of each: a model made from nothing learns to search and read before it learns to talk.
+    The small families have one short form of each: a model made from nothing learns to search and read before it
+    learns to talk.
 
         solver_forms("harbour")["answer"] == ("It is {A}.",)
     """
