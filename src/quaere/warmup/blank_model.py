@@ -2,7 +2,7 @@
 
     write_blank(folder, vocabulary_texts([harbour, village], "search-r1"), seed=0)
 
-It has half a million weights, so that two CPU cores teach it to search and read in a minute, and it knows no word that
+It has 0.2 million weights, so that two CPU cores teach it to search and read in a minute, and it knows no word that
 is not in its worlds: it serves to see a recipe learn, not to answer questions.
 """
 
@@ -21,10 +21,10 @@ from quaere.worlds import World
 
 _VOCABULARY = 1500
 _NUM_QUESTIONS = 200
-_HIDDEN, _LAYERS, _HEADS = 128, 2, 4
+_HIDDEN, _LAYERS, _HEADS = 64, 2, 4
 # Hugging Face's default of 0.02 is meant for wide layers. Attention that begins so flat does not learn to copy a name
 # out of a passage within a minute; with weights of about 1 / sqrt(hidden) it does.
-_WEIGHT_SCALE = 0.08
+_WEIGHT_SCALE = 0.125
 _CONTEXT = 1024
 _TAG = re.compile(r"</?\w+>")
 _TEMPLATE = """\
