@@ -5,7 +5,6 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO ?= demo
-DEMO_SEED ?= 0
 # Most tests use one thread, so several files are run at once; a file's tests share what they have built. The order is
 # that of tests/conftest.py, and not by how many tests a file has: the longest have few. Bytecode is written even where
 # the environment forbids it, or every worker and every command that a test starts compiles all sources again.
@@ -15,35 +14,25 @@ TESTS := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n auto --maxproces
 
 # ------------------------------------------------------------------------------------------------------- what to type
 
-# The built-in model, over articles of an invented encyclopedia. Then a model of 0.2 M weights, made here and now, because
-# two cores cannot teach the built-in one anything in minutes: it is shown in a harbour how to search and who was captain
-# of which ship, and has to find out by reward alone, in a village, who of the three people in an article built a bridge.
-TINY := --max-turns 3 --topk 1 --turn-tokens 24 --sequence-tokens 192 --tool-response-tokens 64
-ASK := $(BIN)/quaere ask --index $(DEMO)/index --runs $(DEMO)/runs
-EVAL := $(BIN)/quaere eval --questions $(DEMO)/village-7/questions.jsonl --limit 200 --index $(DEMO)/village-7-index --max-rows 100 --runs $(DEMO)/runs
+DEMO_LIMITS := --max-turns 3 --topk 1 --turn-tokens 80 --sequence-tokens 640 --tool-response-tokens 160
+DEMO_EVAL := $(BIN)/quaere eval --questions $(DEMO)/world/questions.jsonl --facts 1 --limit 10 --runs $(DEMO)/runs
 
-demo: setup model  ## the whole story on two cores: ask, evolve, ask again, compare; DEMO_SEED=1 for another run
+demo: setup model  ## the whole story on two cores: ask, warm up, evolve, ask again, compare
 	@rm -rf $(DEMO)
 	$(BIN)/quaere world --seed 7 --articles 500 --out $(DEMO)/world
 	$(BIN)/quaere index $(DEMO)/world/corpus.jsonl --out $(DEMO)/index
-	$(ASK) "Who created praldock broth?"
-	@echo "Something these documents do not say (exit code 3):"
-	$(ASK) "Which dish was most loved by Belduvy Whaelvard the Hoarse?" || test $$? = 3
-	$(BIN)/quaere world --family village --seed 8 --articles 600 --questions 480 --out $(DEMO)/village-8
-	$(BIN)/quaere world --family village --seed 7 --articles 600 --questions 200 --out $(DEMO)/village-7
-	$(BIN)/quaere index $(DEMO)/village-8/corpus.jsonl --out $(DEMO)/village-8-index
-	$(BIN)/quaere index $(DEMO)/village-7/corpus.jsonl --out $(DEMO)/village-7-index
-	$(BIN)/quaere warmup search-r1 --model blank --family harbour --articles 1000 --facts 1 --style brief --episodes 950 --epochs 6 \
-		--learning-rate 4e-3 --micro-tokens 8192 $(TINY) --seed $(DEMO_SEED) --out $(DEMO)/tiny
-	$(EVAL) --name before --model $(DEMO)/tiny $(TINY) --out $(DEMO)/before.json
-	$(BIN)/quaere evolve search-r1 --config examples/village.yaml --model $(DEMO)/tiny --index $(DEMO)/village-8-index \
-		--questions $(DEMO)/village-8/questions.jsonl --set seed=$(DEMO_SEED) --out $(DEMO)/run
-	$(BIN)/quaere runs show $(DEMO)/run --metrics reward/mean --chart
-	$(EVAL) --name after --run $(DEMO)/run --compare $(DEMO)/before.json
+	$(DEMO_EVAL) --name base --model smollm2-135m-plain --closed-book --turn-tokens 32 --out $(DEMO)/base.json
+	$(DEMO_EVAL) --name 'base + search' --model smollm2-135m-plain --index $(DEMO)/index --max-turns 3 --topk 1 \
+		--turn-tokens 64 --tool-response-tokens 160 --out $(DEMO)/search.json
+	$(BIN)/quaere warmup drzero --model smollm2-135m-plain --style brief --facts 1 --proposer-hops 1 --episodes 48 --epochs 1 --batch 4 \
+		--lora-rank 16 --learning-rate 2e-3 --micro-tokens 1024 $(DEMO_LIMITS) --out $(DEMO)/warm
+	$(DEMO_EVAL) --name 'warm-up only' --model $(DEMO)/warm --index $(DEMO)/index $(DEMO_LIMITS) --out $(DEMO)/warm.json
+	$(BIN)/quaere evolve drzero --preset demo --model $(DEMO)/warm --index $(DEMO)/index --out $(DEMO)/run
+	$(DEMO_EVAL) --name evolved --run $(DEMO)/run --index $(DEMO)/index \
+		--compare $(DEMO)/base.json $(DEMO)/search.json $(DEMO)/warm.json
 	@echo
-	@echo "Before and after answered the same 200 questions about a village that the run has never seen. The difference is what"
-	@echo "reward alone taught a model of 0.2 M weights; an interval that holds 0 is no gain. It shows that the machinery learns,"
-	@echo "not what a real model gains: docs/results.md has that. Look at the run with"
+	@echo "The warm-up imitated an oracle in another world; only 'evolved - warm-up only' is Dr. Zero's doing, and an interval"
+	@echo "that holds 0 is no gain. The run lies in $(DEMO)/run: look at it with"
 	@echo "  $(BIN)/quaere runs show $(DEMO)/run"
 
 test: setup model  ## the whole test suite, slow and GPU tests excepted; see CONTRIBUTING.md for what it spares itself

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -17,7 +16,7 @@ from quaere.api.background import run_in_thread
 from quaere.api.index import Index
 from quaere.api.options import refuse_unknown
 from quaere.api.warmup_check import tell_answered
-from quaere.api.warmup_settings import BLANK, WarmupSettings, make_settings
+from quaere.api.warmup_settings import WarmupSettings, make_settings
 from quaere.atomic import scratch_folder
 from quaere.errors import BadInput
 from quaere.warmup.dialects import DIALECTS, ROLES, Dialect, Role, cites, roles_of
@@ -152,11 +151,10 @@ def _warm_up(
     from quaere.policies.loading import load_tokenizer
     from quaere.warmup.model_folder import save_adapter, save_folder
 
-    with ExitStack() as stack:
-        found = _make_blank(settings, stack) or resolve_model(settings.model, report=display.note)
-        renderer = Renderer(load_tokenizer(found.tokenizer))
-        played = play(renderer) if play else _play(settings, renderer, display)
-        model, taught = _teach(settings, found, played.episodes, display)
+    found = resolve_model(settings.model, report=display.note)
+    renderer = Renderer(load_tokenizer(found.tokenizer))
+    played = play(renderer) if play else _play(settings, renderer, display)
+    model, taught = _teach(settings, found, played.episodes, display)
     manifest = _describe(settings, played, taught)
     if settings.adapter:
         dtype = "float32" if settings.dtype == "auto" else settings.dtype
@@ -167,22 +165,6 @@ def _warm_up(
         del model  # frees its memory: the check below loads the saved model
         tell_answered(settings, played.episodes, settings.limits_of, display.note)
     return manifest
-
-
-def _make_blank(settings: WarmupSettings, stack: ExitStack) -> ModelPath | None:
-    """The model of `--model blank`, in a folder that is deleted with the stack; None for any other."""
-    from quaere.errors import check_model_libraries
-    from quaere.policies.catalogue import ModelPath
-    from quaere.warmup.blank_model import vocabulary_texts, write_blank
-    from quaere.worlds import generate_world
-
-    if settings.model != BLANK:
-        return None
-    check_model_libraries()
-    folder = stack.enter_context(scratch_folder(settings.out))
-    worlds = [generate_world(settings.world_seed, settings.articles, family) for family in ("harbour", "village")]
-    write_blank(folder, vocabulary_texts(worlds, settings.recipe), settings.seed)
-    return ModelPath(name=BLANK, path=str(folder))
 
 
 def _play(settings: WarmupSettings, renderer: Renderer, display: Display) -> Demonstrations:
@@ -211,7 +193,7 @@ def _play(settings: WarmupSettings, renderer: Renderer, display: Display) -> Dem
 
     played: Demonstrations
     with scratch_folder(settings.out) as folder:
-        world, index = build_world(settings.world_seed, settings.articles, folder, settings.family)
+        world, index = build_world(settings.world_seed, settings.articles, folder)
         if settings.teacher:
             played = asyncio.run(_play_teacher(settings.teacher, world, index, renderer, lessons, on_episode))
         else:
@@ -291,7 +273,7 @@ def _describe(settings: WarmupSettings, played: Demonstrations, taught: Taught) 
         roles=settings.roles or tuple(role for role in ROLES if any(role in roles_of(name) for name in dialects)),
         style=settings.style,
         hop_ratio=settings.proposer_hops,
-        world_family=settings.family,
+        world_family="warmup",
         world_seed=settings.world_seed,
         num_articles=settings.articles,
         num_episodes=len(played.episodes),

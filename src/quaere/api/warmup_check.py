@@ -44,7 +44,7 @@ def tell_answered(
 
     note(f"playing {len(held_out)} held-out tasks with the model that was taught")
     with tempfile.TemporaryDirectory(prefix=f".{settings.out.name}.world-", dir=settings.out.parent) as folder:
-        _, index = build_world(settings.world_seed, settings.articles, Path(folder), settings.family)
+        _, index = build_world(settings.world_seed, settings.articles, Path(folder))
         for line in describe_answered(asyncio.run(_play(settings, held_out, index.path, bounded))):
             note(line)
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from quaere.rollout.episode import Limits
 
 FULL_RATE, LORA_RATE = 1e-4, 3e-4
-BLANK = "blank"  # a model made from nothing
 MAX_TURNS = 5
 EVALUATED_MAX_TURNS = 12  # evaluations are turns too: four facts and one more search, two turns each, and the answer
 TURN_TOKENS, SEQUENCE_TOKENS = 512, 4096
@@ -42,7 +41,6 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
     proposer_hops: tuple[int, ...] = (4, 3, 2, 1)
     lessons: tuple[int, ...] = (5, 2, 3)
     style: Literal["full", "brief"] = "full"
-    family: Literal["warmup", "harbour"] = "warmup"
     world_seed: int = 1
     articles: int = 500
     index: Path | None = None
@@ -76,9 +74,6 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
             if getattr(self, option) is not None and self.index is None:
                 said = f"--{option} needs --index: it is about questions on its documents"
                 raise BadInput(said, hint="--index DIR")
-        if self.model == BLANK and (self.family != "harbour" or self.index or self.lora_rank):
-            said = f"--model {BLANK} is made from the words of a harbour and can learn nothing else, nor an adapter"
-            raise BadInput(said, hint=f"quaere warmup search-r1 --model {BLANK} --family harbour --facts 1 --out DIR")
         if self.lora_rank < 0:
             raise BadInput(f"--lora-rank must be 0 or more, not {self.lora_rank}")
         if self.adapter and not self.lora_rank:

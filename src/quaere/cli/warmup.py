@@ -3,7 +3,6 @@
 quaere warmup drzero --model smollm2-135m --out warm
 quaere warmup eve --also drzero --model smollm2-135m --out warm
 quaere warmup evalact --also evalrar --also search-r1 --model smollm2-135m --out warm
-quaere warmup search-r1 --model blank --family harbour --facts 1 --style brief --out tiny
 quaere warmup score --model smollm2-135m --out warm --lessons 5,2,3
 quaere warmup drzero --model smollm2-135m --lora-rank 16 --adapter --dtype bfloat16 --out warm
 quaere warmup drzero --model smollm2-135m --index docs-index --out warm
@@ -47,11 +46,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "its warmup.json says so.",
     )
     parser.add_argument("recipe", choices=DIALECTS, help="recipe whose dialect to teach")
-    parser.add_argument(
-        "--model",
-        required=True,
-        help="catalogue name, directory or hub id of the model to teach; blank: one made from nothing",
-    )
+    parser.add_argument("--model", required=True, help="catalogue name, directory or hub id of the model to teach")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write the model to")
     parser.add_argument("--force", action="store_true", help="replace an earlier warmed-up model at --out")
     parser.add_argument("--teacher", metavar="openai:MODEL@URL", help="model that demonstrates (default: an oracle)")
@@ -67,12 +62,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     shown.add_argument("--episodes", type=int, default=400, metavar="N", help="episodes of all roles (default: 400)")
     add_ratios(shown)
     shown.add_argument("--style", choices=["full", "brief"], default="full", help="prompt style (default: full)")
-    shown.add_argument(
-        "--family",
-        choices=["warmup", "harbour"],
-        default="warmup",
-        help="family of the world; a harbour has short articles, for --model blank (default: warmup)",
-    )
     shown.add_argument("--world-seed", type=int, default=1, metavar="N", help="seed of the world (default: 1)")
     shown.add_argument("--articles", type=int, default=500, metavar="N", help="articles of the world (default: 500)")
     _add_documents(parser)

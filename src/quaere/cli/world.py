@@ -16,19 +16,13 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "The same arguments give the same bytes everywhere.",
     )
     parser.add_argument("--seed", type=int, default=7, help="seed of the world (default: 7)")
-    parser.add_argument(
-        "--articles",
-        type=int,
-        default=500,
-        help="number of articles, 200 to 100000, in a village or harbour 1000 (default: 500)",
-    )
+    parser.add_argument("--articles", type=int, default=500, help="number of articles, 200 to 100000 (default: 500)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to, new or empty")
     parser.add_argument(
         "--family",
-        choices=("evaluation", "warmup", "village", "harbour"),
+        choices=("evaluation", "warmup"),
         default="evaluation",
-        help="the set of kinds, relations and wordings; evaluation and warmup share none; village and harbour have "
-        "articles of four short sentences, for models made from nothing (default: evaluation)",
+        help="the set of kinds, relations and wordings; the two families share none (default: evaluation)",
     )
     parser.add_argument(
         "--questions", type=int, metavar="N", help="number of gold questions (default: one per article, up to 1000)"

@@ -1,4 +1,4 @@
-"""Lessons drawn from a world of the warm-up family, or from a harbour: tasks whose chain of facts is known.
+"""Lessons drawn from a world of the warm-up family: tasks whose chain of facts is known.
 
     lessons = Lessons(world, index)
     lessons.draw("solver", facts=2)     # Lesson(id="solver-2-w1-q00000", task=SolveTask(...), ...)
@@ -37,7 +37,7 @@ from quaere.worlds.gold_questions import MAX_FACTS, says
 FACT_RATIO = (4, 3, 2, 1)  # weights of a solver's questions that combine 1, 2, ... facts
 HOP_RATIO = (4, 3, 2, 1)  # weights of a proposer's questions of 1, 2, ... hops in Dr. Zero's count
 LESSON_RATIO = (5, 2, 3)  # weights of score's reports, rubrics and assessments
-_EVALUATION = "evaluation"
+_FAMILY = "warmup"
 
 # Longer than other episodes: an assessment shows up to eight reports and writes an entry for each.
 REPORT_LIMITS = Limits(max_turns=8, turn_tokens=1536, sequence_tokens=8192, tool_response_tokens=512)
@@ -72,12 +72,12 @@ class LessonSettings(Struct, frozen=True):
         )
 
 
-def build_world(seed: int, num_articles: int, folder: Path, family: str = "warmup") -> tuple[World, Index]:
-    """A world to demonstrate in and its index, written to this folder.
+def build_world(seed: int, num_articles: int, folder: Path) -> tuple[World, Index]:
+    """A world of the warm-up family and its index, written to this folder.
 
     build_world(1, 500, Path("scratch"))[1].manifest.num_documents == 500
     """
-    world = generate_world(seed, num_articles, family)
+    world = generate_world(seed, num_articles, _FAMILY)
     write_world(world, folder / "world", num_questions=0)
     return world, build_index(folder / "world" / CORPUS, folder / "index")
 
@@ -137,10 +137,10 @@ class Lessons:
     """Draws lessons from one world, each question once."""
 
     def __init__(self, world: World, index: Index) -> None:
-        if world.family.name == _EVALUATION:
+        if world.family.name != _FAMILY:
             raise BadInput(
-                f"a world of the {_EVALUATION} family is for evaluation only; lessons need the warmup family",
-                hint="generate_world(seed, num_articles, 'warmup')",
+                f"a world of the {world.family.name} family is for evaluation only; lessons need the {_FAMILY} family",
+                hint=f"generate_world(seed, num_articles, {_FAMILY!r})",
             )
         self.world = world
         self._passages: dict[str, list[Passage]] = {}

@@ -55,9 +55,6 @@ _LITERALS: dict[str, tuple[str, str]] = {
     "circulation": ("{X} prints {O} copies.", "the circulation of {X}"),
     "mirror": ("The mirror of {X} measures {O} inches.", "the diameter of the mirror of {X}"),
     "period": ("{X} comes back every {O} years.", "how often {X} comes back"),
-    # families "village" and "harbour"
-    "bridge_builder": ("The builder of {X} was {O}.", "the builder of {X}"),
-    "ship_captain": ("The captain of {X} was {O}.", "the captain of {X}"),
 }
 
 

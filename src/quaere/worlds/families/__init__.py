@@ -2,8 +2,6 @@
 
     load_family("evaluation")   # a river country of towns, guilds and ships, for worlds with gold questions
     load_family("warmup")       # an island country, for the demonstrations of warm-up
-    load_family("village")      # bridges in four short sentences each, for models made from nothing
-    load_family("harbour")      # ships likewise, where these models are shown how to search
 
 `family.toml` lists the tables in the order in which worlds are generated: seeds depend on it. A table has `[[kinds]]`
 and `[[relations]]` (see `worlds/schema.py` for their fields), and `[shared]` with fields of all its kinds. An entry
