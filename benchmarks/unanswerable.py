@@ -12,6 +12,7 @@ asked (unstated), and some about things of another world (elsewhere).
 import argparse
 import json
 from collections import Counter
+from itertools import zip_longest
 from pathlib import Path
 
 from quaere.worlds import generate_world
@@ -38,9 +39,10 @@ def write(args):
     world = generate_world(args.seed, ARTICLES)
     gold = [question for question in world.questions(8 * args.num) if question.facts == 1]
     elsewhere = generate_world(args.seed + 100, ARTICLES).questions(args.num, facts=(1,))
-    rows = [{"id": question.id, "question": question.text, "answers": question.answers} for question in gold]
+    kinds = [[{"id": question.id, "question": question.text, "answers": question.answers} for question in gold]]
     for name, texts in (("unstated", ask_unstated(world, args.num)), ("elsewhere", [q.text for q in elsewhere])):
-        rows += [{"id": f"{name}-{number}", "question": text} for number, text in enumerate(texts)]
+        kinds.append([{"id": f"{name}-{number}", "question": text} for number, text in enumerate(texts)])
+    rows = [row for turn in zip_longest(*kinds) for row in turn if row]  # in turn: a run that is stopped has all kinds
     args.out.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
