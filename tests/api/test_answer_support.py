@@ -3,7 +3,9 @@
 import pytest
 
 from evaluated import answer, episode, passage, search
-from quaere.api.answer import find_support
+from quaere.api.answer import find_support, is_found, question_overlap, read_answer, refuse_unanswered
+from quaere.errors import NotFound
+from quaere.records import Question
 
 
 def supported(said, *texts):
@@ -33,3 +35,42 @@ def test_a_word_of_prose_is_preferred_to_a_word_inside_code():
 @pytest.mark.parametrize(("said", "sentence"), [("9", "It needs 3.9.1 here."), ("filename", "Use secure_filename(x).")])
 def test_a_part_of_a_number_or_a_name_is_no_support(said, sentence):
     assert supported(said, sentence) is None
+
+
+# -------------------------------------------------------------------------------------------------------- not found
+
+
+def asked(said, *texts, about="Who built the Halm bridge?"):
+    shown = search(*(passage(text, f"d{number}") for number, text in enumerate(texts)))
+    return episode(shown, answer(said), question=Question("q1", about))
+
+
+def test_an_answer_counts_if_its_passage_has_the_words_of_the_question():
+    told = asked("Venn", "Venn built the Halm bridge.", "Brod built a mill.")
+    assert question_overlap(told) == 1.0
+    assert is_found(told, 1.0) and read_answer(told, 1.0).found
+    refuse_unanswered(told, 1.0)
+
+
+def test_an_answer_out_of_a_passage_about_something_else_does_not_count():
+    told = asked("Brod", "Venn built the Halm bridge.", "Brod built a mill.")
+    assert question_overlap(told) == pytest.approx(1 / 3)
+    assert not read_answer(told, 0.5).found and read_answer(told, 0.3).found
+    with pytest.raises(NotFound, match=r"not found in these documents \(2 passages seen\)"):
+        refuse_unanswered(told, 0.5)
+
+
+def test_an_answer_that_no_passage_has_does_not_count():
+    told = asked("Hask", "Venn built the Halm bridge.")
+    assert question_overlap(told) == 0.0
+    assert not is_found(told, 0.01) and is_found(told, 0.0)
+
+
+def test_yes_and_no_are_measured_by_the_nearest_passage():
+    texts = ("Brod built a mill.", "Venn built the Halm bridge.")
+    assert question_overlap(asked("yes", *texts, about="Did Venn build the Halm bridge?")) >= 0.75
+    assert question_overlap(asked("no", texts[0], about="Is Oss a river?")) == 0.0
+
+
+def test_a_question_without_content_words_cannot_be_doubted():
+    assert question_overlap(asked("Venn", "Venn built it.", about="Who was it?")) == 1.0

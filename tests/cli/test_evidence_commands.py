@@ -255,3 +255,53 @@ def test_refusals(place, says, capsys):
     for number in ("0", "401"):
         assert evaluate(place, "--evidence", judge=("--judge", "string", "--judge-items", number)) == 2
         assert "--judge-items must be between 1 and 400" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------------- not found
+
+GUESS = {"ask": [CALL, "<answer>Orsolya Venn</answer>"]}
+
+
+def test_an_answer_out_of_a_passage_about_something_else_is_not_found(place, says, capsys):
+    says(GUESS)
+    assert ask(place, "Which tavern brews the darkest beer of Skeld?", "--min-overlap", "0.5") == 3
+    streams = capsys.readouterr()
+    assert "0% of the question's words, less than 50%" in streams.out and "halm.md (Halm bridge)" in streams.out
+    assert "not found in these documents" in streams.err
+
+
+def test_an_answer_out_of_the_right_passage_is_found(place, says, capsys):
+    says(GUESS)
+    assert ask(place, "Who built the Halm bridge?", "--min-overlap", "1") == 0
+    assert "do not rely on it" not in capsys.readouterr().out
+
+
+def test_without_a_measured_overlap_every_answer_counts(place, says, capsys):
+    says(GUESS)
+    assert ask(place, "Which tavern brews the darkest beer of Skeld?", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["found"]
+    assert ask(place, "Which tavern brews the darkest beer of Skeld?", "--json", "--min-overlap", "0.5") == 3
+    found = json.loads(capsys.readouterr().out)
+    assert found["answer"] == "Orsolya Venn" and not found["found"]
+
+
+def test_a_table_marks_what_was_not_found(place, says, capsys, tmp_path):
+    asked = ["Who built the Halm bridge?", "Who brews the beer of Skeld?"]
+    rows = [{"id": f"q{n}", "question": text} for n, text in enumerate(asked)]
+    (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    says({f"q{n}": GUESS["ask"] for n in range(2)})
+    assert ask(place, "--questions", str(tmp_path / "asked.jsonl"), "--min-overlap", "0.5") == 0
+    table = capsys.readouterr().out
+    assert table.count("(not") == 1 and "2 questions, 2 answered, 1 of these not found" in table
+
+
+def test_an_overlap_that_is_no_share_is_refused(place, capsys):
+    assert ask(place, "Who?", "--min-overlap", "50") == 2
+    assert "--min-overlap must be from 0 to 1, not 50.0" in capsys.readouterr().err
+
+
+def test_the_built_in_model_has_a_measured_overlap():
+    from quaere.dialects.notes import find_notes
+
+    assert find_notes("smollm2-135m").min_overlap == 0.5
+    assert find_notes("smollm2-135m-plain").min_overlap == 0.0

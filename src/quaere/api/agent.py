@@ -72,6 +72,7 @@ class Agent:
         dialect: SolverDialectName | None = None,
         style: PromptStyle | None = None,
         guided: bool | None = None,
+        min_overlap: float | None = None,
         temperature: float = 0.0,
         seed: int = 0,
         device: Device = "auto",
@@ -84,11 +85,15 @@ class Agent:
         """Open what is searched, then load the model; `on_note` is told what is downloaded or loaded.
 
         `evidence` asks for the sentence each answer rests on; `dialect`, `style` and `guided` say how the model is
-        spoken to. Each is by default as the model was trained. `max_rows` is how many episodes run at once.
+        spoken to. `min_overlap` is the share of a question's words that the passage with the answer must have for it to
+        count as found; 0 lets every answer count. Each is by default as the model was trained. `max_rows` is how many
+        episodes run at once.
         """
         check_limits(limits)
         if temperature < 0:
             raise BadInput(f"temperature must be 0 or more, not {temperature}")
+        if min_overlap is not None and not 0 <= min_overlap <= 1:
+            raise BadInput(f"min_overlap must be from 0 to 1, not {min_overlap}")
         if max_rows < 1:
             raise BadInput(f"max_rows must be at least 1, not {max_rows}")
         self.model = str(model.path) if isinstance(model, Run) else str(model)
@@ -104,6 +109,8 @@ class Agent:
             self._loop.run(check_reachable(self.searcher))
             options = {**self.engine, "max_rows": max_rows, "interactive": True, "report": on_note}
             self.notes, load = _find_model(model, options)
+            default = 0.0 if closed_book else self.notes.min_overlap
+            self.min_overlap = default if min_overlap is None else min_overlap
             self.protocol, self.limits = choose_solver(
                 self.notes,
                 needs_guide=_needs_guide(model),
@@ -149,7 +156,7 @@ class Agent:
             on_turn=on_turn,
         )
         refuse_all_failed([episode])
-        return read_answer(episode)
+        return read_answer(episode, self.min_overlap)
 
     def ask_many(
         self,
@@ -189,7 +196,7 @@ class Agent:
                 params=SamplingParams(temperature=self.temperature),
                 concurrency=self.max_rows,
             ):
-                answers.append(read_answer(episode))
+                answers.append(read_answer(episode, self.min_overlap))
                 on_answer(answers[-1])
                 advance("")
         return answers

@@ -10,6 +10,7 @@ from msgspec import Struct
 from quaere.chat.spans import find_evidence, shown_passages
 from quaere.chat.statements import split_statements
 from quaere.errors import NotFound, SamplingFailed
+from quaere.evaluation.reports.lexical import content_words
 from quaere.records import Answer as FinalAnswer
 from quaere.records import Episode, Evidence, Failure, Passage, Question, SearchResult, SolveTask
 from quaere.rewards.answers import exact_match_score, f1_score, normalise_answer
@@ -19,9 +20,11 @@ from quaere.rewards.format import contains
 class Answer(Struct, frozen=True):
     """An agent's answer to a question. `text` is "" where the episode ended without one; `episode.end` says why.
 
-    `support` is the first sentence shown to the agent that contains the answer, whether it quoted one or not; None if
-    there is none. `evidence` is the quoted sentence as its document has it, with its place there; None if none was
-    asked for or given, or if no passage the agent was shown has it. `span` is the quotation as the model wrote it.
+    `found` is false where there is no answer, or one whose passage has too few words of the question to be believed
+    (`Agent(min_overlap=...)`). `support` is the first sentence shown to the agent that contains the answer, whether it
+    quoted one or not; None if there is none. `evidence` is the quoted sentence as its document has it, with its place
+    there; None if none was asked for or given, or if no passage the agent was shown has it. `span` is the quotation as
+    the model wrote it.
 
         Answer(text="in 2019", evidence=Evidence("ops.md", 118, 163, "..."), span="...", searches=(...), episode=...)
     """
@@ -32,6 +35,7 @@ class Answer(Struct, frozen=True):
     searches: tuple[SearchResult, ...]
     episode: Episode
     support: Evidence | None = None
+    found: bool = True
 
     def __str__(self) -> str:
         return self.text
@@ -48,8 +52,8 @@ class Answer(Struct, frozen=True):
         return tuple(turn.failure for turn in self.episode.turns if turn.failure)
 
 
-def read_answer(episode: Episode) -> Answer:
-    """The answer an episode ended with."""
+def read_answer(episode: Episode, min_overlap: float = 0.0) -> Answer:
+    """The answer an episode ended with, and whether it counts as found (see `is_found`)."""
     span, evidence, _ = find_span(episode)
     return Answer(
         text=episode.outcome.text if isinstance(episode.outcome, FinalAnswer) else "",
@@ -58,6 +62,7 @@ def read_answer(episode: Episode) -> Answer:
         searches=tuple(result for turn in episode.turns for result in turn.results),
         episode=episode,
         support=found[0] if (found := find_support(episode)) else None,
+        found=is_found(episode, min_overlap),
     )
 
 
@@ -82,7 +87,7 @@ def find_support(episode: Episode) -> tuple[Evidence, Passage] | None:
     Yes and no are in no sentence: such an answer has no support of this kind.
     """
     answer = episode.outcome.text if isinstance(episode.outcome, FinalAnswer) else ""
-    if not normalise_answer(answer) or normalise_answer(answer) in ("yes", "no"):
+    if not normalise_answer(answer) or _is_yes_or_no(answer):
         return None
     passages = shown_passages(episode)
     written = _as_written(answer)
@@ -108,9 +113,41 @@ def _as_written(answer: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w)(?<!\d[.,]){words}(?!\w)(?![.,]\d)", re.IGNORECASE)
 
 
-def refuse_unanswered(episode: Episode) -> None:
-    """Raise `NotFound` if the episode ended without an answer."""
+def _is_yes_or_no(answer: str) -> bool:
+    return normalise_answer(answer) in ("yes", "no")
+
+
+# -------------------------------------------------------------------------------------------------------- not found
+
+
+def is_found(episode: Episode, min_overlap: float) -> bool:
+    """True if the episode has an answer, and the passage it stands in has enough of the question's words.
+
+    A small model answers whatever it is asked: of a passage about another bridge it takes another builder. Such a
+    passage shares few words with the question. With a `min_overlap` of 0 every answer counts.
+    """
     if not isinstance(episode.outcome, FinalAnswer):
+        return False
+    return min_overlap == 0 or question_overlap(episode) >= min_overlap
+
+
+def question_overlap(episode: Episode) -> float:
+    """The share of the question's content words that are in the passage with the answer, or in its title.
+
+    Without a supporting sentence it is 0. Yes and no stand in no passage: theirs is the highest of all passages shown.
+    """
+    assert isinstance(episode.task, SolveTask)
+    assert isinstance(episode.outcome, FinalAnswer)
+    asked = set(content_words(episode.task.question.text))
+    found = find_support(episode)
+    passages = [found[1]] if found else shown_passages(episode) if _is_yes_or_no(episode.outcome.text) else []
+    shares = [len(asked & set(content_words(passage.titled_text))) / (len(asked) or 1) for passage in passages]
+    return max(shares, default=0.0) if asked else 1.0
+
+
+def refuse_unanswered(episode: Episode, min_overlap: float = 0.0) -> None:
+    """Raise `NotFound` if the episode ended without an answer, or with one that does not count as found."""
+    if not is_found(episode, min_overlap):
         said = f"not found in these documents ({len(shown_passages(episode))} passages seen)"
         raise NotFound(said, hint="other words, a larger --model, or more --max-turns")
 

@@ -2,6 +2,7 @@
 
 quaere ask "Who built the Halm bridge?" --index docs-index --model smollm2-135m
 quaere ask "Who built the Halm bridge?" --index docs-index --evidence
+quaere ask "Who built the Halm bridge?" --index docs-index --min-overlap 0
 quaere ask --questions world/questions.jsonl --limit 10 --index world-index
 """
 
@@ -12,7 +13,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any
 
-from quaere.api.answer import answer_scores, find_span, find_support, refuse_all_failed, refuse_unanswered
+from quaere.api.answer import answer_scores, find_span, find_support, is_found, refuse_all_failed, refuse_unanswered
 from quaere.cli.ask_options import (
     LIMITS,
     add_asked,
@@ -59,6 +60,13 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="ask for the sentence that proves the answer, and check that the model was shown it "
         "(default: only for models that were taught to quote evidence)",
     )
+    parser.add_argument(
+        "--min-overlap",
+        type=float,
+        metavar="X",
+        help="share of the question's words that the passage with the answer must have; with fewer the answer is "
+        "'not found' (default: as was measured for the model, else 0: every answer counts)",
+    )
     add_solver_dialect(parser, "prompts and protocol of the model (default: as it was trained, else tool-call)")
     limits = parser.add_argument_group("limits", "default: as the model was trained, else the values in parentheses")
     limits.add_argument("--max-turns", type=int, metavar="N", help="most turns of an episode (5; evalact: 42)")
@@ -94,6 +102,7 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
     quiet = Console(stderr=True, highlight=False)
     await check_reachable(searcher)
     protocol, limits = _arrange(args)
+    args.min_overlap = _min_overlap(args)
     policy = open_model(args, quiet)
     settings = asked_settings(args, limits, hidden=("show", "solver_dialect", "plain")) | {"protocol": protocol.name}
     try:
@@ -124,6 +133,13 @@ def _arrange(args: argparse.Namespace) -> tuple[Protocol, Limits]:
     )
 
 
+def _min_overlap(args: argparse.Namespace) -> float:
+    """The share of a question's words that the passage of its answer must have, given or from the model's notes."""
+    from quaere.dialects.notes import find_notes
+
+    return find_notes(args.model).min_overlap if args.min_overlap is None else float(args.min_overlap)
+
+
 async def _ask_one(
     args: argparse.Namespace,
     question: Question,
@@ -147,13 +163,14 @@ async def _ask_one(
     episode = await run_episode(policy, protocol, searcher, SolveTask(question), on_turn=show, **setting)
     stored.add_episode(episode)
     if args.json:
-        _print_json(episode, stored, evidence=evidence)
+        _print_json(episode, stored, evidence=evidence, min_overlap=args.min_overlap)
     else:
         console.print(render_end(episode))
         console.print(render_evidence(episode) if evidence else render_support(episode))
+        console.print(render_doubt(episode, args.min_overlap), end="")
         console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
     refuse_all_failed([episode])
-    refuse_unanswered(episode)
+    refuse_unanswered(episode, args.min_overlap)
 
 
 async def _ask_many(
@@ -184,9 +201,9 @@ async def _ask_many(
             episodes.append(episode)
             progress.advance(bar)
             if args.json:
-                _print_json(episode, stored, evidence=evidence)
+                _print_json(episode, stored, evidence=evidence, min_overlap=args.min_overlap)
     if not args.json:
-        _print_table(episodes, stored, show_first=args.show, evidence=evidence)
+        _print_table(episodes, stored, show_first=args.show, evidence=evidence, min_overlap=args.min_overlap)
     refuse_all_failed(episodes)
 
 
@@ -212,19 +229,42 @@ def render_support(episode: Episode) -> Text:
     """The first sentence shown that contains the answer; without an answer, the passages that were seen."""
     from rich.text import Text
 
-    from quaere.chat.spans import shown_passages
     from quaere.cli.episode_view import printable
     from quaere.records import Answer
 
     if not isinstance(episode.outcome, Answer):
-        seen = [f"\n  {_name(passage)}" for passage in shown_passages(episode)[:_MAX_SEEN]]
-        return Text("Passages seen:" if seen else "No passage was seen", "dim") + Text(printable("".join(seen)), "dim")
+        return _render_seen(episode)
     found = find_support(episode)
     if not found:
         return Text("No sentence it was shown contains this answer", "yellow")
     sentence, passage = found
     shown = Text("Found in: ", "dim") + Text(printable(sentence.text), "green")
     return shown + Text(printable(f"\n  {_place(sentence, passage)}"), "dim")
+
+
+def render_doubt(episode: Episode, min_overlap: float) -> Text:
+    """Why an answer does not count as found, and the passages that were seen; empty if it counts."""
+    from rich.text import Text
+
+    from quaere.api.answer import question_overlap
+    from quaere.records import Answer
+
+    if not isinstance(episode.outcome, Answer) or is_found(episode, min_overlap):
+        return Text()
+    share = f"{question_overlap(episode):.0%} of the question's words, less than {min_overlap:.0%}"
+    return (
+        Text(f"The passage with this answer has {share}: do not rely on it\n", "yellow") + _render_seen(episode) + "\n"
+    )
+
+
+def _render_seen(episode: Episode) -> Text:
+    from rich.text import Text
+
+    from quaere.chat.spans import shown_passages
+    from quaere.cli.episode_view import printable
+
+    seen = [f"\n  {_name(passage)}" for passage in shown_passages(episode)[:_MAX_SEEN]]
+    return Text("Passages seen:" if seen else "No passage was seen", "dim") + Text(printable("".join(seen)), "dim")
 
 
 def _name(passage: Passage) -> str:
@@ -265,7 +305,7 @@ def _support_row(episode: Episode) -> dict[str, Any] | None:
 # --------------------------------------------------------------------------------------------------------- printing
 
 
-def _print_json(episode: Episode, stored: Run, *, evidence: bool) -> None:
+def _print_json(episode: Episode, stored: Run, *, evidence: bool, min_overlap: float) -> None:
     import json
 
     from quaere.records import Answer, SolveTask
@@ -274,6 +314,7 @@ def _print_json(episode: Episode, stored: Run, *, evidence: bool) -> None:
     found = {
         "question": episode.task.question.text,
         "answer": episode.outcome.text if isinstance(episode.outcome, Answer) else None,
+        "found": is_found(episode, min_overlap),
         "evidence": _evidence_row(episode) if evidence else None,
         "support": _support_row(episode),
         "end": episode.end,
@@ -287,7 +328,7 @@ def _print_json(episode: Episode, stored: Run, *, evidence: bool) -> None:
     print(json.dumps(found))
 
 
-def _print_table(episodes: list[Episode], stored: Run, *, show_first: bool, evidence: bool) -> None:
+def _print_table(episodes: list[Episode], stored: Run, *, show_first: bool, evidence: bool, min_overlap: float) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -307,11 +348,12 @@ def _print_table(episodes: list[Episode], stored: Run, *, show_first: bool, evid
         assert isinstance(episode.task, SolveTask)
         question = episode.task.question
         answer = episode.outcome.text if isinstance(episode.outcome, Answer) else f"({episode.end})"
+        doubt = " (not found)" if isinstance(episode.outcome, Answer) and not is_found(episode, min_overlap) else ""
         right = "" if not score else ("yes" if score["answer/exact_match"] else "no")
         cells = (
             str(question.facts or ""),
             trim(question.text, 70),
-            trim(answer, 30),
+            trim(answer, 30) + doubt,
             trim(question.answers[0], 30) if question.answers else "",
             right,
             str(episode.num_searches),
@@ -322,6 +364,8 @@ def _print_table(episodes: list[Episode], stored: Run, *, show_first: bool, evid
     marked = [score for score in scores if score]
     num_answered = sum(episode.end == "answered" for episode in episodes)
     line = f"{len(episodes)} questions, {num_answered} answered"
+    if num_doubted := num_answered - sum(is_found(episode, min_overlap) for episode in episodes):
+        line += f", {num_doubted} of these not found"
     if marked:
         exact = sum(score["answer/exact_match"] for score in marked)
         f1 = sum(score["answer/f1"] for score in marked) / len(marked)

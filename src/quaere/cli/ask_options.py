@@ -90,6 +90,8 @@ def read_asked(args: argparse.Namespace, command: str) -> list[Question]:
 def check_numbers(args: argparse.Namespace) -> None:
     """Raise `BadInput` for limits below 1 and for a temperature below 0."""
     check_positive(args, (*LIMITS, "limit"))
+    if getattr(args, "min_overlap", None) is not None and not 0 <= args.min_overlap <= 1:
+        raise BadInput(f"--min-overlap must be from 0 to 1, not {args.min_overlap}")
     if args.temperature < 0:
         raise BadInput(f"--temperature must be 0 or more, not {args.temperature}")
 

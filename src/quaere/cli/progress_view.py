@@ -29,7 +29,7 @@ from quaere.chat.terminal_text import shorten_number
 from quaere.cli.episode_view import printable
 from quaere.training.progress import Reporter, StepProgress, StepReport, describe_figures
 
-_BARS = "▁▂▃▄▅▆▇█"
+BARS = "▁▂▃▄▅▆▇█"
 _NUM_REWARDS = 40
 _NUM_ALARMS = 3
 _LULL_S = 30.0
@@ -304,5 +304,5 @@ def draw_sparkline(values: Sequence[float]) -> str:
     if not known:
         return ""
     low, span = min(known), (max(known) - min(known)) or 1.0
-    heights = ((value - low) / span * (len(_BARS) - 1) for value in values)
-    return "".join(_BARS[round(height)] if math.isfinite(height) else " " for height in heights)
+    heights = ((value - low) / span * (len(BARS) - 1) for value in values)
+    return "".join(BARS[round(height)] if math.isfinite(height) else " " for height in heights)

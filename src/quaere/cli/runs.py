@@ -46,6 +46,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     what.add_argument(
         "--episodes", nargs="?", type=int, const=ALL_STEPS, metavar="STEP", help="all episodes, or those of a step"
     )
+    show.add_argument("--chart", action="store_true", help="with --metrics: draw each over the steps")
     show.add_argument("--full", action="store_true", help="show passages and replies uncut")
     show.add_argument("--tokens", action="store_true", help="show the segments with their token counts")
     show.set_defaults(run=run_show)
@@ -101,6 +102,8 @@ def run_show(args: argparse.Namespace) -> None:
     part = args.metrics or args.candidates or args.episodes is not None
     if part and args.episode is not None:
         raise BadInput("--metrics, --candidates and --episodes are of a run: leave EPISODE out")
+    if args.chart and not args.metrics:
+        raise BadInput("--chart draws metrics", hint=f"quaere runs show {args.name} --metrics reward/mean --chart")
     with Run.open(find_run(runs_root(args.runs), args.name)) as run:
         if args.episode is not None:
             _show_episode(run.episode(args.episode), run.episode_metrics(args.episode), args)
@@ -134,7 +137,8 @@ def _show_training(run: Run, args: argparse.Namespace) -> None:
 
 
 def _show_metrics(run: Run, args: argparse.Namespace) -> None:
-    """Lines that other programs can cut at the tabs: name, step, value."""
+    """Charts, or lines that other programs can cut at the tabs: name, step, value."""
+    from quaere.cli.curve_view import draw_curve
     from quaere.cli.episode_view import printable
     from quaere.cli.run_view import find_metrics
 
@@ -143,6 +147,9 @@ def _show_metrics(run: Run, args: argparse.Namespace) -> None:
         print(as_json(found))
         return
     for name, metrics in found.items():
+        if args.chart:
+            print(draw_curve(printable(name), metrics))
+            continue
         for metric in metrics:
             print(f"{printable(name)}\t{metric.step}\t{metric.value:.6g}")
 
