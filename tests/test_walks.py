@@ -43,8 +43,7 @@ def change(file, diff):
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("walks")
-    # With its bytecode, which holds for the copies too, or three commands compile every source again.
-    shutil.copytree(Path(quaere.__file__).parent, folder / "src/quaere")
+    shutil.copytree(Path(quaere.__file__).parent, folder / "src/quaere", ignore=shutil.ignore_patterns("__pycache__"))
     for path, kind, text in read_walks():
         if kind == "python":
             (folder / path).parent.mkdir(exist_ok=True)
