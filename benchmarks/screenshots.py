@@ -2,8 +2,8 @@
 
     python benchmarks/screenshots.py [--runs FOLDER] [--run NAME] [--out docs/screenshots]
 
-Without --runs, a run of EVE-Agent is trained first: two iterations on the village of the tests, a tiny model and a small
-index, some minutes on one core. The pages are those that `quaere view` serves, in Chromium, each as a PNG of few
+Without --runs, a run of EVE-Agent is trained first: two iterations on the village of the tests, a tiny model and a few
+documents, some minutes on one core. The pages are those that `quaere view` serves, in Chromium, each as a PNG of few
 colours. It needs what `make browser` installs, and Pillow.
 """
 
@@ -77,10 +77,9 @@ def choose_pages(path: Path) -> dict[str, tuple[str, str]]:
     with Run.open(path) as run:
         rows = [row for row in run.rows(EpisodeFilter(phase="solver")) if run.token_trace(row.id)]
         quoted = [row for row in rows if read_episode(run, name, EpisodeQuery(row.id)).quotation == "verbatim"]
-        best = max(quoted or rows, key=lambda row: (row.metrics.get("reward/total", 0.0), row.num_searches))
+        best = max(quoted or rows, key=lambda row: row.metrics.get("advantage", 0.0))
         item = max(run.candidates(), key=lambda one: (one.evidence is not None, one.support is not None, one.kept))
     return {
-        "run": (f"/run/{name}", ""),
         "curves": (f"/run/{name}", "#curves-title"),
         "group": (f"/run/{name}/group?task={best.task_id}&step={best.step}", ""),
         "episode": (f"/run/{name}/episode?id={best.id}", "#turns-title"),
@@ -108,7 +107,9 @@ def reduce_colours(png: bytes) -> bytes:
     """The same picture with few colours: text and lines stay as they are, and the file is a third as large."""
     image = Image.open(io.BytesIO(png)).convert("RGB")
     small = io.BytesIO()
-    image.quantize(NUM_COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+    image.quantize(NUM_COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        small, "PNG", optimize=True
+    )
     return small.getvalue()
 
 
