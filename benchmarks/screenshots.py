@@ -2,8 +2,8 @@
 
     python benchmarks/screenshots.py [--runs FOLDER] [--run NAME] [--out docs/screenshots]
 
-Without --runs, a run of EVE-Agent is trained first: two iterations on the village of the tests, a tiny model and a
-small index, some minutes on one core. The pages are those that `quaere view` serves, in Chromium, each as a PNG of few
+Without --runs, a run of EVE-Agent is trained first: two iterations on the village of the tests, a tiny model and a few
+documents, some minutes on one core. The pages are those that `quaere view` serves, in Chromium, each as a PNG of few
 colours. It needs what `make browser` installs, and Pillow.
 """
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 WIDTH, HEIGHT = 1180, 760
-NUM_COLOURS = 48
+NUM_COLOURS = 160
 SETTINGS = {
     "iterations": 2,
     "traced_episodes": 4,
@@ -33,6 +33,7 @@ SETTINGS = {
     "proposer.batch": 12,
     "proposer.learner.learning_rate": 3e-4,
     "generation.batch": 16,
+    "verify_candidates": True,
     "solver.steps": 8,
     "solver.learner.learning_rate": 3e-4,
     "checkpoints.every": 4,
@@ -70,14 +71,15 @@ def choose_pages(path: Path) -> dict[str, tuple[str, str]]:
     """The address of each page to show, by the name of its file, and what to scroll to."""
     from quaere.api.run import Run
     from quaere.runs.groups import EpisodeFilter
+    from quaere.viewer.transcript import EpisodeQuery, read_episode
 
     name = path.name
     with Run.open(path) as run:
         rows = [row for row in run.rows(EpisodeFilter(phase="solver")) if run.token_trace(row.id)]
-        best = max(rows, key=lambda row: (row.metrics.get("reward/total", 0.0), row.num_searches))
-        item = next(one for one in run.candidates(kept=True) if one.evidence and one.support)
+        quoted = [row for row in rows if read_episode(run, name, EpisodeQuery(row.id)).quotation == "verbatim"]
+        best = max(quoted or rows, key=lambda row: row.metrics.get("advantage", 0.0))
+        item = max(run.candidates(), key=lambda one: (one.evidence is not None, one.support is not None, one.kept))
     return {
-        "run": (f"/run/{name}", ""),
         "curves": (f"/run/{name}", "#curves-title"),
         "group": (f"/run/{name}/group?task={best.task_id}&step={best.step}", ""),
         "episode": (f"/run/{name}/episode?id={best.id}", "#turns-title"),
@@ -98,14 +100,16 @@ def shoot(url: str, pages: dict[str, tuple[str, str]], out: Path) -> None:
             if place:
                 page.evaluate("place => document.querySelector(place).scrollIntoView()", place)
             (out / f"{name}.png").write_bytes(reduce_colours(page.screenshot()))
-            print(f"{name}.png  {url and address}")
+            print(f"{name}.png  {address}")
 
 
 def reduce_colours(png: bytes) -> bytes:
     """The same picture with few colours: text and lines stay as they are, and the file is a third as large."""
     image = Image.open(io.BytesIO(png)).convert("RGB")
     small = io.BytesIO()
-    image.quantize(NUM_COLOURS, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+    image.quantize(NUM_COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        small, "PNG", optimize=True
+    )
     return small.getvalue()
 
 

@@ -4,6 +4,7 @@ run_folder    the runs that are shown, found by name only
 page_settings settings of a page, out of its address
 page_formats  records as HTML (Jinja2, everything escaped) or as JSON
 app           the addresses, and the headers of every response
+page_files    the pages as files that open without a server
 live          server-sent events: a page learns that its run was written to
 viewer_server the application behind the checks that all servers share
 ask_queue     questions to one agent, answered one at a time
