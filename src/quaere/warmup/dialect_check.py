@@ -44,7 +44,7 @@ class Learnt(Struct, frozen=True):
     def share(self) -> float:
         """Sound episodes over all; 0 if there are none.
 
-        Dialects share the form of their answers, so a dialect that was never taught may be answered in, but not soundly.
+        Dialects share the form of their answers, so a model may answer in one it was never taught, but seldom soundly.
         """
         return self.num_sound / self.num if self.num else 0.0
 
