@@ -1,7 +1,8 @@
 """Two dialects in one warm-up: both are learnt, the longer one too.
 
-Over six seeds (0 to 5) every held-out task of either dialect was answered after these steps, as `teach` takes them.
-With a third less of them no seed but one learnt the longer dialect, alone or beside the other: what it lacks is steps.
+Over six seeds (0 to 5) every task of either dialect was played in the right format after these steps, and none by a
+model that took them with a rate of 0. With a third fewer steps hardly a seed answered in the longer dialect, alone or
+beside the other: what it lacks then is steps.
 """
 
 import asyncio
@@ -54,11 +55,11 @@ def tagged(index, count, seed):
     return asyncio.run(demonstrate(index, "search-r1", count, seed, lesson))
 
 
-def teach_model(folder, episodes, seed, epochs=2):
+def teach_model(folder, episodes, seed, rate=4e-3):
     tokenizer = weighing.tokenizer()
     shape = {"vocab_size": len(tokenizer), "num_hidden_layers": 2, "tie_word_embeddings": False, "scale": 1}
     model = tiny.model("llama", seed=seed, **shape)
-    teach(Learner(model, imitation(4e-3)), episodes, epochs=epochs, batch=8, seed=seed)
+    teach(Learner(model, imitation(rate)), episodes, epochs=2, batch=8, seed=seed)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -75,12 +76,13 @@ async def shares(folder, index, episodes):
     return {name: one.share for name, one in learnt.items()}
 
 
-def test_both_dialects_are_learnt_and_one_that_was_not_taught_is_not(index, tmp_path):
-    seed = 0
-    long, short = evaluating(index, OF_EACH, seed), tagged(index, OF_EACH, seed)
+def test_both_dialects_are_learnt(index, tmp_path):
+    assert min(learn_both(index, tmp_path, seed=0).values()) >= 0.75
+    assert max(learn_both(index, tmp_path, seed=0, rate=0.0).values()) <= 0.25
+
+
+def learn_both(index, folder, seed, rate=4e-3):
+    """The share of unseen tasks of each dialect that a model plays in the right format after both were taught."""
+    taught = [*evaluating(index, OF_EACH, seed), *tagged(index, OF_EACH, seed)]
     unseen = [*evaluating(index, 12, seed + 1000), *tagged(index, 12, seed + 1000)]
-    both = teach_model(tmp_path / "both", [*long, *short], seed)
-    assert min(asyncio.run(shares(both, index, unseen)).values()) >= 0.75
-    alone = teach_model(tmp_path / "alone", short, seed, epochs=4)
-    control = asyncio.run(shares(alone, index, unseen))
-    assert control["search-r1 solver"] >= 0.75 and control["evalact solver"] <= 0.25
+    return asyncio.run(shares(teach_model(folder / f"rate {rate}", taught, seed, rate), index, unseen))

@@ -59,14 +59,14 @@ def test_a_weak_dialect_is_named():
         "held-out tasks of evalrar solver: none",
     ]
     assert weak.startswith("weak: evalact solver; teach it longer")
-    assert len(describe_learnt({"drzero solver": Learnt(4, 3)})) == 1
+    assert len(describe_learnt({"drzero solver": Learnt(4, 4, 3)})) == 1
 
 
-def test_a_dialect_that_is_well_behind_the_best_is_named_though_it_answers_most():
-    assert describe_learnt({"eve solver": Learnt(20, 20), "drzero solver": Learnt(20, 15)})[-1].startswith(
+def test_a_dialect_that_is_well_behind_the_best_is_named_though_most_of_it_is_sound():
+    assert describe_learnt({"eve solver": Learnt(20, 20, 20), "drzero solver": Learnt(20, 20, 15)})[-1].startswith(
         "weak: drzero"
     )
-    assert len(describe_learnt({"eve solver": Learnt(20, 18), "drzero solver": Learnt(20, 15)})) == 2
+    assert len(describe_learnt({"eve solver": Learnt(20, 18, 18), "drzero solver": Learnt(20, 18, 15)})) == 2
 
 
 def test_what_is_held_out_is_a_matter_of_places_and_seed():

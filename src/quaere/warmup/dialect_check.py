@@ -29,10 +29,10 @@ from quaere.warmup.scripted_episodes import open_protocol
 class Learnt(Struct, frozen=True):
     """Held-out tasks of a role in a dialect: played, answered, sound in format, and matched by their answer.
 
-    An episode is sound if each of its turns was an action of the dialect, and matched if a solver's answer is one of
-    the question's by exact match; of other roles none is matched.
+    An episode is sound if it was answered and each of its turns was an action of the dialect. It is matched if a
+    solver's answer is one of the question's by exact match; of other roles none is.
 
-        Learnt(num=10, num_answered=6, num_sound=5, num_matched=2).share == 0.6
+        Learnt(num=10, num_answered=6, num_sound=5, num_matched=2).share == 0.5
     """
 
     num: int = 0
@@ -42,8 +42,11 @@ class Learnt(Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """Answered tasks over all tasks; 0 if there are none."""
-        return self.num_answered / self.num if self.num else 0.0
+        """Sound episodes over all; 0 if there are none.
+
+        Dialects share the form of their answers, so a model may answer in one it was never taught, but seldom soundly.
+        """
+        return self.num_sound / self.num if self.num else 0.0
 
     def count(self, episode: Episode) -> Learnt:
         """The counts with one more episode."""
@@ -128,5 +131,5 @@ def _describe(one: Learnt) -> str:
     return f"of {one.num}, {one.num_answered} answered, {format_}, {one.num_matched} matched"
 
 
-# Below this share of answered tasks, or this far below the best dialect's, `describe_learnt` warns.
+# Below this share of sound episodes, or this far below the best dialect's, `describe_learnt` warns.
 _WEAK, _BEHIND = 0.75, 0.2
