@@ -143,5 +143,13 @@ done
 ((${#ROWS[@]})) || exit 0
 BASELINE=form
 [[ " ${ROWS[*]} " == *" --arm form "* ]] || BASELINE=${ROWS[1]}
-python "$HERE/results_table.py" "${ROWS[@]}" --baseline "$BASELINE"
-python "$HERE/results_table.py" "${ROWS[@]}" --baseline "$BASELINE" --where set=2wiki,hotpot
+WHERE=()
+if grep -qE '"set": ?"(2wiki|hotpot)"' "$OUT/report.jsonl"; then WHERE=(--where set=2wiki,hotpot); fi
+python "$HERE/results_table.py" "${ROWS[@]}" --baseline "$BASELINE" "${WHERE[@]}"
+for pair in "direct eve" "unpaid eve" "second second-eve"; do  # what evidence is for: one arm against the other
+    read -r other arm <<<"$pair"
+    if [[ " ${ROWS[*]} " == *" --arm $other "*" --arm $arm "* || " ${ROWS[*]} " == *" --arm $arm "*" --arm $other "* ]]; then
+        python "$HERE/results_table.py" --arm "$other" "$OUT/$other"-[0-9].items.jsonl.gz \
+            --arm "$arm" "$OUT/$arm"-[0-9].items.jsonl.gz --baseline "$other"
+    fi
+done
