@@ -28,10 +28,10 @@ def ask_unstated(world, num):
     graph, dice, asked = world.graph, Dice(world.seed, "unstated"), {}
     while len(asked) < num:
         index = dice.below(len(graph.entities))
-        if unknown := unknown_relations(graph, index):
-            relation = dice.pick(unknown)
-            wording = dice.pick(graph.relations[relation].questions)
-            asked.setdefault((index, relation), capitalise(wording.replace("{X}", graph.entities[index].name)))
+        unknown = unknown_relations(graph, index)
+        if unknown and (place := (index, dice.pick(unknown))) not in asked:
+            wording = dice.pick(graph.relations[place[1]].questions)
+            asked[place] = capitalise(wording.replace("{X}", graph.entities[index].name))
     return list(asked.values())
 
 
