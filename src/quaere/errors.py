@@ -125,6 +125,14 @@ def install_hint(extra: str, package: Path = Path(__file__).parent) -> str:
     return shlex.join(["pip", "install", f"quaere[{extra}]"])
 
 
+def requirement_hint(requirement: str) -> str:
+    """The pip command that installs a package in a version that no extra asks for.
+
+    requirement_hint("tinker<0.26") -> "pip install 'tinker<0.26'"
+    """
+    return shlex.join(["pip", "install", requirement])
+
+
 # Libraries of the extra `torch`. Only models need them: indexing, searching and reading runs do not.
 MODEL_LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "huggingface_hub", "gguf")
 

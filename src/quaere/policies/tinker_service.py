@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import httpx
 
 from quaere.credentials import read_secret
-from quaere.errors import BadInput, ExtraMissing, TrainingStopped
+from quaere.errors import BadInput, ExtraMissing, TrainingStopped, requirement_hint
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ def check_sdk() -> None:
         raise BadInput(
             f"tinker {version('tinker')} has no download of adapters that is known here; "
             f"{_NEWEST[0]}.{_NEWEST[1]} is the newest that has",
-            hint="pip install 'tinker>=0.25,<0.36'",
+            hint=requirement_hint("tinker>=0.25,<0.36"),
         )
 
 

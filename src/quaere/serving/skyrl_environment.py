@@ -21,7 +21,7 @@ from typing import Any, Literal
 import msgspec
 
 from quaere.atomic import new_folder
-from quaere.errors import BadInput
+from quaere.errors import BadInput, requirement_hint
 from quaere.policies.catalogue import ModelPath, resolve_model
 
 Backend = Literal["jax", "fsdp", "megatron"]
@@ -38,7 +38,7 @@ def find_uv() -> str:
     """The path of `uv`; raises BadInput if it is not installed."""
     found = shutil.which("uv")
     if found is None:
-        raise BadInput("SkyRL's environment is made by uv, which is not installed", hint="pip install uv")
+        raise BadInput("SkyRL's environment is made by uv, which is not installed", hint=requirement_hint("uv"))
     return found
 
 

@@ -9,7 +9,7 @@ import httpx
 from msgspec import Struct, structs
 
 from quaere.credentials import read_secret
-from quaere.errors import BadInput
+from quaere.errors import BadInput, requirement_hint
 from quaere.policies.tinker_service import HOSTED, KEY, answers, check_sdk, sdk_version
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.settings import RunConfig
@@ -72,7 +72,7 @@ def _check_version(url: str, described: dict[str, Any]) -> None:
     if answer and "sample_sequence_ids" not in answer and installed > (0, 25):
         raise BadInput(
             f"the trainer at {url} speaks the interface of tinker 0.25, and {installed[0]}.{installed[1]} is installed",
-            hint="pip install 'tinker>=0.25,<0.26'",
+            hint=requirement_hint("tinker>=0.25,<0.26"),
         )
 
 
