@@ -207,7 +207,7 @@ class Reader:
         It ends before `num_steps` when reward and decisions of the last ten steps are all better than `enough`.
         """
         settings = LearnerSettings(learning_rate=rate, weight_decay=0.0, aggregation=AGGREGATION[self.dialect])
-        at = SimpleNamespace(learner=Learner(self.model, settings), metrics={}, measures_update=False)
+        at = SimpleNamespace(learner=Learner(self.model, settings), metrics={}, measures_update=False, num_traced=0)
         engine = Engine(self.sampling, self.renderer.decode, max_rows=NUM_QUESTIONS * NUM_ATTEMPTS)
         history = []
         async with NativeSampler(engine, name="reader", mode="deterministic") as sampler:
