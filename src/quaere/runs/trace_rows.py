@@ -5,9 +5,9 @@ read_trace(row) == trace for trace_row("e1", 3, trace), up to the precision of a
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
-
-import numpy as np
+from typing import Any
 
 from quaere.records.token_trace import TokenTrace
 
@@ -19,17 +19,22 @@ def trace_row(episode_id: str, step: int, trace: TokenTrace) -> dict[str, str | 
     return {
         "episode_id": episode_id,
         "step": step,
-        "places": np.array(trace.places, dtype="<i4").tobytes(),
-        "advantages": np.array(trace.advantages, dtype="<f4").tobytes(),
-        "logprobs": np.array(trace.logprobs, dtype="<f4").tobytes(),
-        "entropies": np.array(trace.entropies, dtype="<f4").tobytes(),
+        "places": _pack("i", trace.places),
+        "advantages": _pack("f", trace.advantages),
+        "logprobs": _pack("f", trace.logprobs),
+        "entropies": _pack("f", trace.entropies),
     }
 
 
 def read_trace(row: Sequence[bytes]) -> TokenTrace:
     """The trace of a row with `TRACE_COLUMNS`."""
     places, *values = row
-    return TokenTrace(
-        tuple(np.frombuffer(places, dtype="<i4").tolist()),
-        *(tuple(np.frombuffer(value, dtype="<f4").tolist()) for value in values),
-    )
+    return TokenTrace(_unpack("i", places), *(_unpack("f", value) for value in values))
+
+
+def _pack(kind: str, values: Sequence[float]) -> bytes:
+    return struct.pack(f"<{len(values)}{kind}", *values)
+
+
+def _unpack(kind: str, packed: bytes) -> tuple[Any, ...]:
+    return struct.unpack(f"<{len(packed) // 4}{kind}", packed)
