@@ -46,13 +46,13 @@ if wants eve || wants unpaid || wants second-eve; then QUOTES=1; fi
 QUOTES=${QUOTES:-}
 
 # A turn that quotes a sentence is longer, and the form has two ways to answer to learn.
-TURN_TOKENS=${TURN_TOKENS:-$((QUOTES ? 224 : 160))} TEACHES=() ASKS=()
+TURN_TOKENS=${TURN_TOKENS:-$((QUOTES ? 224 : 160))} SEQUENCE_TOKENS=$((QUOTES ? 5120 : 4864)) TEACHES=() ASKS=()
 if [[ $QUOTES ]]; then
     EPISODES=$((2 * EPISODES)) TEACHES=(--also eve-search-r1)
     read -ra sets <<<"$GOLD"
     ASKS=(--evidence --judge string --gold-sets "${sets[@]}")
 fi
-LIMITS=(--max-turns 7 --topk 3 --turn-tokens "$TURN_TOKENS" --sequence-tokens 4864 --tool-response-tokens 560)
+LIMITS=(--max-turns 7 --topk 3 --turn-tokens "$TURN_TOKENS" --sequence-tokens "$SEQUENCE_TOKENS" --tool-response-tokens 560)
 TEACH=(--style brief --lora-rank 32 --learning-rate 2e-4 --batch 16 --micro-tokens "$MICRO" --seed "$SEED")
 
 index() { [[ -f $2/manifest.json ]] || quaere index "$1" --out "$2"; }
@@ -68,7 +68,7 @@ stop_in_time() {  # quaere, then what it does
 
 TRAIN_MORE=(--preset "$PRESET" --set seed="$SEED" --set checkpoints.every=5 --set validation.questions=0
     --set solver.steps="$STEPS" --set solver.max_draws=3 --set solver.learner.gradient_checkpointing=true
-    --set solver.limits.turn_tokens="$TURN_TOKENS" ${SETTINGS:-})
+    --set solver.limits.turn_tokens="$TURN_TOKENS" --set solver.limits.sequence_tokens="$SEQUENCE_TOKENS" ${SETTINGS:-})
 # Questions out of the documents; no proposer is trained.
 NO_PROPOSER=(--solver-dialect search-r1 --index "$OUT/dev-index" --set proposer.steps=0 --set generation.candidates=0)
 SUFFIX=""

@@ -142,7 +142,10 @@ SHARED = {"proposer.reward.format_rule", "generation.batch", "generation.questio
     ("preset", "others"),
     [
         ("single-gpu", {"iterations"}),
-        ("large-gpu", {"proposer.limits.turn_tokens", "solver.limits.turn_tokens"}),
+        (
+            "large-gpu",
+            {"proposer.limits.turn_tokens", "solver.limits.turn_tokens", "solver.limits.sequence_tokens"},
+        ),
     ],
 )
 def test_presets_for_gpus_differ_from_dr_zeros_in_evidence_alone(preset, others):

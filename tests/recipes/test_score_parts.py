@@ -48,7 +48,8 @@ def make_score(stage=None, training=None, meta=None, **options):
 
 
 def make_step(number=0):
-    return SimpleNamespace(number=number, step=number + 1, iteration=0, name="s", seed=0, metrics={}, num_traced=0, learner=Learned())
+    place = {"number": number, "step": number + 1, "iteration": 0, "name": "s", "seed": 0}
+    return SimpleNamespace(**place, metrics={}, num_traced=0, learner=Learned())
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,7 @@ PRESETS: dict[str, dict[str, object]] = {
         "verify_candidates": True,
         "proposer.limits.turn_tokens": 256,  # 64 more than in Dr. Zero's: a turn has room for the quoted sentence
         "solver.limits.turn_tokens": 224,
+        "solver.limits.sequence_tokens": 5120,
         "proposer.learner.max_grad_norm": 1.0,
         "solver.learner.max_grad_norm": 1.0,
         "generation.batch": 250,
