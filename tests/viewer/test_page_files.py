@@ -13,7 +13,8 @@ from quaere.errors import BadInput
 from quaere.runs import Run
 from quaere.viewer.page_files import EXPORTED, NOTES, export_pages, name_file
 from quaere.viewer.run_folder import open_folder
-from viewing import add_episodes, make_candidate, open_client, write_hostile, write_run
+from viewed_reports import write_reports_run
+from viewing import add_episodes, make_candidate, open_client, write_eval, write_hostile, write_run
 
 
 @pytest.fixture
@@ -49,11 +50,15 @@ def test_every_link_leads_to_a_file_of_the_export(runs, tmp_path):
 
 
 def test_every_kind_of_page_is_there(runs, tmp_path):
-    export(runs / "alpha", tmp_path / "out")
-    names = {"index", *(file.stem for file in (tmp_path / "out/pages").iterdir())}
+    write_reports_run(runs / "oss")
+    write_eval(runs / "judged", ["Orsolya Venn", None])
+    export(runs, tmp_path / "out")
+    names = {"runs", *(file.stem for file in (tmp_path / "out/pages").iterdir())}
     for kind in EXPORTED:
-        start = name_file(kind.path.replace("/*", "/alpha", 1).replace("/*", "/6")).removesuffix("--alpha")
+        run = "oss" if "report" in kind.path else "alpha"
+        start = name_file(kind.path.replace("/*", f"/{run}", 1).replace("/*", "/6"))
         assert any(name.startswith(start) for name in names), kind.path
+    assert not any("document" in name for name in names)
 
 
 def test_a_page_has_what_the_server_shows_and_its_twin_too(runs, tmp_path):
@@ -124,7 +129,7 @@ def test_payloads_change_no_element_and_lead_nowhere(tmp_path):
         found = [read_skeleton(page.read_text(encoding="utf-8")) for page in pages_of(tmp_path / f"{kind}-out")]
         parts.append([page.parts for page in found])
         addresses = {address for page in found for address in page.addresses}
-        assert all(re.match(r"(\.\./)?(pages/|static/|index\.html|run|#)", address) for address in addresses)
+        assert all(re.match(r"(\.\./)?(pages/|static/|index\.html|run|evaluations|#)", address) for address in addresses)
         assert done.num_pages == 40
     assert parts[0] == parts[1]
 

@@ -191,9 +191,9 @@ class TrainerSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         kind: local: in this process; tinker: on a server (`quaere trainer start`, or the hosted service). [Quaere]
-        url: The server's URL; empty: the hosted Tinker service, with the key in $TINKER_API_KEY. [Tinker]
+        url: The server's URL; empty: the hosted Tinker service, with the key in $TINKER_API_KEY. [Quaere]
         model: The server's name of the base model; empty: that of `model`, or the only one the server has.
-            [Tinker]
+            [Quaere]
         loss_normalisation: What the server's loss does with the tokens of a batch: sum, or sequence_mean, a mean per
             sequence and over sequences; auto: sequence_mean for a server without metrics of its loss (SkyRL with
             JAX), else sum. Advantages are scaled so that the step is the local one. [Quaere]

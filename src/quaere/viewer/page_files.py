@@ -90,11 +90,10 @@ EXPORTED = (
     ExportedPage("/run/*/episode", ("id",)),
     ExportedPage("/run/*/reports", ("page",)),
     ExportedPage("/run/*/report", ("id",)),
-    ExportedPage("/run/*/document", ("id", "start", "end", "at")),
     ExportedPage("/evaluations", ("page",)),
     ExportedPage("/evaluation", ("of", "page"), one_of=("right",)),
 )
-"""What is exported. A new page of the viewer joins by a line here."""
+"""What is exported. A new page of the viewer joins by a line here. Documents do not: they are more than a run shows."""
 
 
 class PageExport(Struct, frozen=True):
