@@ -129,7 +129,9 @@ def test_payloads_change_no_element_and_lead_nowhere(tmp_path):
         found = [read_skeleton(page.read_text(encoding="utf-8")) for page in pages_of(tmp_path / f"{kind}-out")]
         parts.append([page.parts for page in found])
         addresses = {address for page in found for address in page.addresses}
-        assert all(re.match(r"(\.\./)?(pages/|static/|index\.html|run|evaluations|#)", address) for address in addresses)
+        assert all(
+            re.match(r"(\.\./)?(pages/|static/|index\.html|run|evaluations|#)", address) for address in addresses
+        )
         assert done.num_pages == 40
     assert parts[0] == parts[1]
 
