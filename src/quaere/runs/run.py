@@ -72,7 +72,8 @@ class Run(RunReader):
         Run.create("runs/first", "evolve", {"model": "smollm2-135m"}, config="model: smollm2-135m\\n...")
         """
         path = Path(path)
-        created = datetime.now(UTC).isoformat(timespec="seconds")
+        # Not by the second: runs are listed in the order in which they were created.
+        created = datetime.now(UTC).isoformat(timespec="milliseconds")
         info = RunInfo(path.name, kind, created, quaere.__version__, dict(settings or {}))
         make_directory(path, info, config, files)
         return cls.open(path, write=True)
