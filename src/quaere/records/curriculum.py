@@ -32,7 +32,7 @@ class Support(Struct, frozen=True):
         return self.chance_with - self.chance_without
 
 
-class Candidate(Struct, frozen=True):
+class Candidate(Struct, frozen=True, gc=False):  # tens of thousands are read at once, and none is part of a cycle
     """A question that a proposer wrote for the solver; `reason` is "" if it was kept, else why it was dropped.
 
     `hops` is the number of hops asked for, in Dr. Zero's count; for an added or given question, the number of facts.

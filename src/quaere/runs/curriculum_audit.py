@@ -28,7 +28,7 @@ from quaere.runs.verdicts import Verdict, VerdictKind, is_learned
 EvidenceState = Literal["", "unchecked", "verbatim", "mismatch"]
 
 
-class Item(Struct, frozen=True):
+class Item(Struct, frozen=True, gc=False):
     """A candidate, the verdict on it, and whether its evidence is in the document.
 
     `outdated` is a verdict that was given on a different text under the same id: it is shown and has no effect.
