@@ -67,3 +67,13 @@ def test_what_is_no_model_is_said_in_one_line(tmp_path, capsys):
     assert "there is no model directory at" in failed["detail"]
     assert main(["models", "check", str(tmp_path / "nowhere")]) == 2
     assert "these checks failed: model" in capsys.readouterr().err
+
+
+def test_a_model_that_the_engine_cannot_run_is_said_once(tmp_path, capsys):
+    from transformers import Lfm2Config
+
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 300}
+    Lfm2Config(**sizes, layer_types=["conv", "full_attention"], num_hidden_layers=2).save_pretrained(tmp_path)
+    tiny.tokenizer("qwen").save_pretrained(tmp_path)
+    (failed,) = [one for one in check(capsys, tmp_path, "--no-episode", code=2) if one["status"] == "fail"]
+    assert failed["name"] == "engine" and "layers of conv" in failed["detail"]

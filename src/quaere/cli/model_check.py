@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from quaere.cli.check_list import Check, guard
 from quaere.errors import QuaereError
 
@@ -92,7 +94,10 @@ def _check_memory(model: str) -> list[Check]:
         planned = dict(recipe.plan(config))
         return Check("memory", "ok", f"{_RECIPE} {preset}: {planned['memory']}")
 
-    return [guard("memory", lambda preset=preset: check(preset)) for preset in recipe.presets]  # type: ignore[misc]
+    checks = [guard("memory", lambda preset=preset: check(preset)) for preset in recipe.presets]  # type: ignore[misc]
+    if {check.status for check in checks} == {"fail"} and len({check.detail for check in checks}) == 1:
+        return [structs.replace(checks[0], name="engine")]  # not a question of memory: the engine cannot run the model
+    return checks
 
 
 class _OnePassage:

@@ -118,22 +118,6 @@ def make_app(
     def compare(request: Request) -> Struct:
         return compare_runs(folder, read_query(request.url.query, CompareQuery))
 
-    def of_run(read: Callable[[Run, str, Any], Struct], form: type[Struct]) -> Reader:
-        """A page of one run, with the settings of this form in its address."""
-
-        def read_page(request: Request) -> Struct:
-            name = request.path_params["name"]
-            query = read_query(request.url.query, form)
-            with folder.open(name) as run:
-                return read(run, name, query)
-
-        return read_page
-
-    def step(request: Request) -> Struct:
-        name = request.path_params["name"]
-        with folder.open(name) as run:
-            return read_step(run, name, request.path_params["step"])
-
     async def give_verdict(request: Request) -> Response:
         name, body = request.path_params["name"], await request.body()
 
@@ -153,21 +137,10 @@ def make_app(
         path = folder.find(request.path_params["name"])
         return streams.follow(lambda: read_signature(path))
 
-    curriculum = partial(read_curriculum, shelves=shelves)
     routes = [
         *_page("/", "runs", runs),
         *_page("/compare", "compare", compare),
-        *_page("/run/{name}", "run", of_run(read_run, RunQuery)),
-        *_page("/run/{name}/step/{step:int}", "step", step),
-        *_page("/run/{name}/questions", "questions", of_run(read_questions, QuestionsQuery)),
-        *_page("/run/{name}/group", "group", of_run(read_group, GroupQuery)),
-        *_page("/run/{name}/episode", "episode", of_run(read_episode, EpisodeQuery)),
-        *_page("/run/{name}/curriculum", "curriculum", of_run(curriculum, CurriculumQuery)),
-        *_page("/run/{name}/item", "item", of_run(partial(read_item, shelves=shelves), ItemQuery)),
-        *_page("/run/{name}/unproven", "unproven", of_run(read_unproven, UnprovenQuery)),
-        *_page("/run/{name}/reports", "reports", of_run(read_reports, ReportsQuery)),
-        *_page("/run/{name}/report", "report", of_run(read_report, ReportQuery)),
-        *_page("/run/{name}/document", "document", of_run(read_run_document, DocumentQuery)),
+        *_run_pages(folder, shelves),
         *_page("/evaluations", "evaluations", of_results(read_evaluations, EvaluationsQuery)),
         *_page("/evaluation", "evaluation", of_results(read_evaluation, EvaluationQuery)),
         *_page("/evaluations/compare", "evaluation_pair", of_results(compare_results, PairQuery)),
@@ -205,6 +178,41 @@ class SafeHeaders:
 
 
 # ------------------------------------------------------------------------------------------------------------- details
+
+
+def _run_pages(folder: RunFolder, shelves: Shelves) -> list[Route]:
+    """The pages of one run."""
+
+    def of_run(read: Callable[[Run, str, Any], Struct], form: type[Struct]) -> Reader:
+        """A page of one run, with the settings of this form in its address."""
+
+        def read_page(request: Request) -> Struct:
+            name = request.path_params["name"]
+            query = read_query(request.url.query, form)
+            with folder.open(name) as run:
+                return read(run, name, query)
+
+        return read_page
+
+    def step(request: Request) -> Struct:
+        name = request.path_params["name"]
+        with folder.open(name) as run:
+            return read_step(run, name, request.path_params["step"])
+
+    curriculum = partial(read_curriculum, shelves=shelves)
+    return [
+        *_page("/run/{name}", "run", of_run(read_run, RunQuery)),
+        *_page("/run/{name}/step/{step:int}", "step", step),
+        *_page("/run/{name}/questions", "questions", of_run(read_questions, QuestionsQuery)),
+        *_page("/run/{name}/group", "group", of_run(read_group, GroupQuery)),
+        *_page("/run/{name}/episode", "episode", of_run(read_episode, EpisodeQuery)),
+        *_page("/run/{name}/curriculum", "curriculum", of_run(curriculum, CurriculumQuery)),
+        *_page("/run/{name}/item", "item", of_run(partial(read_item, shelves=shelves), ItemQuery)),
+        *_page("/run/{name}/unproven", "unproven", of_run(read_unproven, UnprovenQuery)),
+        *_page("/run/{name}/reports", "reports", of_run(read_reports, ReportsQuery)),
+        *_page("/run/{name}/report", "report", of_run(read_report, ReportQuery)),
+        *_page("/run/{name}/document", "document", of_run(read_run_document, DocumentQuery)),
+    ]
 
 
 def _ask_routes(queue: AskQueue, streams: Streams) -> list[Route]:
