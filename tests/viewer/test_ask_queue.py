@@ -162,3 +162,10 @@ def test_what_cannot_be_written_is_kept_and_said(tmp_path, monkeypatch):
     assert history.read("a") == first and history.read("b") == second and "No space left" in history.said
     history.close()
     assert len((tmp_path / "asked.jsonl").read_text().splitlines()) == 1
+
+
+def test_an_answer_that_does_not_count_as_found_is_none(index):
+    with open_queue(index, min_overlap=1.0) as queue:  # no passage has all words of the question
+        record = ask_and_wait(queue, "When did we move the backups to Bergen, Tromsø and Narvik?")
+    assert (record.state, record.answer, record.evidence) == ("unanswered", "", None)
+    assert record.problem.startswith("not found in these documents") and "May 2019" in record.problem

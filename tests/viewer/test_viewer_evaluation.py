@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from quaere.cli.main import main
-from quaere.evaluation.qa.items import write_items
+from quaere.evaluation.qa.items import Item, write_items
 from quaere.evaluation.qa.scores import (
     Evaluation,
     compare,
@@ -170,3 +170,22 @@ def test_files_are_checked_before_anything_is_served(place, tmp_path, capsys):
         words = ["view", str(place / "runs"), "--port", "0", "--results", *map(str, files)]
         assert main(words) == 2 and says in capsys.readouterr().err
     assert read_scored(place / "stored.json").name == "stored"
+
+
+def test_gold_is_compared_over_the_questions_that_both_know_it_of(tmp_path):
+    known = {"end": "answered", "num_turns": 2, "num_searches": 1, "num_tokens": 9, "f1": 1.0, "answer": "Venn"}
+    known |= {"present": True, "verbatim": True}
+    for name, golds in (("a", (True, True, None)), ("b", (True, False, None))):
+        items = [
+            Item(id=f"q{number}", text_hash="0" * 8, set="", exact_match=1.0, gold=gold, **known)
+            for number, gold in enumerate(golds)
+        ]
+        write_items(items, tmp_path / f"{name}.items.jsonl")
+    write_run(tmp_path / "runs/one")
+    files = [tmp_path / "a.items.jsonl", tmp_path / "b.items.jsonl"]
+    client = open_client(tmp_path / "runs", files=files)
+    rows = client.get("/json/evaluations/compare?of=file:a.items.jsonl&of=file:b.items.jsonl").json()["rows"]
+    gold = next(row for row in rows if row["name"] == "evidence of a gold passage")
+    assert (gold["ours"]["mean"], gold["theirs"]["mean"], gold["difference"]["mean"]) == (1.0, 0.5, 0.5)
+    page = client.get("/json/evaluation?of=file:b.items.jsonl").json()
+    assert page["evidence"]["right and of a gold passage"]["num"] == 2

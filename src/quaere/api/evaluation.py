@@ -68,10 +68,10 @@ def evaluate(
     """Answer every question greedily and compare with its accepted answers: exact match and F1.
 
     `questions` is a JSONL file or a data set of the hub (`hub:OWNER/NAME:SPLIT`), of which `limit` and `facts` may take
-    a part, or a list of questions. The protocol and
-    the limits are the agent's. `judge`, for an agent asked for evidence, says whether the quoted sentence supports the
-    answer: "string" for a check by words, else a model as for `Agent`; its accuracy is measured first, on `judge_items`
-    questions. `gold_sets` are the sets whose `gold_ids` are complete; None means those that have them throughout.
+    a part, or a list of questions. The protocol and the limits are the agent's. `judge`, for an agent asked for
+    evidence, says whether the quoted sentence supports the answer: "string" for a check by words, else a model as for
+    `Agent`; its accuracy is measured first, on `judge_items` questions. `gold_sets` are the
+    sets whose `gold_ids` are complete; None means those that have them throughout.
     """
     asked = read_questions(questions, limit, facts) if isinstance(questions, str | Path) else list(questions)
     if not asked or not all(isinstance(question, Question) for question in asked):

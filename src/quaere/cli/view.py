@@ -136,8 +136,10 @@ def _export(folder: RunFolder, args: argparse.Namespace) -> None:
     from quaere.viewer.page_files import export_pages
 
     check_positive(args, ("pages",))
+    if args.ask or args.model or args.index or args.history:
+        raise BadInput("an export has no page to ask questions", hint="leave out --ask, --model, --index and --history")
     with interruptible(f"nothing is written to {args.export}"):
-        done = export_pages(folder, args.export, max_pages=args.pages, force=args.force)
+        done = export_pages(folder, args.export, max_pages=args.pages, force=args.force, results=args.results)
     print(f"{done.num_pages} pages in {args.export}; open {done.first}", file=sys.stderr)
     if done.num_left_out:
         print(f"{done.num_left_out} further pages had no room: --pages N writes more", file=sys.stderr)

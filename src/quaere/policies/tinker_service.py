@@ -47,6 +47,15 @@ def check_sdk() -> None:
         )
 
 
+def check_key() -> None:
+    """Raise BadInput if there is no key for the hosted service."""
+    if not read_secret(KEY):
+        raise BadInput(
+            f"{HOSTED} needs a key, and ${KEY} is not set",
+            hint=f"export {KEY}=..., or name a server of your own with --trainer-url URL",
+        )
+
+
 def sdk_version() -> tuple[int, ...]:
     """The first two parts of the installed SDK's version."""
     return tuple(map(int, version("tinker").split(".")[:2]))
@@ -58,11 +67,8 @@ class TinkerService:
     def __init__(self, url: str = "", *, patience_s: float = 120.0) -> None:
         check_sdk()
         key = read_secret(KEY)
-        if not (url or key):
-            raise BadInput(
-                f"{HOSTED} needs a key, and ${KEY} is not set",
-                hint=f"export {KEY}=..., or name a server of your own with --trainer-url URL",
-            )
+        if not url:
+            check_key()
         self.url = url.rstrip("/")
         self.patience_s = patience_s
         # What the SDK reports about its own use is switched off unless the user has asked for it.

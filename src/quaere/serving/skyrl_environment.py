@@ -106,11 +106,7 @@ def _write_model(found: ModelPath, folder: Path, dtype: str) -> None:
     save_model(load_model(found, "cpu", dtype, packed=False), folder)
     source = Path(found.tokenizer)
     for file in source.iterdir():
-        if (
-            file.is_file()
-            and not (folder / file.name).exists()
-            and file.suffix not in (".safetensors", ".bin", ".gguf")
-        ):
+        if file.is_file() and not (folder / file.name).exists() and file.suffix not in _WEIGHTS:
             shutil.copyfile(file, folder / file.name)
     described = _read_config(folder) | {"dtype": dtype}
     (folder / "config.json").write_bytes(msgspec.json.format(msgspec.json.encode(described), indent=2))

@@ -54,7 +54,7 @@ class Trainer(Struct, frozen=True):
     """A server that was started: its process, where it answers, and what it serves.
 
     Trainer(pid=4711, began="Mon Nov 16 23:50:33 2026", url="http://127.0.0.1:41873", model="warm", backend="jax",
-            folder="/home/ada/.local/share/quaere/trainers/skyrl-jax-qwen3-5f2c1a07")
+            folder="/srv/quaere/trainers/skyrl-jax-qwen3-5f2c1a07")
     """
 
     pid: int

@@ -27,7 +27,10 @@ MEASURES = {
     "verbatim": "evidence verbatim",
     "supported": "evidence supports",
     "joint": "right and supported",
+    "gold": "evidence of a gold passage",
+    "gold_joint": "right and of a gold passage",
 }
+_GOLD = ("gold", "gold_joint")
 Change = Literal["", "gained", "lost", "both", "neither"]
 
 
@@ -167,7 +170,9 @@ def read_evaluation(results: EvaluationResults, query: EvaluationQuery) -> Evalu
     wanted = {"": None, "yes": True, "no": False}[query.right]
     found = [line for line in lines if wanted in (None, line.exact_match == 1.0) and _has(line, query.text)]
     evidence = scored.score.evidence
-    shares = {MEASURES[name]: getattr(evidence, name, None) for name in ("present", "verbatim", "supported", "joint")}
+    shares = {
+        title: getattr(evidence, name, None) for name, title in MEASURES.items() if name not in ("exact_match", "f1")
+    }
     return EvaluationPage(
         query=query,
         name=scored.name,
@@ -264,9 +269,11 @@ def _measure(ours: Result, theirs: Result) -> list[MeasureRow]:
     difference = compare(ours.scored, theirs.scored)
     if difference is None:
         return []
-    keys = {item.key for item in ours.scored.items} & {item.key for item in theirs.scored.items}
+    shared = {item.key for item in ours.scored.items} & {item.key for item in theirs.scored.items}
+    lacking = {item.key for result in (ours, theirs) for item in result.scored.items if item.gold is None}
     rows = []
     for name, smallest in difference.smallest.items():
+        keys = shared - lacking if name in _GOLD else shared
         mine, others = (
             rate_interval([float(getattr(item, name) or 0) for item in result.scored.items if item.key in keys])
             for result in (ours, theirs)

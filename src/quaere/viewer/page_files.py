@@ -22,9 +22,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html import escape, unescape
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 import httpx
@@ -38,6 +39,9 @@ from quaere.viewer.app import STATIC, make_app, read_static
 from quaere.viewer.item_facets import TITLES
 from quaere.viewer.page_formats import path_to
 from quaere.viewer.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 NOTES = "quaere-pages.json"
 # As the server's, without what only a server can do. `frame-ancestors` is a header's alone. Browsers differ in what
@@ -113,16 +117,18 @@ def export_pages(
     *,
     max_pages: int,
     force: bool = False,
+    results: Sequence[Path] = (),
     on_page: Callable[[int, int], None] = lambda num_done, num_known: None,
 ) -> PageExport:
     """Write the pages of a run, or of a folder of runs, to a new folder with one atomic rename.
 
-    The pages nearest to the first one come first. `force` replaces an earlier export, but no other folder.
+    The pages nearest to the first one come first. `force` replaces an earlier export, but no other folder. `results`
+    are files of evaluations to show beside the runs.
     """
     _refuse_taken(out, force)
     first = path_to("run", folder.only) if folder.only else "/"
     with new_folder(out) as partial:
-        writer = _PageWriter(folder, partial, first, max_pages)
+        writer = _PageWriter(make_app(folder, files=results), partial, first, max_pages)
         asyncio.run(writer.write_all(on_page))
         for name in STATIC:
             (partial / "static").mkdir(exist_ok=True)
@@ -148,8 +154,8 @@ def name_file(address: str) -> str:
 class _PageWriter:
     """The pages that are known so far, and those that are still to be written."""
 
-    def __init__(self, folder: RunFolder, out: Path, first: str, max_pages: int) -> None:
-        self._folder = folder
+    def __init__(self, app: ASGIApp, out: Path, first: str, max_pages: int) -> None:
+        self._app = app
         self._out = out
         self._first = first
         self._max_pages = max_pages
@@ -160,7 +166,7 @@ class _PageWriter:
     async def write_all(self, on_page: Callable[[int, int], None]) -> None:
         """Write the first page, then those it leads to, and so on."""
         (self._out / "pages").mkdir()
-        transport = httpx.ASGITransport(make_app(self._folder))
+        transport = httpx.ASGITransport(self._app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             self._admit(self._first)
             for num_done, address in enumerate(self._order, start=1):  # it grows while it is read

@@ -82,8 +82,7 @@ def split_held_out(episodes: Sequence[Episode], seed: int) -> tuple[list[Episode
 def spread_evenly(episodes: Sequence[Episode], seed: int) -> list[Episode]:
     """The episodes in an order by chance, in which every stretch has each protocol by its share of all, up to rounding.
 
-    In an order by chance alone a batch may have few episodes of a dialect or none, and what the last batches lack is
-    unlearnt again: a model taught two dialects then knows one of them badly.
+    In an order by chance alone the held-out tenth or the last batches may have few episodes of a dialect, or none.
     """
     draw = random.Random(seed)
     groups: dict[str, list[Episode]] = {}

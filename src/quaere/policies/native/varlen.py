@@ -96,7 +96,10 @@ def varlen_attention(
     packing = options.get("packing")
     if packing is None and _is_expected.get():
         name = type(module).__name__
-        raise ModelMissing(f"this model cannot be trained: its {name} is not given what its layers are called with")
+        raise ModelMissing(
+            f"this model cannot be trained: its {name} is not told where one packed sequence ends and the next begins",
+            hint="choose another model (docs/models.md has a table)",
+        )
     if packing is None:  # a call without a packing: padded rows, with a mask as for sdpa
         return _attend_rows(query, key, value, attention_mask, kind).transpose(1, 2), None
     if packing.is_plain and _has_kernel(query, key, kind):

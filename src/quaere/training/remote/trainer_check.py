@@ -8,9 +8,8 @@ from typing import Any
 import httpx
 from msgspec import Struct, structs
 
-from quaere.credentials import read_secret
 from quaere.errors import BadInput, requirement_hint
-from quaere.policies.tinker_service import HOSTED, KEY, answers, check_sdk, sdk_version
+from quaere.policies.tinker_service import HOSTED, answers, check_key, check_sdk, sdk_version
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.settings import RunConfig
 
@@ -40,11 +39,8 @@ def check_trainer(config: RunConfig) -> None:
         described = _describe(trainer.url)
         _check_version(trainer.url, described)
         _check_clipping(config, described)
-    elif not read_secret(KEY):
-        raise BadInput(
-            f"{HOSTED} needs a key, and ${KEY} is not set",
-            hint=f"export {KEY}=..., or name a server of your own with --trainer-url URL",
-        )
+    else:
+        check_key()
 
 
 def plan_trainer(config: RunConfig, num_roles: int) -> list[tuple[str, str]]:
