@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from quaere.errors import BadInput
 from quaere.records import Passage
-from quaere.search.bm25 import Bm25Engine, Bm25Settings, passage_terms
+from quaere.search.bm25 import Bm25Engine, Bm25Settings, best_matches, passage_terms
 from quaere.search.hybrid import HybridEngine, fuse
 from quaere.search.search_engine import Match
 from quaere.search.words import terms
@@ -65,6 +65,16 @@ def test_equal_scores_come_in_the_order_of_the_passages(tmp_path):
     passages = passages_of([("", "river"), ("", "bridge oss"), ("", "bridge halm"), ("", "bridge korrin")])
     engine = build(tmp_path, passages, Bm25Settings())
     assert [match.number for match in engine.search(["bridge"], 2)[0]] == [1, 2]
+
+
+@given(st.integers(1, 1500), st.integers(1, 12), st.integers(0, 1000), st.sampled_from([1, 3, 40, 10_000]))
+def test_the_best_of_many_scores_are_those_a_whole_sort_finds(num_passages, topk, seed, num_levels):
+    draw = np.random.default_rng(seed)
+    scores = draw.integers(0, num_levels + 1, num_passages).astype(np.float32) / num_levels  # few levels: many ties
+    scores[draw.random(num_passages) < draw.random()] = 0
+    ranked = sorted(range(num_passages), key=lambda number: (-scores[number], number))
+    expected = [(number, scores[number]) for number in ranked[:topk] if scores[number] > 0]
+    assert best_matches(scores, topk) == expected
 
 
 def test_the_title_counts(tmp_path):

@@ -129,3 +129,32 @@ async def test_open_searcher_takes_a_directory_or_a_url(shared_index, url):
     await remote.close()
     with pytest.raises(IndexMissing):
         open_searcher(str(shared_index.path / "nowhere"))
+
+
+async def test_hits_are_remembered_for_the_last_queries(index, held):
+    held.gate.set()
+    searcher = LocalSearcher(index, remember=2)
+    for query, topk in [("Oss", 1), ("Oss", 1), ("Oss", 2), ("Oss", 1), ("Korrin", 1), ("Oss", 1), ("Oss", 2)]:
+        found = await searcher.search([query], topk)
+        assert found == index.search([query], topk)
+        assert held.calls.pop() == [query]  # the comparison's own
+        found[0].clear()  # a caller's list is the caller's
+    # The second and fourth and sixth were known; the last had been forgotten for Korrin.
+    assert held.calls == [["Oss"], ["Oss"], ["Korrin"], ["Oss"]]
+    await searcher.close()
+
+
+async def test_by_default_nothing_is_remembered_and_a_failure_never_is(index, held, monkeypatch):
+    held.gate.set()
+    searcher = LocalSearcher(index)
+    await searcher.search(["Oss"], 1)
+    await searcher.search(["Oss"], 1)
+    assert held.calls == [["Oss"], ["Oss"]]
+    await searcher.close()
+    searcher = LocalSearcher(index, remember=9)
+    with monkeypatch.context() as broken:
+        broken.setattr(held, "search", lambda queries, topk: 1 / 0)
+        with pytest.raises(SearchFailed):
+            await searcher.search(["Oss"], 1)
+    assert (await searcher.search(["Oss"], 1))[0]
+    await searcher.close()

@@ -45,8 +45,11 @@ class Renderer:
         self.tokenizer = tokenizer
         self.template = ChatTemplate(tokenizer)
         self._plain = PlainEncoder(tokenizer)
-        # Cached, because the rollouts of one question are shown the same passages.
+        # Cached: the rollouts of one question are shown the same passages, and all rollouts the same instructions.
         self._encode_quoted = lru_cache(NUM_REMEMBERED)(lambda text: tuple(self._plain.encode(text)))
+        self._encode_ours = lru_cache(NUM_REMEMBERED)(
+            lambda text: tuple(tokenizer.encode(text, add_special_tokens=False)) if text else ()
+        )
         texts = {role: derive_joint(self.template, role) for role in ROLES}
         self._joints: dict[Role, Joint] = {role: self._encode_joint(text) for role, text in texts.items()}
         opening = texts["user"].opening
@@ -124,12 +127,12 @@ class Renderer:
     def write_turn(self, text: str, prefix: str = "") -> list[int]:
         """Ids of a turn that a script wrote, as the model would write it after the template's text and `prefix`."""
         if prefix:
-            return self._encode_ours(text)
+            return list(self._encode_ours(text))
         text = write_turn(self.template.markup, text)
         if self.opened:
             thought = f"<{THOUGHT}>"
             text = text.removeprefix(thought) if text.startswith(thought) else self.thought_end + text
-        return self._encode_ours(text)
+        return list(self._encode_ours(text))
 
     def reply(self, message: Message, last_token: int | None, max_tokens: int | None = None) -> list[int]:
         """Ids from the end of the model's turn to the start of its next turn.
@@ -179,9 +182,6 @@ class Renderer:
         """The program's words with calls as the model writes them."""
         return write_prompt(self.template.markup, text)
 
-    def _encode_ours(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
-
     # -------------------------------------------------------------------------------------------------- reading
 
     def decode(self, token_ids: Sequence[int]) -> str:
@@ -229,7 +229,7 @@ class Renderer:
     # --------------------------------------------------------------------------------------------------- joints
 
     def _encode_joint(self, text: JointText) -> Joint:
-        closing, opening = (tuple(self._encode_ours(side)) for side in (text.closing, text.opening))
+        closing, opening = (self._encode_ours(side) for side in (text.closing, text.opening))
         # Without a template, a tag such as <tool_response> may be a control token, but it does not end the turn.
         ends = self._first_control(closing) if self.has_template else None
         if ends is None:

@@ -23,6 +23,8 @@ from quaere.records import Passage
 from quaere.search.search_engine import Match, Progress
 from quaere.search.words import terms
 
+_BLOCK = 256  # passages
+
 
 class Bm25Settings(Struct, frozen=True):
     """BM25's constants, and how many times the title's terms are counted beside the text's.
@@ -93,13 +95,13 @@ class Bm25Engine:
         known = self._scorer.get_tokens_ids(terms(query))
         if not known:
             return []
-        return _best(self._scorer.get_scores_from_ids(known), topk)
+        return best_matches(self._scorer.get_scores_from_ids(known), topk)
 
 
 def _import_bm25s() -> Any:
     """The module bm25s, imported without JAX: importing both would make JAX reserve most of a GPU's memory.
 
-    bm25s uses JAX only to select the best scores, which `_best` does here.
+    bm25s uses JAX only to select the best scores, which `best_matches` does here.
     """
     if "jax" in sys.modules:  # the program uses JAX already
         return import_module("bm25s")
@@ -110,10 +112,20 @@ def _import_bm25s() -> Any:
         del sys.modules["jax"]
 
 
-def _best(scores: NDArray[np.float32], topk: int) -> list[Match]:
-    """The `topk` highest scores above zero; passages that tie with the last one are ordered before the cut."""
-    least = np.partition(scores, -topk)[-topk] if topk < len(scores) else np.float32(0)
-    candidates = np.flatnonzero(scores >= least if least > 0 else scores > 0)
+def best_matches(scores: NDArray[np.float32], topk: int) -> list[Match]:
+    """The `topk` highest scores above zero; passages that tie with the last one are ordered before the cut.
+
+    The `topk` best blocks of passages each hold a score of at least the lowest of their maxima, so nothing below that
+    is among the best. Finding it reads the scores once, which is several times faster than partitioning them.
+    """
+    num_blocks = len(scores) // _BLOCK
+    bound = np.float32(0)
+    if topk <= num_blocks:
+        bound = np.partition(scores[: num_blocks * _BLOCK].reshape(num_blocks, _BLOCK).max(axis=1), -topk)[-topk]
+    candidates = np.flatnonzero(scores >= bound if bound > 0 else scores > 0)
+    if topk < len(candidates):
+        least = np.partition(scores[candidates], -topk)[-topk]
+        candidates = candidates[scores[candidates] >= least]
     order = np.lexsort((candidates, -scores[candidates]))[:topk]
     return [Match(int(number), float(scores[number])) for number in candidates[order]]
 

@@ -19,6 +19,7 @@ from quaere.records import Hit
 from quaere.search.index import Index, open_index
 
 _MAX_JOINED = 64  # queries batched into one call of the engine
+_NUM_REMEMBERED = 4096  # queries whose hits are kept: the attempts at one question often ask for the same
 
 
 class Searcher(Protocol):
@@ -36,7 +37,7 @@ class Searcher(Protocol):
 def open_searcher(where: str) -> Searcher:
     """A searcher for an index directory, the URL of a search server, or the URLs of several, separated by commas."""
     if not where.startswith(("http://", "https://")):
-        return LocalSearcher(open_index(Path(where)))
+        return LocalSearcher(open_index(Path(where)), remember=_NUM_REMEMBERED)
     # Both with httpx, which an index in this process does not need.
     from quaere.search.client import SearchClient, server_urls
     from quaere.search.pool import SearchPool
@@ -82,15 +83,24 @@ class LocalSearcher:
 
     At most `max_concurrent` engine calls run at once and at most `max_waiting` requests wait (None: no limit); beyond
     that a search fails as overloaded. With `join`, waiting requests are batched into one call, which is faster for
-    embedders; without it, the result of a call never depends on other requests.
+    embedders; without it, the result of a call never depends on other requests. The hits of the last `remember`
+    different queries are kept, and found again without a call.
     """
 
     def __init__(
-        self, index: Index, *, max_concurrent: int = 2, max_waiting: int | None = None, join: bool = False
+        self,
+        index: Index,
+        *,
+        max_concurrent: int = 2,
+        max_waiting: int | None = None,
+        join: bool = False,
+        remember: int = 0,
     ) -> None:
         self.index = index
         self._max_waiting = max_waiting
         self._join = join
+        self._remember = remember
+        self._found: dict[tuple[str, int], list[Hit]] = {}  # by query and topk, the least recently used first
         self._waiting: deque[_Request] = deque()
         self._num_idle = max_concurrent
         self._threads = ThreadPoolExecutor(max_concurrent, thread_name_prefix="search")
@@ -98,12 +108,17 @@ class LocalSearcher:
 
     async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """One list of hits per query, in the order of the queries."""
+        if all((query, topk) in self._found for query in queries):
+            return [self._recall(query, topk) for query in queries]
         if self._max_waiting is not None and len(self._waiting) >= self._max_waiting and not self._num_idle:
             raise SearchFailed(f"the queue is full: {len(self._waiting)} searches are waiting", kind="overloaded")
         request = _Request(queries, topk)
         self._waiting.append(request)
         self._start_calls()
-        return await request.hits
+        hits = await request.hits
+        for query, found in zip(queries, hits, strict=True):
+            self._keep(query, topk, found)
+        return hits
 
     async def close(self) -> None:
         """Wait for running calls, then release the threads."""
@@ -112,6 +127,17 @@ class LocalSearcher:
             await call  # awaiting a finished task does not yield, so its callback has not run: discard it here
             self._calls.discard(call)
         self._threads.shutdown()
+
+    def _recall(self, query: str, topk: int) -> list[Hit]:
+        hits = self._found[query, topk] = self._found.pop((query, topk))
+        return [*hits]
+
+    def _keep(self, query: str, topk: int, hits: Sequence[Hit]) -> None:
+        self._found.pop((query, topk), None)
+        if self._remember:
+            self._found[query, topk] = [*hits]
+        if len(self._found) > self._remember:
+            del self._found[next(iter(self._found))]
 
     def _start_calls(self) -> None:
         while self._num_idle and self._waiting:
