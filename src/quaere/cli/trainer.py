@@ -32,7 +32,7 @@ def register(commands: Any) -> None:
         "--backend", choices=("jax", "fsdp", "megatron"), default="jax", help="SkyRL's engine (default: jax)"
     )
     start.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs to use (default: 0, a CPU; jax only)")
-    start.add_argument("--port", type=int, default=0, metavar="N", help="port on this machine (default: a free one)")
+    start.add_argument("--port", type=int, default=0, metavar="N", help="port on this machine (default: as before)")
     start.add_argument("--max-rank", type=int, default=32, metavar="R", help="largest rank of an adapter (default: 32)")
     start.add_argument("--backend-config", metavar="JSON", help="further settings of SkyRL's engine, as JSON")
     status = actions.add_parser("status", help="list servers: where they answer and what they serve")

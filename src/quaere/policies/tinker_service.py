@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -30,20 +31,21 @@ T = TypeVar("T")
 
 KEY = "TINKER_API_KEY"
 HOSTED = "the hosted Tinker service"  # how an empty URL is named
-_NEWEST = (0, 35)  # 0.36 replaced the archives of adapters by another scheme
+_NEWEST = (0, 36)  # tried; the interface changes with every version
+LAST_WITH_ARCHIVES = (0, 35)  # of adapters; later SDKs know exports only
+_GO_ON = "quaere evolve --resume RUN goes on from the last checkpoint"
 _LOOK_S = 2.0  # seconds between two looks at a request that is under way
 _NO_KEY = "tml-none"  # servers of one's own need no key, but the SDK wants one
 
 
 def check_sdk() -> None:
-    """Raise an error unless the SDK is installed in a version that can download adapters; it is not imported."""
+    """Raise an error unless the SDK is installed in a version that was tried; it is not imported."""
     if find_spec("tinker") is None:
         raise ExtraMissing("--trainer tinker needs the tinker SDK", extra="tinker")
     if sdk_version() > _NEWEST:
         raise BadInput(
-            f"tinker {version('tinker')} has no download of adapters that is known here; "
-            f"{_NEWEST[0]}.{_NEWEST[1]} is the newest that has",
-            hint=requirement_hint("tinker>=0.25,<0.36"),
+            f"tinker {version('tinker')} is newer than what was tried; {_NEWEST[0]}.{_NEWEST[1]} is the newest that was",
+            hint=requirement_hint("tinker>=0.25,<0.37"),
         )
 
 
@@ -79,8 +81,11 @@ class TinkerService:
         self.types = tinker.types
         self._answered = time.monotonic()
         self._looked = 0.0
-        where: dict[str, Any] = {"base_url": self.url} if self.url else {}
-        self.sdk: Any = self.call(lambda: tinker.ServiceClient(api_key=key or _NO_KEY, **where))
+        where: dict[str, Any] = {"api_key": key or _NO_KEY} | ({"base_url": self.url} if self.url else {})
+        self.sdk: Any = self.call(lambda: tinker.ServiceClient(**where))
+        # What is saved on the server: a client of its own since 0.36, where the other way warns.
+        is_own = sdk_version() > LAST_WITH_ARCHIVES
+        self.rest: Any = self.call(lambda: tinker.RestClient(**where) if is_own else self.sdk.create_rest_client())
 
     @property
     def name(self) -> str:
@@ -127,9 +132,18 @@ class TinkerService:
         self._try("POST", "/api/v1/unload_model", json=body)
 
     def delete_saved(self, path: str) -> None:
-        """Delete a saved state; one that cannot be deleted stays."""
-        run, _, rest = path.removeprefix("tinker://").partition("/")
-        self._try("DELETE", f"/api/v1/training_runs/{run}/checkpoints/{rest}")
+        """Delete a saved state or a sampler's weights; what cannot be deleted stays."""
+        with suppress(TrainingStopped):
+            self.call(lambda: self.rest.delete_checkpoint_from_tinker_path(path).result())
+
+    def saved_samplers(self, model_id: str) -> list[str]:
+        """Paths of the weights that an adapter's sampling clients were opened with, oldest first."""
+        try:
+            found = self.call(lambda: self.rest.list_checkpoints(model_id).result()).checkpoints
+        except TrainingStopped:
+            return []
+        samplers = [one for one in found if one.checkpoint_type == "sampler"]
+        return [one.tinker_path for one in sorted(samplers, key=lambda one: one.time)]
 
     # -------------------------------------------------------------------------------------------------------- details
 
@@ -149,14 +163,14 @@ class TinkerService:
             self._answered = time.monotonic()
         elif (silent := time.monotonic() - self._answered) > self.patience_s:
             raise TrainingStopped(
-                f"the trainer at {self.name} has not answered for {silent:.0f} s", hint="quaere evolve --resume RUN"
+                f"the trainer at {self.name} has not answered for {silent:.0f} s", hint=_GO_ON
             )
 
     def _failed(self, error: Exception) -> Exception:
         if isinstance(error, TrainingStopped | BadInput):
             return error
         said = " ".join(str(error).split())[:300] or type(error).__name__
-        return TrainingStopped(f"the trainer at {self.name} refused a request: {said}")
+        return TrainingStopped(f"the trainer at {self.name} refused a request: {said}", hint=_GO_ON)
 
 
 def answers(url: str, timeout_s: float = 5.0) -> bool:

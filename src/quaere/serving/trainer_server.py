@@ -30,14 +30,15 @@ from quaere.errors import BadInput
 from quaere.policies.tinker_service import answers
 from quaere.serving.skyrl_environment import Backend, Report, find_uv, prepare_environment, prepare_model
 
-_RECORD, _LOG = "trainer.json", "server.log"
+_RECORD, _LOG, _PORT = "trainer.json", "server.log", "port.txt"
 _READY = b"Starting background engine"  # SkyRL's log has it once the model is loaded
 _LOOK_S = 0.5
 _END_S = 20.0
 
 
 class TrainerOptions(Struct, frozen=True):
-    """How a server is started. `port` 0 takes a free one; `backend_config` goes to SkyRL as it is.
+    """How a server is started. `port` 0 takes the one it had before, if that is free, else any free one;
+    `backend_config` goes to SkyRL as it is.
 
     TrainerOptions(backend="jax", num_gpus=0, max_rank=32)
     """
@@ -99,7 +100,7 @@ def start_trainer(model: str, options: TrainerOptions, report: Report) -> Traine
     if (one := _read(folder)).is_running:
         raise BadInput(f"a trainer of {model} runs already, on {one.url}", hint="quaere trainer stop skyrl")
     folder.mkdir(parents=True, exist_ok=True)
-    port = options.port or _free_port()
+    port = options.port or _usual_port(folder)
     command = [uv, "run", "--no-project", "--active", "-m", "skyrl.tinker.api"]
     command += _arguments(served, folder, port, options)
     with (folder / _LOG).open("ab") as log:
@@ -122,6 +123,7 @@ def start_trainer(model: str, options: TrainerOptions, report: Report) -> Traine
         folder=str(folder),
     )
     write_file(folder / _RECORD, msgspec.json.encode(trainer))
+    write_file(folder / _PORT, str(port).encode())
     report(f"starting SkyRL ({options.backend}) on {trainer.url}; its log is {trainer.log}")
     _wait_ready(trainer, process, said_before, options.timeout_s)
     return trainer
@@ -222,11 +224,20 @@ def _began(pid: int) -> str:
     return found.stdout.strip()
 
 
-def _free_port() -> int:
+def _usual_port(folder: Path) -> int:
+    """The port that the folder's server had before, so that its runs find it again, else a free one."""
+    with suppress(OSError, ValueError):
+        return _bind(int((folder / _PORT).read_text()))
+    return _bind(0)
+
+
+def _bind(port: int) -> int:
+    """The port if it is free, a free one for 0; raises OSError if it is taken."""
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a server that has just ended leaves traces
+        listener.bind(("127.0.0.1", port))
+        found: int = listener.getsockname()[1]
+        return found
 
 
 def _last_line(log: Path) -> str:

@@ -34,7 +34,8 @@ def check_trainer(config: RunConfig) -> None:
             raise BadInput(f"--trainer-url must begin with http:// or https://, not {trainer.url}")
         if not answers(trainer.url):
             raise BadInput(
-                f"no trainer answers at {trainer.url}", hint=f"quaere trainer start skyrl --model {config.model}"
+                f"no trainer answers at {trainer.url}",
+                hint=f"quaere trainer start skyrl --model {config.model}, and --trainer-url with the URL that it prints",
             )
         described = _describe(trainer.url)
         _check_version(trainer.url, described)
