@@ -13,7 +13,8 @@ from quaere.errors import TrainingStopped
 from quaere.policies.tinker_service import TinkerService
 from quaere.rollout.samples import Sample
 from quaere.training.learner_settings import LearnerSettings
-from quaere.training.remote.remote_role import SavedState, read_state, write_adapter
+from quaere.training.remote.adapter_download import read_archive, write_adapter
+from quaere.training.remote.remote_role import SavedState, read_state
 from quaere.training.remote.tinker_learner import TinkerLearner
 from quaere.training.settings import TrainerSettings
 from tinker_exchanges import FIXTURES, Replayer, play
@@ -28,10 +29,9 @@ def recording():
     return json.loads((own if own.is_file() else RECORDINGS[-1]).read_text())
 
 
-def test_there_are_recordings_of_two_versions():
+def test_there_are_recordings_of_the_oldest_and_the_newest_sdk():
     versions = [json.loads(path.read_text())["sdk"] for path in RECORDINGS]
-    assert len(versions) == 2
-    assert len(set(versions)) == 2
+    assert [name.rpartition(".")[0] for name in versions] == ["0.25", "0.35", "0.36"]
 
 
 @needs_sdk
@@ -40,6 +40,7 @@ def test_the_conversation_is_asked_and_understood_as_it_was_with_the_server(tmp_
     with Replayer(recorded["exchanges"]) as server:
         made = play(server.url, str, tmp_path)
     assert json.loads(json.dumps(made)) == recorded["made"]
+    assert server.unknown == []
     assert server.asked
     for wanted, asked in server.asked:
         assert asked == wanted
@@ -50,6 +51,17 @@ def test_the_conversation_is_asked_and_understood_as_it_was_with_the_server(tmp_
 
 
 @needs_sdk
+def test_what_nothing_names_any_longer_is_deleted_on_the_server(tmp_path):
+    """The download's weights, each sampler's but for the last, and the state that only dropped the moments."""
+    with Replayer(recording()["exchanges"]) as server:
+        play(server.url, str, tmp_path)
+    kinds = [path.partition("/")[0] for path in server.deleted]
+    assert kinds == ["sampler_weights"] * 4 + ["weights"]
+    assert server.deleted[0] == "sampler_weights/quaere-0"  # the download's
+    assert server.deleted[-1] == "weights/quaere-2"  # quaere-1 is the caller's, as those of checkpoints are
+
+
+@needs_sdk
 def test_the_updates_of_the_recording_moved_the_policy():
     made = recording()["made"]
     assert made["first"]["gradient/norm"] > 0
@@ -57,6 +69,7 @@ def test_the_updates_of_the_recording_moved_the_policy():
     assert made["first"]["loss/kl"] == pytest.approx(0, abs=1e-6)  # a new adapter is the base
     assert made["second"]["loss/kl"] > 0
     assert made["scored"][0][4:] == pytest.approx(made["logprobs"], abs=1e-4)
+    assert made["again"][0][4:] != pytest.approx(made["logprobs"], abs=1e-4)  # the newest weights
 
 
 @needs_sdk
@@ -84,7 +97,10 @@ def test_the_normalisation_that_is_set_is_the_servers(chosen, factor):
 
 def test_an_archive_that_is_none_ends_in_one_line(tmp_path):
     with pytest.raises(TrainingStopped, match="archive of an adapter cannot be read"):
-        write_adapter(b"no archive", tmp_path / "adapter", "base")
+        read_archive(b"no archive")
+    with pytest.raises(TrainingStopped, match=r"gave as an adapter cannot be read: 'adapter_model\.safetensors'"):
+        write_adapter({"adapter_config.json": b"{}"}, tmp_path / "adapter", "base")
+    assert not (tmp_path / "adapter").exists()
 
 
 def test_a_checkpoint_of_a_local_run_has_no_state(tmp_path):

@@ -2,8 +2,8 @@
 
     write_adapter(fetch_adapter(service, client, "quaere-1a2b"), folder, base="qwen3-tiny")
 
-Servers of one's own, and the hosted service up to SDK 0.35, pack the weights of a sampler into an archive. Since SDK 0.36
-the hosted service exports an adapter instead, and gives a URL per file. What was saved for the download is deleted.
+A server of one's own packs the weights of a sampler into an archive. The hosted service exports an adapter and gives a
+URL per file. What was saved for the download is deleted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 from quaere.errors import TrainingStopped
 from quaere.policies.adapter_folders import CONFIG, WEIGHTS
-from quaere.policies.tinker_service import LAST_WITH_ARCHIVES, TinkerService, sdk_version
+from quaere.policies.tinker_service import TinkerService
 
 _TIMEOUT_S = 600.0
 _EXPORT_S = 3600  # an export's shortest life on the hosted service, should it not be deleted
@@ -27,14 +27,15 @@ _EXPORT_S = 3600  # an export's shortest life on the hosted service, should it n
 
 def fetch_adapter(service: TinkerService, client: Any, name: str) -> dict[str, bytes]:
     """The files of a training client's adapter, by name; `name` is what it is saved as meanwhile."""
-    if not service.url and sdk_version() > LAST_WITH_ARCHIVES:
+    if not service.url:
         return _fetch_export(service, client, name)
     saved = service.call(lambda: client.save_weights_for_sampler(name).result()).path
-    run, _, rest = saved.removeprefix("tinker://").partition("/")
+    run = saved.removeprefix("tinker://").partition("/")[0]
     try:
-        return read_archive(service.call(lambda: _get(_archive_url(service, run, rest))))
+        place = f"/api/v1/training_runs/{run}/checkpoints/{name}/archive"
+        return read_archive(service.call(lambda: service.get_file(place)))
     finally:
-        service.delete_saved(f"tinker://{run}/sampler_weights/{rest.removeprefix('sampler_weights/')}")
+        service.delete_saved(f"tinker://{run}/sampler_weights/{name}")
 
 
 def read_archive(archive: bytes) -> dict[str, bytes]:
@@ -67,17 +68,10 @@ def _fetch_export(service: TinkerService, client: Any, name: str) -> dict[str, b
     path = service.call(lambda: client.save_weights_external(name, ttl_seconds=_EXPORT_S).result()).path
     try:
         urls = service.call(lambda: service.rest.get_external_weights_urls(path).result()).urls
-        wanted = {Path(name).name: url for name, url in urls.items() if Path(name).name in (WEIGHTS, CONFIG)}
-        return {name: service.call(lambda url=url: _get(url)) for name, url in wanted.items()}
+        wanted = {Path(file).name: url for file, url in urls.items() if Path(file).name in (WEIGHTS, CONFIG)}
+        return service.call(lambda: {file: _get(url) for file, url in wanted.items()})
     finally:
         service.delete_saved(path)
-
-
-def _archive_url(service: TinkerService, run: str, saved: str) -> str:
-    if sdk_version() > LAST_WITH_ARCHIVES:
-        return f"{service.url}/api/v1/training_runs/{run}/checkpoints/{saved}/archive"
-    url: str = service.rest.get_checkpoint_archive_url(run, saved).result().url
-    return url
 
 
 def _adapted_modules(weights: bytes) -> list[str]:
