@@ -5,9 +5,9 @@
 
 For each recipe: a small model that was taught the recipe's format (those of the tests), a server of its own
 (`quaere trainer start skyrl`, JAX), `quaere evolve --trainer tinker` ended by SIGKILL after its first step and resumed
-to its end, and the trained role exported. With --restart-server the server is ended too and started again before the run
-is resumed. Fails unless the server made updates, sampler and learner agreed, the resumed
-run went on after the first step, and every role's adapter moved.
+to its end, and the trained role exported. With --restart-server the server is ended too, and started again before the
+run is resumed. Fails unless the server made updates, sampler and learner agreed, the resumed run went on after the
+first step, and every role's adapter moved.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ import pytest
 from quaere.cli.main import main
 from quaere.errors import BadInput
 from quaere.serving.skyrl_environment import prepare_model, requirements
-from quaere.serving.trainer_server import Trainer, _began, list_trainers, stop_trainer
+from quaere.serving.trainer_server import Trainer, _began, _usual_port, list_trainers, stop_trainer
 
 WAITS = [sys.executable, "-c", "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"]
 
@@ -73,6 +74,18 @@ def test_several_servers_are_told_apart_by_their_port(home, process, capsys):
     assert main(["trainer", "stop", "--port", "10"]) == 2
     assert "there is no such trainer" in capsys.readouterr().err
     assert process.poll() is None
+
+
+def test_a_server_that_is_started_again_has_its_port(tmp_path):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        taken = other.getsockname()[1]
+        (tmp_path / "port.txt").write_text(str(taken))
+        other.listen()
+        assert _usual_port(tmp_path) != taken
+    assert _usual_port(tmp_path) == taken
+    (tmp_path / "port.txt").write_text("no port")
+    assert _usual_port(tmp_path) > 0
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Our side of the Tinker interface against exchanges recorded with a real SkyRL server, one recording per SDK."""
 
+import base64
 import importlib.util
 import json
 from importlib.metadata import version
@@ -13,8 +14,8 @@ from quaere.errors import TrainingStopped
 from quaere.policies.tinker_service import TinkerService
 from quaere.rollout.samples import Sample
 from quaere.training.learner_settings import LearnerSettings
-from quaere.training.remote.adapter_download import read_archive, write_adapter
-from quaere.training.remote.remote_role import SavedState, read_state
+from quaere.training.remote.adapter_download import fetch_adapter, read_archive, write_adapter
+from quaere.training.remote.remote_role import RemoteRole, SavedState, read_state
 from quaere.training.remote.tinker_learner import TinkerLearner
 from quaere.training.settings import TrainerSettings
 from tinker_exchanges import FIXTURES, Replayer, play
@@ -77,6 +78,47 @@ def test_a_server_that_is_lost_ends_in_one_line(monkeypatch):
     monkeypatch.setattr("quaere.policies.tinker_service._LOOK_S", 0.05)
     with pytest.raises(TrainingStopped, match=r"the trainer at http://127.0.0.1:9 has not answered for \d+ s"):
         TinkerService("http://127.0.0.1:9", patience_s=0.2).models()
+
+
+@needs_sdk
+def test_a_state_that_the_server_does_not_have_ends_in_one_line():
+    """A server whose folder is gone, or another one: it does not know the state of the last checkpoint."""
+    kept = [one for one in recording()["exchanges"] if "weights_info" not in one["key"]]
+    with Replayer(kept) as server:
+        service = TinkerService(server.url, patience_s=30)
+        role = RemoteRole(service, "m", rank=4, seed=3)
+        role.go_back("tinker://model_1/weights/quaere-1")
+        with pytest.raises(
+            TrainingStopped, match="does not have the state tinker://model_1/weights/quaere-1"
+        ) as caught:
+            role.client.get_info()
+    assert "quaere export RUN --merge --out DIR" in caught.value.hint
+
+
+def test_an_export_of_the_hosted_service_is_read_file_by_file():
+    """The client is the SDK's as its source describes it: the service was never asked."""
+    files = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"weights", "README.md": b"more"}
+    body = {name: base64.b64encode(content).decode() for name, content in files.items()}
+    served = [{"key": f"GET /{name}", "status": 200, "headers": {}, "body": body[name]} for name in files]
+    saved, deleted = [], []
+    with Replayer(served) as server:
+        urls = {f"weights/{name}": f"{server.url}/{name}" for name in files}
+
+        def save(name, ttl_seconds):
+            saved.append((name, ttl_seconds))
+            return SimpleNamespace(result=lambda: SimpleNamespace(path=f"tinker://run/external_weights/{name}"))
+
+        asked = SimpleNamespace(result=lambda: SimpleNamespace(urls=urls))
+        service = SimpleNamespace(
+            url="",
+            call=lambda request: request(),
+            rest=SimpleNamespace(get_external_weights_urls=lambda path: asked),
+            delete_saved=deleted.append,
+        )
+        found = fetch_adapter(service, SimpleNamespace(save_weights_external=save), "quaere-1")
+    assert found == {name: files[name] for name in ("adapter_config.json", "adapter_model.safetensors")}
+    assert saved == [("quaere-1", 3600)]
+    assert deleted == ["tinker://run/external_weights/quaere-1"]
 
 
 @pytest.mark.parametrize(("chosen", "factor"), [("sum", 1.0), ("sequence_mean", 4 * 2)])
