@@ -28,7 +28,14 @@ from msgspec import Struct
 from quaere.atomic import write_file
 from quaere.errors import BadInput
 from quaere.policies.tinker_service import answers
-from quaere.serving.skyrl_environment import Backend, Report, find_uv, prepare_environment, prepare_model
+from quaere.serving.skyrl_environment import (
+    Backend,
+    Report,
+    check_environment,
+    find_uv,
+    prepare_environment,
+    prepare_model,
+)
 
 _RECORD, _LOG, _PORT = "trainer.json", "server.log", "port.txt"
 _READY = b"Starting background engine"  # SkyRL's log has it once the model is loaded
@@ -38,7 +45,7 @@ _END_S = 20.0
 
 class TrainerOptions(Struct, frozen=True):
     """How a server is started. `port` 0 takes the one it had before, if that is free, else any free one;
-    `backend_config` goes to SkyRL as it is.
+    `backend_config` goes to SkyRL as it is. `environment` has SkyRL in it; "" stands for one of its own.
 
     TrainerOptions(backend="jax", num_gpus=0, max_rank=32)
     """
@@ -48,6 +55,7 @@ class TrainerOptions(Struct, frozen=True):
     port: int = 0
     max_rank: int = 32
     backend_config: dict[str, Any] = {}
+    environment: str = ""
     timeout_s: float = 1800.0
 
 
@@ -92,8 +100,11 @@ def trainers_home() -> Path:
 def start_trainer(model: str, options: TrainerOptions, report: Report) -> Trainer:
     """Start a SkyRL server and wait until it has loaded the model."""
     home, uv = trainers_home(), find_uv()
+    if options.environment:
+        environment = check_environment(Path(options.environment))
+    else:
+        environment = prepare_environment(home, options.backend, options.num_gpus, report)
     served = prepare_model(model, home / "models", backend=options.backend, num_gpus=options.num_gpus, report=report)
-    environment = prepare_environment(home, options.backend, options.num_gpus, report)
     # By the model, not the port: a server that is started again has the states that runs go on from.
     key = hashlib.sha256(str(served).encode()).hexdigest()[:8]
     folder = home / f"skyrl-{options.backend}-{served.name}-{key}"
@@ -175,7 +186,7 @@ def _variables(environment: Path, uv: str, options: TrainerOptions) -> dict[str,
     # The server starts its engine by the name `uv`.
     kept |= {"VIRTUAL_ENV": str(environment), "PATH": f"{Path(uv).parent}{os.pathsep}{kept.get('PATH', '')}"}
     if options.backend == "jax":
-        kept.setdefault("JAX_COMPILATION_CACHE_DIR", str(environment.parent / "jax-cache"))  # minutes of every start
+        kept.setdefault("JAX_COMPILATION_CACHE_DIR", str(trainers_home() / "jax-cache"))  # minutes of every start
     if not options.num_gpus:
         kept["JAX_PLATFORMS"] = "cpu"
     return kept
