@@ -108,12 +108,12 @@ def check_run(recipe: str, run: Path) -> dict[str, float]:
     return {"steps": len(steps), "updates": len(norms), "roles": len(roles), "mismatch": mismatch}
 
 
-def start_server(model: Path) -> str:
-    """Start a server of a model and return its URL."""
-    return quaere("trainer", "start", "skyrl", "--model", str(model), "--backend-config", ENGINE_CONFIG)
+def start_server(model: Path, how: list[str]) -> str:
+    """Start a server of a model, with these further options, and return its URL."""
+    return quaere("trainer", "start", "skyrl", "--model", str(model), "--backend-config", ENGINE_CONFIG, *how)
 
 
-def check_recipe(recipe: str, work: Path, *, restarts_server: bool) -> None:
+def check_recipe(recipe: str, work: Path, how: list[str], *, restarts_server: bool) -> None:
     """Train one recipe on a server of its own."""
     from quaere.training.config import config_to_yaml
 
@@ -121,7 +121,7 @@ def check_recipe(recipe: str, work: Path, *, restarts_server: bool) -> None:
     model, config = make_world(recipe, work / recipe / "world")
     settings, run = work / recipe / "settings.yaml", work / recipe / "run"
     settings.write_text(config_to_yaml(config))
-    url = start_server(model)
+    url = start_server(model, how)
     ready = time.monotonic()
     try:
         where = ["--trainer", "tinker", "--trainer-url", url]
@@ -130,7 +130,7 @@ def check_recipe(recipe: str, work: Path, *, restarts_server: bool) -> None:
         )
         if restarts_server:
             quaere("trainer", "stop", "skyrl", "--port", url.rpartition(":")[2])
-            assert start_server(model) == url, "the server is not where it was"
+            assert start_server(model, how) == url, "the server is not where it was"
         quaere("evolve", "--resume", str(run), "--json")
         found = check_run(recipe, run)
         assert found["steps"] > before, "the resumed run made no further step"
@@ -147,11 +147,14 @@ def main() -> None:
     parser.add_argument("recipes", nargs="*", default=RECIPES, help=f"of {', '.join(RECIPES)} (default: all)")
     parser.add_argument("--work", type=Path, required=True, help="an empty folder for runs and models")
     parser.add_argument("--restart-server", action="store_true", help="end the server too, and start it again")
+    parser.add_argument("--gpus", type=int, default=0, help="GPUs of the server (default: 0, a CPU)")
+    parser.add_argument("--environment", help="an environment that has SkyRL (default: its own)")
     args = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # for uv
+    how = ["--gpus", str(args.gpus)] + (["--environment", args.environment] if args.environment else [])
     for recipe in args.recipes:
-        check_recipe(recipe, args.work.resolve(), restarts_server=args.restart_server)
+        check_recipe(recipe, args.work.resolve(), how, restarts_server=args.restart_server)
 
 
 if __name__ == "__main__":
