@@ -9,7 +9,6 @@ import pytest
 from quaere.recipes.drzero.config import DrZeroConfig
 from quaere.training.remote.remote_actors import RemoteActors
 
-
 NUMBERS = itertools.count()
 
 
