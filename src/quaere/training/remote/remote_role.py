@@ -102,8 +102,8 @@ class RemoteRole:
             if getattr(error.__cause__, "status_code", None) != _NOT_FOUND:
                 raise
             raise TrainingStopped(
-                f"the trainer at {service.name} does not have the state {self._state}: the run began on another server, "
-                "or the server's folder was deleted",
+                f"the trainer at {service.name} does not have the state {self._state}: the run began on another "
+                "server, or the server's folder was deleted",
                 hint=f"begin another run from what was learned: {_BEGIN_ANOTHER}",
             ) from error
 
