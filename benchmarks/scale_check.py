@@ -1,12 +1,13 @@
 """End to end with a real trainer: recipes on a SkyRL server of this machine, each killed and resumed.
 
     make scale-check                                    # drzero, eve, evalact, score; on a CPU, in minutes each
-    python benchmarks/scale_check.py drzero --work /tmp/scale
+    python benchmarks/scale_check.py drzero --work /tmp/scale --restart-server
 
 For each recipe: a small model that was taught the recipe's format (those of the tests), a server of its own
 (`quaere trainer start skyrl`, JAX), `quaere evolve --trainer tinker` ended by SIGKILL after its first step and resumed
-to its end, and the trained role exported. Fails unless the server made updates, sampler and learner agreed, the resumed
-run went on after the first step, and every role's adapter moved.
+to its end, and the trained role exported. With --restart-server the server is ended too, and started again before the
+run is resumed. Fails unless the server made updates, sampler and learner agreed, the resumed run went on after the
+first step, and every role's adapter moved.
 """
 
 from __future__ import annotations
@@ -107,7 +108,12 @@ def check_run(recipe: str, run: Path) -> dict[str, float]:
     return {"steps": len(steps), "updates": len(norms), "roles": len(roles), "mismatch": mismatch}
 
 
-def check_recipe(recipe: str, work: Path) -> None:
+def start_server(model: Path, how: list[str]) -> str:
+    """Start a server of a model, with these further options, and return its URL."""
+    return quaere("trainer", "start", "skyrl", "--model", str(model), "--backend-config", ENGINE_CONFIG, *how)
+
+
+def check_recipe(recipe: str, work: Path, how: list[str], *, restarts_server: bool) -> None:
     """Train one recipe on a server of its own."""
     from quaere.training.config import config_to_yaml
 
@@ -115,13 +121,16 @@ def check_recipe(recipe: str, work: Path) -> None:
     model, config = make_world(recipe, work / recipe / "world")
     settings, run = work / recipe / "settings.yaml", work / recipe / "run"
     settings.write_text(config_to_yaml(config))
-    url = quaere("trainer", "start", "skyrl", "--model", str(model), "--backend-config", ENGINE_CONFIG)
+    url = start_server(model, how)
     ready = time.monotonic()
     try:
         where = ["--trainer", "tinker", "--trainer-url", url]
         before = kill_after_first_step(
             ["evolve", recipe, "--config", str(settings), *where, "--out", str(run), "--json"], run
         )
+        if restarts_server:
+            quaere("trainer", "stop", "skyrl", "--port", url.rpartition(":")[2])
+            assert start_server(model, how) == url, "the server is not where it was"
         quaere("evolve", "--resume", str(run), "--json")
         found = check_run(recipe, run)
         assert found["steps"] > before, "the resumed run made no further step"
@@ -137,11 +146,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("recipes", nargs="*", default=RECIPES, help=f"of {', '.join(RECIPES)} (default: all)")
     parser.add_argument("--work", type=Path, required=True, help="an empty folder for runs and models")
+    parser.add_argument("--restart-server", action="store_true", help="end the server too, and start it again")
+    parser.add_argument("--gpus", type=int, default=0, help="GPUs of the server (default: 0, a CPU)")
+    parser.add_argument("--environment", help="an environment that has SkyRL (default: its own)")
     args = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # for uv
+    how = ["--gpus", str(args.gpus)] + (["--environment", args.environment] if args.environment else [])
     for recipe in args.recipes:
-        check_recipe(recipe, args.work.resolve())
+        check_recipe(recipe, args.work.resolve(), how, restarts_server=args.restart_server)
 
 
 if __name__ == "__main__":

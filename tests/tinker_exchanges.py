@@ -2,9 +2,10 @@
 
     python tests/tinker_exchanges.py http://127.0.0.1:8000 MODEL      # writes fixtures/tinker-VERSION.json
 
-`play` is one conversation with a server through our own classes: two adapters of one base, samples, scores, updates,
-states and downloads. `Recorder` stands between it and a server and keeps every request and answer; `Replayer` gives the
-answers again. Answers are found by the request's path, and its prompt, request id or place in the order.
+`play` is one conversation with a server through our own classes: adapters of one base, samples, scores, updates,
+states, downloads and what is deleted. `Recorder` stands between it and a server and keeps every request and answer;
+`Replayer` gives the answers again. Answers are found by the request's path, and its prompt, request id or place in the
+order.
 
 SDKs from 0.26 on want an id for every sample, which SkyRL 0.4.0 does not send. For them the recorder adds the ids, and
 only these: everything else in a recording is the server's.
@@ -146,6 +147,7 @@ class Replayer(_Server):
         for one in exchanges:
             self._answers[one["key"]].append(one)
         self.asked = []
+        self.deleted = []
         self.unknown = []
 
     def answer(self, method, path, body, headers):
@@ -156,6 +158,8 @@ class Replayer(_Server):
         if not found:
             self.unknown.append(key)
             return 404, {"content-type": "application/json"}, b'{"detail": "not recorded"}'
+        if method == "DELETE":
+            self.deleted.append(path.partition("/checkpoints/")[2])
         one = found.pop(0) if len(found) > 1 else found[0]
         if (asked := asked_for(path, body)) is not None:
             self.asked.append((one["asked"], asked))
@@ -199,6 +203,11 @@ def play(url, tokenizer_decode, folder):
         role.go_back(role.save_state())
         role.keep_moments()
         second = learner.step([sample, other])
+        for _ in range(2):  # the weights of the first are deleted
+            sampler.use(role.open_sampler())
+        again = asyncio.run(sampler.score_many([ids], [len(prompt)]))
+        role.drop_moments()
+        third = learner.step([sample, other])
         return {
             "tokens": list(drawn.token_ids),
             "logprobs": list(drawn.logprobs),
@@ -206,6 +215,8 @@ def play(url, tokenizer_decode, folder):
             "scored": scored,
             "first": first,
             "second": second,
+            "again": again,
+            "third": third,
             "adapter": sorted(_adapter_norms(folder / "adapter").items()),
         }
     finally:

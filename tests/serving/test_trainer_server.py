@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -10,8 +11,8 @@ import pytest
 
 from quaere.cli.main import main
 from quaere.errors import BadInput
-from quaere.serving.skyrl_environment import prepare_model, requirements
-from quaere.serving.trainer_server import Trainer, _began, list_trainers, stop_trainer
+from quaere.serving.skyrl_environment import check_environment, prepare_environment, prepare_model, requirements
+from quaere.serving.trainer_server import Trainer, _began, _usual_port, list_trainers, stop_trainer
 
 WAITS = [sys.executable, "-c", "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"]
 
@@ -75,6 +76,18 @@ def test_several_servers_are_told_apart_by_their_port(home, process, capsys):
     assert process.poll() is None
 
 
+def test_a_server_that_is_started_again_has_its_port(tmp_path):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        taken = other.getsockname()[1]
+        (tmp_path / "port.txt").write_text(str(taken))
+        other.listen()
+        assert _usual_port(tmp_path) != taken
+    assert _usual_port(tmp_path) == taken
+    (tmp_path / "port.txt").write_text("no port")
+    assert _usual_port(tmp_path) > 0
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -90,9 +103,29 @@ def test_what_cannot_be_started_is_refused_in_one_line(home, words, said, capsys
 
 
 def test_requirements_follow_the_backend_and_the_machine():
-    assert requirements("jax", 0, "aarch64") == ["skyrl[tinker,jax]==0.4.0", "aiohttp", "torch<2.9"]
-    assert requirements("jax", 2, "x86_64") == ["skyrl[tinker,jax,gpu]==0.4.0", "aiohttp"]
-    assert requirements("megatron", 8, "x86_64") == ["skyrl[tinker,megatron]==0.4.0", "aiohttp"]
+    assert requirements(0, "aarch64") == ["skyrl[tinker,jax]==0.4.0", "aiohttp", "torch<2.9"]
+    assert requirements(2, "x86_64") == ["skyrl[tinker,jax,gpu]==0.4.0", "aiohttp"]
+
+
+@pytest.mark.parametrize("backend", ["fsdp", "megatron"])
+def test_engines_that_pypi_does_not_have_run_in_a_clones_environment(backend, tmp_path):
+    with pytest.raises(BadInput, match="needs wheels that are not on PyPI") as caught:
+        prepare_environment(tmp_path, backend, 8, print)
+    assert f"uv sync --extra tinker --extra {backend}" in caught.value.hint
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_environment_must_have_skyrl(tmp_path):
+    with pytest.raises(BadInput, match="is not an environment with SkyRL in it"):
+        check_environment(tmp_path)
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/lib exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    with pytest.raises(BadInput, match="is not an environment with SkyRL in it"):
+        check_environment(tmp_path)
+    (tmp_path / "lib" / "skyrl" / "tinker").mkdir(parents=True)
+    assert check_environment(tmp_path) == tmp_path.resolve()
 
 
 def test_a_family_that_the_engine_does_not_know_is_refused(tmp_path):

@@ -1,5 +1,6 @@
 """Our side of the Tinker interface against exchanges recorded with a real SkyRL server, one recording per SDK."""
 
+import base64
 import importlib.util
 import json
 from importlib.metadata import version
@@ -13,7 +14,8 @@ from quaere.errors import TrainingStopped
 from quaere.policies.tinker_service import TinkerService
 from quaere.rollout.samples import Sample
 from quaere.training.learner_settings import LearnerSettings
-from quaere.training.remote.remote_role import SavedState, read_state, write_adapter
+from quaere.training.remote.adapter_download import fetch_adapter, read_archive, write_adapter
+from quaere.training.remote.remote_role import RemoteRole, SavedState, read_state
 from quaere.training.remote.tinker_learner import TinkerLearner
 from quaere.training.settings import TrainerSettings
 from tinker_exchanges import FIXTURES, Replayer, play
@@ -28,10 +30,9 @@ def recording():
     return json.loads((own if own.is_file() else RECORDINGS[-1]).read_text())
 
 
-def test_there_are_recordings_of_two_versions():
+def test_there_are_recordings_of_the_oldest_and_the_newest_sdk():
     versions = [json.loads(path.read_text())["sdk"] for path in RECORDINGS]
-    assert len(versions) == 2
-    assert len(set(versions)) == 2
+    assert [name.rpartition(".")[0] for name in versions] == ["0.25", "0.35", "0.36"]
 
 
 @needs_sdk
@@ -40,6 +41,7 @@ def test_the_conversation_is_asked_and_understood_as_it_was_with_the_server(tmp_
     with Replayer(recorded["exchanges"]) as server:
         made = play(server.url, str, tmp_path)
     assert json.loads(json.dumps(made)) == recorded["made"]
+    assert server.unknown == []
     assert server.asked
     for wanted, asked in server.asked:
         assert asked == wanted
@@ -50,6 +52,17 @@ def test_the_conversation_is_asked_and_understood_as_it_was_with_the_server(tmp_
 
 
 @needs_sdk
+def test_what_nothing_names_any_longer_is_deleted_on_the_server(tmp_path):
+    """The download's weights, each sampler's but for the last, and the state that only dropped the moments."""
+    with Replayer(recording()["exchanges"]) as server:
+        play(server.url, str, tmp_path)
+    kinds = [path.partition("/")[0] for path in server.deleted]
+    assert kinds == ["sampler_weights"] * 4 + ["weights"]
+    assert server.deleted[0] == "sampler_weights/quaere-0"  # the download's
+    assert server.deleted[-1] == "weights/quaere-2"  # quaere-1 is the caller's, as those of checkpoints are
+
+
+@needs_sdk
 def test_the_updates_of_the_recording_moved_the_policy():
     made = recording()["made"]
     assert made["first"]["gradient/norm"] > 0
@@ -57,6 +70,7 @@ def test_the_updates_of_the_recording_moved_the_policy():
     assert made["first"]["loss/kl"] == pytest.approx(0, abs=1e-6)  # a new adapter is the base
     assert made["second"]["loss/kl"] > 0
     assert made["scored"][0][4:] == pytest.approx(made["logprobs"], abs=1e-4)
+    assert made["again"][0][4:] != pytest.approx(made["logprobs"], abs=1e-4)  # the newest weights
 
 
 @needs_sdk
@@ -64,6 +78,47 @@ def test_a_server_that_is_lost_ends_in_one_line(monkeypatch):
     monkeypatch.setattr("quaere.policies.tinker_service._LOOK_S", 0.05)
     with pytest.raises(TrainingStopped, match=r"the trainer at http://127.0.0.1:9 has not answered for \d+ s"):
         TinkerService("http://127.0.0.1:9", patience_s=0.2).models()
+
+
+@needs_sdk
+def test_a_state_that_the_server_does_not_have_ends_in_one_line():
+    """A server whose folder is gone, or another one: it does not know the state of the last checkpoint."""
+    kept = [one for one in recording()["exchanges"] if "weights_info" not in one["key"]]
+    with Replayer(kept) as server:
+        service = TinkerService(server.url, patience_s=30)
+        role = RemoteRole(service, "m", rank=4, seed=3)
+        role.go_back("tinker://model_1/weights/quaere-1")
+        with pytest.raises(
+            TrainingStopped, match="does not have the state tinker://model_1/weights/quaere-1"
+        ) as caught:
+            role.client.get_info()
+    assert "quaere export RUN --merge --out DIR" in caught.value.hint
+
+
+def test_an_export_of_the_hosted_service_is_read_file_by_file():
+    """The client is the SDK's as its source describes it: the service was never asked."""
+    files = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"weights", "README.md": b"more"}
+    body = {name: base64.b64encode(content).decode() for name, content in files.items()}
+    served = [{"key": f"GET /{name}", "status": 200, "headers": {}, "body": body[name]} for name in files]
+    saved, deleted = [], []
+    with Replayer(served) as server:
+        urls = {f"weights/{name}": f"{server.url}/{name}" for name in files}
+
+        def save(name, ttl_seconds):
+            saved.append((name, ttl_seconds))
+            return SimpleNamespace(result=lambda: SimpleNamespace(path=f"tinker://run/external_weights/{name}"))
+
+        asked = SimpleNamespace(result=lambda: SimpleNamespace(urls=urls))
+        service = SimpleNamespace(
+            url="",
+            call=lambda request: request(),
+            rest=SimpleNamespace(get_external_weights_urls=lambda path: asked),
+            delete_saved=deleted.append,
+        )
+        found = fetch_adapter(service, SimpleNamespace(save_weights_external=save), "quaere-1")
+    assert found == {name: files[name] for name in ("adapter_config.json", "adapter_model.safetensors")}
+    assert saved == [("quaere-1", 3600)]
+    assert deleted == ["tinker://run/external_weights/quaere-1"]
 
 
 @pytest.mark.parametrize(("chosen", "factor"), [("sum", 1.0), ("sequence_mean", 4 * 2)])
@@ -84,7 +139,10 @@ def test_the_normalisation_that_is_set_is_the_servers(chosen, factor):
 
 def test_an_archive_that_is_none_ends_in_one_line(tmp_path):
     with pytest.raises(TrainingStopped, match="archive of an adapter cannot be read"):
-        write_adapter(b"no archive", tmp_path / "adapter", "base")
+        read_archive(b"no archive")
+    with pytest.raises(TrainingStopped, match=r"gave as an adapter cannot be read: 'adapter_model\.safetensors'"):
+        write_adapter({"adapter_config.json": b"{}"}, tmp_path / "adapter", "base")
+    assert not (tmp_path / "adapter").exists()
 
 
 def test_a_checkpoint_of_a_local_run_has_no_state(tmp_path):

@@ -1,14 +1,11 @@
 """What a Tinker server cannot do is refused before a run is created, with what to type."""
 
-import json
-import threading
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
-
 import pytest
 from msgspec import structs
 
+from described_trainer import described_server
 from quaere.errors import BadInput, ExtraMissing
+from quaere.policies import tinker_service
 from quaere.recipes.drzero.config import DrZeroConfig
 from quaere.recipes.score.config import ScoreConfig
 from quaere.recipes.score.recipe import check as check_score
@@ -16,31 +13,6 @@ from quaere.training.remote import trainer_check
 from quaere.training.remote.remote_actors import choose_base
 from quaere.training.remote.trainer_check import check_trainer, find_learners, plan_trainer
 from quaere.training.settings import AdapterSettings, EngineSettings, TrainerSettings
-
-
-@contextmanager
-def described_server(fields, answer=()):
-    """The URL of a server that describes its optimizer, and its answer to a request, by these fields."""
-    records = {"AdamParams": fields, "FutureResponse": answer}
-    schemas = {record: {"properties": {name: {} for name in names}} for record, names in records.items()}
-    schema = {"components": {"schemas": schemas}}
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps(schema if self.path == "/openapi.json" else {"status": "ok"}).encode())
-
-        def log_message(self, *_):
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 @pytest.fixture(autouse=True)
@@ -75,14 +47,23 @@ def test_samples_that_repeat_bit_for_bit_are_refused():
 def test_a_server_that_does_not_answer_or_is_none_is_refused():
     said, hint = refused(config("http://127.0.0.1:9"))
     assert said == "no trainer answers at http://127.0.0.1:9"
-    assert hint == "quaere trainer start skyrl --model m"
+    assert hint == "quaere trainer start skyrl --model m, then --trainer-url with the URL it prints"
     assert "must begin with http" in refused(config("localhost:8000"))[0]
 
 
 def test_the_hosted_service_needs_a_key(monkeypatch):
     assert "$TINKER_API_KEY is not set" in refused(config())[0]
     monkeypatch.setenv("TINKER_API_KEY", "tml-x")
+    monkeypatch.setattr(tinker_service, "version", lambda name: "0.28.0")
     check_trainer(config())
+
+
+def test_the_hosted_service_needs_an_sdk_that_can_download(monkeypatch):
+    monkeypatch.setenv("TINKER_API_KEY", "tml-x")
+    monkeypatch.setattr(tinker_service, "version", lambda name: "0.27.2")
+    said, hint = refused(config())
+    assert said == "tinker 0.27.2 cannot download adapters from the hosted Tinker service"
+    assert hint == "pip install 'tinker>=0.28,<0.37'"
 
 
 def test_clipping_is_refused_where_the_server_has_no_field_for_it():
@@ -117,17 +98,17 @@ def test_a_url_without_the_trainer_is_refused():
 
 
 def test_the_sdk_is_asked_for_by_its_extra(monkeypatch):
-    from quaere.policies import tinker_service
-
     monkeypatch.setattr(tinker_service, "find_spec", lambda name: None)
     with pytest.raises(ExtraMissing, match="needs the tinker SDK") as caught:
         tinker_service.check_sdk()
     assert "tinker]" in caught.value.hint
     monkeypatch.setattr(tinker_service, "find_spec", lambda name: name)
     monkeypatch.setattr(tinker_service, "version", lambda name: "0.36.0")
-    with pytest.raises(BadInput, match=r"tinker 0\.36\.0 has no download of adapters") as caught:
+    tinker_service.check_sdk()
+    monkeypatch.setattr(tinker_service, "version", lambda name: "0.37.0")
+    with pytest.raises(BadInput, match=r"tinker 0\.37\.0 has not been tried; 0\.36 is the newest that has") as caught:
         tinker_service.check_sdk()
-    assert caught.value.hint == "pip install 'tinker>=0.25,<0.36'"
+    assert caught.value.hint == "pip install 'tinker>=0.25,<0.37'"
 
 
 def test_two_sets_of_moments_are_refused():

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.api.background import BackgroundLoop
 from quaere.api.index import Index
@@ -236,7 +236,9 @@ def open_stopped(
         raise BadInput("the questions of a run cannot be changed", hint="start another run with --questions")
     if found.given(config) != found.given(before):
         raise BadInput("generation.given of a run cannot be changed", hint="start another run with generation.given")
-    changes = diff_configs(before, config)
+    # Where the run's trainer answers now is no change of the run.
+    in_place = structs.replace(config, trainer=structs.replace(config.trainer, url=before.trainer.url))
+    changes = diff_configs(before, in_place)
     found.check(config)
     if _fingerprint(config)["index_fingerprint"] != fingerprint:
         changes.append(f"index: {config.index} holds other documents than when the run began")
@@ -246,7 +248,7 @@ def open_stopped(
         )
     check_writers(writers)
     store = Store.open(path, write=True)
-    if changes:
+    if config != before:
         store.replace_config(config_to_yaml(config))
     if added := [name for name in dict.fromkeys(writers) if name not in remembered]:
         store.change_settings({"writers": [*remembered, *added]})  # for the next time it is resumed

@@ -32,8 +32,17 @@ def register(commands: Any) -> None:
         "--backend", choices=("jax", "fsdp", "megatron"), default="jax", help="SkyRL's engine (default: jax)"
     )
     start.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs to use (default: 0, a CPU; jax only)")
-    start.add_argument("--port", type=int, default=0, metavar="N", help="port on this machine (default: a free one)")
+    start.add_argument(
+        "--port",
+        type=int,
+        default=0,
+        metavar="N",
+        help="port on this machine (default: the one it had, else a free one)",
+    )
     start.add_argument("--max-rank", type=int, default=32, metavar="R", help="largest rank of an adapter (default: 32)")
+    start.add_argument(
+        "--environment", metavar="DIR", help="an environment that has SkyRL, for fsdp and megatron (default: its own)"
+    )
     start.add_argument("--backend-config", metavar="JSON", help="further settings of SkyRL's engine, as JSON")
     status = actions.add_parser("status", help="list servers: where they answer and what they serve")
     status.set_defaults(run=run_status)
@@ -63,6 +72,7 @@ def run_start(args: argparse.Namespace) -> None:
         port=args.port,
         max_rank=args.max_rank,
         backend_config=_read_json(args.backend_config),
+        environment=args.environment or "",
     )
     trainer = start_trainer(args.model, options, lambda line: print(line, file=sys.stderr))
     print(trainer.url)

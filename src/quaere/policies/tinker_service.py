@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -30,29 +31,36 @@ T = TypeVar("T")
 
 KEY = "TINKER_API_KEY"
 HOSTED = "the hosted Tinker service"  # how an empty URL is named
-_NEWEST = (0, 35)  # 0.36 replaced the archives of adapters by another scheme
+_NEWEST = (0, 36)  # tried; the interface changes with every version
+_WITH_EXPORTS = (0, 28)  # the first with the hosted service's way to download an adapter
+_WITH_OWN_REST = (0, 36)  # the first whose client of saved states stands alone; the way before it warns
+_GO_ON = "quaere evolve --resume RUN goes on from the last checkpoint"
 _LOOK_S = 2.0  # seconds between two looks at a request that is under way
 _NO_KEY = "tml-none"  # servers of one's own need no key, but the SDK wants one
 
 
 def check_sdk() -> None:
-    """Raise an error unless the SDK is installed in a version that can download adapters; it is not imported."""
+    """Raise an error unless the SDK is installed in a version that was tried; it is not imported."""
     if find_spec("tinker") is None:
         raise ExtraMissing("--trainer tinker needs the tinker SDK", extra="tinker")
     if sdk_version() > _NEWEST:
         raise BadInput(
-            f"tinker {version('tinker')} has no download of adapters that is known here; "
-            f"{_NEWEST[0]}.{_NEWEST[1]} is the newest that has",
-            hint=requirement_hint("tinker>=0.25,<0.36"),
+            f"tinker {version('tinker')} has not been tried; {_NEWEST[0]}.{_NEWEST[1]} is the newest that has",
+            hint=requirement_hint("tinker>=0.25,<0.37"),
         )
 
 
-def check_key() -> None:
-    """Raise BadInput if there is no key for the hosted service."""
+def check_hosted() -> None:
+    """Raise BadInput if there is no key for the hosted service, or if the SDK is too old for it."""
     if not read_secret(KEY):
         raise BadInput(
             f"{HOSTED} needs a key, and ${KEY} is not set",
             hint=f"export {KEY}=..., or name a server of your own with --trainer-url URL",
+        )
+    if sdk_version() < _WITH_EXPORTS:
+        raise BadInput(
+            f"tinker {version('tinker')} cannot download adapters from {HOSTED}",
+            hint=requirement_hint("tinker>=0.28,<0.37"),
         )
 
 
@@ -68,7 +76,7 @@ class TinkerService:
         check_sdk()
         key = read_secret(KEY)
         if not url:
-            check_key()
+            check_hosted()
         self.url = url.rstrip("/")
         self.patience_s = patience_s
         # What the SDK reports about its own use is switched off unless the user has asked for it.
@@ -79,8 +87,10 @@ class TinkerService:
         self.types = tinker.types
         self._answered = time.monotonic()
         self._looked = 0.0
-        where: dict[str, Any] = {"base_url": self.url} if self.url else {}
-        self.sdk: Any = self.call(lambda: tinker.ServiceClient(api_key=key or _NO_KEY, **where))
+        where: dict[str, Any] = {"api_key": key or _NO_KEY} | ({"base_url": self.url} if self.url else {})
+        self.sdk: Any = self.call(lambda: tinker.ServiceClient(**where))
+        is_own = sdk_version() >= _WITH_OWN_REST
+        self.rest: Any = self.call(lambda: tinker.RestClient(**where) if is_own else self.sdk.create_rest_client())
 
     @property
     def name(self) -> str:
@@ -123,24 +133,39 @@ class TinkerService:
 
     def forget_model(self, model_id: str) -> None:
         """Free an adapter on the server that is no longer used; a server that cannot do that keeps it."""
+        if not self.url:
+            return  # a hosted service has its own way of ending what is not used
         body = {"model_id": model_id, "type": "unload_model"}
-        self._try("POST", "/api/v1/unload_model", json=body)
+        with suppress(httpx.HTTPError):
+            httpx.post(f"{self.url}/api/v1/unload_model", json=body, headers=self._headers(), timeout=10.0)
+
+    def get_file(self, place: str, timeout_s: float = 600.0) -> bytes:
+        """A file of one's own server, or of where it sends us for it; that place is not told the key."""
+        reply = httpx.get(self.url + place, headers=self._headers(), timeout=timeout_s)
+        if reply.next_request is not None:
+            reply = httpx.get(reply.next_request.url, follow_redirects=True, timeout=timeout_s)
+        reply.raise_for_status()
+        return reply.content
 
     def delete_saved(self, path: str) -> None:
-        """Delete a saved state; one that cannot be deleted stays."""
-        run, _, rest = path.removeprefix("tinker://").partition("/")
-        self._try("DELETE", f"/api/v1/training_runs/{run}/checkpoints/{rest}")
+        """Delete a saved state or a sampler's weights; what cannot be deleted stays."""
+        with suppress(TrainingStopped):
+            self.call(lambda: self.rest.delete_checkpoint_from_tinker_path(path).result())
+
+    def saved_samplers(self, model_id: str) -> list[str]:
+        """Paths of the weights that an adapter's sampling clients were opened with, oldest first."""
+        try:
+            found = self.call(lambda: self.rest.list_checkpoints(model_id).result()).checkpoints
+        except TrainingStopped:
+            return []
+        samplers = [one for one in found if one.checkpoint_type == "sampler"]
+        return [one.tinker_path for one in sorted(samplers, key=lambda one: one.time)]
 
     # -------------------------------------------------------------------------------------------------------- details
 
-    def _try(self, method: str, place: str, **request: Any) -> None:
+    def _headers(self) -> dict[str, str]:
         key = read_secret(KEY)
-        if not self.url:
-            return  # a hosted service has its own way of ending what is not used
-        try:
-            httpx.request(method, self.url + place, headers={"X-API-Key": key} if key else {}, timeout=10.0, **request)
-        except httpx.HTTPError:
-            return
+        return {"X-API-Key": key} if key else {}
 
     def _look(self) -> None:
         """Ask the server for a sign of life; raises TrainingStopped if there was none for `patience_s` seconds."""
@@ -148,15 +173,13 @@ class TinkerService:
         if not self.url or answers(self.url):
             self._answered = time.monotonic()
         elif (silent := time.monotonic() - self._answered) > self.patience_s:
-            raise TrainingStopped(
-                f"the trainer at {self.name} has not answered for {silent:.0f} s", hint="quaere evolve --resume RUN"
-            )
+            raise TrainingStopped(f"the trainer at {self.name} has not answered for {silent:.0f} s", hint=_GO_ON)
 
     def _failed(self, error: Exception) -> Exception:
         if isinstance(error, TrainingStopped | BadInput):
             return error
         said = " ".join(str(error).split())[:300] or type(error).__name__
-        return TrainingStopped(f"the trainer at {self.name} refused a request: {said}")
+        return TrainingStopped(f"the trainer at {self.name} refused a request: {said}", hint=_GO_ON)
 
 
 def answers(url: str, timeout_s: float = 5.0) -> bool:

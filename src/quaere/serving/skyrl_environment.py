@@ -1,10 +1,11 @@
 """What a SkyRL server is started with: an environment of its own, and a model folder that it can read.
 
-    python = prepare_environment(home, "jax", num_gpus=0, report=print)       # home/env-jax-cpu/bin/python
+    environment = prepare_environment(home, "jax", num_gpus=0, report=print)       # home/env-jax-cpu
     folder = prepare_model("warm", home / "models", backend="jax", num_gpus=0)
 
 SkyRL needs Python 3.12 and pins libraries that differ from ours, so it is installed by `uv` into an environment that
-nothing else uses. Its model is a folder with merged weights and a `dtype` in its config.json.
+nothing else uses. Its engines fsdp and megatron need wheels that are not on PyPI, which a clone of SkyRL knows where to
+find: they run in the clone's environment. The model is a folder with merged weights and a `dtype` in its config.json.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ def find_uv() -> str:
     return found
 
 
-def requirements(backend: Backend, num_gpus: int, machine: str = "") -> list[str]:
-    """What is installed into the environment.
+def requirements(num_gpus: int, machine: str = "") -> list[str]:
+    """What is installed into the environment of the JAX engine.
 
-    requirements("jax", 0, "aarch64") == ["skyrl[tinker,jax]==0.4.0", "aiohttp", "torch<2.9"]
+    requirements(0, "aarch64") == ["skyrl[tinker,jax]==0.4.0", "aiohttp", "torch<2.9"]
     """
-    extras = ["tinker", backend, *(["gpu"] if backend == "jax" and num_gpus else [])]
+    extras = ["tinker", "jax", *(["gpu"] if num_gpus else [])]
     needed = [f"skyrl[{','.join(extras)}]=={VERSION}", "aiohttp"]  # aiohttp is used and not declared
     if not num_gpus and (machine or platform.machine()) == "aarch64":
         needed.append("torch<2.9")  # later wheels for this machine bring CUDA's libraries with them
@@ -56,8 +57,13 @@ def requirements(backend: Backend, num_gpus: int, machine: str = "") -> list[str
 
 def prepare_environment(home: Path, backend: Backend, num_gpus: int, report: Report) -> Path:
     """The environment's folder; it is made at the first call, which takes minutes."""
+    if backend != "jax":
+        raise BadInput(
+            f"SkyRL's {backend} engine needs wheels that are not on PyPI; a clone of SkyRL {VERSION} installs them",
+            hint=f"in the clone: uv sync --extra tinker --extra {backend}; then add --environment CLONE/.venv",
+        )
     folder = home / f"env-{backend}-{'gpu' if num_gpus else 'cpu'}"
-    wanted = "\n".join(requirements(backend, num_gpus))
+    wanted = "\n".join(requirements(num_gpus))
     stamp = folder / _INSTALLED
     if stamp.is_file() and stamp.read_text() == wanted:
         return folder
@@ -71,6 +77,19 @@ def prepare_environment(home: Path, backend: Backend, num_gpus: int, report: Rep
     _run([uv, "pip", "install", "--quiet", "--python", str(python), *wanted.splitlines()], quick)
     stamp.write_text(wanted)
     return folder
+
+
+def check_environment(folder: Path) -> Path:
+    """An environment that has SkyRL already; raises BadInput if it has not."""
+    looks = [str(folder / "bin" / "python"), "-c", "import importlib.util as u; assert u.find_spec('skyrl.tinker')"]
+    try:
+        subprocess.run(looks, capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        raise BadInput(
+            f"{folder} is not an environment with SkyRL in it",
+            hint="--environment CLONE/.venv, or leave it out for jax",
+        ) from None
+    return folder.resolve()
 
 
 def prepare_model(model: str, folder: Path, *, backend: Backend, num_gpus: int, report: Report) -> Path:

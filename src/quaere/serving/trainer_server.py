@@ -28,16 +28,24 @@ from msgspec import Struct
 from quaere.atomic import write_file
 from quaere.errors import BadInput
 from quaere.policies.tinker_service import answers
-from quaere.serving.skyrl_environment import Backend, Report, find_uv, prepare_environment, prepare_model
+from quaere.serving.skyrl_environment import (
+    Backend,
+    Report,
+    check_environment,
+    find_uv,
+    prepare_environment,
+    prepare_model,
+)
 
-_RECORD, _LOG = "trainer.json", "server.log"
+_RECORD, _LOG, _PORT = "trainer.json", "server.log", "port.txt"
 _READY = b"Starting background engine"  # SkyRL's log has it once the model is loaded
 _LOOK_S = 0.5
 _END_S = 20.0
 
 
 class TrainerOptions(Struct, frozen=True):
-    """How a server is started. `port` 0 takes a free one; `backend_config` goes to SkyRL as it is.
+    """How a server is started. `port` 0 takes the one it had before, if that is free, else any free one;
+    `backend_config` goes to SkyRL as it is. `environment` has SkyRL in it; "" stands for one of its own.
 
     TrainerOptions(backend="jax", num_gpus=0, max_rank=32)
     """
@@ -47,6 +55,7 @@ class TrainerOptions(Struct, frozen=True):
     port: int = 0
     max_rank: int = 32
     backend_config: dict[str, Any] = {}
+    environment: str = ""
     timeout_s: float = 1800.0
 
 
@@ -91,15 +100,18 @@ def trainers_home() -> Path:
 def start_trainer(model: str, options: TrainerOptions, report: Report) -> Trainer:
     """Start a SkyRL server and wait until it has loaded the model."""
     home, uv = trainers_home(), find_uv()
+    if options.environment:
+        environment = check_environment(Path(options.environment))
+    else:
+        environment = prepare_environment(home, options.backend, options.num_gpus, report)
     served = prepare_model(model, home / "models", backend=options.backend, num_gpus=options.num_gpus, report=report)
-    environment = prepare_environment(home, options.backend, options.num_gpus, report)
     # By the model, not the port: a server that is started again has the states that runs go on from.
     key = hashlib.sha256(str(served).encode()).hexdigest()[:8]
     folder = home / f"skyrl-{options.backend}-{served.name}-{key}"
     if (one := _read(folder)).is_running:
         raise BadInput(f"a trainer of {model} runs already, on {one.url}", hint="quaere trainer stop skyrl")
     folder.mkdir(parents=True, exist_ok=True)
-    port = options.port or _free_port()
+    port = options.port or _usual_port(folder)
     command = [uv, "run", "--no-project", "--active", "-m", "skyrl.tinker.api"]
     command += _arguments(served, folder, port, options)
     with (folder / _LOG).open("ab") as log:
@@ -122,6 +134,7 @@ def start_trainer(model: str, options: TrainerOptions, report: Report) -> Traine
         folder=str(folder),
     )
     write_file(folder / _RECORD, msgspec.json.encode(trainer))
+    write_file(folder / _PORT, str(port).encode())
     report(f"starting SkyRL ({options.backend}) on {trainer.url}; its log is {trainer.log}")
     _wait_ready(trainer, process, said_before, options.timeout_s)
     return trainer
@@ -173,7 +186,7 @@ def _variables(environment: Path, uv: str, options: TrainerOptions) -> dict[str,
     # The server starts its engine by the name `uv`.
     kept |= {"VIRTUAL_ENV": str(environment), "PATH": f"{Path(uv).parent}{os.pathsep}{kept.get('PATH', '')}"}
     if options.backend == "jax":
-        kept.setdefault("JAX_COMPILATION_CACHE_DIR", str(environment.parent / "jax-cache"))  # minutes of every start
+        kept.setdefault("JAX_COMPILATION_CACHE_DIR", str(trainers_home() / "jax-cache"))  # minutes of every start
     if not options.num_gpus:
         kept["JAX_PLATFORMS"] = "cpu"
     return kept
@@ -222,11 +235,20 @@ def _began(pid: int) -> str:
     return found.stdout.strip()
 
 
-def _free_port() -> int:
+def _usual_port(folder: Path) -> int:
+    """The port that the folder's server had before, so that its runs find it again, else a free one."""
+    with suppress(OSError, ValueError):
+        return _bind(int((folder / _PORT).read_text()))
+    return _bind(0)
+
+
+def _bind(port: int) -> int:
+    """The port if it is free, a free one for 0; raises OSError if it is taken."""
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a server that has just ended leaves traces
+        listener.bind(("127.0.0.1", port))
+        found: int = listener.getsockname()[1]
+        return found
 
 
 def _last_line(log: Path) -> str:

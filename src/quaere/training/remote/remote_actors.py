@@ -86,7 +86,7 @@ class RemoteActors(RolePlay):
     def saved_at(self, folder: Path) -> None:
         """Record the checkpoint, and delete the states on the server that no checkpoint names."""
         super().saved_at(folder)
-        named = {read_state(file.parent).path for file in folder.parent.glob(f"*/*/{STATE_FILE}")}
+        named = _named_states(folder.parent)
         service = next(iter(self._roles.values())).service
         for path in self._states - named:
             service.delete_saved(path)
@@ -96,6 +96,7 @@ class RemoteActors(RolePlay):
         """Continue every role from the state that this checkpoint names."""
         for name in self._roles:
             self._go_back(folder, name)
+        self._states |= _named_states(folder.parent)  # for when their checkpoints go
         self._speaking = ""
         self.saved_at(folder)
 
@@ -109,6 +110,11 @@ class RemoteActors(RolePlay):
         self._states.add(saved.path)
         self._roles[role].go_back(saved.path)
         self._samplers.pop(role, None)
+
+
+def _named_states(checkpoints: Path) -> set[str]:
+    """Paths of the states that a run's checkpoints name."""
+    return {read_state(file.parent).path for file in checkpoints.glob(f"*/*/{STATE_FILE}")}
 
 
 def open_remote_actors(config: RunConfig, roles: Sequence[str], report: Callable[[str], None]) -> RemoteActors:

@@ -6,22 +6,20 @@ begins a phase without its optimizer's moments, gets another adapter from that s
 
 from __future__ import annotations
 
-import io
-import tarfile
 import uuid
 from pathlib import Path
 from typing import Any
 
-import httpx
 import msgspec
 from msgspec import Struct
 
 from quaere.errors import BadInput, TrainingStopped
-from quaere.policies.adapter_folders import CONFIG, WEIGHTS
 from quaere.policies.tinker_service import TinkerService
+from quaere.training.remote.adapter_download import fetch_adapter, write_adapter
 
 STATE_FILE = "trainer_state.json"
-_DOWNLOAD_S = 600.0
+_NOT_FOUND = 404
+_BEGIN_ANOTHER = "quaere export RUN --merge --out DIR; quaere trainer start skyrl --model DIR"
 
 
 class SavedState(Struct, frozen=True):
@@ -45,24 +43,28 @@ class RemoteRole:
         self._client: Any = None
         self._state = ""  # path of the state to open the next client from
         self._with_moments = False
+        self._is_passing = False  # True if nothing else names the state: it is deleted once it has been loaded
         self.has_stepped = False  # True if the client's optimizer has moments
 
     @property
     def client(self) -> Any:
         """The SDK's training client."""
         if self._client is None:
-            self._client = self.service.call(self._open)
+            self._client = self._open()
+            self._delete_passing()
         return self._client
 
     def go_back(self, state: str) -> None:
         """Continue from this saved state, without its optimizer moments."""
         self._close()
+        self._delete_passing()
         self._state, self._with_moments = state, False
 
     def drop_moments(self) -> None:
         """Continue with the current weights and a new optimizer."""
         if self.has_stepped:
             self.go_back(self.save_state())
+            self._is_passing = True
 
     def keep_moments(self) -> None:
         """Continue with the optimizer moments of the saved state as well."""
@@ -75,66 +77,48 @@ class RemoteRole:
         return path
 
     def open_sampler(self) -> Any:
-        """A sampling client with the current weights."""
+        """A sampling client with the current weights; those of the clients before it are deleted on the server."""
         client = self.client
-        return self.service.call(client.save_weights_and_get_sampling_client)
+        opened = self.service.call(client.save_weights_and_get_sampling_client)
+        for path in self.service.saved_samplers(client.model_id)[:-1]:
+            self.service.delete_saved(path)
+        return opened
 
     def download(self, folder: Path, base: str) -> None:
         """Write the adapter to a folder in peft's layout; `base` is the name of its base on this machine."""
-        client, service, name = self.client, self.service, _new_name()
-        path = service.call(lambda: client.save_weights_for_sampler(name).result()).path
-        run, _, rest = path.removeprefix("tinker://").partition("/")
-        found = service.call(lambda: service.sdk.create_rest_client().get_checkpoint_archive_url(run, rest).result())
-        archive = service.call(lambda: _fetch(found.url))
-        write_adapter(archive, folder, base)
-        service.delete_saved(f"tinker://{run}/sampler_weights/{rest.removeprefix('sampler_weights/')}")
+        write_adapter(fetch_adapter(self.service, self.client, _new_name()), folder, base)
 
     def _open(self) -> Any:
-        sdk = self.service.sdk
+        service, sdk = self.service, self.service.sdk
         if not self._state:
-            return sdk.create_lora_training_client(
-                base_model=self.base, rank=self._rank, seed=self._seed, train_unembed=False
-            )
+            new = {"base_model": self.base, "rank": self._rank, "seed": self._seed, "train_unembed": False}
+            return service.call(lambda: sdk.create_lora_training_client(**new))
+        load = sdk.create_training_client_from_state
         if self._with_moments:
-            return sdk.create_training_client_from_state_with_optimizer(self._state)
-        return sdk.create_training_client_from_state(self._state)
+            load = sdk.create_training_client_from_state_with_optimizer
+        try:
+            return service.call(lambda: load(self._state))
+        except TrainingStopped as error:
+            if getattr(error.__cause__, "status_code", None) != _NOT_FOUND:
+                raise
+            raise TrainingStopped(
+                f"the trainer at {service.name} does not have the state {self._state}: the run began on another "
+                "server, or the server's folder was deleted",
+                hint=f"begin another run from what was learned: {_BEGIN_ANOTHER}",
+            ) from error
 
     def _close(self) -> None:
         if self._client is not None:
+            for path in self.service.saved_samplers(self._client.model_id):
+                self.service.delete_saved(path)
             self.service.forget_model(self._client.model_id)
         self._client = None
         self.has_stepped = False
 
-
-def write_adapter(archive: bytes, folder: Path, base: str) -> None:
-    """Write the two files of an adapter from a server's archive, whatever else the archive has."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
-            members = {Path(member.name).name: member for member in packed.getmembers() if member.isfile()}
-            weights, config = (_read_member(packed, members[name]) for name in (WEIGHTS, CONFIG))
-        described = msgspec.json.decode(config, type=dict[str, Any])
-        (folder / WEIGHTS).write_bytes(weights)
-    except (KeyError, tarfile.TarError, msgspec.DecodeError) as error:
-        raise TrainingStopped(f"the trainer's archive of an adapter cannot be read: {error}") from error
-    described |= {"base_model_name_or_path": base, "task_type": "CAUSAL_LM"}
-    described["lora_alpha"] = round(described["lora_alpha"])
-    if not described.get("target_modules"):  # SkyRL leaves it out, and peft cannot load an adapter without it
-        described["target_modules"] = _adapted_modules(weights)
-    (folder / CONFIG).write_bytes(msgspec.json.format(msgspec.json.encode(described), indent=2))
-
-
-def _adapted_modules(weights: bytes) -> list[str]:
-    """Names of the layers that an adapter's tensors belong to, from the header of the safetensors file."""
-    size = int.from_bytes(weights[:8], "little")
-    names = msgspec.json.decode(weights[8 : 8 + size], type=dict[str, Any])
-    return sorted({name.partition(".lora_A")[0].rpartition(".")[2] for name in names if ".lora_A" in name})
-
-
-def _read_member(packed: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    file = packed.extractfile(member)
-    assert file is not None, "only files are asked for"
-    return file.read()
+    def _delete_passing(self) -> None:
+        if self._is_passing:
+            self.service.delete_saved(self._state)
+        self._is_passing = False
 
 
 def read_state(folder: Path) -> SavedState:
@@ -151,9 +135,3 @@ def read_state(folder: Path) -> SavedState:
 
 def _new_name() -> str:
     return f"quaere-{uuid.uuid4().hex[:12]}"
-
-
-def _fetch(url: str) -> bytes:
-    reply = httpx.get(url, follow_redirects=True, timeout=_DOWNLOAD_S)
-    reply.raise_for_status()
-    return reply.content

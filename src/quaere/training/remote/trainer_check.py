@@ -9,7 +9,7 @@ import httpx
 from msgspec import Struct, structs
 
 from quaere.errors import BadInput, requirement_hint
-from quaere.policies.tinker_service import HOSTED, answers, check_key, check_sdk, sdk_version
+from quaere.policies.tinker_service import HOSTED, answers, check_hosted, check_sdk, sdk_version
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.settings import RunConfig
 
@@ -34,13 +34,14 @@ def check_trainer(config: RunConfig) -> None:
             raise BadInput(f"--trainer-url must begin with http:// or https://, not {trainer.url}")
         if not answers(trainer.url):
             raise BadInput(
-                f"no trainer answers at {trainer.url}", hint=f"quaere trainer start skyrl --model {config.model}"
+                f"no trainer answers at {trainer.url}",
+                hint=f"quaere trainer start skyrl --model {config.model}, then --trainer-url with the URL it prints",
             )
         described = _describe(trainer.url)
         _check_version(trainer.url, described)
         _check_clipping(config, described)
     else:
-        check_key()
+        check_hosted()
 
 
 def plan_trainer(config: RunConfig, num_roles: int) -> list[tuple[str, str]]:
