@@ -26,6 +26,7 @@ from quaere.cli.ask_options import (
     open_model,
     read_asked,
 )
+from quaere.cli.eval_options import add_titles_first
 from quaere.cli.interrupt import interruptible
 from quaere.cli.old_names import add_solver_dialect
 
@@ -75,6 +76,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     limits.add_argument(
         "--sequence-tokens", type=int, metavar="N", help="most tokens of an episode (4096; evalact: 16384)"
     )
+    add_titles_first(limits)
     add_sampling(parser)
     parser.add_argument("--show", action="store_true", help="with --questions: also print the first episode in full")
     parser.add_argument("--json", action="store_true", help="print JSON, one object per question")
@@ -102,7 +104,7 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
     quiet = Console(stderr=True, highlight=False)
     await check_reachable(searcher)
     protocol, limits = _arrange(args)
-    args.min_overlap = _min_overlap(args)
+    args.min_overlap, args.titles_first = _min_overlap(args), limits.titles_first
     policy = open_model(args, quiet)
     settings = asked_settings(args, limits, hidden=("show", "solver_dialect", "plain")) | {"protocol": protocol.name}
     try:
@@ -128,7 +130,7 @@ def _arrange(args: argparse.Namespace) -> tuple[Protocol, Limits]:
         dialect=args.solver_dialect,
         evidence=args.evidence,
         guided=args.guided,
-        limits={key: getattr(args, key) for key in LIMITS if getattr(args, key) is not None},
+        limits={key: getattr(args, key) for key in (*LIMITS, "titles_first") if getattr(args, key) is not None},
         turns_option="--max-turns",
     )
 
