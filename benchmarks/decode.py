@@ -5,8 +5,8 @@
 
 Every engine reads the same prompt and continues it greedily, in turns, so that other work on the machine disturbs all
 alike; llama.cpp runs the Q4_1 file from which the catalogue's model was converted. On a busy machine compare the
-quickest steps, which were not interrupted (a tenth of all steps took at most so long), and the CPU time of a token, with
-`--threads 1`: threads of llama.cpp spin while they wait for each other, which counts as CPU time.
+quickest steps, which were interrupted least (a tenth of all steps took at most so long), and the CPU time of a token,
+with `--threads 1`: threads of llama.cpp spin while they wait for each other, which counts as CPU time.
 Log-probs are compared with those of the model's own code in float32.
 """
 

@@ -1,7 +1,7 @@
 """How often a search with the question itself shows a gold page first, by score and with named titles first.
 
     python benchmarks/named_pages.py --index dev-index --questions DATA/dev/questions.jsonl.gz --digits 0-4
-    python benchmarks/named_pages.py --index world-index --questions world/questions.jsonl --facts 1 --changed changed.jsonl
+    python benchmarks/named_pages.py --index index --questions world/questions.jsonl --facts 1 --changed changed.jsonl
 
 `--digits` keeps questions by the first hex digit of sha256(id), as `split_questions.py` does. `--changed` writes the
 questions whose three passages are others, or in another order: only their answers can change with the order.
@@ -53,7 +53,9 @@ def main() -> None:
     parser.add_argument("--questions", type=Path, required=True)
     parser.add_argument("--digits", default="0-f", metavar="0-4")
     parser.add_argument("--facts", type=int, metavar="N", help="only questions of N facts")
-    parser.add_argument("--changed", type=Path, metavar="FILE", help="write the questions that are shown other passages")
+    parser.add_argument(
+        "--changed", type=Path, metavar="FILE", help="write the questions that are shown other passages"
+    )
     args = parser.parse_args()
     index = quaere.Index.open(args.index)
     searched, changed = [], []
