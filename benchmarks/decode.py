@@ -4,9 +4,8 @@
     python benchmarks/decode.py --threads 2
 
 Every engine reads the same prompt and continues it greedily, in turns, so that other work on the machine disturbs all
-alike; llama.cpp runs the Q4_1 file from which the catalogue's model was converted. On a busy machine compare the
-quickest steps, which were interrupted least (a tenth of all steps took at most so long), and the CPU time of a token,
-with `--threads 1`: threads of llama.cpp spin while they wait for each other, which counts as CPU time.
+alike; llama.cpp runs the Q4_1 file from which the catalogue's model was converted. On a busy machine compare the CPU
+time of a token, with `--threads 1`: threads of llama.cpp spin while they wait for each other, which counts as CPU time.
 Log-probs are compared with those of the model's own code in float32.
 """
 
@@ -20,7 +19,6 @@ import sys
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,16 +39,11 @@ LLAMA = "llama.cpp, Q4_1"
 
 
 class Timed(NamedTuple):
-    """One run: seconds for the prompt, for each further token, and the CPU time of all of these."""
+    """One run: seconds for the prompt and for all further tokens, and the CPU time of these."""
 
     prompt_s: float
-    steps_s: list[float]
+    decode_s: float
     decode_cpu_s: float
-
-    @property
-    def decode_s(self) -> float:
-        """Seconds for all tokens after the first."""
-        return sum(self.steps_s)
 
 
 class Ours:
@@ -63,7 +56,7 @@ class Ours:
     def run(self, prompt: list[int], new: int) -> Timed:
         self.last = Request("row", prompt, SamplingParams(max_tokens=new, temperature=0))
         self.engine.add(self.last)
-        return timed(self.engine.step, self.engine.step, new - 1)
+        return timed(self.engine.step, lambda: [self.engine.step() for _ in range(new - 1)])
 
 
 class LlamaCpp:
@@ -80,20 +73,18 @@ class LlamaCpp:
         self.model.reset()
 
         def decode() -> None:
-            self.model.eval([self.model.sample(temp=0.0)])
+            for _ in range(new - 1):
+                self.model.eval([self.model.sample(temp=0.0)])
 
-        return timed(lambda: self.model.eval(prompt), decode, new - 1)
+        return timed(lambda: self.model.eval(prompt), decode)
 
 
-def timed(read: Callable[[], Any], decode: Callable[[], Any], num_steps: int) -> Timed:
+def timed(read: Callable[[], Any], decode: Callable[[], Any]) -> Timed:
     started = time.perf_counter()
     read()
-    times, cpu = [time.perf_counter()], time.process_time()
-    for _ in range(num_steps):
-        decode()
-        times.append(time.perf_counter())
-    steps = [after - before for before, after in pairwise(times)]
-    return Timed(times[0] - started, steps, time.process_time() - cpu)
+    between, cpu = time.perf_counter(), time.process_time()
+    decode()
+    return Timed(between - started, time.perf_counter() - between, time.process_time() - cpu)
 
 
 def gguf_file() -> Path:
@@ -140,7 +131,6 @@ def main() -> None:
         "tokens/s",
         "lowest to highest",
         "of llama.cpp's",
-        "ms of the quickest tenth",
         "CPU ms a token",
         "log-prob off by (mean, max)",
     )
@@ -159,7 +149,6 @@ def line(name: str, engines: dict[str, Any], runs: dict[str, list[Timed]], args:
         f"{statistics.median(speeds):.1f}",
         f"{min(speeds):.1f} to {max(speeds):.1f}",
         f"{statistics.median(ratios):.2f}x" if ratios else "",
-        f"{1000 * statistics.quantiles((step for run in runs[name] for step in run.steps_s), n=10)[0]:.1f}",
         f"{1000 * min(run.decode_cpu_s for run in runs[name]) / (args.new - 1):.1f}",
         apart(engines[name], engines["ours, float32 as in training"]) if isinstance(engines[name], Ours) else "",
     )
