@@ -88,7 +88,7 @@ class Agent:
         """Open what is searched, then load the model; `on_note` is told what is downloaded or loaded.
 
         `evidence` asks for the sentence each answer rests on; `dialect`, `style` and `guided` say how the model is
-        spoken to. `min_overlap` is the share of a question's words that the passage with the answer must have for it to
+        spoken to. `min_overlap` is the share of a question's key words that the passage with the answer must have to
         count as found; 0 lets every answer count. Each is by default as the model was trained. `max_rows` is how many
         episodes run at once.
         """

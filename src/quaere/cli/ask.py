@@ -65,8 +65,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--min-overlap",
         type=float,
         metavar="X",
-        help="share of the question's words that the passage with the answer must have; with fewer the answer is "
-        "'not found' (default: as was measured for the model, else 0: every answer counts)",
+        help="share of the question's names (without names, of its words) that the passage with the answer must have; "
+        "with fewer the answer is 'not found' (default: as was measured for the model, else 0: every answer counts)",
     )
     add_solver_dialect(parser, "prompts and protocol of the model (default: as it was trained, else tool-call)")
     limits = parser.add_argument_group("limits", "default: as the model was trained, else the values in parentheses")
@@ -136,7 +136,7 @@ def _arrange(args: argparse.Namespace) -> tuple[Protocol, Limits]:
 
 
 def _min_overlap(args: argparse.Namespace) -> float:
-    """The share of a question's words that the passage of its answer must have, given or from the model's notes."""
+    """The share of a question's key words that the passage of its answer must have, given or from the model's notes."""
     from quaere.dialects.notes import find_notes
 
     return find_notes(args.model).min_overlap if args.min_overlap is None else float(args.min_overlap)
@@ -253,7 +253,7 @@ def render_doubt(episode: Episode, min_overlap: float) -> Text:
 
     if not isinstance(episode.outcome, Answer) or is_found(episode, min_overlap):
         return Text()
-    share = f"{question_overlap(episode):.0%} of the question's words, less than {min_overlap:.0%}"
+    share = f"{question_overlap(episode):.0%} of the question's key words, less than {min_overlap:.0%}"
     return (
         Text(f"The passage with this answer has {share}: do not rely on it\n", "yellow") + _render_seen(episode) + "\n"
     )
