@@ -127,6 +127,7 @@ def script_episode(turns):
     again = {f"q~{number}": turns for number in range(1, 9)}  # where it is played again
     policy = TokenPolicy(Sampler(tokenizer, {"q": turns, **again}), Renderer(tokenizer))
     searcher = tiny.ListSearcher([f"Passage {number} on the bridge. " * 4 for number in range(6)])
+    searcher.hits[3] = Hit(tiny.passage("Passage 3, which a query names.", title="a", number=3), -3.0)
     task = SolveTask(Question("q", "Who built the Halm bridge?", ("Venn",)))
     return policy, task, searcher, asked
 

@@ -90,6 +90,7 @@ SEEN = [
             "topk": 1,
             "answer_turn": False,
             "thought_tokens": 20,
+            "titles_first": True,
         },
     ),
     (observing.played, structs.replace(LIMITS, sequence_tokens=3000), {"max_searches": 2}),

@@ -114,6 +114,7 @@ def test_a_model_is_asked_as_it_was_trained_unless_told_otherwise(place, capsys)
         "answer_turn": True,
         "answer_tokens": 64,
         "thought_tokens": 0,
+        "titles_first": False,
     }
     asked = ("--style", "full", "--topk", "1", "--max-turns", "2", "--no-answer-turn")
     told = in_json(place, capsys, "--run", "full", "--limit", "1", *asked)

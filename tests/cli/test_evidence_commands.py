@@ -1,6 +1,7 @@
 """`quaere ask --evidence` and `quaere eval --evidence --judge`: what a person reads, and what JSON holds."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -266,7 +267,7 @@ def test_an_answer_out_of_a_passage_about_something_else_is_not_found(place, say
     says(GUESS)
     assert ask(place, "Which tavern brews the darkest beer of Skeld?", "--min-overlap", "0.5") == 3
     streams = capsys.readouterr()
-    assert "0% of the question's words, less than 50%" in streams.out and "halm.md (Halm bridge)" in streams.out
+    assert "0% of the question's key words, less than 50%" in streams.out and "halm.md (Halm bridge)" in streams.out
     assert "not found in these documents" in streams.err
 
 
@@ -300,8 +301,18 @@ def test_an_overlap_that_is_no_share_is_refused(place, capsys):
     assert "--min-overlap must be from 0 to 1, not 50.0" in capsys.readouterr().err
 
 
-def test_the_built_in_model_has_a_measured_overlap():
+def test_the_built_in_model_has_a_measured_overlap_and_reads_pages_that_are_named_first():
     from quaere.dialects.notes import find_notes
 
-    assert find_notes("smollm2-135m").min_overlap == 0.5
-    assert find_notes("smollm2-135m-plain").min_overlap == 0.0
+    built_in, plain = find_notes("smollm2-135m"), find_notes("smollm2-135m-plain")
+    assert (built_in.min_overlap, plain.min_overlap) == (0.6, 0.0)
+    assert built_in.limits is not None and built_in.limits.titles_first
+    assert plain.limits is None
+
+
+def test_the_order_of_results_is_stored_with_the_run(place, says, capsys):
+    says(GUESS)
+    for option, ordered in (((), False), (("--titles-first",), True), (("--no-titles-first",), False)):
+        assert ask(place, "Who built the Halm bridge?", "--json", *option) == 0
+        with Run.open(Path(json.loads(capsys.readouterr().out)["run"])) as stored:
+            assert stored.info.settings["titles_first"] is ordered

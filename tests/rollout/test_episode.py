@@ -7,7 +7,7 @@ from quaere.chat.renderer import Renderer
 from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
 from quaere.errors import SamplingFailed, SearchFailed
 from quaere.policies.sampler import ChatReply, SamplingParams
-from quaere.records import Answer, Malformed, Proposal, ProposeTask, Question, Search, SolveTask
+from quaere.records import Answer, Hit, Malformed, Proposal, ProposeTask, Question, Search, SolveTask
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import ChatPolicy, TokenPolicy
@@ -70,6 +70,14 @@ async def test_the_last_turn_is_the_last():
     assert failures(episode) == [None, None, ("limit", "turns")]
     assert len(searcher.queries) == 2  # the last search could help nobody
     assert episode.segments[-1].origin == "model"
+
+
+@pytest.mark.parametrize(("ordered", "shown"), [(False, ["d0", "d1"]), (True, ["d4", "d0"])])
+async def test_a_page_that_the_query_names_may_be_shown_first(ordered, shown):
+    searcher = tiny.ListSearcher([f"Passage {number}." for number in range(6)])
+    searcher.hits[4] = Hit(tiny.passage("It was built by Venn.", title="Halm bridge", number=4), -4.0)
+    episode, _ = await play([CALL, ANSWER], searcher=searcher, limits=Limits(topk=2, titles_first=ordered))
+    assert [hit.passage.doc_id for hit in episode.turns[0].results[0].hits] == shown
 
 
 async def test_searches_are_counted_by_query():

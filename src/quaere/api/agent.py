@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_SWITCHES = ("answer_turn", "titles_first")  # limits that are true or false
+
 
 class LimitOptions(TypedDict, total=False):
     """How far an episode may go; what is not given is as the model was trained, else as `quaere ask` has it."""
@@ -47,6 +49,7 @@ class LimitOptions(TypedDict, total=False):
     sequence_tokens: int
     tool_response_tokens: int
     answer_turn: bool
+    titles_first: bool
 
 
 class Agent:
@@ -85,7 +88,7 @@ class Agent:
         """Open what is searched, then load the model; `on_note` is told what is downloaded or loaded.
 
         `evidence` asks for the sentence each answer rests on; `dialect`, `style` and `guided` say how the model is
-        spoken to. `min_overlap` is the share of a question's words that the passage with the answer must have for it to
+        spoken to. `min_overlap` is the share of a question's key words that the passage with the answer must have to
         count as found; 0 lets every answer count. Each is by default as the model was trained. `max_rows` is how many
         episodes run at once.
         """
@@ -243,7 +246,7 @@ def check_limits(limits: Mapping[str, object]) -> None:
     """Refuse limits that do not exist, or below 1."""
     refuse_unknown(limits, LimitOptions.__annotations__, "option of an agent called")
     for name, value in limits.items():
-        if not isinstance(value, int) or (value < 1 and name != "answer_turn"):
+        if not isinstance(value, int) or (value < 1 and name not in _SWITCHES):
             raise BadInput(f"{name} must be a whole number of at least 1, not {value!r}")
 
 

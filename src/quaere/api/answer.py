@@ -16,6 +16,8 @@ from quaere.records import Episode, Evidence, Failure, Passage, Question, Search
 from quaere.rewards.answers import exact_match_score, f1_score, normalise_answer
 from quaere.rewards.format import contains
 
+_OPENING = "\"'(\u201c\u2018\u00ab"  # quotation marks and brackets before a name
+
 
 class Answer(Struct, frozen=True):
     """An agent's answer to a question. `text` is "" where the episode ended without one; `episode.end` says why.
@@ -121,7 +123,7 @@ def _is_yes_or_no(answer: str) -> bool:
 
 
 def is_found(episode: Episode, min_overlap: float) -> bool:
-    """True if the episode has an answer, and the passage it stands in has enough of the question's words.
+    """True if the episode has an answer, and the passage it stands in has enough of the question's key words.
 
     A small model answers whatever it is asked: of a passage about another bridge it takes another builder. Such a
     passage shares few words with the question. With a `min_overlap` of 0 every answer counts.
@@ -132,17 +134,28 @@ def is_found(episode: Episode, min_overlap: float) -> bool:
 
 
 def question_overlap(episode: Episode) -> float:
-    """The share of the question's content words that are in the passage with the answer, or in its title.
+    """The share of the question's key words (see `key_words`) that are in the passage with the answer, or in its title.
 
     Without a supporting sentence it is 0. Yes and no stand in no passage: theirs is the highest of all passages shown.
     """
     assert isinstance(episode.task, SolveTask)
     assert isinstance(episode.outcome, FinalAnswer)
-    asked = set(content_words(episode.task.question.text))
+    asked = key_words(episode.task.question.text)
     found = find_support(episode)
     passages = [found[1]] if found else shown_passages(episode) if _is_yes_or_no(episode.outcome.text) else []
     shares = [len(asked & set(content_words(passage.titled_text))) / (len(asked) or 1) for passage in passages]
     return max(shares, default=0.0) if asked else 1.0
+
+
+def key_words(question: str) -> set[str]:
+    """The names in a question, which are capitalised words after the first; of one without names, its content words.
+
+    What is said of a thing may be said in other words than the question's, its name may not.
+
+        key_words("Which river runs beneath the Halm Bridge?") == {"halm", "bridg"}
+    """
+    names = [word for word in question.split()[1:] if word.lstrip(_OPENING)[:1].isupper()]
+    return set(content_words(" ".join(names))) or set(content_words(question))
 
 
 def refuse_unanswered(episode: Episode, min_overlap: float = 0.0) -> None:

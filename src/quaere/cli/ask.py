@@ -26,6 +26,7 @@ from quaere.cli.ask_options import (
     open_model,
     read_asked,
 )
+from quaere.cli.eval_options import add_titles_first
 from quaere.cli.interrupt import interruptible
 from quaere.cli.old_names import add_solver_dialect
 
@@ -64,8 +65,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--min-overlap",
         type=float,
         metavar="X",
-        help="share of the question's words that the passage with the answer must have; with fewer the answer is "
-        "'not found' (default: as was measured for the model, else 0: every answer counts)",
+        help="share of the question's names (without names, of its words) that the passage with the answer must have; "
+        "with fewer the answer is 'not found' (default: as was measured for the model, else 0: every answer counts)",
     )
     add_solver_dialect(parser, "prompts and protocol of the model (default: as it was trained, else tool-call)")
     limits = parser.add_argument_group("limits", "default: as the model was trained, else the values in parentheses")
@@ -75,6 +76,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     limits.add_argument(
         "--sequence-tokens", type=int, metavar="N", help="most tokens of an episode (4096; evalact: 16384)"
     )
+    add_titles_first(limits)
     add_sampling(parser)
     parser.add_argument("--show", action="store_true", help="with --questions: also print the first episode in full")
     parser.add_argument("--json", action="store_true", help="print JSON, one object per question")
@@ -102,7 +104,7 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
     quiet = Console(stderr=True, highlight=False)
     await check_reachable(searcher)
     protocol, limits = _arrange(args)
-    args.min_overlap = _min_overlap(args)
+    args.min_overlap, args.titles_first = _min_overlap(args), limits.titles_first
     policy = open_model(args, quiet)
     settings = asked_settings(args, limits, hidden=("show", "solver_dialect", "plain")) | {"protocol": protocol.name}
     try:
@@ -128,13 +130,13 @@ def _arrange(args: argparse.Namespace) -> tuple[Protocol, Limits]:
         dialect=args.solver_dialect,
         evidence=args.evidence,
         guided=args.guided,
-        limits={key: getattr(args, key) for key in LIMITS if getattr(args, key) is not None},
+        limits={key: getattr(args, key) for key in (*LIMITS, "titles_first") if getattr(args, key) is not None},
         turns_option="--max-turns",
     )
 
 
 def _min_overlap(args: argparse.Namespace) -> float:
-    """The share of a question's words that the passage of its answer must have, given or from the model's notes."""
+    """The share of a question's key words that the passage of its answer must have, given or from the model's notes."""
     from quaere.dialects.notes import find_notes
 
     return find_notes(args.model).min_overlap if args.min_overlap is None else float(args.min_overlap)
@@ -251,7 +253,7 @@ def render_doubt(episode: Episode, min_overlap: float) -> Text:
 
     if not isinstance(episode.outcome, Answer) or is_found(episode, min_overlap):
         return Text()
-    share = f"{question_overlap(episode):.0%} of the question's words, less than {min_overlap:.0%}"
+    share = f"{question_overlap(episode):.0%} of the question's key words, less than {min_overlap:.0%}"
     return (
         Text(f"The passage with this answer has {share}: do not rely on it\n", "yellow") + _render_seen(episode) + "\n"
     )

@@ -249,7 +249,7 @@ def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Pro
     from quaere.dialects.registry import usual_limits
     from quaere.policies.catalogue import needs_guide
 
-    names = (*LIMITS, "answer_turn")
+    names = (*LIMITS, "answer_turn", "titles_first")
     return choose_solver(
         _notes(args, weights),
         needs_guide=needs_guide(args.model),

@@ -59,6 +59,16 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="reserve the last turn for the answer, and tell the model when no searches are left",
     )
+    add_titles_first(limits)
+
+
+def add_titles_first(parser: argparse._ActionsContainer) -> None:
+    """Add the option for the order of search results."""
+    parser.add_argument(
+        "--titles-first",
+        action=argparse.BooleanOptionalAction,
+        help="show passages first whose title the query names, among the first ten found",
+    )
 
 
 def add_engine(parser: argparse.ArgumentParser, batched: str = "episodes") -> None:

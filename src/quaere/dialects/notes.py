@@ -30,7 +30,7 @@ class Notes(Struct, frozen=True):
     `evidence` is true if it learned to quote its evidence. `taught` are the names of the dialects that a warm-up taught
     it; a model taught several can start a run of any of them. `dialect` is the one it answers questions in, if there is
     exactly one, and `evaluation` holds that dialect's options. `recipe` is the recipe that trained it. `min_overlap` is
-    the share of a question's words below which its answers are not to be believed; 0 where that was not measured.
+    the share of a question's key words below which its answers are not believed; 0 where that was not measured.
 
         Notes(style="brief", limits=Limits(max_turns=3), evidence=True, taught=("eve", "drzero"))
     """

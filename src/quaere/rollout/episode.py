@@ -33,6 +33,7 @@ from quaere.rollout.conversation import Conversation, Written
 from quaere.rollout.policy import Policy
 from quaere.rollout.seeds import derive_seed
 from quaere.search.searcher import Searcher
+from quaere.search.title_order import CANDIDATES, titles_first
 from quaere.setting_types import NonNegativeInt, PositiveInt
 
 
@@ -48,6 +49,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
         tool_response_tokens: Tokens of one search's results; what is longer is cut. [Quaere]
         max_searches: Queries in all; a turn may hold several, and `max_turns` may allow fewer. [Quaere]
         topk: Passages that a query returns. [Search-R1]
+        titles_first: Show passages first whose title the query names, among the first ten found. [Quaere]
         answer_turn: Keep the last turn and `answer_tokens` for the answer: once no further search is possible,
             by turns, searches or tokens, the reply says so, and searches after it are refused. The papers do
             not (preset paper). [Quaere]
@@ -65,6 +67,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     answer_turn: bool = True
     answer_tokens: PositiveInt = 64
     thought_tokens: NonNegativeInt = 0
+    titles_first: bool = False
 
 
 async def run_episode(
@@ -274,8 +277,12 @@ class _Play:
             raise _NoSearchesLeft("no searches were left, and the policy had been told so")
         if self._num_searches + len(action.queries) > self.limits.max_searches:
             raise _NoSearchesLeft(f"at most {self.limits.max_searches} searches are allowed")
-        found = await self.searcher.search(action.queries, self.limits.topk)
-        return tuple(SearchResult(query, tuple(hits)) for query, hits in zip(action.queries, found, strict=True))
+        topk, ordered = self.limits.topk, self.limits.titles_first
+        found = await self.searcher.search(action.queries, max(topk, CANDIDATES) if ordered else topk)
+        return tuple(
+            SearchResult(query, tuple(titles_first(query, hits, topk) if ordered else hits))
+            for query, hits in zip(action.queries, found, strict=True)
+        )
 
 
 class _NoSearchesLeft(Exception):

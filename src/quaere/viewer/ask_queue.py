@@ -217,7 +217,7 @@ def _describe(answer: Answer) -> dict[str, Any]:
         said = f"it ended without an answer: {answer.episode.end.replace('_', ' ')}"
         return {"state": "unanswered", "problem": said}
     if not answer.found:
-        said = "not found in these documents: the passage with its answer has too few of the question's words"
+        said = "not found in these documents: the passage with its answer has too few of the question's key words"
         return {"state": "unanswered", "problem": f"{said} (it would have been: {answer.text})"}
     return {
         "state": "answered",
