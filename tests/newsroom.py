@@ -8,9 +8,9 @@ for its bridge; what it writes is up to the rubric it is told:
     brevity     cites nothing, and always concludes the same
 
 As an evaluator it chooses by chance among the dimensions it is offered, and scores reports high that cite the record,
-low that cite the rumour or nothing. So it is known what SCORE has to find where it is offered coverage and insight:
-cite the record, judge by coverage. And where it is offered insight and brevity, it is known what an evaluator will do
-that alone learns: buy agreement with rubrics under which nothing is cited.
+low that cite the rumour or nothing (see `build`). So it is known what SCORE has to find where it is offered coverage
+and insight: cite the record, judge by coverage. And where it is offered insight and brevity, it is known what an
+evaluator will do that alone learns: buy agreement with rubrics under which nothing is cited.
 """
 
 import json
@@ -147,12 +147,15 @@ def assess_lesson(draw, number, passages):
     name = draw.choice(NAMES)
     reports = tuple(make_report(draw, number, name, passages) for _ in range(NUM_REPORTS))
     task = AssessTask(f"assess-{number}", reports[0].question, rubric(name), OFFERS[0], reports)
+    return Assessor(task.rubric, NUM_REPORTS, style="brief", process=PROCESS), task, write_assessment(task)
+
+
+def write_assessment(task):
     entries = [
         f"{ENTRY[0].format(place)}{9 if cites_record(report) else 1}{ENTRY[1]}"
-        for place, report in enumerate(reports, start=1)
+        for place, report in enumerate(task.reports, start=1)
     ]
-    assessor = Assessor(task.rubric, NUM_REPORTS, style="brief", process=PROCESS)
-    return assessor, task, [f"<search>{BRIDGES[number]}</search>", f"<assessment>{''.join(entries)}</assessment>"]
+    return [f"<search>{task.question.text}</search>", f"<assessment>{''.join(entries)}</assessment>"]
 
 
 def draw_lessons(draw, passages):
@@ -169,8 +172,11 @@ def draw_lessons(draw, passages):
     return lessons
 
 
-def build(folder, num_rounds=40, num_times=8):
-    """The index, a model that knows the format of every act, and questions: returns their paths."""
+def build(folder, num_rounds=40, num_times=3):
+    """The index, a model that knows the format of every act, and questions: returns their paths.
+
+    What distinguishes reports is learned last: after three times it scores by chance, after eight by what they cite.
+    """
     index = write_index(folder)
     model = village.save_taught(folder / "model", tokenizer(), index, draw_lessons, LIMITS, num_rounds, num_times)
     return index, model, write_questions(folder / "questions.jsonl")
@@ -188,3 +194,8 @@ def dictate(job):
     if not isinstance(job.task, ReportTask) or job.task.rubric or job.task.number >= len(texts):
         return None
     return [f"<search>{job.task.question.text}</search>", texts[job.task.number]]
+
+
+def dictate_assessments(job):
+    """Assessments by who cites the record."""
+    return write_assessment(job.task) if isinstance(job.task, AssessTask) else None

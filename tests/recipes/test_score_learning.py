@@ -8,6 +8,7 @@ import math
 import pytest
 
 import newsroom
+from dictating import dictating
 from quaere.dialects.report.protocol import bind_report
 from quaere.records import Rubric
 from score_runs import make_reports, run_reports
@@ -27,7 +28,7 @@ LEARNING = {
     "checkpoints.every": 100,
     "health.policy": "warn",
 }
-SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))]
+SEEDS = range(6)
 
 
 def share(values):
@@ -71,18 +72,32 @@ def signals(run, name):
     return signal(run, "rubric-chooser", lambda episode: weighs(episode, name)), signal(run, "report-writer", cites)
 
 
-def learn(newsroom_paths, folder, *assignments, **changes):
-    config = make_reports("score", newsroom_paths, *assignments, **{**LEARNING, **changes})
+def learn(paths, folder, *assignments, **changes):
+    config = make_reports("score", paths, *assignments, **{**LEARNING, **changes})
     told = Told()
     return run_reports(folder / "run", "score", config, told), told
 
 
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_citing_the_record_and_choosing_coverage_are_paid_for(newsroom_paths, tmp_path, is_cut):
+    """What is slow to see below, where the evaluator's own assessments count: here they are dictated.
+
+    Cut, rewards go to the wrong reports, and a coin decides whether a rubric was better or worse than usual.
+    """
+    with dictating(newsroom.dictate_assessments):
+        shuffle = f"shuffle_advantages={str(is_cut).lower()}"
+        run, _ = learn(newsroom_paths, tmp_path, shuffle, **{"solver.steps": NUM_CONTROL_STEPS})
+    found = signals(run, newsroom.SAME)
+    assert max(map(abs, found)) < CHANCE if is_cut else min(found) > CHANCE
+
+
 @pytest.fixture(scope="module", params=SEEDS)
-def learned(request, newsroom_paths, tmp_path_factory):
+def learned(request, judging_paths, tmp_path_factory):
     """Both learn."""
-    return learn(newsroom_paths, tmp_path_factory.mktemp("learned"), seed=request.param)[0]
+    return learn(judging_paths, tmp_path_factory.mktemp("learned"), seed=request.param)[0]
 
 
+@pytest.mark.slow
 def test_better_reports_and_reproducible_rubrics_become_likelier(learned):
     run = learned
     # Before the first update: by chance. Three standard errors of 32 reports are 0.27.
@@ -92,11 +107,11 @@ def test_better_reports_and_reproducible_rubrics_become_likelier(learned):
     assert min(signals(run, newsroom.SAME)) > CHANCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-def test_with_the_reward_channels_cut_nothing_is_paid_for_either(newsroom_paths, tmp_path, seed):
-    """Rewards go to the wrong reports, and a coin decides whether a rubric was better or worse than usual."""
+def test_with_the_reward_channels_cut_nothing_is_paid_for_either(judging_paths, tmp_path, seed):
     changes = {"solver.steps": NUM_CONTROL_STEPS, "seed": seed}
-    run, _ = learn(newsroom_paths, tmp_path, "shuffle_advantages=true", **changes)
+    run, _ = learn(judging_paths, tmp_path, "shuffle_advantages=true", **changes)
     assert max(map(abs, signals(run, newsroom.SAME))) < CHANCE
 
 
@@ -124,22 +139,23 @@ HACKING = {"harness.pool": OFFER, "solver.frozen": True, "evaluator.alpha": 0.2,
 
 
 @pytest.fixture(scope="module", params=SEEDS)
-def hacked(request, newsroom_paths, tmp_path_factory):
+def hacked(request, judging_paths, tmp_path_factory):
     """A solver that does not learn, and an evaluator that may choose a rubric under which nothing is cited."""
-    return learn(newsroom_paths, tmp_path_factory.mktemp("hacked"), **HACKING, seed=request.param)
+    return learn(judging_paths, tmp_path_factory.mktemp("hacked"), **HACKING, seed=request.param)
 
 
 @pytest.fixture(scope="module")
-def idle(newsroom_paths, tmp_path_factory):
+def idle(judging_paths, tmp_path_factory):
     """The same where neither learns."""
     changes = {**HACKING, "evaluator.every": 100, "solver.steps": NUM_CONTROL_STEPS}
-    return learn(newsroom_paths, tmp_path_factory.mktemp("idle"), **changes)[0]
+    return learn(judging_paths, tmp_path_factory.mktemp("idle"), **changes)[0]
 
 
 def mean_over(run, name, first, last):
     return share([run.metrics_at(step)[name] for step in range(first, last + 1)])
 
 
+@pytest.mark.slow
 def test_an_evaluator_alone_buys_agreement_by_avoiding_citations(hacked, idle):
     run, _ = hacked
     # Three standard errors of 80 rubrics that are chosen by chance are 0.17.
@@ -155,13 +171,15 @@ def test_an_evaluator_alone_buys_agreement_by_avoiding_citations(hacked, idle):
     assert grounded < cited_before / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-def test_by_a_coin_it_is_not_paid_for_that(newsroom_paths, tmp_path, seed):
+def test_by_a_coin_it_is_not_paid_for_that(judging_paths, tmp_path, seed):
     changes = {**HACKING, "solver.steps": NUM_CONTROL_STEPS, "seed": seed}
-    run, _ = learn(newsroom_paths, tmp_path, "shuffle_advantages=true", **changes)
+    run, _ = learn(judging_paths, tmp_path, "shuffle_advantages=true", **changes)
     assert abs(signal(run, "rubric-chooser", lambda episode: weighs(episode, newsroom.PLAIN))) < CHANCE
 
 
+@pytest.mark.slow
 def test_and_the_gauge_catches_it(hacked):
     run, told = hacked
     rung = [event for event in run.events() if event.kind == "citation hack"]
@@ -171,5 +189,6 @@ def test_and_the_gauge_catches_it(hacked):
     assert run.metrics_at(rung[0].step)["gauge/consistency_citations"] < -0.5
 
 
+@pytest.mark.slow
 def test_and_is_quiet_where_both_learn(learned):
     assert not [event for event in learned.events() if event.kind == "citation hack"]

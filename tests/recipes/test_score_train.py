@@ -172,7 +172,8 @@ def test_what_a_dry_run_says(newsroom_paths, tmp_path, capsys, name):
 @pytest.mark.parametrize("rank", [0, 4])
 def test_a_run_that_was_stopped_ends_like_one_that_was_not(newsroom_paths, tmp_path, rank):
     changes = {"solver.steps": 5, "schedule": True, "harness.kind": "rules", "harness.every": 2, "adapter.rank": rank}
-    changes |= {"checkpoints.every": 2, "checkpoints.keep": 9, "health.policy": "warn", "solver.minibatch": 3}
+    changes |= {"checkpoints.every": 2, "checkpoints.keep": 9, "health.policy": "warn"}
+    changes |= {"solver.batch": 2, "solver.minibatch": 1}
     config = make_reports("score", newsroom_paths, **changes)
     run_reports(tmp_path / "straight", "score", config).close()
     for last in (1, 3):  # once before the first checkpoint but one, once a step beyond a checkpoint
