@@ -172,10 +172,10 @@ def draw_lessons(draw, passages):
     return lessons
 
 
-def build(folder, num_rounds=40, num_times=3):
+def build(folder, num_rounds=40, num_times=2):
     """The index, a model that knows the format of every act, and questions: returns their paths.
 
-    What distinguishes reports is learned last: after three times it scores by chance, after eight by what they cite.
+    What it does not need for the format is learned last: to heed its rubric, and to score by what a report cites.
     """
     index = write_index(folder)
     model = village.save_taught(folder / "model", tokenizer(), index, draw_lessons, LIMITS, num_rounds, num_times)
@@ -196,6 +196,15 @@ def dictate(job):
     return [f"<search>{job.task.question.text}</search>", texts[job.task.number]]
 
 
-def dictate_assessments(job):
-    """Assessments by who cites the record."""
-    return write_assessment(job.task) if isinstance(job.task, AssessTask) else None
+def dictate_acts(job):
+    """Every other report cites the record, and all conclude as their rubric has it; assessments see who cites it.
+
+    Rubrics are the model's own.
+    """
+    if isinstance(job.task, AssessTask):
+        return write_assessment(job.task)
+    if not isinstance(job.task, ReportTask):
+        return None
+    number, is_same = job.task.number, SAME in job.task.rubric.dimensions
+    report = REPORT.format(1 + number % 2, WORDS[0 if is_same else number])
+    return [f"<search>{job.task.question.text}</search>", report]

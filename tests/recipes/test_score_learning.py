@@ -80,13 +80,13 @@ def learn(paths, folder, *assignments, **changes):
 
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_citing_the_record_and_choosing_coverage_are_paid_for(newsroom_paths, tmp_path, is_cut):
-    """What is slow to see below, where the evaluator's own assessments count: here they are dictated.
+    """What is slow to see below, where reports and assessments are the model's own: here they are dictated.
 
     Cut, rewards go to the wrong reports, and a coin decides whether a rubric was better or worse than usual.
     """
-    with dictating(newsroom.dictate_assessments):
+    with dictating(newsroom.dictate_acts):
         shuffle = f"shuffle_advantages={str(is_cut).lower()}"
-        run, _ = learn(newsroom_paths, tmp_path, shuffle, **{"solver.steps": NUM_CONTROL_STEPS})
+        run, _ = learn(newsroom_paths, tmp_path, shuffle, **{"solver.steps": 6})
     found = signals(run, newsroom.SAME)
     assert max(map(abs, found)) < CHANCE if is_cut else min(found) > CHANCE
 
