@@ -172,7 +172,7 @@ def draw_lessons(draw, passages):
     return lessons
 
 
-def build(folder, num_rounds=40, num_times=2):
+def build(folder, num_rounds=40, num_times=3):
     """The index, a model that knows the format of every act, and questions: returns their paths.
 
     What it does not need for the format is learned last: to heed its rubric, and to score by what a report cites.
