@@ -8,9 +8,9 @@ for its bridge; what it writes is up to the rubric it is told:
     brevity     cites nothing, and always concludes the same
 
 As an evaluator it chooses by chance among the dimensions it is offered, and scores reports high that cite the record,
-low that cite the rumour or nothing (see `build`). So it is known what SCORE has to find where it is offered coverage
-and insight: cite the record, judge by coverage. And where it is offered insight and brevity, it is known what an
-evaluator will do that alone learns: buy agreement with rubrics under which nothing is cited.
+low that cite the rumour or nothing. So it is known what SCORE has to find where it is offered coverage and insight:
+cite the record, judge by coverage. And where it is offered insight and brevity, it is known what an evaluator will do
+that alone learns: buy agreement with rubrics under which nothing is cited.
 """
 
 import json
@@ -173,10 +173,7 @@ def draw_lessons(draw, passages):
 
 
 def build(folder, num_rounds=40, num_times=3):
-    """The index, a model that knows the format of every act, and questions: returns their paths.
-
-    What it does not need for the format is learned last: to heed its rubric, and to score by what a report cites.
-    """
+    """The index, a model that knows the format of every act, and questions: returns their paths."""
     index = write_index(folder)
     model = village.save_taught(folder / "model", tokenizer(), index, draw_lessons, LIMITS, num_rounds, num_times)
     return index, model, write_questions(folder / "questions.jsonl")

@@ -40,15 +40,7 @@ def weighing_paths(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def newsroom_paths(tmp_path_factory):
-    """The index, the model that was taught the format of reports and of assessments, and questions."""
+    """The index, the model that was taught to write and to judge reports, and questions."""
     import newsroom
 
     return build_once(tmp_path_factory, "newsroom", newsroom.build)
-
-
-@pytest.fixture(scope="session")
-def judging_paths(tmp_path_factory):
-    """The same with a model that can tell good reports from bad ones, which takes half a minute to teach."""
-    import newsroom
-
-    return build_once(tmp_path_factory, "judging", lambda folder: newsroom.build(folder, num_times=8))

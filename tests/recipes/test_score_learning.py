@@ -105,9 +105,9 @@ def test_citing_the_record_and_choosing_coverage_are_paid_for(newsroom_paths, tm
 
 
 @pytest.fixture(scope="module", params=SEEDS)
-def learned(request, judging_paths, tmp_path_factory):
+def learned(request, newsroom_paths, tmp_path_factory):
     """Both learn."""
-    return learn(judging_paths, tmp_path_factory.mktemp("learned"), seed=request.param)[0]
+    return learn(newsroom_paths, tmp_path_factory.mktemp("learned"), seed=request.param)[0]
 
 
 @pytest.mark.slow
@@ -122,9 +122,9 @@ def test_better_reports_and_reproducible_rubrics_become_likelier(learned):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-def test_with_the_reward_channels_cut_nothing_is_paid_for_either(judging_paths, tmp_path, seed):
+def test_with_the_reward_channels_cut_nothing_is_paid_for_either(newsroom_paths, tmp_path, seed):
     changes = {"solver.steps": NUM_CONTROL_STEPS, "seed": seed}
-    run, _ = learn(judging_paths, tmp_path, "shuffle_advantages=true", **changes)
+    run, _ = learn(newsroom_paths, tmp_path, "shuffle_advantages=true", **changes)
     assert max(map(abs, signals(run, newsroom.SAME))) < CHANCE
 
 
@@ -152,16 +152,16 @@ HACKING = {"harness.pool": OFFER, "solver.frozen": True, "evaluator.alpha": 0.2,
 
 
 @pytest.fixture(scope="module", params=SEEDS)
-def hacked(request, judging_paths, tmp_path_factory):
+def hacked(request, newsroom_paths, tmp_path_factory):
     """A solver that does not learn, and an evaluator that may choose a rubric under which nothing is cited."""
-    return learn(judging_paths, tmp_path_factory.mktemp("hacked"), **HACKING, seed=request.param)
+    return learn(newsroom_paths, tmp_path_factory.mktemp("hacked"), **HACKING, seed=request.param)
 
 
 @pytest.fixture(scope="module")
-def idle(judging_paths, tmp_path_factory):
+def idle(newsroom_paths, tmp_path_factory):
     """The same where neither learns."""
     changes = {**HACKING, "evaluator.every": 100, "solver.steps": NUM_CONTROL_STEPS}
-    return learn(judging_paths, tmp_path_factory.mktemp("idle"), **changes)[0]
+    return learn(newsroom_paths, tmp_path_factory.mktemp("idle"), **changes)[0]
 
 
 def mean_over(run, name, first, last):
@@ -186,9 +186,9 @@ def test_an_evaluator_alone_buys_agreement_by_avoiding_citations(hacked, idle):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-def test_by_a_coin_it_is_not_paid_for_that(judging_paths, tmp_path, seed):
+def test_by_a_coin_it_is_not_paid_for_that(newsroom_paths, tmp_path, seed):
     changes = {**HACKING, "solver.steps": NUM_CONTROL_STEPS, "seed": seed}
-    run, _ = learn(judging_paths, tmp_path, "shuffle_advantages=true", **changes)
+    run, _ = learn(newsroom_paths, tmp_path, "shuffle_advantages=true", **changes)
     assert abs(signal(run, "rubric-chooser", lambda episode: weighs(episode, newsroom.PLAIN))) < CHANCE
 
 
