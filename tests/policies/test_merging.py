@@ -49,7 +49,7 @@ def layers(*sizes, width=12, bias=True):
 def test_a_merged_model_says_the_same(family):
     model = tiny.model(family)
     expected = model(IDS).logits
-    assert merge_products(model) == 6  # two in each of three layers
+    assert merge_products(model) == 4  # two in each of two layers
     same(model(IDS).logits, expected)
 
 
