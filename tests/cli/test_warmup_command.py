@@ -35,7 +35,7 @@ def main(*words):
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("base")
-    tiny.model(scale=1, num_hidden_layers=1).save_pretrained(folder)
+    tiny.model(scale=1, num_hidden_layers=3).save_pretrained(folder)  # see test_adapter_folders.py
     tiny.tokenizer().save_pretrained(folder)
     return folder
 
