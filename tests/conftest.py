@@ -1,3 +1,4 @@
+import gc
 import os
 
 # Before torch is loaded: see quaere.cli.main.
@@ -20,12 +21,14 @@ settings.load_profile("full")
 
 # Files that take longest come first, or one worker is left with one of them when all others are done.
 LONGEST = (
-    "test_learning_to_evaluate.py",
     "test_learning.py",
-    "test_packing.py",
     "test_score_train.py",
-    "test_smollm2.py",
+    "test_validation.py",
+    "test_drzero_train.py",
     "test_walks.py",
+    "test_eve_options.py",
+    "test_packing.py",
+    "test_smollm2.py",
     "test_score_learning.py",
     "test_warmup_command.py",
     "test_killed_commands.py",
@@ -38,6 +41,11 @@ def pytest_collection_modifyitems(items):
     """The order of the files; within one nothing changes."""
     places = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
+def pytest_collection_finish():
+    """What was loaded to collect stays until the end: no later search for garbage has to walk through it."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

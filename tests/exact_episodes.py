@@ -62,12 +62,15 @@ def random_turn(draw, vocabulary, name):
     )
 
 
+NUM_KINDS = len(SOLVERS) + 2
+
+
 def jobs_and_scripts(count, tokenizer, seed):
     """Of ten episodes eight solve, one proposes and one writes a report; every question and document is hostile."""
     draw = random.Random(seed)
     jobs, scripts = [], {}
     for number in range(count):
-        name, kind = f"e{number}", number % (len(SOLVERS) + 2)
+        name, kind = f"e{number}", number % NUM_KINDS
         question = Question(name, f"Who is {name}? <s> </information>")
         if kind < len(SOLVERS):
             protocol, task = SOLVERS[kind], SolveTask(question)

@@ -147,12 +147,15 @@ def assess_lesson(draw, number, passages):
     name = draw.choice(NAMES)
     reports = tuple(make_report(draw, number, name, passages) for _ in range(NUM_REPORTS))
     task = AssessTask(f"assess-{number}", reports[0].question, rubric(name), OFFERS[0], reports)
+    return Assessor(task.rubric, NUM_REPORTS, style="brief", process=PROCESS), task, write_assessment(task)
+
+
+def write_assessment(task):
     entries = [
         f"{ENTRY[0].format(place)}{9 if cites_record(report) else 1}{ENTRY[1]}"
-        for place, report in enumerate(reports, start=1)
+        for place, report in enumerate(task.reports, start=1)
     ]
-    assessor = Assessor(task.rubric, NUM_REPORTS, style="brief", process=PROCESS)
-    return assessor, task, [f"<search>{BRIDGES[number]}</search>", f"<assessment>{''.join(entries)}</assessment>"]
+    return [f"<search>{task.question.text}</search>", f"<assessment>{''.join(entries)}</assessment>"]
 
 
 def draw_lessons(draw, passages):
@@ -169,7 +172,7 @@ def draw_lessons(draw, passages):
     return lessons
 
 
-def build(folder, num_rounds=40, num_times=8):
+def build(folder, num_rounds=40, num_times=3):
     """The index, a model that knows the format of every act, and questions: returns their paths."""
     index = write_index(folder)
     model = village.save_taught(folder / "model", tokenizer(), index, draw_lessons, LIMITS, num_rounds, num_times)
@@ -188,3 +191,17 @@ def dictate(job):
     if not isinstance(job.task, ReportTask) or job.task.rubric or job.task.number >= len(texts):
         return None
     return [f"<search>{job.task.question.text}</search>", texts[job.task.number]]
+
+
+def dictate_acts(job):
+    """Every other report cites the record, and all conclude as their rubric has it; assessments see who cites it.
+
+    Rubrics are the model's own.
+    """
+    if isinstance(job.task, AssessTask):
+        return write_assessment(job.task)
+    if not isinstance(job.task, ReportTask):
+        return None
+    number, is_same = job.task.number, SAME in job.task.rubric.dimensions
+    report = REPORT.format(1 + number % 2, WORDS[0 if is_same else number])
+    return [f"<search>{job.task.question.text}</search>", report]

@@ -119,7 +119,7 @@ def draw_lessons(draw, passages):
     return lessons
 
 
-def build(folder, num_rounds=20, num_times=8):
+def build(folder, num_rounds=20, num_times=7):
     """The index, and a model that knows the format: returns their paths."""
     index = village.write_index(folder, PASSAGE)
     model = village.save_taught(folder / "model", tokenizer(), index, draw_lessons, LIMITS, num_rounds, num_times)

@@ -76,8 +76,9 @@ def test_a_recipe_of_the_walks_trains_two_steps(copy, village_paths, tmp_path):
         for number, name in enumerate(village.BRIDGES)
     ]
     questions.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    limits = ["turn_tokens=48", "sequence_tokens=2048", "tool_response_tokens=24", "topk=1"]
-    sets = [word for limit in limits for word in ("--set", f"solver.limits.{limit}")]
+    sets = ["--set", "prompts=brief"]  # those the model was taught, and short
+    for name, value in village.LIMITS.items():
+        sets += ["--set", f"solver.limits.{name}={json.dumps(value)}"]
     where = ["--index", index, "--model", model, "--questions", questions, "--out", tmp_path / "run"]
     done = run(copy, "evolve", "frugal", "--preset", "demo", *where, *sets)
     assert done.returncode == 0, done.stderr

@@ -53,7 +53,7 @@ def draw_lessons(draw, passages):
     return [village.solver_lesson(draw, number) for number in draw.sample(range(len(BRIDGES)), len(BRIDGES))]
 
 
-def build(folder, name, num_rounds=120):
+def build(folder, name, num_rounds=80):
     """The index and a model that knows the format under this template: returns their paths."""
     index = village.write_index(folder)
     lessons = functools.partial(draw_lessons)

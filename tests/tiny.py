@@ -116,7 +116,7 @@ def tokenizer(template: str = "chatml"):
 
 # Four experts of which a token uses two; and GPT-OSS's layers, every other one with a window, all with sinks.
 EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
-SINKS = EXPERTS | {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+SINKS = EXPERTS | {"layer_types": ["sliding_attention", "full_attention"]}
 
 
 def model(family: str = "llama", seed: int = 0, scale: float = 4, **changes):
@@ -142,7 +142,7 @@ def model(family: str = "llama", seed: int = 0, scale: float = 4, **changes):
         vocab_size=440,
         hidden_size=48,
         intermediate_size=96,
-        num_hidden_layers=3,
+        num_hidden_layers=2,
         num_attention_heads=6,
         num_key_value_heads=2,
         head_dim=8,
@@ -153,7 +153,7 @@ def model(family: str = "llama", seed: int = 0, scale: float = 4, **changes):
         pad_token_id=0,
     )
     if family == "gpt2":
-        sizes = dict(vocab_size=440, n_embd=48, n_layer=3, n_head=6, n_positions=1024, bos_token_id=0, eos_token_id=1)
+        sizes = dict(vocab_size=440, n_embd=48, n_layer=2, n_head=6, n_positions=1024, bos_token_id=0, eos_token_id=1)
     torch.manual_seed(seed)
     made = transformers.AutoModelForCausalLM.from_config(config_type(**{**sizes, **changes}))
     # Initial weights are so small that all logits are nearly equal; larger ones make the choice of a token matter.

@@ -167,10 +167,11 @@ def save_taught(folder, tokenizer, index, draw_lessons, limits, num_rounds, num_
     """Teach a small model by imitation, each round so many times, and write it as a folder that is not there yet."""
 
     def teach(folder):
-        shape = {"vocab_size": len(tokenizer), "num_hidden_layers": 2, "tie_word_embeddings": False, "scale": 1}
+        # One layer learns this as well as two, in half of the time.
+        shape = {"vocab_size": len(tokenizer), "num_hidden_layers": 1, "tie_word_embeddings": False, "scale": 1}
         model = tiny.model("llama", seed=0, **shape)
         rounds = asyncio.run(play_lessons(tokenizer, index, draw_lessons, num_rounds, Limits(**limits)))
-        learner = Learner(model, LearnerSettings(learning_rate=4e-3, loss="policy_gradient", weight_decay=0.0))
+        learner = Learner(model, LearnerSettings(learning_rate=8e-3, loss="policy_gradient", weight_decay=0.0))
         for samples in rounds * num_times:
             learner.step(samples)
         model.save_pretrained(folder)
@@ -180,7 +181,7 @@ def save_taught(folder, tokenizer, index, draw_lessons, limits, num_rounds, num_
     return folder
 
 
-def build(folder, num_steps=120):
+def build(folder, num_steps=80):
     """The index, and a model that knows the format: returns their paths."""
     index = write_index(folder)
     return index, save_taught(folder / "model", tokenizer(), index, draw_lessons, LIMITS, num_steps)

@@ -21,7 +21,7 @@ from quaere.rollout.episode import Limits
 
 LIMITS = ["--topk", "1", "--turn-tokens", "1024", "--tool-response-tokens", "600", "--style", "brief"]
 ONE = ["--facts", "1", "--proposer-hops", "1"]
-SMALL = ["--episodes", "12", *ONE, "--epochs", "1", "--batch", "6", "--articles", "200", "--device", "cpu"]
+SMALL = ["--episodes", "4", *ONE, "--epochs", "1", "--batch", "2", "--articles", "200", "--device", "cpu"]
 
 
 def main(*words):
@@ -35,7 +35,7 @@ def main(*words):
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("base")
-    tiny.model(scale=1).save_pretrained(folder)
+    tiny.model(scale=1, num_hidden_layers=3).save_pretrained(folder)  # see test_adapter_folders.py
     tiny.tokenizer().save_pretrained(folder)
     return folder
 
@@ -46,10 +46,24 @@ def load(folder):
     return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
 
 
-@pytest.fixture
-def _soon_told(monkeypatch):
+@pytest.fixture(scope="module")
+def _soon_told():
     """A taught model is tried with few tokens: one that was hardly taught writes to its limits."""
-    monkeypatch.setattr(WarmupSettings, "limits_of", lambda self, dialect: Limits(max_turns=2, turn_tokens=8))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WarmupSettings, "limits_of", lambda self, dialect: Limits(max_turns=2, turn_tokens=8))
+        yield
+
+
+ADAPTED = ["--lora-rank", "4", "--learning-rate", "1e-2", "--roles", "solver", *SMALL, *LIMITS]
+
+
+@pytest.fixture(scope="module")
+def merged(base, _soon_told, tmp_path_factory):
+    """What an adapter was taught, merged, in float32."""
+    pytest.importorskip("peft")
+    out = tmp_path_factory.mktemp("merged") / "warm"
+    main("drzero", "--model", base, "--out", out, "--dtype", "float32", *ADAPTED)
+    return out
 
 
 @pytest.mark.usefixtures("_soon_told")
@@ -57,12 +71,12 @@ def test_from_a_model_to_a_model_that_asks(base, tmp_path, capsys):
     out = tmp_path / "warm"
     main("drzero", "--model", base, "--out", out, "--learning-rate", "3e-3", *SMALL, *LIMITS)
     streams = capsys.readouterr()
-    assert "step 2/2 · loss" in streams.err and "12 episodes kept" in streams.err
+    assert "step 2/2 · loss" in streams.err and "4 episodes kept" in streams.err
     assert f"--model {out}" in streams.out
     manifest = json.loads((out / "warmup.json").read_text())
     assert manifest["data"] == "oracle" and manifest["recipe"] == "drzero" and manifest["base_model"] == str(base)
     assert (manifest["world_family"], manifest["world_seed"]) == ("warmup", 1)
-    assert (manifest["num_episodes"], manifest["num_held_out"], manifest["num_steps"]) == (12, 1, 2)
+    assert (manifest["num_episodes"], manifest["num_held_out"], manifest["num_steps"]) == (4, 1, 2)
     assert manifest["roles"] == ["solver", "proposer"] and manifest["style"] == "brief"
     assert manifest["also"] == [] and manifest["evidence"] is False
     assert manifest["fact_ratio"] == manifest["hop_ratio"] == [1] and "--hops" not in streams.err
@@ -84,7 +98,7 @@ def test_from_a_model_to_a_model_that_asks(base, tmp_path, capsys):
 def test_one_start_for_two_recipes(base, tmp_path, capsys):
     out = tmp_path / "warm"
     main("eve", "--also", "drzero", "--model", base, "--out", out, "--learning-rate", "3e-3", *SMALL, *LIMITS)
-    assert "12 episodes kept" in capsys.readouterr().err
+    assert "4 episodes kept" in capsys.readouterr().err
     manifest = json.loads((out / "warmup.json").read_text())
     assert (manifest["recipe"], manifest["also"], manifest["evidence"]) == ("eve", ["drzero"], True)
     assert manifest["loss_after"] < manifest["loss_before"]
@@ -98,7 +112,7 @@ def test_one_start_for_solvers_that_evaluate(base, tmp_path, capsys):
     also = ["--also", "evalrar", "--also", "search-r1"]
     main("evalact", *also, "--model", base, "--out", out, "--learning-rate", "3e-3", *SMALL, *LIMITS)
     said = capsys.readouterr().err
-    assert "12 episodes kept" in said and "held-out tasks of evalact solver: " in said
+    assert "4 episodes kept" in said and "held-out tasks of evalact solver: " in said
     assert said.count("solver: none") == 2  # one task was held out, and it was of one dialect
     assert [path.name for path in tmp_path.iterdir()] == ["warm"]
     manifest = json.loads((out / "warmup.json").read_text())
@@ -109,12 +123,9 @@ def test_one_start_for_solvers_that_evaluate(base, tmp_path, capsys):
     assert manifest["loss_after"] < manifest["loss_before"]
 
 
-@pytest.mark.usefixtures("_soon_told")
-def test_lora_is_merged_and_the_result_is_a_plain_model(base, tmp_path, capsys):
-    pytest.importorskip("peft")
+def test_lora_is_merged_and_the_result_is_a_plain_model(base, merged, tmp_path, capsys):
     out = tmp_path / "warm"
-    more = ["--lora-rank", "4", "--learning-rate", "1e-2", "--dtype", "bfloat16", "--json", "--roles", "solver"]
-    main("drzero", "--model", base, "--out", out, *SMALL, *LIMITS, *more)
+    main("drzero", "--model", base, "--out", out, "--dtype", "bfloat16", "--json", *ADAPTED)
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [event["event"] for event in events][-3:] == ["step", "step", "done"]
     assert events[-1]["lora_rank"] == 4 and events[-1]["loss_after"] < events[-1]["loss_before"]
@@ -126,19 +137,13 @@ def test_lora_is_merged_and_the_result_is_a_plain_model(base, tmp_path, capsys):
     changed = {name for name, weight in unlearned.items() if (model.state_dict()[name] != weight).any()}
     assert changed and all("proj" in name for name in changed)
     # The same lessons, kept in float32, are the same model before it was rounded.
-    more[more.index("bfloat16")] = "float32"
-    main("drzero", "--model", base, "--out", tmp_path / "exact", *SMALL, *LIMITS, *more)
-    exact = round_weights(load(tmp_path / "exact")[0], torch.bfloat16)
+    exact = round_weights(load(merged)[0], torch.bfloat16)
     assert all(torch.equal(*pair) for pair in zip(model.parameters(), exact.parameters(), strict=True))
 
 
-@pytest.mark.usefixtures("_soon_told")
-def test_an_adapter_is_written_alone_and_means_the_merged_model(base, tmp_path):
-    pytest.importorskip("peft")
-    shared = ["--lora-rank", "4", "--learning-rate", "1e-2", "--roles", "solver", *SMALL, *LIMITS]
-    merged, adapter, small, upon = (tmp_path / name for name in ("merged", "adapter", "small", "upon"))
-    main("drzero", "--model", base, "--out", merged, *shared)
-    main("drzero", "--model", base, "--out", adapter, "--adapter", *shared)
+def test_an_adapter_is_written_alone_and_means_the_merged_model(base, merged, tmp_path):
+    adapter, small, upon = (tmp_path / name for name in ("adapter", "small", "upon"))
+    main("drzero", "--model", base, "--out", adapter, "--adapter", "--dtype", "float32", *ADAPTED)
     assert sorted(path.name for path in adapter.iterdir()) == [
         "adapter_config.json",
         "adapter_model.safetensors",
@@ -153,10 +158,10 @@ def test_an_adapter_is_written_alone_and_means_the_merged_model(base, tmp_path):
         assert torch.equal(ours, theirs)
     assert find_notes(str(adapter)) == find_notes(str(merged)) != Notes()
     # Once more, in half the bytes, and on top of the adapter.
-    main("drzero", "--model", base, "--out", small, "--adapter", "--dtype", "bfloat16", *shared)
+    main("drzero", "--model", base, "--out", small, "--adapter", "--dtype", "bfloat16", *ADAPTED)
     sizes = [(folder / "adapter_model.safetensors").stat().st_size for folder in (small, adapter)]
     assert sizes[0] < 0.6 * sizes[1]
-    main("drzero", "--model", adapter, "--out", upon, "--adapter", *shared)
+    main("drzero", "--model", adapter, "--out", upon, "--adapter", *ADAPTED)
     assert resolve_model(str(upon)).adapters == (str(adapter), str(upon))
     assert json.loads((upon / "warmup.json").read_text())["loss_before"] == pytest.approx(manifests[1]["loss_after"])
 

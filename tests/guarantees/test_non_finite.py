@@ -47,7 +47,7 @@ REWARDS = {
 SAVES = [
     ("whole model", "model.norm.weight", math.nan),
     ("whole model", "model.embed_tokens.weight", math.inf),
-    ("whole model", "model.layers.2.mlp.down_proj.weight", -math.inf),
+    ("whole model", "model.layers.1.mlp.down_proj.weight", -math.inf),
     ("adapter", "lora_A", math.nan),
     ("adapter", "lora_B", math.inf),
 ]

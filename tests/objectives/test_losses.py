@@ -230,7 +230,7 @@ def test_a_batch_without_tokens_costs_nothing(name, how):
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("name", LOSSES)
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(seed=seeds, cut=st.integers(0, 4))
 def test_micro_batches_add_up_to_the_batch(name, how, seed, cut):
     values = batch(seed)

@@ -16,15 +16,19 @@ from quaere.training.settings import AdapterSettings
 RANK, ALPHA = 4, 8
 
 
+# peft writes the name of every adapted module where there are at most twenty, which is a form of its own.
+SHAPE = {"num_hidden_layers": 3}
+
+
 def make_base(folder, dtype=torch.float32, **shape):
-    tiny.model(**shape).to(dtype).save_pretrained(folder)
+    tiny.model(**{**SHAPE, **shape}).to(dtype).save_pretrained(folder)
     tiny.tokenizer().save_pretrained(folder)
     return folder
 
 
 def make_adapter(folder, base, seed=1, dtype="float32", **shape):
     """An adapter that does something; at first peft's do nothing."""
-    plain = tiny.model(**shape)
+    plain = tiny.model(**{**SHAPE, **shape})
     torch.manual_seed(seed)
     model = add_adapters(plain, ("role",), AdapterSettings(rank=RANK, alpha=ALPHA))
     for name, weight in model.named_parameters():

@@ -141,13 +141,13 @@ def test_the_real_model_writes_the_same_text():
         [{"role": "user", "content": "What is the capital of France?"}], add_generation_prompt=True, tokenize=False
     )
     ids = tokenizer.encode(question)
-    rows = {}
-    for dtype in ("float32", "int8"):
-        engine = Engine(load_model(path, "cpu", dtype), tokenizer.decode, max_rows=1, quick=True)
+    rows, models = {}, {dtype: load_model(path, "cpu", dtype) for dtype in ("float32", "int8")}
+    for dtype, model in models.items():
+        engine = Engine(model, tokenizer.decode, max_rows=1, quick=True)
         rows[dtype] = Request(dtype, ids, SamplingParams(max_tokens=7, temperature=0))
         engine.add(rows[dtype])
         finish(engine)
-    plain = Engine(load_model(path, "cpu", "float32"), tokenizer.decode, max_rows=1)
+    plain = Engine(models["float32"], tokenizer.decode, max_rows=1)
     for dtype, atol in (("float32", 1e-3), ("int8", 0.2)):
         assert tokenizer.decode(rows[dtype].new_tokens) == "The capital of France is Paris."
         scores = plain.score(rows[dtype].tokens)[len(ids) :]

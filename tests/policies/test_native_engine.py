@@ -99,12 +99,12 @@ def test_batched_and_one_at_a_time_give_the_same_tokens():
     def requests():
         return [
             Request(
-                str(n), prompt, SamplingParams(max_tokens=20, temperature=n % 3 / 2, top_k=n % 4 * 5, top_p=0.9, seed=n)
+                str(n), prompt, SamplingParams(max_tokens=12, temperature=n % 3 / 2, top_k=n % 4 * 5, top_p=0.9, seed=n)
             )
-            for n, prompt in enumerate(prompts(24, seed=1))
+            for n, prompt in enumerate(prompts(12, seed=1))
         ]
 
-    together = run(make_engine(max_rows=24), requests())
+    together = run(make_engine(max_rows=12), requests())
     alone = [run(make_engine(max_rows=1), [request])[0] for request in requests()]
     assert [sampled.token_ids for sampled in together] == [sampled.token_ids for sampled in alone]
 
@@ -143,7 +143,7 @@ def test_a_long_prompt_does_not_stall_the_rows_that_decode():
 def test_slots_stay_dense_whoever_leaves():
     engine = make_engine(max_rows=8)
     draw = random.Random(5)
-    requests = [Request(str(n), [n, 7], SamplingParams(max_tokens=draw.randint(1, 15), seed=n)) for n in range(40)]
+    requests = [Request(str(n), [n, 7], SamplingParams(max_tokens=draw.randint(1, 12), seed=n)) for n in range(24)]
     expected = [
         run(make_engine(max_rows=1), [Request(request.key, [int(request.key), 7], request.params)])[0].token_ids
         for request in requests

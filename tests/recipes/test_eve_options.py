@@ -33,11 +33,11 @@ def two_steps(quoting_paths, tmp_path_factory):
 
 @pytest.fixture
 def ablate(quoting_paths, tmp_path):
-    """The same with some values changed."""
+    """One such step with some values changed."""
     numbers = iter(range(9))
 
     def run(*assignments, script=quoting.dictate, **changes):
-        config = make_quoting(quoting_paths, *assignments, **{**TWO_STEPS, **changes})
+        config = make_quoting(quoting_paths, *assignments, **{**TWO_STEPS, "proposer.steps": 1, **changes})
         with dictating(script):
             return run_eve(tmp_path / f"run-{next(numbers)}", config)[0]
 
@@ -137,9 +137,7 @@ def given_away(run):
 
 
 def test_an_answer_inside_the_question(ablate):
-    refused, tried = (
-        ablate(f"proposer.reward.invalid_rule={rule}", "proposer.steps=1") for rule in ("text", "algorithm")
-    )
+    refused, tried = (ablate(f"proposer.reward.invalid_rule={rule}") for rule in ("text", "algorithm"))
     assert same_episodes(refused, tried)
     assert set(given_away(refused)) == {0}
     assert set(given_away(tried)) == {3}
@@ -153,7 +151,7 @@ def test_documents_that_questions_lead_to(ablate, tmp_path, two_steps):
     file, asked = tmp_path / "questions.jsonl", ["Halm", "Korrin", "Keld", "Halm", "Fane", "Oss", "Lorn"]
     rows = [{"id": str(number), "question": f"Who built {name}?"} for number, name in enumerate(asked)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    source = ["prompt_source=questions", f"prompt_questions={file}", "proposer.steps=1"]
+    source = ["prompt_source=questions", f"prompt_questions={file}"]
     assert documents(ablate(*source, "phase_b_documents=same")) == set(asked) != documents(two_steps)
     held_out = ablate(*source, **{"generation.candidates": 16})
     first, second = documents(held_out), documents(held_out, "generation")
@@ -162,7 +160,7 @@ def test_documents_that_questions_lead_to(ablate, tmp_path, two_steps):
 
 def test_the_same_documents_in_both_phases(ablate, two_steps):
     wanted = {"generation.candidates": 16, "generation.questions": 1, "generation.batch": 16}
-    run = ablate("phase_b_documents=same", **wanted)
+    run = ablate("phase_b_documents=same", "proposer.steps=2", **wanted)
     tasks = [
         Counter((episode.task.document.doc_id, episode.task.hops) for episode, _ in proposals(run, phase))
         for phase in ("proposer", "generation")
@@ -172,9 +170,7 @@ def test_the_same_documents_in_both_phases(ablate, two_steps):
 
 
 def test_how_much_is_held_out(ablate, two_steps):
-    assert len(documents(ablate("held_out_share=0.8", "proposer.steps=1", "proposer.batch=16"))) < len(
-        documents(two_steps)
-    )
+    assert len(documents(ablate("held_out_share=0.8", "proposer.batch=16"))) < len(documents(two_steps))
 
 
 # --------------------------------------------------------------------------------------------------------- the verifier
@@ -265,7 +261,7 @@ def test_the_guard_that_needs_the_verifier_comes_after_it(ablate, endpoint):
     """What is known without the span is refused, after it was tried; what is not known is none the worse."""
     hosted = ["verifier.form=hosted", f"verifier.model=openai:knowing@{endpoint[0]}", 'evidence.guards=["needed"]']
     more = {"generation.candidates": 16, "generation.questions": 1, "generation.batch": 16}
-    run = ablate(*hosted, "proposer.batch=12", "evidence.value_weight=0", **more)
+    run = ablate(*hosted, "proposer.batch=12", "evidence.value_weight=0", "proposer.steps=2", **more)
     paid = [measured for _, measured in proposals(run) if "evidence/value" in measured]
     assert {measured["evidence/value"] for measured in paid} == {0}
     for measured in paid:

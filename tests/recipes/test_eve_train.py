@@ -187,7 +187,7 @@ def test_the_solver_is_paid_for_its_answer_and_its_quotation(whole):
         outcome = run.episode(row.id).outcome or Answer("")
         item = gold[row.task_id]
         right = float(outcome.text.lower() == item.answer.lower())
-        overlap = by_hand_f1(outcome.span, item.gold_span)
+        overlap = by_hand_f1(outcome.span, item.gold_span) if item.evidence else 0.0  # what was made up is no gold
         overlaps.add(round(overlap, 3))
         assert row.metrics["reward/answer"] == row.metrics["answer/exact_match"] == right
         assert row.metrics["reward/span"] == pytest.approx(0.3 * overlap)

@@ -8,6 +8,7 @@ import math
 import pytest
 
 import newsroom
+from dictating import dictating
 from quaere.dialects.report.protocol import bind_report
 from quaere.records import Rubric
 from score_runs import make_reports, run_reports
@@ -27,7 +28,7 @@ LEARNING = {
     "checkpoints.every": 100,
     "health.policy": "warn",
 }
-SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))]
+SEEDS = range(6)
 
 
 def share(values):
@@ -71,10 +72,36 @@ def signals(run, name):
     return signal(run, "rubric-chooser", lambda episode: weighs(episode, name)), signal(run, "report-writer", cites)
 
 
-def learn(newsroom_paths, folder, *assignments, **changes):
-    config = make_reports("score", newsroom_paths, *assignments, **{**LEARNING, **changes})
+def learn(paths, folder, *assignments, **changes):
+    config = make_reports("score", paths, *assignments, **{**LEARNING, **changes})
     told = Told()
     return run_reports(folder / "run", "score", config, told), told
+
+
+def favoured(run, step):
+    """By how much likelier it was in this step to write a report that cites the record, in log-probs."""
+    found = {True: [], False: []}
+    for row in run.index(protocol="report-writer", step=step):
+        episode = run.episode(row.id)
+        found[cites(episode)] += [sum(sum(part.logprobs) for part in episode.segments if part.origin == "model")]
+    return share(found[True]) - share(found[False])
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_citing_the_record_and_choosing_coverage_are_paid_for(newsroom_paths, tmp_path, is_cut):
+    """What is slow to see below, where reports and assessments are the model's own: here they are dictated.
+
+    Cut, rewards go to the wrong reports, and a coin decides whether a rubric was better or worse than usual.
+    """
+    with dictating(newsroom.dictate_acts):
+        shuffle = f"shuffle_advantages={str(is_cut).lower()}"
+        run, _ = learn(newsroom_paths, tmp_path, shuffle, **{"solver.steps": 6})
+    found = signals(run, newsroom.SAME)
+    if is_cut:
+        assert max(map(abs, found)) < CHANCE
+    else:
+        assert min(found) > CHANCE
+        assert favoured(run, 6) > favoured(run, 1) + 3
 
 
 @pytest.fixture(scope="module", params=SEEDS)
@@ -83,6 +110,7 @@ def learned(request, newsroom_paths, tmp_path_factory):
     return learn(newsroom_paths, tmp_path_factory.mktemp("learned"), seed=request.param)[0]
 
 
+@pytest.mark.slow
 def test_better_reports_and_reproducible_rubrics_become_likelier(learned):
     run = learned
     # Before the first update: by chance. Three standard errors of 32 reports are 0.27.
@@ -92,9 +120,9 @@ def test_better_reports_and_reproducible_rubrics_become_likelier(learned):
     assert min(signals(run, newsroom.SAME)) > CHANCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_with_the_reward_channels_cut_nothing_is_paid_for_either(newsroom_paths, tmp_path, seed):
-    """Rewards go to the wrong reports, and a coin decides whether a rubric was better or worse than usual."""
     changes = {"solver.steps": NUM_CONTROL_STEPS, "seed": seed}
     run, _ = learn(newsroom_paths, tmp_path, "shuffle_advantages=true", **changes)
     assert max(map(abs, signals(run, newsroom.SAME))) < CHANCE
@@ -140,6 +168,7 @@ def mean_over(run, name, first, last):
     return share([run.metrics_at(step)[name] for step in range(first, last + 1)])
 
 
+@pytest.mark.slow
 def test_an_evaluator_alone_buys_agreement_by_avoiding_citations(hacked, idle):
     run, _ = hacked
     # Three standard errors of 80 rubrics that are chosen by chance are 0.17.
@@ -155,6 +184,7 @@ def test_an_evaluator_alone_buys_agreement_by_avoiding_citations(hacked, idle):
     assert grounded < cited_before / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_by_a_coin_it_is_not_paid_for_that(newsroom_paths, tmp_path, seed):
     changes = {**HACKING, "solver.steps": NUM_CONTROL_STEPS, "seed": seed}
@@ -162,6 +192,7 @@ def test_by_a_coin_it_is_not_paid_for_that(newsroom_paths, tmp_path, seed):
     assert abs(signal(run, "rubric-chooser", lambda episode: weighs(episode, newsroom.PLAIN))) < CHANCE
 
 
+@pytest.mark.slow
 def test_and_the_gauge_catches_it(hacked):
     run, told = hacked
     rung = [event for event in run.events() if event.kind == "citation hack"]
@@ -171,5 +202,6 @@ def test_and_the_gauge_catches_it(hacked):
     assert run.metrics_at(rung[0].step)["gauge/consistency_citations"] < -0.5
 
 
+@pytest.mark.slow
 def test_and_is_quiet_where_both_learn(learned):
     assert not [event for event in learned.events() if event.kind == "citation hack"]

@@ -172,7 +172,8 @@ def test_what_a_dry_run_says(newsroom_paths, tmp_path, capsys, name):
 @pytest.mark.parametrize("rank", [0, 4])
 def test_a_run_that_was_stopped_ends_like_one_that_was_not(newsroom_paths, tmp_path, rank):
     changes = {"solver.steps": 5, "schedule": True, "harness.kind": "rules", "harness.every": 2, "adapter.rank": rank}
-    changes |= {"checkpoints.every": 2, "checkpoints.keep": 9, "health.policy": "warn", "solver.minibatch": 3}
+    changes |= {"checkpoints.every": 2, "checkpoints.keep": 9, "health.policy": "warn"}
+    changes |= {"solver.batch": 2, "solver.minibatch": 1}
     config = make_reports("score", newsroom_paths, **changes)
     run_reports(tmp_path / "straight", "score", config).close()
     for last in (1, 3):  # once before the first checkpoint but one, once a step beyond a checkpoint
@@ -209,7 +210,9 @@ def test_rubrics_that_break_the_rules_are_replaced_and_train_nothing(play):
 
 
 def test_what_nobody_judged_is_learned_from_by_nobody(play):
-    run = play("score", "evaluator.score_scale=0.5")  # it scores up to 9, and most of that is off the scale
+    run = play(
+        "score", "evaluator.score_scale=0.5", "solver.steps=1"
+    )  # it scores up to 9, and most of that is off the scale
     metrics = run.metrics_at(1)
     assert metrics["assessments/judged"] == 0 and "gradient/norm" not in metrics
     assert "evaluator/gradient_norm" in metrics  # agreement is known all the same
@@ -218,14 +221,14 @@ def test_what_nobody_judged_is_learned_from_by_nobody(play):
 
 
 def test_reports_that_were_hardly_looked_into_earn_nothing(play):
-    run = play("score", "evaluator.tau=2")
+    run = play("score", "evaluator.tau=2", "solver.steps=1")
     metrics = run.metrics_at(1)
     assert metrics["reward/mean"] == 0 and metrics["reward/verified"] == 0 and metrics["verification/searches"] <= 1
     assert metrics["advantage/nonzero"] == 0 and "gradient/norm" not in metrics
 
 
 def test_a_separate_validity_that_was_not_given(play):
-    assert play("score", "evaluator.validity=separate").metrics_at(1)["assessments/judged"] == 0
+    assert play("score", "evaluator.validity=separate", "solver.steps=1").metrics_at(1)["assessments/judged"] == 0
 
 
 def test_a_dead_search_engine_costs_the_first_look_and_not_the_run(play, monkeypatch):
@@ -249,7 +252,7 @@ def test_a_dead_search_engine_costs_the_first_look_and_not_the_run(play, monkeyp
 
 
 def test_who_is_frozen_learns_nothing(play):
-    run = play("score", "evaluator.frozen=true", folder="a")
+    run = play("score", "evaluator.frozen=true", "solver.steps=1", folder="a")
     assert "gradient/norm" in run.metrics_at(1) and "evaluator/gradient_norm" not in run.metrics_at(1)
     assert run.metrics_at(1)["evaluator/baseline"] > 0  # it moves all the same
     run = play("score", "solver.frozen=true", "solver.steps=3", "solver.learner.warmup_ratio=1", folder="b")
@@ -279,7 +282,7 @@ def test_each_role_has_moments_of_its_own_if_so_wished(play, moments, sets):
 
 
 def test_a_fixed_rubric_is_never_asked_for(play):
-    run = play("score", "fixed_rubric=factuality, insight 0.3")
+    run = play("score", "fixed_rubric=factuality, insight 0.3", "solver.steps=1")
     assert not rows(run, "rubric-chooser") and "evaluator/advantage" not in run.metrics_at(1)
     assert {episode.task.rubric.text for episode, _ in rows(run, "report-writer")} == {"factuality, insight 0.3"}
 
@@ -370,7 +373,7 @@ def test_pairs_are_the_best_and_the_worst_of_a_question(play):
 
 @pytest.mark.parametrize("rank", [0, 4])
 def test_a_judge_that_never_changes(newsroom_paths, tmp_path, rank):
-    changes = {"judge": "model", "fixed_rubric": "factuality, coverage 0.3", "adapter.rank": rank}
+    changes = {"judge": "model", "fixed_rubric": "factuality, coverage 0.3", "adapter.rank": rank, "solver.steps": 1}
     run = run_reports(tmp_path / "run", "report-grpo", make_reports("report-grpo", newsroom_paths, **changes))
     assert {row.protocol for row in run.index()} == {"report-writer", "report-assessor"}
     metrics = run.metrics_at(1)

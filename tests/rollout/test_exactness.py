@@ -4,7 +4,7 @@ import pytest
 from msgspec import json as mjson
 
 import tiny
-from exact_episodes import CALL, assert_exact, jobs_and_scripts
+from exact_episodes import CALL, NUM_KINDS, assert_exact, jobs_and_scripts
 from quaere.chat.renderer import Renderer
 from quaere.chat.untrusted_text import PlainEncoder
 from quaere.dialects.tool_call.protocol import ToolCallSolver
@@ -25,10 +25,12 @@ async def test_episodes_of_a_real_sampler_are_exact(template):
     """A tiny transformer with the real engine, batching and stop handling."""
     tokenizer = tiny.tokenizer(template)
     renderer = Renderer(tokenizer)
-    engine = Engine(use_packed_attention(tiny.model()), renderer.decode, max_rows=6)
+    engine = Engine(use_packed_attention(tiny.model()), renderer.decode, max_rows=3)
     async with NativeSampler(engine, name="tiny") as sampler:
         seen = watch(sampler)
-        jobs, _ = jobs_and_scripts(9, tokenizer, seed=1)
+        jobs, _ = jobs_and_scripts(NUM_KINDS, tokenizer, seed=1)
+        first = 2 * list(tiny.TEMPLATES).index(template)  # each kind of episode under two of the templates
+        jobs = [jobs[(first + place) % NUM_KINDS] for place in range(4)]
         limits = Limits(max_turns=3, turn_tokens=12, sequence_tokens=3000, tool_response_tokens=30)
         params = SamplingParams(temperature=1.5)
         policy = TokenPolicy(sampler, renderer)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tiny
+from properties import examples
 from quaere.chat.question_wordings import FORMS, KINDS, PRACTICE_FORMS, QuestionWriter, fill_form, find_question_fault
 from quaere.chat.renderer import Renderer
 from quaere.errors import BadInput, SamplingFailed
@@ -67,7 +68,7 @@ def test_connected_topics_mention_each_other(world_index):
             assert question.topics[1].removeprefix("The ") in text
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(st.integers(0, 1 << 20))
 def test_the_seed_decides(places, seed):
     drawn = draw_open_questions(places, 12, seed)

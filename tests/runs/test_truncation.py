@@ -18,6 +18,7 @@ from builders import build_candidate, build_episode
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from properties import examples
 from quaere.errors import BadInput
 from quaere.records import Candidate, DropReason, Evidence, Support
 from quaere.runs import Event, Run
@@ -72,7 +73,7 @@ def _shard_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.usefixtures("_shard_bytes")
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))
 @given(in_order, in_any_order, st.integers(-1, 7), st.booleans())
 @example([("episodes", n, 3) for n in range(6)], [], 2, False)
 @example([("episodes", n, 3) for n in range(1, 6)], [], 0, True)
@@ -210,7 +211,7 @@ any_candidate = st.builds(
 )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(any_candidate, max_size=3, unique_by=lambda candidate: candidate.id))
 def test_any_candidate_comes_back_the_same(tmp_path: Path, candidates: list[Candidate]) -> None:
     with Run.start(tmp_path, "test") as run:

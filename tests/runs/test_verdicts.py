@@ -14,6 +14,7 @@ from builders import build_candidate, build_episode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from properties import examples
 from quaere.errors import BadInput
 from quaere.records import Candidate, Evidence, Support
 from quaere.runs import Run, Verdict, give_verdicts, judge
@@ -101,7 +102,7 @@ def test_only_a_clear_word_on_these_very_words_changes_anything(reason: str, kin
 # ------------------------------------------------------------------------------------------------------------ not lost
 
 
-@settings(max_examples=10, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 3))
 def test_cutting_a_run_back_keeps_its_verdicts(tmp_path: Path, step: int) -> None:
     with Run.start(tmp_path, "evolve") as run:

@@ -201,13 +201,17 @@ class Reader:
         for step in range(num_steps):
             learner.step([make_sample(episode, 1.0) for episode in await self.play_at_random(32, step)])
 
+    def step(self, model, rate=1e-3):
+        """A step of the solver's phase, as far as `learn` asks for it."""
+        settings = LearnerSettings(learning_rate=rate, weight_decay=0.0, aggregation=AGGREGATION[self.dialect])
+        return SimpleNamespace(learner=Learner(model, settings), metrics={}, measures_update=False, num_traced=0)
+
     async def reinforce(self, num_steps, *, spoil=False, rate=1e-3, enough=math.inf):
         """The solver's phase without its files; `spoil` gives every advantage to another episode.
 
         It ends before `num_steps` when reward and decisions of the last ten steps are all better than `enough`.
         """
-        settings = LearnerSettings(learning_rate=rate, weight_decay=0.0, aggregation=AGGREGATION[self.dialect])
-        at = SimpleNamespace(learner=Learner(self.model, settings), metrics={}, measures_update=False, num_traced=0)
+        at = self.step(self.model, rate)
         engine = Engine(self.sampling, self.renderer.decode, max_rows=NUM_QUESTIONS * NUM_ATTEMPTS)
         history = []
         async with NativeSampler(engine, name="reader", mode="deterministic") as sampler:

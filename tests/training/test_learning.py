@@ -41,7 +41,7 @@ def reinforced(taught, tmp_path):
     return history
 
 
-@pytest.mark.parametrize("how", ["hrpo", "grpo"])
+@pytest.mark.parametrize("how", [pytest.param("hrpo", marks=pytest.mark.slow), "grpo"])
 def test_reward_rises_from_chance_to_the_optimum(reinforced, how):
     history = reinforced(150, how, enough=0.8)
     # Well-formed from the start, or nothing would be right; and about as good as chance. Its teaching leaves it with

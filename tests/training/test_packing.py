@@ -144,7 +144,10 @@ def test_an_adapter_gets_the_gradients_of_a_padded_step(family, checkpointing):
     assert_same(found, expected)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family",  # plain attention, attention of its own with a window and soft caps, and no rotary embedding
+    [pytest.param(name, marks=() if name in ("llama", "gemma2", "gpt2") else pytest.mark.slow) for name in FAMILIES],
+)
 def test_under_autocast_it_is_still_the_padded_step(family, monkeypatch):
     samples = make_samples()
     model = make_model(family).train()
@@ -254,8 +257,8 @@ def test_the_kernel_is_not_for_cpus():
 
 def test_layers_are_found_under_an_adapter_too():
     model = make_model("llama")
-    assert len(decoder_layers(model)) == 3
-    assert len(decoder_layers(add_adapters(model, ("solver",), AdapterSettings(rank=2)))) == 3
+    assert len(decoder_layers(model)) == 2
+    assert len(decoder_layers(add_adapters(model, ("solver",), AdapterSettings(rank=2)))) == 2
 
 
 # ------------------------------------------------------------------------------------------------------ the batching

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tiny
+from properties import examples
 from quaere.chat.renderer import Renderer
 from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.errors import SearchFailed
@@ -66,7 +67,7 @@ def test_a_lone_replay_repeats_no_other_attempt():
     assert alone[3][1] not in {seeds[0] for seeds in alone}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.lists(st.integers(0, REPLAYS), min_size=NUM_JOBS, max_size=NUM_JOBS))
 def test_seeds_differ_and_depend_on_nobody_else(failures):
     seeds = play(failures)

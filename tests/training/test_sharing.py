@@ -185,7 +185,7 @@ def assert_sharing_changes_nothing(model, samples, budget, tolerance):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=10)
+@settings(max_examples=examples(16))
 @given(samples=SAMPLES, budget=st.integers(1, 60))
 def test_however_samples_share_the_gradients_are_the_same(family, samples, budget):
     assert_sharing_changes_nothing(use_varlen_attention(make_model(family)), samples, budget, 1e-5)

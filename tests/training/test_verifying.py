@@ -259,8 +259,9 @@ def taught_policy():
     )
 
 
-async def test_teacher_forced_chances_are_the_frequencies_of_sampling():
-    policy, num = taught_policy(), 250
+@pytest.mark.parametrize("num", [100, pytest.param(250, marks=pytest.mark.slow)])
+async def test_teacher_forced_chances_are_the_frequencies_of_sampling(num):
+    policy = taught_policy()
     limits = VerifierSettings(turn_tokens=12).limits
     try:
         jobs = verification_jobs([CLAIM], num, "v", guided=True)

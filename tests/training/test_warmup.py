@@ -41,7 +41,7 @@ def play(place, **changes):
 
 @pytest.fixture(scope="module", params=["full", "brief"])
 def played(place, request):
-    return play(place, num_episodes=80, style=request.param)
+    return play(place, num_episodes=40, style=request.param)
 
 
 def by_role(played, kind):
@@ -55,9 +55,9 @@ def hops_of(episode):
 def test_there_are_as_many_as_asked_for_in_the_ratio(played):
     for kind in (Answer, Proposal):
         hops = [hops_of(episode) for episode in by_role(played, kind)]
-        assert [hops.count(number) for number in (1, 2, 3, 4)] == [16, 12, 8, 4]
-    assert len({episode.id for episode in played.episodes}) == 80
-    assert len({read_question(episode) for episode in played.episodes}) == 80
+        assert [hops.count(number) for number in (1, 2, 3, 4)] == [8, 6, 4, 2]
+    assert len({episode.id for episode in played.episodes}) == 40
+    assert len({read_question(episode) for episode in played.episodes}) == 40
 
 
 def read_question(episode):

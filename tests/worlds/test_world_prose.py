@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from properties import examples
 from quaere.worlds import Article, World, generate_world
 from quaere.worlds.dice import Dice
 from quaere.worlds.outline import choose_form
@@ -121,7 +122,7 @@ def test_an_article_does_not_depend_on_the_others(world: World, articles: list[A
     assert articles[::-1] == [world.article(entity) for entity in reversed(world.entities)]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(seed=st.integers(0, 2**40), num_articles=st.integers(200, 320), family=st.sampled_from(FAMILIES))
 def test_any_small_world_keeps_its_bounds_and_spans(seed: int, num_articles: int, family: str) -> None:
     world = generate_world(seed, num_articles, family)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from properties import examples
 from quaere.errors import BadInput
 from quaere.worlds import GoldQuestion, World, generate_world
 from quaere.worlds.gold_questions import says
@@ -170,7 +171,7 @@ def test_says() -> None:
     assert not says("Who built Ossgate?", "the Oss")
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(seed=st.integers(0, 2**40), family=st.sampled_from(FAMILIES))
 def test_any_small_world_has_sound_questions_of_every_length(seed: int, family: str) -> None:
     world = generate_world(seed, 200, family)
