@@ -1,6 +1,6 @@
-"""Which test files are near a room of the package: those of its own folder, those that import it, and so on.
+"""Which test files are near a module of the package: those that import it, those of its room's folder, and so on.
 
-Imports(Path("src"), Path("tests")).near("rewards", reach=1)
+Imports(Path("src"), Path("tests")).near(Path("src/quaere/rewards/answers.py"), reach=1)
 -> [[tests/rewards/test_answers.py, ...], [tests/evaluation/test_answering.py, ...]]
 """
 
@@ -20,25 +20,31 @@ class Imports:
         self.helpers = {path.stem: path for path in sorted(tests.rglob("*.py")) if not _is_test(path)}
         self._known: dict[Path, set[str]] = {}
 
-    def near(self, room: str, reach: int) -> list[list[Path]]:
-        """Test files by their distance from a room: its own folder first, then who imports it, and so on."""
-        package = next(iter(self.modules)).split(".")[0]
-        wanted = {name for name in self.modules if name.startswith(f"{package}.{room}.")}
+    def near(self, module: Path, reach: int) -> list[list[Path]]:
+        """Test files by their distance from a module of the package, nearest first.
+
+        First come those that import it and those of the folder named like its room, then those that import a module
+        that imports it, and so on: `reach` such steps.
+        """
+        name, room = _dotted(module.relative_to(self.source)), module.relative_to(self.source).parts[1]
         found: list[list[Path]] = [[] for _ in range(reach + 1)]
         for path in sorted(self.tests.rglob("test_*.py")):
-            distance = 0 if path.parent.name == room else self._distance(path, wanted, reach)
+            distance = self._distance(path, name, reach)
+            if path.parent.name == room:
+                distance = 0
             if distance <= reach:
                 found[distance].append(path)
-        return found
+        return [sorted(files, key=lambda path: self._rank(path, name, room)) for files in found]
 
-    def has(self, test: Path, module: Path) -> bool:
-        """True if a test file imports this module itself."""
-        return _dotted(module.relative_to(self.source)) in self._imports(test)
+    def _rank(self, test: Path, name: str, room: str) -> tuple[bool, bool]:
+        """Those that import the module before those that do not, and of these those of its own folder first."""
+        return (name not in self._imports(test), test.parent.name != room)
 
-    def _distance(self, test: Path, wanted: set[str], reach: int) -> int:
+    def _distance(self, test: Path, wanted: str, reach: int) -> int:
+        """How many modules lie between a test file and a module; more than `reach` where it is not reached."""
         reached = self._imports(test)
-        for distance in range(1, reach + 1):
-            if reached & wanted:
+        for distance in range(reach + 1):
+            if wanted in reached:
                 return distance
             reached = {other for name in reached for other in self._imports(self.modules[name])}
         return reach + 1

@@ -71,13 +71,16 @@ def test_what_is_changed_and_what_is_left_alone(tools):
     } <= new
 
 
-def test_the_tests_of_a_room_come_before_those_that_only_import_it(tools):
+def test_tests_that_import_a_module_come_before_those_of_its_folder_and_those_further_away(tools):
     imports = tools.Imports(ROOT / "src", ROOT / "tests")
-    own, direct, further = imports.near("objectives", 2)
-    assert {path.name for path in own} == {path.name for path in (ROOT / "tests/objectives").glob("test_*.py")}
-    assert ROOT / "tests/training/test_first_order.py" in direct
+    near, further = imports.near(ROOT / "src/quaere/objectives/losses.py", 1)
+    assert {path.name for path in near} >= {path.name for path in (ROOT / "tests/objectives").glob("test_*.py")}
+    assert near.index(ROOT / "tests/objectives/test_losses.py") < near.index(
+        ROOT / "tests/training/test_first_order.py"
+    )
+    assert near[-1] == ROOT / "tests/objectives/test_pcar.py", "which does not import it"
     assert ROOT / "tests/training/test_learner.py" in further  # by way of the learner
-    assert ROOT / "tests/search/test_search_words.py" not in [*own, *direct, *further]
+    assert ROOT / "tests/search/test_search_words.py" not in [*near, *further]
 
 
 def test_what_never_ends_is_ended(tools):
@@ -87,6 +90,25 @@ def test_what_never_ends_is_ended(tools):
 
     assert tools.run_forked(spin, 1) is None
     assert tools.run_forked(lambda: 7, 60) == 7
+
+
+def test_a_test_costs_what_its_fixtures_cost_unless_they_are_made_already(tools):
+    seconds = {"a": 1.0, "b": 2.0, "c": 0.5}
+    needs = {"a": ["model"], "b": ["model"], "c": []}
+    calls = {"a": ["room/sums.py:add"], "b": ["room/sums.py:add"], "c": ["room/sums.py:add"]}
+    file = tools.TestFile("test_sums.py", True, seconds, calls, [], {"model": 10.0}, needs)
+    assert tools._choose(file, "room/sums.py:add", 20) == (["c", "a", "b"], 13.5)
+    assert tools._choose(file, "room/sums.py:add", 12) == (["c", "a"], 11.5)
+    assert tools._choose(file, "room/sums.py:add", 5) == (["c"], 0.5)
+
+
+def test_for_code_outside_functions_tests_that_call_something_of_its_file_come_first(tools):
+    seconds = {"quick": 0.1, "near": 1.0}
+    calls = {"quick": ["room/other.py:find"], "near": ["room/sums.py:add"]}
+    shared = ["room/sums.py:<module>"]
+    file = tools.TestFile("test_sums.py", True, seconds, calls, shared, {}, {"quick": [], "near": []})
+    assert file.tests_of("room/sums.py:<module>") == ["near", "quick"]
+    assert file.tests_of("room/sums.py:add") == ["near"]
 
 
 SUMS = """
@@ -118,6 +140,11 @@ def shared():
 def test_called(shared):
     pass
 """
+PROFILE = """
+from hypothesis import settings
+
+settings.register_profile("quick", max_examples=25)
+"""
 # In a process of its own: pytest runs no pytest.
 DRIVER = """
 import json, sys, tempfile
@@ -145,6 +172,7 @@ def package(tmp_path):
     (room / "sums.py").write_text(SUMS)
     (tests / "test_sums.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tests.parent / "conftest.py").write_text(PROFILE)
     return tmp_path
 
 
