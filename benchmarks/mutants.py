@@ -121,7 +121,8 @@ class Trial:
         mutants = {m.key(text): m for path, text in sources.items() for m in find_mutants(names[path], text)}
         keys = sorted(mutants)
         if num is not None and num < len(keys):
-            keys = random.Random(f"{seed}/{room}").sample(keys, num)
+            random.Random(f"{seed}/{room}").shuffle(keys)
+            keys = keys[:num]  # so a larger sample holds all of a smaller one
         keys.sort(key=lambda key: (mutants[key].file, mutants[key].start))
         kept = self.home / f"{room}.jsonl"
         known = {one.key: one for one in _read_outcomes(kept)}
@@ -215,6 +216,17 @@ def report(room: str, outcomes: Sequence[tuple[Mutant, Outcome]]) -> str:
     return "\n".join([head, *(f"  {outcome.fate}  {mutant}" for mutant, outcome in lost)])
 
 
+def write_report(room: str, outcomes: Sequence[tuple[Mutant, Outcome]], target: Path) -> None:
+    """Write and print a room's report. Made in a fork: the tests of the next room must import the package anew."""
+
+    def write() -> int:
+        target.write_text(report(room, outcomes) + "\n")
+        return 0
+
+    run_forked(write, 60)
+    print(target.read_text(), end="", flush=True)
+
+
 def _read_outcomes(path: Path) -> list[Outcome]:
     lines = path.read_bytes().splitlines() if path.exists() else []
     return [msgspec.json.decode(line, type=Outcome) for line in lines if line.endswith(b"}")]
@@ -249,7 +261,6 @@ def main() -> None:
     args = parser.parse_args()
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    outcomes = {}
     with tempfile.TemporaryDirectory() as scratch:
         # Examples that made a mutant fail are nobody's business afterwards.
         os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = f"{scratch}/hypothesis"
@@ -259,12 +270,7 @@ def main() -> None:
         gc.freeze()  # or every fork looks through all that was imported, three times over
         for room in args.room or rooms:
             num = args.samples or (None if room in WHOLE else NUM_SAMPLES)
-            outcomes[room] = trial.try_room(room, num, args.seed)
-    # Only now: a fork must find no module of the package imported.
-    for room, tried in outcomes.items():
-        text = report(room, tried)
-        (args.home / f"{room}.txt").write_text(text + "\n")
-        print(text)
+            write_report(room, trial.try_room(room, num, args.seed), args.home / f"{room}.txt")
 
 
 if __name__ == "__main__":

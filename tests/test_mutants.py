@@ -3,8 +3,11 @@
 import ast
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -90,6 +93,27 @@ def test_what_never_ends_is_ended(tools):
 
     assert tools.run_forked(spin, 1) is None
     assert tools.run_forked(lambda: 7, 60) == 7
+
+
+def test_what_waits_for_ever_is_ended_and_what_only_is_slow_is_not(tools, monkeypatch):
+    monkeypatch.setattr("forked_tests.IDLE_AFTER_S", 0.5)
+    assert tools.run_forked(threading.Event().wait, 0.01) is None
+    monkeypatch.setattr("forked_tests.IDLE_S", -1.0)  # as if it had done something
+
+    def sleep():
+        time.sleep(2)
+        return 7
+
+    assert tools.run_forked(sleep, 0.1) == 7
+
+
+def test_the_processor_time_of_a_session_is_that_of_all_its_processes(tools):
+    spin = "import os, time\nos.fork()\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ntime.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", spin], start_new_session=True, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline(), process.stdout.readline()
+        assert sys.modules["forked_tests"].session_seconds(process.pid) >= 0.9
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_a_test_costs_what_its_fixtures_cost_unless_they_are_made_already(tools):
