@@ -155,9 +155,9 @@ class Trial:
         return (self._run(mutant, tests, seconds) if tests else None) or fate
 
     def _files_for(self, mutant: Mutant) -> list[Path]:
-        """The test files that may notice a mutant: nearest first, then those that were looked at already."""
+        """The test files that may notice a mutant, nearest first."""
         near = self.imports.near(self.package / mutant.file, self.reach)
-        return [file for files in near for file in sorted(files, key=lambda file: file not in self._seen)]
+        return [file for files in near for file in files]
 
     def _run(self, mutant: Mutant, tests: Sequence[str], seconds: float) -> str | None:
         """Run tests against a mutant: how it was noticed, or None."""

@@ -36,9 +36,13 @@ class Imports:
                 found[distance].append(path)
         return [sorted(files, key=lambda path: self._rank(path, name, room)) for files in found]
 
-    def _rank(self, test: Path, name: str, room: str) -> tuple[bool, bool]:
-        """Those that import the module before those that do not, and of these those of its own folder first."""
-        return (name not in self._imports(test), test.parent.name != room)
+    def _rank(self, test: Path, name: str, room: str) -> tuple[bool, int]:
+        """Tests of its folder that import the module first, then whatever imports least.
+
+        What imports much is slow, and says little of any one module.
+        """
+        imported = self._imports(test)
+        return (name not in imported or test.parent.name != room, len(imported))
 
     def _distance(self, test: Path, wanted: str, reach: int) -> int:
         """How many modules lie between a test file and a module; more than `reach` where it is not reached."""
