@@ -11,7 +11,7 @@ import tiny
 from quaere.chat.question_wordings import FORMS, KINDS, PRACTICE_FORMS, QuestionWriter, fill_form, find_question_fault
 from quaere.chat.renderer import Renderer
 from quaere.errors import BadInput, SamplingFailed
-from quaere.records import Malformed, ProposeTask
+from quaere.records import Malformed, ProposeTask, Question, SolveTask
 from quaere.rollout.policy import TokenPolicy
 from quaere.rollout.topic_questions import _key, draw_open_questions, rewrite_questions
 from quaere.rollout.topics import Topics, is_title
@@ -160,6 +160,12 @@ def test_a_passage_cannot_ask(places):
     assert writer.read("<question>What is Halm?").question == "What is Halm?"
     assert isinstance(QuestionWriter({}).read("<question>What is Halm?"), Malformed)
     assert find_question_fault("What is known of Halm?", "Halm", passage) == ""
+
+
+@pytest.mark.parametrize("task", [SolveTask(Question("t", "Who?")), ProposeTask("t", None, 0)])
+def test_a_question_is_written_about_a_document_only(task):
+    with pytest.raises(TypeError, match="question-writer needs a ProposeTask with a document"):
+        QuestionWriter({"t": "Halm"}).opening(task)
 
 
 @given(st.text(max_size=400))
