@@ -160,6 +160,8 @@ def test_a_passage_cannot_ask(places):
     assert writer.read("<question>What is Halm?").question == "What is Halm?"
     assert isinstance(QuestionWriter({}).read("<question>What is Halm?"), Malformed)
     assert find_question_fault("What is known of Halm?", "Halm", passage) == ""
+    assert find_question_fault("What is known of Halm? and why?", "Halm", passage) == ""
+    assert find_question_fault("What? who? and what of Halm?", "Halm", passage) == "is not a question"
 
 
 @pytest.mark.parametrize("task", [SolveTask(Question("t", "Who?")), ProposeTask("t", None, 0)])
