@@ -39,6 +39,7 @@ class TestFile(Struct, frozen=True):
     shared: list[str] = []
     fixtures: dict[str, float] = {}
     needs: dict[str, list[str]] = {}
+    is_whole: bool = False  # not, if it was ended before its last test
 
     def tests_of(self, function: str) -> list[str]:
         """The tests to run for a mutant of a function, or of "file.py:<module>", the likeliest and quickest first.
@@ -158,7 +159,7 @@ class Watcher:
     def pytest_runtest_logfinish(self) -> None:
         self.seconds[self._test] += spent() - self._began
         self._test = ""
-        self.write(passed=True)
+        self.write(passed=True, is_whole=False)
 
     @contextmanager
     def shared_fixture(self, name: str) -> Iterator[None]:
@@ -172,11 +173,11 @@ class Watcher:
             self._began += took
             self._test = test
 
-    def write(self, *, passed: bool) -> None:
+    def write(self, *, passed: bool, is_whole: bool) -> None:
         shared = sorted(self.calls.get("", ()))
         calls = {test: sorted(called) for test, called in self.calls.items() if test in self.seconds}
         needs = {test: [name for name in self.needs.get(test, ()) if name in self.fixtures] for test in calls}
-        seen = TestFile(self.name, passed, dict(self.seconds), calls, shared, dict(self.fixtures), needs)
+        seen = TestFile(self.name, passed, dict(self.seconds), calls, shared, dict(self.fixtures), needs, is_whole)
         fresh = self.target.with_suffix(".new")
         fresh.write_bytes(msgspec.json.encode(seen))
         fresh.replace(self.target)
@@ -204,5 +205,5 @@ def look_at(file: Path, source: Path, target: Path, root: Path) -> int:
     watcher.watch()
     code = run_pytest([str(file)], source, root, watcher, fixtures)
     sys.settrace(None)
-    watcher.write(passed=code in (0, 5))
+    watcher.write(passed=code in (0, 5), is_whole=True)
     return code

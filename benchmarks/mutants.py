@@ -9,8 +9,8 @@ stopped goes on, and what survived is tried again once a test has changed.
 
 Which tests: those that import the module that was changed, then those of the folder that is named like its room
 (`--reach 1`: then those that import a module that imports it). Each such file is run once, when it is first needed, to
-see that it passes and which functions each of its tests calls; of one that takes more than a minute only the tests of
-that minute are known. A mutant meets the tests that call its function, nearest and quickest first, up to `--seconds` of
+see that it passes and which functions each of its tests calls; of one that takes much longer than `--seconds` only the
+first tests are known. A mutant meets the tests that call its function, nearest and quickest first, up to `--seconds` of
 them. Where a fixture that tests share calls it, and for code outside functions, all tests of the file are meant. What
 only another process calls is not seen.
 
@@ -63,7 +63,7 @@ PRELOADED = (
     "rich",
 )
 PASSED = 0
-LOOK_S = 60.0
+LOOK_S = 10.0
 BATCH_S = 4.0  # so much of a mutant's tests is run at once: most are killed by the first
 PATIENCE_S = 20.0  # a mutant may take this much, and five times as long as its tests do
 # As in tests/conftest.py: some are read when a library is imported.
@@ -176,20 +176,32 @@ class Trial:
         """What is known of a test file, which is run unless nothing has changed since."""
         if path not in self._seen:
             state = sha256(f"{self._code} {_digest([path])}".encode()).hexdigest()[:16]
-            target = self.home / "tests" / f"{path.stem}-{state}.json"
-            if not target.exists():
-                for old in target.parent.glob(f"{path.stem}-????????????????.json"):
-                    old.unlink()
-                print(f"looking at {path.relative_to(ROOT)}", flush=True)
-                if run_forked(lambda: look_at(path, self.source, target, ROOT), LOOK_S) is None and not target.exists():
-                    target.write_bytes(msgspec.json.encode(TestFile(path.name, True)))
-            seen = msgspec.json.decode(target.read_bytes(), type=TestFile)
-            if not seen.passed:
-                target.unlink()
-                print(f"{path.relative_to(ROOT)} does not pass as it is: no mutant is tried against it", flush=True)
-                seen = TestFile(path.name, False)
-            self._seen[path] = seen
+            whole = self.home / "tests" / f"{path.stem}-{state}.json"
+            # What was ended too early for more seconds is looked at again.
+            part = whole.with_stem(f"{whole.stem}-{self.seconds:g}")
+            known = whole if whole.exists() else part
+            if known.exists():
+                self._seen[path] = msgspec.json.decode(known.read_bytes(), type=TestFile)
+            else:
+                self._seen[path] = self._look_anew(path, whole, part)
         return self._seen[path]
+
+    def _look_anew(self, path: Path, whole: Path, part: Path) -> TestFile:
+        for old in part.parent.glob(f"{path.stem}-????????????????*.json"):
+            old.unlink()
+        print(f"looking at {path.relative_to(ROOT)}", flush=True)
+        # Tests behind a fixture that takes longer are too dear anyway.
+        run_forked(lambda: look_at(path, self.source, part, ROOT), LOOK_S + 3 * self.seconds)
+        if not part.exists():
+            part.write_bytes(msgspec.json.encode(TestFile(path.name, True)))
+        seen = msgspec.json.decode(part.read_bytes(), type=TestFile)
+        if not seen.passed:
+            part.unlink()
+            print(f"{path.relative_to(ROOT)} does not pass as it is: no mutant is tried against it", flush=True)
+            return TestFile(path.name, False)
+        if seen.is_whole:
+            part.rename(whole)
+        return seen
 
 
 def _choose(file: TestFile, function: str, limit_s: float) -> tuple[list[str], float]:

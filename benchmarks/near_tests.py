@@ -16,8 +16,9 @@ class Imports:
 
     def __init__(self, source: Path, tests: Path) -> None:
         self.source, self.tests = source, tests
-        self.modules = {_dotted(path.relative_to(source)): path for path in sorted(source.rglob("*.py"))}
         self.helpers = {path.stem: path for path in sorted(tests.rglob("*.py")) if not _is_test(path)}
+        package = {_dotted(path.relative_to(source)): path for path in sorted(source.rglob("*.py"))}
+        self.modules = {**self.helpers, **package}
         self._known: dict[Path, set[str]] = {}
 
     def near(self, module: Path, reach: int) -> list[list[Path]]:
@@ -36,13 +37,13 @@ class Imports:
                 found[distance].append(path)
         return [sorted(files, key=lambda path: self._rank(path, name, room)) for files in found]
 
-    def _rank(self, test: Path, name: str, room: str) -> tuple[bool, int]:
-        """Tests of its folder that import the module first, then whatever imports least.
+    def _rank(self, test: Path, name: str, room: str) -> tuple[bool, bool, int]:
+        """Those that import the module first, of these those of its folder, and of these those that import least.
 
         What imports much is slow, and says little of any one module.
         """
         imported = self._imports(test)
-        return (name not in imported or test.parent.name != room, len(imported))
+        return (name not in imported, test.parent.name != room, len(imported))
 
     def _distance(self, test: Path, wanted: str, reach: int) -> int:
         """How many modules lie between a test file and a module; more than `reach` where it is not reached."""
@@ -54,13 +55,13 @@ class Imports:
         return reach + 1
 
     def _imports(self, path: Path) -> set[str]:
-        """The modules a file imports, through helpers of the tests and through packages that pass names on."""
+        """The modules a file imports, helpers of the tests among them; where a package passes names on, its modules."""
         if path not in self._known:
-            self._known[path] = set()  # helpers may import one another
+            self._known[path] = set()  # a package may import itself
             found = set()
             for name in self._names(path):
                 if name in self.helpers and path.is_relative_to(self.tests):
-                    found |= self._imports(self.helpers[name])
+                    found.add(name)
                 elif name in self.modules:
                     found |= {name} if self.modules[name].stem != "__init__" else self._imports(self.modules[name])
             self._known[path] = found
