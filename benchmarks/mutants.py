@@ -10,8 +10,8 @@ stopped goes on, and what survived is tried again once a test has changed.
 Which tests: those that import the module that was changed, then those of the folder that is named like its room
 (`--reach 1`: then those that import a module that imports it). Each such file is run once, when it is first needed, to
 see that it passes and which functions each of its tests calls; of one that takes much longer than `--seconds` only the
-first tests are known. A mutant meets the tests that call its function, nearest and quickest first, up to `--seconds` of
-them. Where a fixture that tests share calls it, and for code outside functions, all tests of the file are meant. What
+first tests are known. A mutant meets the tests that call its function, nearest and quickest first, of up to `--files`
+files and up to `--seconds` of them. Where a fixture that tests share calls it, and for code outside functions, all tests of the file are meant. What
 only another process calls is not seen.
 
 What becomes of a mutant: "killed" by a test, or by the clock ("timeout"); "survived" its tests; "uncalled" by any;
@@ -27,7 +27,6 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import random
 import shutil
 import sys
 import tempfile
@@ -101,15 +100,16 @@ class Outcome(Struct, frozen=True):
 class Trial:
     """Trying the mutants of rooms, with what they share: a copy of the sources, and what is known of the tests."""
 
-    def __init__(self, home: Path, copy: Path, *, reach: int, seconds: float) -> None:
-        self.home, self.source, self.reach, self.seconds = home, copy / "src", reach, seconds
+    def __init__(self, home: Path, copy: Path, *, reach: int, files: int, seconds: float) -> None:
+        self.home, self.source = home, copy / "src"
+        self.reach, self.files, self.seconds = reach, files, seconds
         (home / "tests").mkdir(parents=True, exist_ok=True)
         shutil.copytree(ROOT / "src", self.source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         self.package = next(self.source.iterdir())
         _compile(self.source)
         self.imports = Imports(self.source, ROOT / "tests")
         files = sorted((ROOT / "tests").rglob("*.py"))
-        self.tests = f"{_digest(files)} {reach} {seconds:g}"
+        self.tests = f"{_digest(files)} {reach} {files} {seconds:g}"
         helpers = [path for path in files if not path.name.startswith("test_")]
         self._code = _digest([*sorted(self.source.rglob("*.py")), *helpers])
         self._seen: dict[Path, TestFile] = {}
@@ -119,10 +119,8 @@ class Trial:
         sources = {path: path.read_bytes() for path in sorted((self.package / room).rglob("*.py"))}
         names = {path: str(path.relative_to(self.package)) for path in sources}
         mutants = {m.key(text): m for path, text in sources.items() for m in find_mutants(names[path], text)}
-        keys = sorted(mutants)
-        if num is not None and num < len(keys):
-            random.Random(f"{seed}/{room}").shuffle(keys)
-            keys = keys[:num]  # so a larger sample holds all of a smaller one
+        # A larger sample holds all of a smaller one, and a change of one file leaves the mutants of the others in it.
+        keys = sorted(mutants, key=lambda key: sha256(f"{seed} {key}".encode()).digest())[:num]
         keys.sort(key=lambda key: (mutants[key].file, mutants[key].start))
         kept = self.home / f"{room}.jsonl"
         known = {one.key: one for one in _read_outcomes(kept)}
@@ -157,7 +155,7 @@ class Trial:
     def _files_for(self, mutant: Mutant) -> list[Path]:
         """The test files that may notice a mutant, nearest first."""
         near = self.imports.near(self.package / mutant.file, self.reach)
-        return [file for files in near for file in files]
+        return [file for files in near for file in files][: self.files]
 
     def _run(self, mutant: Mutant, tests: Sequence[str], seconds: float) -> str | None:
         """Run tests against a mutant: how it was noticed, or None."""
@@ -268,6 +266,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, help=f"so many of each room, not all or {NUM_SAMPLES}")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--reach", type=int, default=0, help="how many modules may lie between it and a test (0)")
+    parser.add_argument("--files", type=int, default=20, help="of tests a mutant meets at most (20)")
     parser.add_argument("--seconds", type=float, default=30, help="of tests a mutant meets at most (30)")
     parser.add_argument("--home", type=Path, default=ROOT / ".mutants")
     args = parser.parse_args()
@@ -276,7 +275,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         # Examples that made a mutant fail are nobody's business afterwards.
         os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = f"{scratch}/hypothesis"
-        trial = Trial(args.home, Path(scratch), reach=args.reach, seconds=args.seconds)
+        trial = Trial(args.home, Path(scratch), reach=args.reach, files=args.files, seconds=args.seconds)
         for name in PRELOADED:
             import_module(name)
         gc.freeze()  # or every fork looks through all that was imported, three times over

@@ -177,7 +177,7 @@ import hypothesis, mutants, pytest, pytest_asyncio
 mutants.ROOT = root = Path(sys.argv[1])
 seed, num = int(sys.argv[2]), json.loads(sys.argv[3])
 with tempfile.TemporaryDirectory() as copy:
-    trial = mutants.Trial(root / "home", Path(copy), reach=1, seconds=30)
+    trial = mutants.Trial(root / "home", Path(copy), reach=0, files=9, seconds=30)
     tried = trial.try_room("room", num, seed)
 fates = [(mutant.function, mutant.new, outcome.fate) for mutant, outcome in tried]
 print(json.dumps([fates, mutants.report("room", tried)]))
