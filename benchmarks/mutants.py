@@ -11,8 +11,8 @@ Which tests: those that import the module that was changed, then those of the fo
 (`--reach 1`: then those that import a module that imports it). Each such file is run once, when it is first needed, to
 see that it passes and which functions each of its tests calls; of one that takes much longer than `--seconds` only the
 first tests are known. A mutant meets the tests that call its function, nearest and quickest first, of up to `--files`
-files and up to `--seconds` of them. Where a fixture that tests share calls it, and for code outside functions, all tests of the file are meant. What
-only another process calls is not seen.
+files and up to `--seconds` of them. Where a fixture that tests share calls it, and for code outside functions, all
+tests of the file are meant. What only another process calls is not seen.
 
 What becomes of a mutant: "killed" by a test, or by the clock ("timeout"); "survived" its tests; "uncalled" by any;
 "dear" if each of its tests would take longer than `--seconds`.
