@@ -233,6 +233,13 @@ def test_a_turn_is_written_as_the_model_would_and_read_as_it_was(markup, turn):
     assert read_turn(markup, written).text == turn
 
 
+def test_a_thought_is_written_as_one_if_the_turn_begins_with_it():
+    thought, answer = "<|channel|>analysis<|message|>so<|end|><|start|>assistant", "<|channel|>final<|message|>Venn"
+    assert write_turn(HARMONY, "\n<think>so</think>Venn") == f"{thought}{answer}"
+    assert write_turn(HARMONY, f"<think>so</think>{CALL}").startswith(f"{thought}<|channel|>commentary to=functions.")
+    assert write_turn(HARMONY, "Venn<think>so</think>") == f"{answer}<think>so</think>"
+
+
 def test_prompts_show_calls_as_the_model_writes_them():
     prompt = f"To search, write {CALL} and to finish, write <answer>."
     assert "<function=search>\n<parameter=query_list>\n" in write_prompt(FUNCTIONS, prompt)

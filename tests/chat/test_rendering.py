@@ -211,6 +211,20 @@ def test_a_control_string_that_is_also_an_ordinary_piece_is_split():
     assert PlainEncoder(made).encode("ü") == [0]
 
 
+def test_a_tokenizer_that_makes_a_control_token_of_one_character_is_refused():
+    """Such a character cannot be split."""
+    from tokenizers import AddedToken, Tokenizer, models, normalizers
+    from transformers import PreTrainedTokenizerFast
+
+    built = Tokenizer(models.Unigram([("<unk>", 0.0), ("<s>", -0.5), ("a", -3.0)], unk_id=0))
+    built.normalizer = normalizers.Replace("§", "<s>")
+    built.add_special_tokens([AddedToken("<s>", special=True), AddedToken("<unk>", special=True)])
+    encoder = PlainEncoder(PreTrainedTokenizerFast(tokenizer_object=built, bos_token="<s>", unk_token="<unk>"))
+    assert encoder.encode("aa") == [2, 2]
+    with pytest.raises(TemplateRefused, match="cannot encode some text without control tokens"):
+        encoder.encode("a§a")
+
+
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffd"), max_size=60)
 
 
