@@ -58,6 +58,8 @@ def test_every_role_is_opened_by_dialect_and_role():
         ("evalrar", "solver"): "evalrar-solver",
         ("evalact", "solver"): "evalact-solver",
     }
+    slow = {place for place, protocol in opened.items() if protocol.turns_per_search != 1}
+    assert slow == {("evalact", "solver")} and opened["evalact", "solver"].turns_per_search == 2
     assert set(opened) == {(name, role) for name in {name for name, _ in opened} for role in roles_of(name)}
 
 
