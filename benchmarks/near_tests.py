@@ -30,20 +30,18 @@ class Imports:
         name, room = _dotted(module.relative_to(self.source)), module.relative_to(self.source).parts[1]
         found: list[list[Path]] = [[] for _ in range(reach + 1)]
         for path in sorted(self.tests.rglob("test_*.py")):
-            distance = self._distance(path, name, reach)
-            if path.parent.name == room:
-                distance = 0
+            distance = 0 if path.parent.name == room else self._distance(path, name, reach)
             if distance <= reach:
                 found[distance].append(path)
         return [sorted(files, key=lambda path: self._rank(path, name, room)) for files in found]
 
-    def _rank(self, test: Path, name: str, room: str) -> tuple[bool, bool, int]:
-        """Those that import the module first, of these those of its folder, and of these those that import least.
+    def _rank(self, test: Path, name: str, room: str) -> tuple[int, bool, int]:
+        """By distance; those of its folder first, though not if they do not seem to reach it; then what imports least.
 
         What imports much is slow, and says little of any one module.
         """
-        imported = self._imports(test)
-        return (name not in imported, test.parent.name != room, len(imported))
+        distance = min(self._distance(test, name, 2), 2)
+        return (distance, test.parent.name != room, len(self._imports(test)))
 
     def _distance(self, test: Path, wanted: str, reach: int) -> int:
         """How many modules lie between a test file and a module; more than `reach` where it is not reached."""
