@@ -166,6 +166,7 @@ async def test_a_text_endpoint_plays_the_same_episode_without_tokens():
     episode = await run_episode(ChatPolicy(endpoint), ToolCallSolver(), tiny.ListSearcher(), TASK, Limits())
     assert episode.outcome == Answer("Orsolya Venn")
     assert episode.segments == ()
+    assert [turn.acts_at for turn in episode.turns] == [0, 0, 0], "where there are no tokens"
     assert isinstance(episode.turns[1].action, Malformed)
     assert [message["role"] for message in endpoint.heard[-1]] == [
         "system",

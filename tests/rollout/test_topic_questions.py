@@ -60,6 +60,30 @@ def test_questions_are_varied_different_and_grounded(world_index):
             assert doc_id in {hit.passage.doc_id for hit in hits}
 
 
+def test_who_waits_is_told_how_many_are_drawn(places):
+    told = []
+    draw_open_questions(places, 7, seed=1, report=told.append)
+    assert told == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_question_names_one_document_for_each_topic_even_if_several_have_its_title(tmp_path):
+    rows = [
+        {"id": f"{title}{number}", "title": title, "text": text} for title, text in PLACES.items() for number in "ab"
+    ]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    drawn = draw_open_questions(build_index(tmp_path / "corpus.jsonl", tmp_path / "index"), 30, seed=2)
+    assert {len(question.doc_ids) for question in drawn} == {1, 2}
+    for question in drawn:
+        named = question.topics[:1] if question.kind == "detail" else question.topics
+        assert [doc_id[:-1] for doc_id in question.doc_ids] == list(named)
+
+
+def test_of_a_large_index_passages_are_read_at_even_distances_from_the_first(places, monkeypatch):
+    monkeypatch.setattr("quaere.rollout.topics._MAX_READ", 3)
+    read = [passage.doc_id for passage in Topics(places, seed=1)._read()]
+    assert read == [places.passage(number).doc_id for number in range(0, len(places), 2)] and len(read) == 3
+
+
 def test_connected_topics_mention_each_other(world_index):
     for question in draw_open_questions(world_index, 120, seed=6):
         text = world_index.document(question.doc_ids[0])
