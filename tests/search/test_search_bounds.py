@@ -1,4 +1,4 @@
-"""What a file may unpack to, to the byte, and how many patterns of a `.gitignore` are followed."""
+"""Bounds and counts of reading: what a file may unpack to, patterns that are followed, folders left out."""
 
 import re
 
@@ -9,6 +9,8 @@ from quaere.search.extracted import Unreadable
 from quaere.search.files import read_file
 from quaere.search.formats.archive import open_archive
 from quaere.search.globs import IgnoreFiles
+from quaere.search.sources import FileRecord, read_sources, write_sources
+from quaere.search.walk import Walk
 
 
 def test_an_archive_may_unpack_to_just_as_much_as_it_may():
@@ -44,3 +46,20 @@ def test_patterns_with_more_than_two_wildcards_are_said_and_not_followed(tmp_pat
     assert ignores.match(tmp_path / "bar.txt", is_folder=False)
     assert not ignores.match(tmp_path / "xbc.txt", is_folder=False)
     assert said == ["1 patterns not followed: too many wildcards, or lines"]
+
+
+def test_a_folder_left_out_is_counted_once(tmp_path):
+    for folder in ("build", "drafts", "notes"):
+        (tmp_path / folder).mkdir()
+        for name in ("a.md", "b.md"):
+            (tmp_path / folder / name).write_text("The Oss.")
+    (tmp_path / ".gitignore").write_text("build/\n")
+    walk = Walk([tmp_path], max_file_mib=1, exclude=["drafts/"])
+    assert [file.id for file in walk.files()] == ["notes/a.md", "notes/b.md"]
+    assert (walk.num_gitignored, walk.num_excluded) == (1, 1)
+
+
+def test_what_is_written_of_sources_does_not_depend_on_the_order_of_work(tmp_path):
+    record = FileRecord("rivers.md", 8, 9, duplicates=["b", "a"])
+    write_sources(tmp_path, [], [record], began_ns=10)
+    assert [kept.duplicates for kept in read_sources(tmp_path)] == [["a", "b"]]
