@@ -40,7 +40,8 @@ def test_what_cites(text, numbers):
         ("One [1]. Two [2].", [("One [1].", (1,)), ("Two [2].", (2,))]),
         ("Dr. Venn met J. S. Hask at St. Oln, e.g. in 1702. So it is.", 2),
         ("See Fig. 3 and No. 5. No. That is all.", 3),
-        ("It is short, e.g. Halm is. We call it x. So it is.", 3),
+        ("It is short, e.g. Halm is.", 1),
+        ("We call it x. So it is.", 2),
         ("It cost 3.5 marks. The U.S. Navy paid! Did it? Yes… It did.", 5),
         (
             "It rises at Korrin. [2] It is short.[1][3]",
