@@ -68,7 +68,9 @@ def test_who_waits_is_told_how_many_are_drawn(places):
 
 def test_a_question_names_one_document_for_each_topic_even_if_several_have_its_title(tmp_path):
     rows = [
-        {"id": f"{title}{number}", "title": title, "text": text} for title, text in PLACES.items() for number in "ab"
+        {"id": f"{title}{number}", "title": title, "text": f"{text} {number}"}
+        for title, text in PLACES.items()
+        for number in "ab"
     ]
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     drawn = draw_open_questions(build_index(tmp_path / "corpus.jsonl", tmp_path / "index"), 30, seed=2)
