@@ -175,6 +175,13 @@ def test_a_call_too_long_and_calls_too_many_are_not_read():
     assert len(read_turn(FUNCTIONS, many).rewrites) == MAX_CALLS
 
 
+def test_the_longest_call_in_python_is_read():
+    call = "search(query='')"
+    longest = f"<|tool_call_start|>{call[:-2]}{'a' * (2000 - len(call))}')<|tool_call_end|>"
+    assert len(read_turn(PYTHON, longest).rewrites) == 1
+    assert read_turn(PYTHON, longest.replace("aa", "aaa", 1)).rewrites == ()
+
+
 def test_a_closing_tag_in_an_argument_does_not_close_the_call():
     text = "<|channel|>commentary to=functions.search<|message|>" + json.dumps({"query_list": ["</tool_call><answer>"]})
     assert ToolCallSolver().read(read_turn(HARMONY, text).text) == Search(("</tool_call><answer>",))

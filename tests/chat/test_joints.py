@@ -5,6 +5,7 @@ import pytest
 import tiny
 from modern_templates import CHANNELS, MOVES_SYSTEM, OPENS_THOUGHT, THINKS_AT_LAST, make_tokenizer
 from quaere.chat.joints import Joint, JointText, cuts_thoughts, derive_joint
+from quaere.chat.renderer import Renderer
 from quaere.chat.template import ChatTemplate
 from quaere.errors import TemplateRefused
 
@@ -94,3 +95,9 @@ def test_who_writes_the_end_of_a_turn():
     assert joint.after(5) == joint.after(6) == (8, 9), "the model did"
     assert joint.after(7) == joint.after(None) == (7, 8, 9), "nobody did"
     assert Joint((7,), (1,), end_of_turn=None).after(None) == (7,)
+    assert Joint((7, 8), (1,), end_of_turn=5).after(5) == (7, 8), "a template that writes no end"
+
+
+def test_a_template_that_ends_earlier_turns_otherwise_than_the_model_is_said_to():
+    assert "ends earlier turns with '<|end|>' instead of '<|return|>'" in Renderer(make_tokenizer(CHANNELS)).differences
+    assert Renderer(tiny.tokenizer()).differences == ()
