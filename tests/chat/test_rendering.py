@@ -211,6 +211,16 @@ def test_a_control_string_that_is_also_an_ordinary_piece_is_split():
     assert PlainEncoder(made).encode("ü") == [0]
 
 
+def test_added_tokens_of_two_characters_control_and_those_of_one_do_not():
+    from tokenizers import AddedToken, Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    built = Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -3.0)], unk_id=0))
+    built.add_special_tokens([AddedToken(text, special=True) for text in ("<unk>", "§", "[]")])
+    made = PreTrainedTokenizerFast(tokenizer_object=built, unk_token="<unk>")
+    assert PlainEncoder(made).control_ids == {made.convert_tokens_to_ids("[]")}
+
+
 def test_a_tokenizer_that_makes_a_control_token_of_one_character_is_refused():
     """Such a character cannot be split."""
     from tokenizers import AddedToken, Tokenizer, models, normalizers

@@ -5,7 +5,9 @@ import pytest
 import tiny
 from modern_templates import CALLS, LISTED, make_tokenizer
 from quaere.chat.template import ChatTemplate
+from quaere.chat.template_budget import limited_work
 from quaere.chat.tools import SEARCH
+from quaere.errors import TemplateRefused
 
 TURNS = [("system", "You search."), ("user", "Who?")]
 
@@ -66,3 +68,15 @@ def test_tool_results_are_user_turns_in_tags_where_there_are_no_tools():
 
 def test_without_a_template_messages_are_paragraphs():
     assert ChatTemplate(tiny.tokenizer("plain")).render(TURNS) == "You search.\n\nWho?\n\n"
+
+
+def test_work_is_counted_line_by_line(monkeypatch):
+    def loop(num_lines):
+        for _ in range(num_lines // 2):
+            pass
+
+    monkeypatch.setattr("quaere.chat.template_budget.MAX_LINES", 1000)
+    with limited_work():
+        loop(900)
+    with pytest.raises(TemplateRefused, match="ran more than 1,000 lines"), limited_work():
+        loop(1100)
