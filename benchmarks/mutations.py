@@ -170,8 +170,9 @@ class _Finder(ast.NodeVisitor):
         self._note("break", node, "continue")
 
     def visit_If(self, node: ast.If | ast.While | ast.IfExp) -> None:
-        # A comparison is turned round by a mutant of its own.
-        if not isinstance(node.test, ast.Compare | ast.UnaryOp | ast.Constant):
+        # A comparison is turned round by a mutant of its own, and what only a type checker sees is no behaviour.
+        is_for_types = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        if not isinstance(node.test, ast.Compare | ast.UnaryOp | ast.Constant) and not is_for_types:
             self._replace("condition", node.test, ast.UnaryOp(ast.Not(), node.test))
         self.generic_visit(node)
 

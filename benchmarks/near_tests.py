@@ -1,6 +1,6 @@
-"""Which test files are near a room of the package: those of its own folder, those that import it, and so on.
+"""Which test files are near a module of the package: those that import it, those of its room's folder, and so on.
 
-Imports(Path("src"), Path("tests")).near("rewards", reach=1)
+Imports(Path("src"), Path("tests")).near(Path("src/quaere/rewards/answers.py"), reach=1)
 -> [[tests/rewards/test_answers.py, ...], [tests/evaluation/test_answering.py, ...]]
 """
 
@@ -16,41 +16,50 @@ class Imports:
 
     def __init__(self, source: Path, tests: Path) -> None:
         self.source, self.tests = source, tests
-        self.modules = {_dotted(path.relative_to(source)): path for path in sorted(source.rglob("*.py"))}
         self.helpers = {path.stem: path for path in sorted(tests.rglob("*.py")) if not _is_test(path)}
+        package = {_dotted(path.relative_to(source)): path for path in sorted(source.rglob("*.py"))}
+        self.modules = {**self.helpers, **package}
         self._known: dict[Path, set[str]] = {}
 
-    def near(self, room: str, reach: int) -> list[list[Path]]:
-        """Test files by their distance from a room: its own folder first, then who imports it, and so on."""
-        package = next(iter(self.modules)).split(".")[0]
-        wanted = {name for name in self.modules if name.startswith(f"{package}.{room}.")}
+    def near(self, module: Path, reach: int) -> list[list[Path]]:
+        """Test files by their distance from a module of the package, nearest first.
+
+        First come those that import it and those of the folder named like its room, then those that import a module
+        that imports it, and so on: `reach` such steps.
+        """
+        name, room = _dotted(module.relative_to(self.source)), module.relative_to(self.source).parts[1]
         found: list[list[Path]] = [[] for _ in range(reach + 1)]
         for path in sorted(self.tests.rglob("test_*.py")):
-            distance = 0 if path.parent.name == room else self._distance(path, wanted, reach)
+            distance = 0 if path.parent.name == room else self._distance(path, name, reach)
             if distance <= reach:
                 found[distance].append(path)
-        return found
+        return [sorted(files, key=lambda path: self._rank(path, name, room)) for files in found]
 
-    def has(self, test: Path, module: Path) -> bool:
-        """True if a test file imports this module itself."""
-        return _dotted(module.relative_to(self.source)) in self._imports(test)
+    def _rank(self, test: Path, name: str, room: str) -> tuple[int, bool, int]:
+        """By distance; those of its folder first, though not if they do not seem to reach it; then what imports least.
 
-    def _distance(self, test: Path, wanted: set[str], reach: int) -> int:
+        What imports much is slow, and says little of any one module.
+        """
+        distance = min(self._distance(test, name, 2), 2)
+        return (distance, test.parent.name != room, len(self._imports(test)))
+
+    def _distance(self, test: Path, wanted: str, reach: int) -> int:
+        """How many modules lie between a test file and a module; more than `reach` where it is not reached."""
         reached = self._imports(test)
-        for distance in range(1, reach + 1):
-            if reached & wanted:
+        for distance in range(reach + 1):
+            if wanted in reached:
                 return distance
             reached = {other for name in reached for other in self._imports(self.modules[name])}
         return reach + 1
 
     def _imports(self, path: Path) -> set[str]:
-        """The modules a file imports, through helpers of the tests and through packages that pass names on."""
+        """The modules a file imports, helpers of the tests among them; where a package passes names on, its modules."""
         if path not in self._known:
-            self._known[path] = set()  # helpers may import one another
+            self._known[path] = set()  # a package may import itself
             found = set()
             for name in self._names(path):
                 if name in self.helpers and path.is_relative_to(self.tests):
-                    found |= self._imports(self.helpers[name])
+                    found.add(name)
                 elif name in self.modules:
                     found |= {name} if self.modules[name].stem != "__init__" else self._imports(self.modules[name])
             self._known[path] = found

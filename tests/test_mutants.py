@@ -3,8 +3,11 @@
 import ast
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -71,13 +74,15 @@ def test_what_is_changed_and_what_is_left_alone(tools):
     } <= new
 
 
-def test_the_tests_of_a_room_come_before_those_that_only_import_it(tools):
+def test_tests_of_its_folder_that_import_a_module_come_before_all_others(tools):
     imports = tools.Imports(ROOT / "src", ROOT / "tests")
-    own, direct, further = imports.near("objectives", 2)
-    assert {path.name for path in own} == {path.name for path in (ROOT / "tests/objectives").glob("test_*.py")}
-    assert ROOT / "tests/training/test_first_order.py" in direct
+    near, further = imports.near(ROOT / "src/quaere/objectives/losses.py", 1)
+    assert {path.name for path in near} >= {path.name for path in (ROOT / "tests/objectives").glob("test_*.py")}
+    order = [path.name for path in near]
+    assert order.index("test_losses.py") < order.index("test_pcar.py"), "which does not import it"
+    assert order.index("test_losses.py") < order.index("test_first_order.py"), "which is of another folder"
     assert ROOT / "tests/training/test_learner.py" in further  # by way of the learner
-    assert ROOT / "tests/search/test_search_words.py" not in [*own, *direct, *further]
+    assert ROOT / "tests/search/test_search_words.py" not in [*near, *further]
 
 
 def test_what_never_ends_is_ended(tools):
@@ -87,6 +92,46 @@ def test_what_never_ends_is_ended(tools):
 
     assert tools.run_forked(spin, 1) is None
     assert tools.run_forked(lambda: 7, 60) == 7
+
+
+def test_what_waits_for_ever_is_ended_and_what_only_is_slow_is_not(tools, monkeypatch):
+    monkeypatch.setattr("forked_tests.IDLE_AFTER_S", 0.5)
+    assert tools.run_forked(threading.Event().wait, 0.01) is None
+    monkeypatch.setattr("forked_tests.IDLE_S", -1.0)  # as if it had done something
+
+    def sleep():
+        time.sleep(2)
+        return 7
+
+    assert tools.run_forked(sleep, 0.1) == 7
+
+
+def test_the_processor_time_of_a_session_is_that_of_all_its_processes(tools):
+    spin = "import os, time\nos.fork()\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ntime.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", spin], start_new_session=True, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline(), process.stdout.readline()
+        assert sys.modules["forked_tests"].session_seconds(process.pid) >= 0.9
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_test_costs_what_its_fixtures_cost_unless_they_are_made_already(tools):
+    seconds = {"a": 1.0, "b": 2.0, "c": 0.5}
+    needs = {"a": ["model"], "b": ["model"], "c": []}
+    calls = {"a": ["room/sums.py:add"], "b": ["room/sums.py:add"], "c": ["room/sums.py:add"]}
+    file = tools.TestFile("test_sums.py", True, seconds, calls, [], {"model": 10.0}, needs)
+    assert tools._choose(file, "room/sums.py:add", 20) == (["c", "a", "b"], 13.5)
+    assert tools._choose(file, "room/sums.py:add", 12) == (["c", "a"], 11.5)
+    assert tools._choose(file, "room/sums.py:add", 5) == (["c"], 0.5)
+
+
+def test_for_code_outside_functions_tests_that_call_something_of_its_file_come_first(tools):
+    seconds = {"quick": 0.1, "near": 1.0}
+    calls = {"quick": ["room/other.py:find"], "near": ["room/sums.py:add"]}
+    shared = ["room/sums.py:<module>"]
+    file = tools.TestFile("test_sums.py", True, seconds, calls, shared, {}, {"quick": [], "near": []})
+    assert file.tests_of("room/sums.py:<module>") == ["near", "quick"]
+    assert file.tests_of("room/sums.py:add") == ["near"]
 
 
 SUMS = """
@@ -118,6 +163,11 @@ def shared():
 def test_called(shared):
     pass
 """
+PROFILE = """
+from hypothesis import settings
+
+settings.register_profile("quick", max_examples=25)
+"""
 # In a process of its own: pytest runs no pytest.
 DRIVER = """
 import json, sys, tempfile
@@ -127,7 +177,7 @@ import hypothesis, mutants, pytest, pytest_asyncio
 mutants.ROOT = root = Path(sys.argv[1])
 seed, num = int(sys.argv[2]), json.loads(sys.argv[3])
 with tempfile.TemporaryDirectory() as copy:
-    trial = mutants.Trial(root / "home", Path(copy), reach=1, seconds=30)
+    trial = mutants.Trial(root / "home", Path(copy), reach=0, files=9, seconds=30)
     tried = trial.try_room("room", num, seed)
 fates = [(mutant.function, mutant.new, outcome.fate) for mutant, outcome in tried]
 print(json.dumps([fates, mutants.report("room", tried)]))
@@ -145,6 +195,7 @@ def package(tmp_path):
     (room / "sums.py").write_text(SUMS)
     (tests / "test_sums.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tests.parent / "conftest.py").write_text(PROFILE)
     return tmp_path
 
 

@@ -175,9 +175,59 @@ def test_a_call_too_long_and_calls_too_many_are_not_read():
     assert len(read_turn(FUNCTIONS, many).rewrites) == MAX_CALLS
 
 
+def test_the_longest_call_in_python_is_read():
+    call = "search(query='')"
+    longest = f"<|tool_call_start|>{call[:-2]}{'a' * (2000 - len(call))}')<|tool_call_end|>"
+    assert len(read_turn(PYTHON, longest).rewrites) == 1
+    assert read_turn(PYTHON, longest.replace("aa", "aaa", 1)).rewrites == ()
+
+
 def test_a_closing_tag_in_an_argument_does_not_close_the_call():
     text = "<|channel|>commentary to=functions.search<|message|>" + json.dumps({"query_list": ["</tool_call><answer>"]})
     assert ToolCallSolver().read(read_turn(HARMONY, text).text) == Search(("</tool_call><answer>",))
+
+
+@pytest.mark.parametrize("name", [name for name in WRITTEN if "<think>so</think>" in WRITTEN[name][1]])
+def test_a_call_that_is_the_whole_turn_leaves_nothing_of_its_markup(name):
+    markup, text = WRITTEN[name]
+    assert read_turn(markup, text.replace("<think>so</think>", "").strip()).text == CALL
+
+
+def test_several_calls_and_the_marks_around_them_are_read():
+    one = "<｜tool▁call▁begin｜>search<｜tool▁sep｜>{}<｜tool▁call▁end｜>"
+    text = f"a<｜tool▁calls▁begin｜>{one}{one}<｜tool▁calls▁end｜>b<｜tool▁calls▁begin｜>{one}<｜tool▁calls▁end｜>"
+    read = '<tool_call>{"name": "search", "arguments": {}}</tool_call>'
+    assert read_turn(DEEPSEEK, text).text == f"a{read}{read}b{read}"
+    unread = "<｜tool▁call▁begin｜>search<｜tool▁call▁end｜>"
+    assert read_turn(DEEPSEEK, unread + one).text == unread + read
+
+
+@pytest.mark.parametrize("end", ["<|end|>", "<|return|>", "<|eom|>", "<|eot|>", ""])
+def test_a_message_leaves_neither_its_header_nor_its_end(end):
+    assert read_turn(HARMONY, f"<|channel|>final<|message|>Venn{end}").text == "Venn"
+    assert read_turn(HARMONY, f"<|channel|>final<|message|>Venn{end}<|start|>assistant").text == (
+        "Venn<|start|>assistant"
+    ), "which begins a message that is not there yet"
+
+
+@pytest.mark.parametrize("markup", [markup for markup in MARKUPS if markup.stop], ids=lambda markup: markup.name)
+def test_a_turn_is_stopped_where_its_calls_end(markup):
+    written = [text for other, text in WRITTEN.values() if other is markup]
+    assert written and all(text.endswith(markup.stop) for text in written)
+
+
+def test_the_token_that_ends_a_call_is_one_that_ends_a_turn():
+    assert write_turn(HARMONY, CALL).endswith(HARMONY.ends)
+
+
+@pytest.mark.parametrize("markup", MARKUPS, ids=lambda markup: markup.name)
+def test_a_thought_that_is_ended_for_the_model_ends_where_it_is_seen_to(markup):
+    """Behind a thought that the template has opened, text is read as no part of it."""
+    opened = {HARMONY: "<|channel|>analysis<|message|>", ATEM: " to=self<|message|>", GEMMA: "<|channel>thought\n"}
+    text = f"{opened.get(markup, '<think>')}so{markup.thought_end}{markup.begin}<answer>Venn</answer>"
+    assert ToolCallSolver().read(read_turn(markup, text).text) == Answer("Venn")
+    assert any(stop in markup.thought_end for stop in markup.thought_stop)
+    assert "</think>" in markup.thought_stop, "what a model writes that was taught another form"
 
 
 # ------------------------------------------------------------------------------------------------------- writing
@@ -188,6 +238,13 @@ def test_a_closing_tag_in_an_argument_does_not_close_the_call():
 def test_a_turn_is_written_as_the_model_would_and_read_as_it_was(markup, turn):
     written = write_turn(markup, turn)
     assert read_turn(markup, written).text == turn
+
+
+def test_a_thought_is_written_as_one_if_the_turn_begins_with_it():
+    thought, answer = "<|channel|>analysis<|message|>so<|end|><|start|>assistant", "<|channel|>final<|message|>Venn"
+    assert write_turn(HARMONY, "\n<think>so</think>Venn") == f"{thought}{answer}"
+    assert write_turn(HARMONY, f"<think>so</think>{CALL}").startswith(f"{thought}<|channel|>commentary to=functions.")
+    assert write_turn(HARMONY, "Venn<think>so</think>") == f"{answer}<think>so</think>"
 
 
 def test_prompts_show_calls_as_the_model_writes_them():

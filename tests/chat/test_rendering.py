@@ -200,14 +200,39 @@ def test_a_control_string_that_is_also_an_ordinary_piece_is_split():
     from tokenizers import AddedToken, Tokenizer, models
     from transformers import PreTrainedTokenizerFast
 
-    vocabulary = [("<unk>", 0.0), ("<s>", -0.5), ("<", -3.0), ("s", -3.0), (">", -3.0), ("a", -3.0), ("s>", -2.0)]
-    built = Tokenizer(models.Unigram(vocabulary, unk_id=0))
+    pieces = [("<unk>", 0.0), ("<s>", -0.5), ("<", -3.0), ("s", -3.0), (">", -3.0), ("a", -3.0), ("s>", -2.0)]
+    built = Tokenizer(models.Unigram([*pieces, ("aa", -2.0)], unk_id=0))
     built.add_special_tokens([AddedToken("<s>", special=True), AddedToken("<unk>", special=True)])
     made = PreTrainedTokenizerFast(tokenizer_object=built, bos_token="<s>", unk_token="<unk>")
     assert made.encode("a<s>a") == [5, 1, 5]
     assert built.encode("a<s>a").ids == [5, 1, 5]
     assert PlainEncoder(made).encode("a<s>a<s>") == [5, 2, 6, 5, 2, 6]
+    assert PlainEncoder(made).encode("aa<s>aa") == [7, 2, 6, 7], "what stands around it is encoded as ever"
     assert PlainEncoder(made).encode("ü") == [0]
+
+
+def test_added_tokens_of_two_characters_control_and_those_of_one_do_not():
+    from tokenizers import AddedToken, Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    built = Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -3.0)], unk_id=0))
+    built.add_special_tokens([AddedToken(text, special=True) for text in ("<unk>", "§", "[]")])
+    made = PreTrainedTokenizerFast(tokenizer_object=built, unk_token="<unk>")
+    assert PlainEncoder(made).control_ids == {made.convert_tokens_to_ids("[]")}
+
+
+def test_a_tokenizer_that_makes_a_control_token_of_one_character_is_refused():
+    """Such a character cannot be split."""
+    from tokenizers import AddedToken, Tokenizer, models, normalizers
+    from transformers import PreTrainedTokenizerFast
+
+    built = Tokenizer(models.Unigram([("<unk>", 0.0), ("<s>", -0.5), ("a", -3.0)], unk_id=0))
+    built.normalizer = normalizers.Replace("§", "<s>")
+    built.add_special_tokens([AddedToken("<s>", special=True), AddedToken("<unk>", special=True)])
+    encoder = PlainEncoder(PreTrainedTokenizerFast(tokenizer_object=built, bos_token="<s>", unk_token="<unk>"))
+    assert encoder.encode("aa") == [2, 2]
+    with pytest.raises(TemplateRefused, match="cannot encode some text without control tokens"):
+        encoder.encode("a§a")
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffd"), max_size=60)

@@ -115,7 +115,8 @@ def test_a_fragment_names_the_passage_by_words_that_do_not_overlap(text, fragmen
 def test_markdown_marks_and_lists_what_is_unresolved():
     page = rendered(to_markdown(REPORT, no_file, index="docs-index"))
     assert "It is long [1][7: no such source]." in page.text and "[8: no such source]" in page.text
-    assert "Unresolved citations" in page.text and "[1, 7] in: It is long [1, 7]." in page.text
+    assert "Unresolved citations" in page.text and "shown no passage of these numbers" in page.text
+    assert "[1, 7] in: It is long [1, 7]." in page.text
     assert "document rivers.md of the index docs-index, characters 40 to 105" in page.text
     assert all(link.startswith("#source-1") for link in page.links)
     clean = to_markdown(make("So [1].", [OSS]), no_file)
@@ -139,6 +140,13 @@ def test_html_keeps_headings_and_lists():
     assert (
         "<h2>Length</h2>\n<p>It is:</p>\n<ul>\n<li>long <span" in text and "<li>deep</li>\n</ul>\n<p>End.</p>" in text
     )
+
+
+def test_a_long_citation_is_cut_where_it_is_listed():
+    numbers = ", ".join(["8"] * 19)
+    report = make(f"So [{numbers}, 8]. Or [{numbers}, 88].", [])  # of 60 characters and of 61
+    listed = to_markdown(report, no_file).partition("Unresolved")[2].replace("\\", "")
+    assert f"**[{numbers}, 8]** in" in listed and f"**[{numbers}, 88…** in" in listed
 
 
 def test_an_absurd_number_is_marked_and_cut():

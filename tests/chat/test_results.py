@@ -35,6 +35,16 @@ def test_a_passage_ends_where_its_message_was_cut_and_those_behind_it_were_not_s
     assert find_evidence("of stone", [hit.passage]) is None
 
 
+def test_results_of_several_queries_stand_apart():
+    parts = format_results(results(["A bridge.", "A river."], [], ["A town."]))
+    text = "".join(part if isinstance(part, str) else part.text for part in parts)
+    shown = [part.text for part in parts if not isinstance(part, str)]
+    assert text == (
+        f"Results of query 1:\n[1]\n{shown[0]}\n\n[2]\n{shown[1]}\n\n"
+        f"Results of query 2:\nNo passage was found.\n\nResults of query 3:\n[1]\n{shown[2]}"
+    )
+
+
 def test_what_was_not_cut_stays_as_it_was():
     found = results(["A bridge.", "A river."], [], ["A town."])
     assert list(shown_results(found, Message("tool", format_results(found)))) == found

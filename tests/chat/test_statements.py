@@ -40,6 +40,9 @@ def test_what_cites(text, numbers):
         ("One [1]. Two [2].", [("One [1].", (1,)), ("Two [2].", (2,))]),
         ("Dr. Venn met J. S. Hask at St. Oln, e.g. in 1702. So it is.", 2),
         ("See Fig. 3 and No. 5. No. That is all.", 3),
+        ("It is short, e.g. Halm is.", 1),
+        ("We call it x. So it is.", 2),
+        ("It is at x.org. So it is.", 2),
         ("It cost 3.5 marks. The U.S. Navy paid! Did it? Yes… It did.", 5),
         (
             "It rises at Korrin. [2] It is short.[1][3]",
@@ -132,6 +135,8 @@ def test_a_text_made_to_be_slow_is_read_all_the_same(unit):
         ("One.\n\nTwo [1].", "Two [1]."),
         ("One.\n\nTwo.\n\n## Sources\n\n[1] Oss", "Two."),
         ("One.\n\nTwo.\n\nConclusion:", "Two."),
+        ("Conclusion: One.\n\nTwo.\n\nConclusion:", "Two."),
+        ("One.\n\nSources:\n[1] Oss\n\nTwo.\n\nSources:\n[1] Oss", "Two."),
         ("The section on a Conclusion: nothing.\n\nLast.", "Last."),
         ("# Only a title", "# Only a title"),
         ("  ", ""),

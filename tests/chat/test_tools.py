@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.chat.tools import MAX_CALL_CHARS, SEARCH, CallRefused, ToolCall, read_call, read_queries
+from quaere.chat.tools import (
+    MAX_CALL_CHARS,
+    MAX_QUERIES,
+    MAX_QUERY_CHARS,
+    SEARCH,
+    CallRefused,
+    ToolCall,
+    read_call,
+    read_queries,
+)
 
 
 def call(text):
@@ -13,6 +22,14 @@ def call(text):
 
 def test_a_good_call_is_read():
     assert call('{"name": "search", "arguments": {"query_list": [" Halm bridge ", "Oss"]}}') == ("Halm bridge", "Oss")
+
+
+def test_as_many_queries_and_as_long_ones_as_may_be_are_read():
+    longest = ["x" * MAX_QUERY_CHARS] * MAX_QUERIES
+    assert read_queries(ToolCall("search", {"query_list": longest})) == tuple(longest)
+    for more, reason in (([*longest, "x"], "at most .* queries"), ([longest[0] + "x"], "at most .* characters")):
+        with pytest.raises(CallRefused, match=reason):
+            read_queries(ToolCall("search", {"query_list": more}))
 
 
 @pytest.mark.parametrize(

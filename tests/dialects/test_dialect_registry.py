@@ -12,10 +12,12 @@ from quaere.dialects.registry import (
     find_dialect,
     find_taught,
     open_protocol,
+    open_solver,
     roles_of,
     taught_dialect,
     taught_name,
 )
+from quaere.dialects.settings import EvaluationSettings
 from quaere.dialects.tagged import dialect as tagged
 from quaere.errors import BadInput
 from quaere.records import Answer, Dimension, DimensionRules, Harness, Proposal, Rubric, Search
@@ -56,6 +58,8 @@ def test_every_role_is_opened_by_dialect_and_role():
         ("evalrar", "solver"): "evalrar-solver",
         ("evalact", "solver"): "evalact-solver",
     }
+    slow = {place for place, protocol in opened.items() if protocol.turns_per_search != 1}
+    assert slow == {("evalact", "solver")} and opened["evalact", "solver"].turns_per_search == 2
     assert set(opened) == {(name, role) for name in {name for name, _ in opened} for role in roles_of(name)}
 
 
@@ -64,6 +68,32 @@ def test_a_role_that_a_dialect_does_not_have_is_refused():
         find_dialect("evalact", "proposer")
     with pytest.raises(BadInput, match="no dialect morse with the role writer"):
         find_dialect("morse", "writer")
+
+
+def test_only_a_dialect_that_can_be_is_guided():
+    assert open_protocol("tool-call", guided=True).prefix(0, False) != ""
+    assert open_protocol("tool-call").prefix(0, False) == ""
+    with pytest.raises(BadInput, match="only the tool-call dialect can be guided, not evalact"):
+        open_protocol("evalact", guided=True)
+
+
+@pytest.mark.parametrize("name", SOLVER_DIALECTS)
+def test_evidence_is_asked_for_if_it_is_wanted(name):
+    for opened in (open_protocol, lambda name, **options: open_solver(name, **options).protocol):
+        plain, cited = opened(name), opened(name, evidence=True)
+        assert plain.evidence is False and cited.evidence is True
+
+
+def test_settings_reach_the_solver_that_evaluates_its_searches():
+    usual = open_solver("evalact")
+    assert (usual.protocol.bad_score, usual.protocol.think_before_evaluate) == ("format_fail", "allow")
+    settings = EvaluationSettings(bad_score="clamp", think_before_evaluate="fail", pcar=False)
+    changed = open_solver("evalact", settings=settings)
+    assert (changed.protocol.bad_score, changed.protocol.think_before_evaluate) == ("clamp", "fail")
+    assert usual.weigh is not None and changed.weigh is None
+    assert usual.gated and not open_solver("tool-call").gated
+    with pytest.raises(BadInput, match=r"evaluation\.base must be at most evaluation\.most"):
+        open_solver("evalact", settings=EvaluationSettings(base=0.9, most=0.1))
 
 
 @pytest.mark.parametrize("name", SOLVER_DIALECTS)

@@ -4,6 +4,7 @@ import pytest
 
 import tiny
 from quaere.chat.renderer import Renderer
+from quaere.dialects.evalact.protocol import EvaluateSolver
 from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
 from quaere.errors import SamplingFailed, SearchFailed
 from quaere.policies.sampler import ChatReply, SamplingParams
@@ -183,6 +184,14 @@ async def test_a_text_endpoint_plays_the_same_episode_without_tokens():
         "assistant",
         "user",
     ]
+    marked = await run_episode(
+        ChatPolicy(TextEndpoint(["hm " + CALL, ANSWER])),
+        EvaluateSolver(),
+        tiny.ListSearcher(),
+        TASK,
+        Limits(max_turns=2),
+    )
+    assert [turn.acts_at for turn in marked.turns] == [0, 0], "where there are no tokens"
     assert '"search"' in endpoint.heard[0][0]["content"]
     assert "<tool_response>" in endpoint.heard[1][3]["content"]
 

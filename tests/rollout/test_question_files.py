@@ -34,6 +34,17 @@ def test_numbers_and_null_are_taken_as_other_people_write_them(tmp_path):
         read(tmp_path, {"question": "Who?", "gold_ids": [["x"]]})
 
 
+def test_a_file_without_questions_and_an_id_that_occurs_twice_are_refused(tmp_path):
+    with pytest.raises(BadInput, match=r"contains no question\n"):
+        read(tmp_path)
+    with pytest.raises(BadInput, match="line 2: the id 7 occurs twice"):
+        read(tmp_path, {"id": "7", "question": "Who?"}, {"id": "7", "question": "Why?"})
+    with pytest.raises(BadInput, match="line 2: the id q2 occurs twice"):
+        read(tmp_path, {"id": "q2", "question": "Who?"}, {"question": "Why?"})
+    with pytest.raises(BadInput, match="line 1: the question is empty"):
+        read(tmp_path, {"question": " \t"})
+
+
 def test_a_question_stored_before_there_were_sets_still_reads():
     task = SolveTask(Question("q", "Who?", ("Venn",), 1))
     stored = msgspec.to_builtins(task)

@@ -12,7 +12,7 @@ from properties import examples
 from quaere.chat.question_wordings import FORMS, KINDS, PRACTICE_FORMS, QuestionWriter, fill_form, find_question_fault
 from quaere.chat.renderer import Renderer
 from quaere.errors import BadInput, SamplingFailed
-from quaere.records import Malformed, ProposeTask
+from quaere.records import Malformed, ProposeTask, Question, SolveTask
 from quaere.rollout.policy import TokenPolicy
 from quaere.rollout.topic_questions import _key, draw_open_questions, rewrite_questions
 from quaere.rollout.topics import Topics, is_title
@@ -59,6 +59,32 @@ def test_questions_are_varied_different_and_grounded(world_index):
         for name, doc_id in zip(names, question.doc_ids, strict=True):
             hits = world_index.search([name], 5)[0]
             assert doc_id in {hit.passage.doc_id for hit in hits}
+
+
+def test_who_waits_is_told_how_many_are_drawn(places):
+    told = []
+    draw_open_questions(places, 7, seed=1, report=told.append)
+    assert told == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_question_names_one_document_for_each_topic_even_if_several_have_its_title(tmp_path):
+    rows = [
+        {"id": f"{title}{number}", "title": title, "text": f"{text} {number}"}
+        for title, text in PLACES.items()
+        for number in "ab"
+    ]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    drawn = draw_open_questions(build_index(tmp_path / "corpus.jsonl", tmp_path / "index"), 30, seed=2)
+    assert {len(question.doc_ids) for question in drawn} == {1, 2}
+    for question in drawn:
+        named = question.topics[:1] if question.kind == "detail" else question.topics
+        assert [doc_id[:-1] for doc_id in question.doc_ids] == list(named)
+
+
+def test_of_a_large_index_passages_are_read_at_even_distances_from_the_first(places, monkeypatch):
+    monkeypatch.setattr("quaere.rollout.topics._MAX_READ", 3)
+    read = [passage.doc_id for passage in Topics(places, seed=1)._read()]
+    assert read == [places.passage(number).doc_id for number in range(0, len(places), 2)] and len(read) == 3
 
 
 def test_connected_topics_mention_each_other(world_index):
@@ -161,6 +187,14 @@ def test_a_passage_cannot_ask(places):
     assert writer.read("<question>What is Halm?").question == "What is Halm?"
     assert isinstance(QuestionWriter({}).read("<question>What is Halm?"), Malformed)
     assert find_question_fault("What is known of Halm?", "Halm", passage) == ""
+    assert find_question_fault("What is known of Halm? and why?", "Halm", passage) == ""
+    assert find_question_fault("What? who? and what of Halm?", "Halm", passage) == "is not a question"
+
+
+@pytest.mark.parametrize("task", [SolveTask(Question("t", "Who?")), ProposeTask("t", None, 0)])
+def test_a_question_is_written_about_a_document_only(task):
+    with pytest.raises(TypeError, match="question-writer needs a ProposeTask with a document"):
+        QuestionWriter({"t": "Halm"}).opening(task)
 
 
 @given(st.text(max_size=400))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from quaere.errors import BadInput, ExtraMissing, ModelMissing, install_hint
+from quaere.search.dense import _build_neighbours
 from quaere.search.dense_settings import DenseSettings
 from quaere.search.embedders import open_embedder
 from quaere.search.index import IndexSettings, build_index, open_index
@@ -211,6 +212,13 @@ def test_another_embedder_than_the_index_was_made_with_is_noticed(model, corpus,
 def test_impossible_sizes_are_refused(dense):
     with pytest.raises(BadInput):
         DenseSettings(**dense).check()
+
+
+@pytest.mark.parametrize(("num_vectors", "num_lists"), [(39, 1), (400, 10), (1000, 25)])
+def test_without_a_number_there_are_forty_passages_to_a_list(num_vectors, num_lists):
+    vectors = np.random.default_rng(0).normal(size=(num_vectors, 4)).astype(np.float32)
+    built = _build_neighbours(faiss, vectors, DenseSettings(embedder="any", ann="ivf"))
+    assert (built.nlist, built.ntotal) == (num_lists, num_vectors)
 
 
 def test_more_lists_than_passages_are_refused(model, folder, tmp_path):
