@@ -17,6 +17,7 @@ from quaere.warmup.dialects import Dialect, needed_turns
 if TYPE_CHECKING:
     from quaere.rollout.episode import Limits
 
+BLANK = "blank"  # a model made from nothing
 FULL_RATE, LORA_RATE = 1e-4, 3e-4
 EPISODES = 400  # of a dialect
 MAX_TURNS = 5
@@ -81,6 +82,9 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
                 "--questions of a warm-up is a file: each question needs the sentence of your documents that proves it"
             )
             raise BadInput(said, hint="quaere questions --checked --index DIR --model MODEL --out FILE writes one")
+        if self.model == BLANK and (self.index or self.lora_rank or self.also):
+            said = f"--model {BLANK} knows the words of a hamlet only: it takes no --index, --also or --lora-rank"
+            raise BadInput(said, hint=f"quaere warmup {self.recipe} --model {BLANK} --facts 1 --proposer-hops 1 --out DIR")
         if self.lora_rank < 0:
             raise BadInput(f"--lora-rank must be 0 or more, not {self.lora_rank}")
         if self.adapter and not self.lora_rank:
@@ -92,6 +96,11 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
     def dialects(self) -> tuple[Dialect, ...]:
         """The recipes whose protocol is taught."""
         return (self.recipe, *self.also)
+
+    @property
+    def family(self) -> str:
+        """The family of the world that episodes are demonstrated in."""
+        return "hamlet" if self.model == BLANK else "warmup"
 
     @property
     def num_episodes(self) -> int:

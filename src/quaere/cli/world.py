@@ -20,7 +20,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to, new or empty")
     parser.add_argument(
         "--family",
-        choices=("evaluation", "warmup"),
+        choices=("evaluation", "warmup", "village", "hamlet"),
         default="evaluation",
         help="the set of kinds, relations and wordings; the two families share none (default: evaluation)",
     )

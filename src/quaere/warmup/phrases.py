@@ -59,6 +59,15 @@ _PLAIN = frozenset(
 )
 
 
+def forms_for(family: str) -> Mapping[str, Sequence[str]]:
+    """The forms of thoughts and first queries in worlds of this family, by name.
+
+    forms_for("hamlet")["answer"] == ("It is {A}.",)
+    """
+    forms = _FORMS | {"first_query": _FIRST_QUERY}
+    return forms | load_forms("short") if family == "hamlet" else forms
+
+
 class Wording(Struct, frozen=True):
     """The wording of a hop: a phrase for the wanted value ("" if the family has none) and a question, both with `{X}`.
 
@@ -151,12 +160,16 @@ def _fill(form: str, slots: Mapping[str, str]) -> str:
     return "".join(slots[part] if number % 2 else part for number, part in enumerate(parts))
 
 
-def write_query(wording: Wording, mention: str, dice: Dice, asked: Sequence[str] = ()) -> str:
+def write_query(
+    wording: Wording, mention: str, dice: Dice, asked: Sequence[str] = (), first: Sequence[str] = _FIRST_QUERY
+) -> str:
     """A query for this hop that was not asked yet; simpler with each failure, in the end only the name.
+
+    `first` are the forms of the first query.
 
     write_query(Wording("the composer of {X}", "who composed {X}?"), "The Salt Ring", dice) == "composer The Salt Ring"
     """
-    forms = _FIRST_QUERY if not asked else _OTHER_QUERY
+    forms = first if not asked else _OTHER_QUERY
     return _new_query(forms, wording, mention, "", dice, asked) if len(asked) < 2 else strip_article(mention)
 
 
