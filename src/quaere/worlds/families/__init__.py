@@ -2,8 +2,8 @@
 
     load_family("evaluation")   # a river country of towns, guilds and ships, for worlds with gold questions
     load_family("warmup")       # an island country, for the demonstrations of warm-up
-    load_family("village")      # records of three words about inns, for models made from nothing
-    load_family("hamlet")       # the same with one record for each inn, for the demonstrations to these models
+    load_family("village")      # records of three words about houses, for models made from nothing
+    load_family("hamlet")       # the same with one record for each house, for the demonstrations to these models
 
 `family.toml` lists the tables in the order in which worlds are generated: seeds depend on it. A table has `[[kinds]]`
 and `[[relations]]` (see `worlds/schema.py` for their fields), and `[shared]` with fields of all its kinds. An entry
