@@ -32,7 +32,7 @@ _HIDDEN, _LAYERS, _HEADS = 64, 2, 4
 _WEIGHT_SCALE = 0.125
 _CONTEXT = 1024
 _VOCABULARY = 1000
-_NUM_ARTICLES = 500  # enough for every word of the family to be in one
+_NUM_ARTICLES = 900  # enough for every word of the family to be in one
 _GAP = "\N{LOZENGE}"  # stands for what differs from turn to turn
 _TEMPLATE = """\
 {% for message in messages %}<|im_start|>{{ message.role }}
