@@ -183,7 +183,7 @@ def _find_model(settings: WarmupSettings, display: Display) -> Iterator[ModelPat
     from quaere.warmup.blank_model import blank_model
 
     check_model_libraries()
-    with blank_model(settings.recipe, settings.style, settings.seed, settings.out) as folder:
+    with blank_model(settings.style, settings.seed, settings.out) as folder:
         yield ModelPath(name=BLANK, path=str(folder))
 
 

@@ -82,15 +82,25 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
                 "--questions of a warm-up is a file: each question needs the sentence of your documents that proves it"
             )
             raise BadInput(said, hint="quaere questions --checked --index DIR --model MODEL --out FILE writes one")
-        if self.model == BLANK and (self.index or self.lora_rank or self.also):
-            said = f"--model {BLANK} knows the words of a hamlet only: it takes no --index, --also or --lora-rank"
-            raise BadInput(said, hint=f"quaere warmup {self.recipe} --model {BLANK} --facts 1 --proposer-hops 1 --out DIR")
+        if self.model == BLANK:
+            self._check_blank()
         if self.lora_rank < 0:
             raise BadInput(f"--lora-rank must be 0 or more, not {self.lora_rank}")
         if self.adapter and not self.lora_rank:
             raise BadInput("--adapter needs --lora-rank: without it all weights are trained", hint="--lora-rank 16")
         if self.learning_rate is not None and self.learning_rate <= 0:
             raise BadInput(f"--learning-rate must be above 0, not {self.learning_rate:g}")
+
+    def _check_blank(self) -> None:
+        """Refuse what cannot be learned with the words of a hamlet, where every question is of one fact."""
+        if self.recipe != "drzero" or self.also or self.index or self.lora_rank:
+            said = f"--model {BLANK} learns drzero in a hamlet, nothing else: no --also, --index or --lora-rank"
+        elif len(self.facts) > 1 or len(self.proposer_hops) > 1:
+            said = f"--model {BLANK} learns in a hamlet, where every question is of one fact"
+        else:
+            return
+        command = f"quaere warmup drzero --model {BLANK} --style brief --facts 1 --proposer-hops 1 --out DIR"
+        raise BadInput(said, hint=command)
 
     @property
     def dialects(self) -> tuple[Dialect, ...]:

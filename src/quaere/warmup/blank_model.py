@@ -1,9 +1,9 @@
 """A model made from nothing: random weights, and a vocabulary of the few words that a village needs.
 
-    with blank_model("drzero", seed=0, beside=Path("tiny")) as folder: ...
+    with blank_model("brief", seed=0, beside=Path("tiny")) as folder: ...
 
-It has 0.1 million weights, so that two CPU cores teach it to search within a minute, and it knows no word that is not
-in its village: it serves to watch a recipe learn, not to answer questions.
+It has 0.15 million weights, so that two CPU cores teach it to search within a minute, and it knows no word that is not
+in its village: it serves to watch Dr. Zero learn, not to answer questions.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from quaere.atomic import scratch_folder
 from quaere.chat.messages import wrap_tool_result
 from quaere.chat.prompt_style import PromptStyle
 from quaere.records import Hit, Passage, ProposeTask, Question, Search, SearchResult, SolveTask
-from quaere.warmup.dialects import Dialect, proposer_turns, roles_of, solver_turns
+from quaere.warmup.dialects import proposer_turns, solver_turns
 from quaere.warmup.forms import load_forms
 from quaere.warmup.scripted_episodes import open_protocol
 from quaere.worlds import generate_world
 
-BLANK = "blank"
-FAMILY = "hamlet"
-
+_FAMILY, _DIALECT = "hamlet", "drzero"
 _HIDDEN, _LAYERS, _HEADS = 64, 2, 4
 # Hugging Face's default of 0.02 is meant for wide layers. Attention that begins so flat does not learn to copy a name
 # within a minute; with weights of about 1 / sqrt(hidden) it does.
@@ -33,6 +31,7 @@ _WEIGHT_SCALE = 0.125
 _CONTEXT = 1024
 _VOCABULARY = 1000
 _NUM_ARTICLES = 900  # enough for every word of the family to be in one
+_THOUGHTS = ("only_hop", "not_found", "answer", "ask_of_document")
 _GAP = "\N{LOZENGE}"  # stands for what differs from turn to turn
 _TEMPLATE = """\
 {% for message in messages %}<|im_start|>{{ message.role }}
@@ -42,38 +41,41 @@ _TEMPLATE = """\
 
 
 @contextmanager
-def blank_model(dialect: Dialect, style: PromptStyle, seed: int, beside: Path) -> Iterator[Path]:
+def blank_model(style: PromptStyle, seed: int, beside: Path) -> Iterator[Path]:
     """A folder with a tokenizer and random weights, beside this path; it is deleted at the end."""
     with scratch_folder(beside) as folder:
-        _write(folder, _make_tokenizer(_fixed_texts(dialect, style), _village_texts()), seed)
+        _write(folder, _make_tokenizer(_fixed_texts(style), _village_texts()), seed)
         yield folder
 
 
 def _village_texts() -> Iterator[str]:
     """Titles, records and questions with every word that is said in a village."""
-    world = generate_world(0, _NUM_ARTICLES, FAMILY)
+    world = generate_world(0, _NUM_ARTICLES, _FAMILY)
     yield from (f"{article.title}\n{article.text}" for article in world.articles())
     yield from (question.text for question in world.questions(_NUM_ARTICLES // 2))
 
 
-def _fixed_texts(dialect: Dialect, style: PromptStyle) -> list[str]:
+def _fixed_texts(style: PromptStyle) -> list[str]:
     """The parts of prompts, results and turns that are always the same, each of which becomes one token."""
-    thoughts = [form for name, forms in load_forms("short").items() if name != "first_query" for form in forms]
-    texts = [thought.replace("{A}", _GAP) for thought in thoughts]
-    texts += [f"{role}\n" for role in ("system", "user", "assistant")]
-    solver, turns = open_protocol("solver", style, dialect), solver_turns(dialect)
-    found = Hit(Passage("d#0", "d", _GAP, _GAP, 0, 1), 1.0)
-    reply = solver.reply(Search((_GAP,)), [SearchResult(_GAP, (found,))], None, final=True)
-    texts += [turns.search(_GAP, _GAP), turns.answer(_GAP, _GAP), wrap_tool_result(reply.text), reply.text]
-    texts += [said.text for said in solver.opening(SolveTask(Question("q", _GAP)))]
-    if "proposer" in roles_of(dialect):
-        texts.append(proposer_turns(dialect).proposal(_GAP, _GAP, _GAP))
-        task = ProposeTask("p", found.passage, hops=1)
-        texts += [said.text for said in open_protocol("proposer", style, dialect).opening(task)]
+    solver, turns = open_protocol("solver", style, _DIALECT), solver_turns(_DIALECT)
+    proposer, passage = open_protocol("proposer", style, _DIALECT), Passage("d#0", "d", _GAP, _GAP, 0, 1)
+    reply = solver.reply(Search((_GAP,)), [SearchResult(_GAP, (Hit(passage, 1.0),))], None, final=True)
+    prompts = [*solver.opening(SolveTask(Question("q", _GAP))), *proposer.opening(ProposeTask("p", passage, hops=1))]
+    texts = [
+        *(f"{role}\n" for role in ("system", "user", "assistant")),
+        *(prompt.text for prompt in prompts),
+        reply.text,
+        wrap_tool_result(_GAP),
+        turns.search(_GAP, _GAP),
+        turns.answer(_GAP, _GAP),
+        proposer_turns(_DIALECT).proposal(_GAP, _GAP, _GAP),
+        *(thought.replace("{A}", _GAP) for name in _THOUGHTS for thought in load_forms("short")[name]),
+    ]
     return sorted({part for text in texts for part in text.split(_GAP) if re.search(r"\w", part)})
 
 
 def _write(folder: Path, tokenizer: Any, seed: int) -> None:
+    """Write the tokenizer and a Llama with random weights."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
