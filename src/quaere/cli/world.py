@@ -22,8 +22,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--family",
         choices=("evaluation", "warmup", "village", "hamlet"),
         default="evaluation",
-        help="the set of kinds, relations and wordings; evaluation and warmup share none; village and hamlet have up to "
-        "900 articles of three-word records, for models made from nothing (default: evaluation)",
+        help="the set of kinds, relations and wordings; evaluation and warmup share none; village and hamlet have up "
+        "to 900 articles of three-word records, for models made from nothing (default: evaluation)",
     )
     parser.add_argument(
         "--questions", type=int, metavar="N", help="number of gold questions (default: one per article, up to 1000)"

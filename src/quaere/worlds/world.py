@@ -61,12 +61,14 @@ class World:
     def questions(self, num: int | None = None, facts: Sequence[int] | None = None) -> Iterator[GoldQuestion]:
         """Gold questions whose numbers of facts cycle through `facts`; by default one per article, up to 1,000.
 
-        Without `facts` they cycle through all numbers that the family has: 1 to 4, in a village only 1.
+        Without `facts` they cycle through all numbers that the family has: 1 to 4, in a village only 1. In a hamlet
+        there are by default half as many: it has one fact per article, and the last ones are not found by drawing.
         """
         most = self.family.max_facts
         facts = range(1, most + 1) if facts is None else facts
         if num is None:
-            num = min(len(self.entities), MAX_DEFAULT_QUESTIONS)
+            is_sparse = all(kind.max_facts == 1 for kind in self.family.kinds)
+            num = min(len(self.entities) // (2 if is_sparse else 1), MAX_DEFAULT_QUESTIONS)
         if num < 0:
             raise BadInput(f"the number of questions must be 0 or more, not {num}")
         if not facts or not all(1 <= number <= most for number in facts):

@@ -7,8 +7,8 @@
 
 `family.toml` lists the tables in the order in which worlds are generated: seeds depend on it. A table has `[[kinds]]`
 and `[[relations]]` (see `worlds/schema.py` for their fields), and `[shared]` with fields of all its kinds. An entry
-"@name" stands for the entries of that list or group in `family.toml`. A family with a `base` has the tables and words of
-that family, and `facts_per_article` of its own.
+"@name" stands for the entries of that list or group in `family.toml`. A family with a `base` has the tables and words
+of that family, and `facts_per_article` of its own.
 """
 
 from __future__ import annotations
