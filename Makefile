@@ -50,7 +50,7 @@ demo-learn: setup  ## the second part, without labels: ask, evolve, ask again, c
 	$(EVAL) --name after --run $(LEARN)/run --max-rows 100 --out $(LEARN)/after.json --compare $(LEARN)/before.json
 	@echo
 	@echo "What this shows: 'before' knew the form of an episode from 800 demonstrations in a hamlet, and searched for houses by"
-	@echo "name. Then it wrote 200 questions about one village by itself, and was rewarded for answering them as it had written;"
+	@echo "name. Then it wrote 250 questions about one village by itself, and was rewarded for answering them as it had written;"
 	@echo "the curve is its rate of right answers. 'after - before' is on 100 questions about another village, whose documents it"
 	@echo "has never seen: no label was used but to measure. An interval that holds 0 would be no gain."
 	@echo "What it does not show: what a real model gains on real documents. docs/results.md has that."
