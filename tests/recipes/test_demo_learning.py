@@ -43,7 +43,10 @@ def test_the_demo_asks_and_evaluates_before_and_after():
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_it_learns_to_search_from_questions_of_its_own(tmp_path, monkeypatch, capsys):
-    """By reward, and not by being trained at all: the control has the same rewards, each at another episode."""
+    """By reward, and not by being trained at all: the control has the same advantages, each at another episode.
+
+    Four seeds gained 62 to 71 points, every interval above 52; their controls lost 1 to 7.
+    """
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     commands = demo_commands()
@@ -52,7 +55,7 @@ def test_it_learns_to_search_from_questions_of_its_own(tmp_path, monkeypatch, ca
     made = tmp_path / "demo" / "seed-0"
     start, gain = compare(capsys, made / "before.json", made / "after.json")
     assert 0.1 < start < 0.5
-    assert gain["low"] > 0 and gain["mean"] > 0.3
+    assert gain["low"] > 0 and gain["mean"] > 0.4
 
     def control(words):
         return [word.replace("seed-0/run", "seed-0/shuffled").replace("after.json", "control.json") for word in words]
@@ -60,4 +63,4 @@ def test_it_learns_to_search_from_questions_of_its_own(tmp_path, monkeypatch, ca
     run([*control(commands[COMMANDS.index("evolve")]), *SHUFFLED])
     run(control(commands[-1]))
     _, shuffled = compare(capsys, made / "before.json", made / "control.json")
-    assert shuffled["mean"] < gain["mean"] - 0.2
+    assert shuffled["mean"] < 0.2
