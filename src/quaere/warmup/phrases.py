@@ -32,16 +32,12 @@ _NUM_DRAWS = 8
 
 # ---------------------------------------------------------------------------------------------------- solver's thoughts
 
-ONLY_HOP = _FORMS["only_hop"]
-FIRST_HOP = _FORMS["first_hop"]
 FOUND = _FORMS["found"]
 NEXT_HOP = _FORMS["next_hop"]
 NOT_FOUND = _FORMS["not_found"]
-ANSWER = _FORMS["answer"]
 
 # -------------------------------------------------------------------------------------------------- proposer's thoughts
 
-ASK_OF_DOCUMENT = _FORMS["ask_of_document"]
 START_FROM = _FORMS["start_from"]
 GO_ON_FROM = _FORMS["go_on_from"]
 ASK_OF_CHAIN = _FORMS["ask_of_chain"]
