@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -18,7 +19,7 @@ from quaere.api.background import run_in_thread
 from quaere.api.index import Index
 from quaere.api.options import refuse_unknown
 from quaere.api.warmup_check import measure_dialects
-from quaere.api.warmup_settings import WarmupSettings, make_settings
+from quaere.api.warmup_settings import BLANK, WarmupSettings, make_settings
 from quaere.atomic import scratch_folder
 from quaere.errors import BadInput
 from quaere.warmup.dialects import DIALECTS, ROLES, Dialect, Role, cites, roles_of
@@ -149,14 +150,13 @@ def _warm_up(
     settings: WarmupSettings, display: Display, play: Callable[[Renderer], Demonstrations] | None = None
 ) -> WarmupManifest:
     from quaere.chat.renderer import Renderer
-    from quaere.policies.catalogue import resolve_model
     from quaere.policies.loading import load_tokenizer
     from quaere.warmup.model_folder import save_adapter, save_folder, write_manifest
 
-    found = resolve_model(settings.model, report=display.note)
-    renderer = Renderer(load_tokenizer(found.tokenizer))
-    played = play(renderer) if play else _play(settings, renderer, display)
-    model, taught = _teach(settings, found, played.episodes, display)
+    with _find_model(settings, display) as found:
+        renderer = Renderer(load_tokenizer(found.tokenizer))
+        played = play(renderer) if play else _play(settings, renderer, display)
+        model, taught = _teach(settings, found, played.episodes, display)
     manifest = _describe(settings, played, taught)
     if settings.adapter:
         dtype = "float32" if settings.dtype == "auto" else settings.dtype
@@ -169,6 +169,22 @@ def _warm_up(
         manifest = structs.replace(manifest, learnt=learnt)
         write_manifest(manifest, settings.out)
     return manifest
+
+
+@contextmanager
+def _find_model(settings: WarmupSettings, display: Display) -> Iterator[ModelPath]:
+    """The model to teach; one made from nothing lies in a folder that is deleted at the end."""
+    from quaere.policies.catalogue import ModelPath, resolve_model
+
+    if settings.model != BLANK:
+        yield resolve_model(settings.model, report=display.note)
+        return
+    from quaere.errors import check_model_libraries
+    from quaere.warmup.blank_model import blank_model
+
+    check_model_libraries()
+    with blank_model(settings.style, settings.seed, settings.out) as folder:
+        yield ModelPath(name=BLANK, path=str(folder))
 
 
 def _play(settings: WarmupSettings, renderer: Renderer, display: Display) -> Demonstrations:
@@ -197,7 +213,7 @@ def _play(settings: WarmupSettings, renderer: Renderer, display: Display) -> Dem
 
     played: Demonstrations
     with scratch_folder(settings.out) as folder:
-        world, index = build_world(settings.world_seed, settings.articles, folder)
+        world, index = build_world(settings.world_seed, settings.articles, folder, settings.family)
         if settings.teacher:
             played = asyncio.run(_play_teacher(settings.teacher, world, index, renderer, lessons, on_episode))
         else:
@@ -277,7 +293,7 @@ def _describe(settings: WarmupSettings, played: Demonstrations, taught: Taught) 
         roles=settings.roles or tuple(role for role in ROLES if any(role in roles_of(name) for name in dialects)),
         style=settings.style,
         hop_ratio=settings.proposer_hops,
-        world_family="warmup",
+        world_family=settings.family,
         world_seed=settings.world_seed,
         num_articles=settings.articles,
         num_episodes=len(played.episodes),

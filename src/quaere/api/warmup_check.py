@@ -44,7 +44,7 @@ def measure_dialects(
 
     note(f"playing {len(held_out)} held-out tasks with the model that was taught")
     with tempfile.TemporaryDirectory(prefix=f".{settings.out.name}.world-", dir=settings.out.parent) as folder:
-        _, index = build_world(settings.world_seed, settings.articles, Path(folder))
+        _, index = build_world(settings.world_seed, settings.articles, Path(folder), settings.family)
         learnt = asyncio.run(_play(settings, held_out, index.path, bounded))
     for line in describe_learnt(learnt):
         note(line)

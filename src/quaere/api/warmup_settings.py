@@ -17,6 +17,7 @@ from quaere.warmup.dialects import Dialect, needed_turns
 if TYPE_CHECKING:
     from quaere.rollout.episode import Limits
 
+BLANK = "blank"  # a model made from nothing
 FULL_RATE, LORA_RATE = 1e-4, 3e-4
 EPISODES = 400  # of a dialect
 MAX_TURNS = 5
@@ -81,6 +82,8 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
                 "--questions of a warm-up is a file: each question needs the sentence of your documents that proves it"
             )
             raise BadInput(said, hint="quaere questions --checked --index DIR --model MODEL --out FILE writes one")
+        if self.model == BLANK:
+            self._check_blank()
         if self.lora_rank < 0:
             raise BadInput(f"--lora-rank must be 0 or more, not {self.lora_rank}")
         if self.adapter and not self.lora_rank:
@@ -88,10 +91,26 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
         if self.learning_rate is not None and self.learning_rate <= 0:
             raise BadInput(f"--learning-rate must be above 0, not {self.learning_rate:g}")
 
+    def _check_blank(self) -> None:
+        """Refuse what cannot be learned with the words of a hamlet, where every question is of one fact."""
+        if self.recipe != "drzero" or self.also or self.index or self.lora_rank:
+            said = f"--model {BLANK} learns drzero in a hamlet, nothing else: no --also, --index or --lora-rank"
+        elif len(self.facts) > 1 or len(self.proposer_hops) > 1:
+            said = f"--model {BLANK} learns in a hamlet, where every question is of one fact"
+        else:
+            return
+        command = f"quaere warmup drzero --model {BLANK} --style brief --facts 1 --proposer-hops 1 --out DIR"
+        raise BadInput(said, hint=command)
+
     @property
     def dialects(self) -> tuple[Dialect, ...]:
         """The recipes whose protocol is taught."""
         return (self.recipe, *self.also)
+
+    @property
+    def family(self) -> str:
+        """The family of the world that episodes are demonstrated in."""
+        return "hamlet" if self.model == BLANK else "warmup"
 
     @property
     def num_episodes(self) -> int:

@@ -1,6 +1,7 @@
 """`quaere warmup`: teaches a small model the dialect of a recipe from demonstrated episodes.
 
 quaere warmup drzero --model smollm2-135m --out warm
+quaere warmup drzero --model blank --style brief --facts 1 --proposer-hops 1 --out tiny
 quaere warmup eve --also drzero --model smollm2-135m --out warm
 quaere warmup evalact --also evalrar --also search-r1 --model smollm2-135m --out warm
 quaere warmup score --model smollm2-135m --out warm --lessons 5,2,3
@@ -46,7 +47,12 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "its warmup.json says so.",
     )
     parser.add_argument("recipe", choices=DIALECTS, help="recipe whose dialect to teach")
-    parser.add_argument("--model", required=True, help="catalogue name, directory or hub id of the model to teach")
+    parser.add_argument(
+        "--model",
+        required=True,
+        help="catalogue name, directory or hub id of the model to teach; blank: one made from nothing, which can learn "
+        "drzero in a hamlet (quaere world --family hamlet)",
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write the model to")
     parser.add_argument("--force", action="store_true", help="replace an earlier warmed-up model at --out")
     parser.add_argument("--teacher", metavar="openai:MODEL@URL", help="model that demonstrates (default: an oracle)")

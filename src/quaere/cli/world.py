@@ -20,9 +20,10 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to, new or empty")
     parser.add_argument(
         "--family",
-        choices=("evaluation", "warmup"),
+        choices=("evaluation", "warmup", "village", "hamlet"),
         default="evaluation",
-        help="the set of kinds, relations and wordings; the two families share none (default: evaluation)",
+        help="the set of kinds, relations and wordings; evaluation and warmup share none; village and hamlet have up "
+        "to 900 articles of three-word records, for models made from nothing (default: evaluation)",
     )
     parser.add_argument(
         "--questions", type=int, metavar="N", help="number of gold questions (default: one per article, up to 1000)"

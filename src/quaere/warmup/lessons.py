@@ -37,7 +37,7 @@ from quaere.worlds.gold_questions import MAX_FACTS, says
 FACT_RATIO = (4, 3, 2, 1)  # weights of a solver's questions that combine 1, 2, ... facts
 HOP_RATIO = (4, 3, 2, 1)  # weights of a proposer's questions of 1, 2, ... hops in Dr. Zero's count
 LESSON_RATIO = (5, 2, 3)  # weights of score's reports, rubrics and assessments
-_FAMILY = "warmup"
+_FAMILIES = ("warmup", "hamlet")
 
 # Longer than other episodes: an assessment shows up to eight reports and writes an entry for each.
 REPORT_LIMITS = Limits(max_turns=8, turn_tokens=1536, sequence_tokens=8192, tool_response_tokens=512)
@@ -72,12 +72,12 @@ class LessonSettings(Struct, frozen=True):
         )
 
 
-def build_world(seed: int, num_articles: int, folder: Path) -> tuple[World, Index]:
-    """A world of the warm-up family and its index, written to this folder.
+def build_world(seed: int, num_articles: int, folder: Path, family: str = "warmup") -> tuple[World, Index]:
+    """A world for lessons and its index, written to this folder.
 
     build_world(1, 500, Path("scratch"))[1].manifest.num_documents == 500
     """
-    world = generate_world(seed, num_articles, _FAMILY)
+    world = generate_world(seed, num_articles, family)
     write_world(world, folder / "world", num_questions=0)
     return world, build_index(folder / "world" / CORPUS, folder / "index")
 
@@ -137,10 +137,10 @@ class Lessons:
     """Draws lessons from one world, each question once."""
 
     def __init__(self, world: World, index: Index) -> None:
-        if world.family.name != _FAMILY:
+        if world.family.name not in _FAMILIES:
             raise BadInput(
-                f"a world of the {world.family.name} family is for evaluation only; lessons need the {_FAMILY} family",
-                hint=f"generate_world(seed, num_articles, {_FAMILY!r})",
+                f"a world of the {world.family.name} family is for evaluation only; lessons need the warmup family",
+                hint="generate_world(seed, num_articles, 'warmup')",
             )
         self.world = world
         self._passages: dict[str, list[Passage]] = {}

@@ -50,6 +50,7 @@ class _Oracle:
         self.chain = lesson.gold.chain
         self.dice = dice
         self.world = world
+        self.forms = words.forms_for(world.family.name)
         relations = world.graph.relations
         self.wordings = [
             words.word_hop(lesson.gold, number, relations[hop.relation], dice) for number, hop in enumerate(self.chain)
@@ -113,7 +114,7 @@ class _Solver(_Oracle):
 
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
         if not turns:
-            forms = words.ONLY_HOP if len(self.chain) == 1 else words.FIRST_HOP
+            forms = self.forms["only_hop" if len(self.chain) == 1 else "first_hop"]
             return self.ask(words.write_thought(forms, self.dice, self.slots(0)))
         if isinstance(turns[-1].action, Search):
             slots, at = self.slots(self.at), self.at
@@ -150,17 +151,18 @@ class _Solver(_Oracle):
         if self.at < len(self.chain):
             write = words_evaluating.write_next_thought if self.evaluates else words.write_next
             return self.ask(write(self.dice, self.found, self.slots(self.at)))
-        thought = words.write_thought(words.ANSWER, self.dice, self.found)
+        thought = words.write_thought(self.forms["answer"], self.dice, self.found)
         return self.turns.answer(thought, self.answer, span=self.quote(turns), note=self.note)
 
     def think_again(self) -> str:
         slots = self.slots(self.at)
         if self.evaluates:
             return words_evaluating.write_again_thought(self.verdict, self.dice, slots)
-        return words.write_thought(words.NOT_FOUND, self.dice, slots)
+        return words.write_thought(self.forms["not_found"], self.dice, slots)
 
     def ask(self, thought: str) -> str:
-        query = words.write_query(self.wordings[self.at], self.hop.mention, self.dice, self.asked)
+        first = self.forms["first_query"]
+        query = words.write_query(self.wordings[self.at], self.hop.mention, self.dice, self.asked, first)
         self.asked.append(query)
         return self.turns.search(thought, query, self.note)
 
@@ -175,7 +177,7 @@ class _Proposer(_Oracle):
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
         start = {"E": self.chain[0].mention, "A": self.chain[-1].said}
         if self.lesson.hops == 1:
-            return self.propose(words.ASK_OF_DOCUMENT, self.slots(0) | start, turns)
+            return self.propose(self.forms["ask_of_document"], self.slots(0) | start, turns)
         if not turns:
             return self.ask(words.write_thought(words.START_FROM, self.dice, start))
         if self.look(turns, news).kind != "found":

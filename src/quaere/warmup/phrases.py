@@ -32,16 +32,12 @@ _NUM_DRAWS = 8
 
 # ---------------------------------------------------------------------------------------------------- solver's thoughts
 
-ONLY_HOP = _FORMS["only_hop"]
-FIRST_HOP = _FORMS["first_hop"]
 FOUND = _FORMS["found"]
 NEXT_HOP = _FORMS["next_hop"]
 NOT_FOUND = _FORMS["not_found"]
-ANSWER = _FORMS["answer"]
 
 # -------------------------------------------------------------------------------------------------- proposer's thoughts
 
-ASK_OF_DOCUMENT = _FORMS["ask_of_document"]
 START_FROM = _FORMS["start_from"]
 GO_ON_FROM = _FORMS["go_on_from"]
 ASK_OF_CHAIN = _FORMS["ask_of_chain"]
@@ -57,6 +53,15 @@ _PLAIN = frozenset(
         "or its it that which who whom whose what when where how many"
     )
 )
+
+
+def forms_for(family: str) -> Mapping[str, Sequence[str]]:
+    """The forms of thoughts and first queries in worlds of this family, by name.
+
+    forms_for("hamlet")["answer"] == ("It is {A}.",)
+    """
+    forms = _FORMS | {"first_query": _FIRST_QUERY}
+    return forms | load_forms("short") if family == "hamlet" else forms
 
 
 class Wording(Struct, frozen=True):
@@ -151,12 +156,16 @@ def _fill(form: str, slots: Mapping[str, str]) -> str:
     return "".join(slots[part] if number % 2 else part for number, part in enumerate(parts))
 
 
-def write_query(wording: Wording, mention: str, dice: Dice, asked: Sequence[str] = ()) -> str:
+def write_query(
+    wording: Wording, mention: str, dice: Dice, asked: Sequence[str] = (), first: Sequence[str] = _FIRST_QUERY
+) -> str:
     """A query for this hop that was not asked yet; simpler with each failure, in the end only the name.
+
+    `first` are the forms of the first query.
 
     write_query(Wording("the composer of {X}", "who composed {X}?"), "The Salt Ring", dice) == "composer The Salt Ring"
     """
-    forms = _FIRST_QUERY if not asked else _OTHER_QUERY
+    forms = first if not asked else _OTHER_QUERY
     return _new_query(forms, wording, mention, "", dice, asked) if len(asked) < 2 else strip_article(mention)
 
 

@@ -4,10 +4,11 @@ from quaere.worlds.articles import Manifest, write_world
 from quaere.worlds.gold_questions import GoldQuestion, Hop
 from quaere.worlds.graph import Entity, Fact
 from quaere.worlds.prose import Article, Support
-from quaere.worlds.world import FAMILIES, World, generate_world
+from quaere.worlds.world import FAMILIES, SMALL_FAMILIES, World, generate_world
 
 __all__ = [
     "FAMILIES",
+    "SMALL_FAMILIES",
     "Article",
     "Entity",
     "Fact",

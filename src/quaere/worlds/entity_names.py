@@ -45,7 +45,7 @@ class _Christening:
             self._name_kind(kind)
         kinds = {kind.name: kind for kind in table.family.kinds}
         for kind_name, called in zip(table.kind_of, self.called, strict=True):
-            if dice.chance(_ALIAS_PERCENT):
+            if kinds[kind_name].naming.aliases and dice.chance(_ALIAS_PERCENT):
                 num = 2 if dice.chance(_SECOND_ALIAS_PERCENT) else 1
                 patterns = with_gender(kinds[kind_name].naming.aliases, called.pronoun)
                 called.aliases = tuple(self.maker.unique(patterns) for _ in range(num))
@@ -60,7 +60,7 @@ class _Christening:
         for index in self.table.members[kind.name]:
             called = self.called[index]
             called.pronoun = self.dice.pick(("she", "he")) if kind.pronoun == "person" else kind.pronoun
-            if plain and self.dice.chance(_NAMESAKE_PERCENT):
+            if plain and kind.naming.namesakes and self.dice.chance(_NAMESAKE_PERCENT):
                 position = self.dice.below(len(plain))
                 if self._name_after(kind, index, plain[position]):
                     plain[position] = plain[-1]

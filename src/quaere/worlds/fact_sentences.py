@@ -55,6 +55,11 @@ _LITERALS: dict[str, tuple[str, str]] = {
     "circulation": ("{X} prints {O} copies.", "the circulation of {X}"),
     "mirror": ("The mirror of {X} measures {O} inches.", "the diameter of the mirror of {X}"),
     "period": ("{X} comes back every {O} years.", "how often {X} comes back"),
+    # families "village" and "hamlet"
+    "built": ("{O} built {X}.", "the builder of {X}"),
+    "painted": ("{O} painted {X}.", "the painter of {X}"),
+    "bought": ("{O} bought {X}.", "the buyer of {X}"),
+    "cursed": ("{O} cursed {X}.", "who cursed {X}"),
 }
 
 

@@ -123,6 +123,8 @@ class Family(Struct, frozen=True):
     invented: tuple[str, ...]  # lexicon entries that must never yield a common English word
     pools: dict[str, int]  # entries whose values are shared: the number of people per different value
     also_called: tuple[str, ...]  # ", also called {A},"
+    max_facts: int = 4  # the most facts that a question can combine
+    max_articles: int = 100_000  # limited by the number of names
 
 
 @cache

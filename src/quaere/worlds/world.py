@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 
 from quaere.errors import BadInput
 from quaere.worlds.families import load_family
-from quaere.worlds.gold_questions import MAX_FACTS, GoldQuestion, ask_questions
+from quaere.worlds.gold_questions import GoldQuestion, ask_questions
 from quaere.worlds.graph import Entity, Fact, Graph
 from quaere.worlds.prose import Article, write_article
 
 FAMILIES = ("evaluation", "warmup")
+SMALL_FAMILIES = ("village", "hamlet")  # no encyclopedias: for models made from nothing
 MIN_ARTICLES = 200
-MAX_ARTICLES = 100_000
 MAX_DEFAULT_QUESTIONS = 1000
 
 
@@ -58,14 +58,21 @@ class World:
         """All articles, written one at a time."""
         return map(self.article, self.graph.entities)
 
-    def questions(self, num: int | None = None, facts: Sequence[int] = (1, 2, 3, 4)) -> Iterator[GoldQuestion]:
-        """Gold questions whose numbers of facts cycle through `facts`; by default one per article, up to 1,000."""
+    def questions(self, num: int | None = None, facts: Sequence[int] | None = None) -> Iterator[GoldQuestion]:
+        """Gold questions whose numbers of facts cycle through `facts`; by default one per article, up to 1,000.
+
+        Without `facts` they cycle through all numbers that the family has: 1 to 4, in a village only 1. In a hamlet
+        there are by default half as many: it has one fact per article, and the last ones are not found by drawing.
+        """
+        most = self.family.max_facts
+        facts = range(1, most + 1) if facts is None else facts
         if num is None:
-            num = min(len(self.entities), MAX_DEFAULT_QUESTIONS)
+            is_sparse = all(kind.max_facts == 1 for kind in self.family.kinds)
+            num = min(len(self.entities) // (2 if is_sparse else 1), MAX_DEFAULT_QUESTIONS)
         if num < 0:
             raise BadInput(f"the number of questions must be 0 or more, not {num}")
-        if not facts or not all(1 <= number <= MAX_FACTS for number in facts):
-            raise BadInput(f"every number of facts must be from 1 to {MAX_FACTS}, not {list(facts)}")
+        if not facts or not all(1 <= number <= most for number in facts):
+            raise BadInput(f"every number of facts must be from 1 to {most}, not {list(facts)}")
         return ask_questions(self.graph, self.seed, num, facts)
 
 
@@ -74,12 +81,13 @@ def generate_world(seed: int, num_articles: int, family: str = "evaluation") -> 
 
     generate_world(7, 500).entities[12].title == "River Oss"
     """
-    if family not in FAMILIES:
-        raise BadInput(f"there is no family {family!r}; the families are {' and '.join(FAMILIES)}")
-    if not MIN_ARTICLES <= num_articles <= MAX_ARTICLES:
+    if family not in (*FAMILIES, *SMALL_FAMILIES):
+        raise BadInput(f"there is no family {family!r}; the families are {', '.join((*FAMILIES, *SMALL_FAMILIES))}")
+    most = load_family(family).max_articles
+    if not MIN_ARTICLES <= num_articles <= most:
         raise BadInput(
-            f"a world must have {MIN_ARTICLES} to {MAX_ARTICLES} articles, not {num_articles}",
-            hint=f"quaere world --articles {min(max(num_articles, MIN_ARTICLES), MAX_ARTICLES)}",
+            f"a world of the {family} family must have {MIN_ARTICLES} to {most} articles, not {num_articles}",
+            hint=f"quaere world --articles {min(max(num_articles, MIN_ARTICLES), most)}",
         )
     if seed < 0:
         raise BadInput(f"the seed must be 0 or more, not {seed}")
