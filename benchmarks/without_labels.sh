@@ -26,8 +26,11 @@
 # of `own`. Where the file has no evidence it is restored from the documents.
 #
 # QUOTES=1 is for all arms that are compared by their evidence, and implied by eve: form is taught to answer with and
-# without a quotation, and every evaluation asks for one. "gold joint" is exact match with a verbatim span of a gold
-# passage that holds the answer, on the sets whose gold is complete (GOLD).
+# without a quotation, and every evaluation asks for one; form and direct, which learn without, are also evaluated without
+# ("-unasked"). "gold joint" is exact match with a verbatim span of a gold passage that holds the answer, on the sets whose
+# gold is complete (GOLD).
+#
+# Form is kept as an adapter. START=DIR is the form of another seed, to reinforce several seeds from one start.
 #
 # Arms run one after another. To run two at once: the script with ARMS= (index and form only), `nvidia-cuda-mps-control -d`,
 # then the script twice with other ARMS and the same OUT; MAX_ROWS=160 MICRO=8192 leaves room for both on 139 GiB. QUAERE is
@@ -58,8 +61,11 @@ TEACH=(--style brief --lora-rank 32 --learning-rate 2e-4 --batch 16 --micro-toke
 index() { [[ -f $2/manifest.json ]] || quaere index "$1" --out "$2"; }
 
 evaluate() {  # name, then what to evaluate
-    quaere eval "${@:2}" --questions "$OUT/report.jsonl" --index "$OUT/dev-index" "${LIMITS[@]}" --max-searches 6 \
-        --max-rows 256 "${ASKS[@]}" --name "$1" --out "$OUT/$1-$SEED.json"
+    local same=(--questions "$OUT/report.jsonl" --index "$OUT/dev-index" "${LIMITS[@]}" --max-searches 6 --max-rows 256)
+    if [[ $QUOTES && $1 =~ ^(form|direct) ]]; then
+        quaere eval "${@:2}" "${same[@]}" --name "$1-unasked" --out "$OUT/$1-unasked-$SEED.json"
+    fi
+    quaere eval "${@:2}" "${same[@]}" "${ASKS[@]}" --name "$1" --out "$OUT/$1-$SEED.json"
 }
 
 stop_in_time() {  # quaere, then what it does
@@ -101,11 +107,11 @@ evolve_twice() {  # name, recipe: two iterations, each on what its solver solves
 python "$HERE/split_questions.py" "$DEV/questions.jsonl.gz" --digits 5-f --out "$OUT/report.jsonl"
 index "$DEV/corpus.jsonl.gz" "$OUT/dev-index"
 
-FORM=$OUT/form${QUOTES:+-quotes}-$SEED OWN=$OUT/own-$SEED
+FORM=${START:-$OUT/form${QUOTES:+-quotes}-$SEED} OWN=$OUT/own-$SEED
 QUESTIONS=$OUT/questions-$SEED.jsonl UNSURE=$OUT/practice-$SEED.jsonl
 PRACTICE=${GIVEN:+$OUT/given-$SEED.jsonl} PRACTICE=${PRACTICE:-$UNSURE}
 [[ -d $FORM ]] || quaere warmup search-r1 "${TEACHES[@]}" --model "$MODEL" "${TEACH[@]}" "${LIMITS[@]}" \
-    --articles "$ARTICLES" --facts 3,3,3,2 --episodes "$EPISODES" --epochs 2 --out "$FORM"
+    --articles "$ARTICLES" --facts 3,3,3,2 --episodes "$EPISODES" --epochs 2 --adapter --out "$FORM"
 if wants form; then evaluate form --model "$FORM"; fi
 
 if [[ $GIVEN && ! -f $PRACTICE ]]; then
@@ -135,7 +141,7 @@ if wants shuffled; then
 fi
 
 ROWS=()
-for arm in form own free direct eve unpaid second-first second second-eve-first second-eve labelled shuffled \
+for arm in form form-unasked own free direct direct-unasked eve unpaid second-first second second-eve-first second-eve labelled shuffled \
     {free,direct,eve,unpaid,second-first,second,second-eve-first,second-eve}-shuffled; do
     files=("$OUT/$arm"-[0-9].items.jsonl.gz)
     [[ -f ${files[0]} ]] && ROWS+=(--arm "$arm" "${files[@]}")
