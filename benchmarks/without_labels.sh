@@ -63,7 +63,7 @@ index() { [[ -f $2/manifest.json ]] || quaere index "$1" --out "$2"; }
 evaluate() {  # name, then what to evaluate
     local same=(--questions "$OUT/report.jsonl" --index "$OUT/dev-index" "${LIMITS[@]}" --max-searches 6 --max-rows 256)
     if [[ $QUOTES && $1 =~ ^(form|direct) ]]; then
-        quaere eval "${@:2}" "${same[@]}" --name "$1-unasked" --out "$OUT/$1-unasked-$SEED.json"
+        quaere eval "${@:2}" "${same[@]}" --no-evidence --name "$1-unasked" --out "$OUT/$1-unasked-$SEED.json"
     fi
     quaere eval "${@:2}" "${same[@]}" "${ASKS[@]}" --name "$1" --out "$OUT/$1-$SEED.json"
 }

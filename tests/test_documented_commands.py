@@ -46,8 +46,8 @@ def test_the_makefile_shows_commands():
     ("script", "choices", "num_evaluations"),
     [
         ("without_labels.sh", {"ARMS": "form own free direct labelled shuffled"}, 6),
-        ("without_labels.sh", {"ARMS": "form direct eve unpaid second second-eve", "GIVEN": "practice.jsonl.gz"}, 8),
-        ("without_labels.sh", {"ARMS": "direct eve second", "GIVEN": "p.jsonl", "SHUFFLED": "1"}, 4),
+        ("without_labels.sh", {"ARMS": "form direct eve unpaid second second-eve", "GIVEN": "practice.jsonl.gz"}, 10),
+        ("without_labels.sh", {"ARMS": "direct eve second", "GIVEN": "p.jsonl", "SHUFFLED": "1"}, 5),
         ("small_start.sh", {}, 0),
     ],
 )
