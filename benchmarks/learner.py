@@ -2,12 +2,15 @@
 
     python benchmarks/learner.py --shape 135m --device cuda --compiled --json learner.json
     python benchmarks/learner.py --shape tiny --device cpu --samples 16
+    python benchmarks/learner.py --shape 1.5b --device cuda --rank 32 --checkpointing off    # adapters
 
 Both learn from the same samples of the same lengths, with the same random weights, loss and optimizer. The plain step
 pads the samples of a micro-batch to the longest of them, as they come (and, in a row of its own, sorted by length), and
 makes the logits of every token. It is tuned: it runs with each of `--rows` samples a micro-batch, with and without
 gradient checkpointing, and the fastest that fits counts. On a GPU both are autocast to bfloat16. Tokens are real ones;
 padding does not count. Each figure is the median of `--repeats` steps after one of the same size.
+
+With `--rank`, adapters are trained, and the baseline is our step with peft's own layers.
 """
 
 from __future__ import annotations
@@ -25,14 +28,18 @@ from typing import Any, NamedTuple
 
 import torch
 from lengths import read_lengths
+from peft.tuners.lora import Linear
 from shapes import SHAPES, make_config
 from tables import say_scene, scene
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from quaere.rollout.samples import Sample
+from quaere.training.adapters import add_adapters
 from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings
+from quaere.training.lora_layers import FusedLinear
+from quaere.training.settings import AdapterSettings
 
 RATE = 1e-7  # so small that all steps are of the same model
 
@@ -51,10 +58,23 @@ class Row(NamedTuple):
 # ------------------------------------------------------------------------------------------------------- the workload
 
 
-def make_model(shape: str, device: str) -> Any:
+def make_model(shape: str, device: str, dtype: torch.dtype = torch.float32) -> Any:
     torch.manual_seed(0)
     with torch.device(device):
-        return AutoModelForCausalLM.from_config(make_config(shape), dtype=torch.float32, attn_implementation="sdpa")
+        return AutoModelForCausalLM.from_config(make_config(shape), dtype=dtype, attn_implementation="sdpa")
+
+
+def make_learner(args: argparse.Namespace, settings: LearnerSettings, *, fused: bool = True) -> Learner:
+    """Our learner of all weights or, with a rank, of an adapter, whose layers are peft's own unless `fused`."""
+    if not args.rank:
+        return Learner(make_model(args.shape, args.device), settings)
+    base = make_model(args.shape, args.device, torch.bfloat16 if args.device == "cuda" else torch.float32)
+    model = add_adapters(base, ("solver",), AdapterSettings(rank=args.rank))
+    if not fused:
+        for module in model.modules():
+            if isinstance(module, FusedLinear):
+                module.__class__ = Linear
+    return Learner(model, settings, adapter="solver")
 
 
 def draw_masks(count: int, loss_share: float) -> list[list[bool]]:
@@ -184,7 +204,7 @@ def measure_plain(args: argparse.Namespace, samples: Sequence[Sample], *, is_sor
     return max(found, key=lambda row: row.tokens_per_s)
 
 
-def measure_ours(args: argparse.Namespace, samples: Sequence[Sample]) -> list[Row]:
+def measure_ours(args: argparse.Namespace, samples: Sequence[Sample], *, fused: bool = True) -> list[Row]:
     found = []
     for micro_tokens in args.micro_tokens:
         for compiled in (False, True) if args.compiled else (False,):
@@ -197,8 +217,8 @@ def measure_ours(args: argparse.Namespace, samples: Sequence[Sample]) -> list[Ro
                 offload_optimizer=args.offload,
             )
             row = measure(
-                f"quaere: {micro_tokens} micro_tokens{', compiled' * compiled}",
-                lambda settings=settings: Learner(make_model(args.shape, args.device), settings),
+                f"quaere: {micro_tokens} micro_tokens{', compiled' * compiled}{'' if fused else ', layers of peft'}",
+                lambda settings=settings: make_learner(args, settings, fused=fused),
                 samples,
                 args.device,
                 args.repeats,
@@ -216,6 +236,7 @@ def main() -> None:
     parser.add_argument("--loss-share", type=float, default=0.35, help="without --run: of the tokens after a prompt")
     parser.add_argument("--rows", type=int, nargs="+", default=[4, 8, 16], help="of the plain step's micro-batches")
     parser.add_argument("--micro-tokens", type=int, nargs="+", default=[8192, 16384])
+    parser.add_argument("--rank", type=int, default=0, help="of adapters (default: 0, all weights)")
     parser.add_argument("--compiled", action="store_true", help="measure compiled layers as well")
     parser.add_argument("--checkpointing", choices=["auto", "on", "off"], default="auto", help="of ours")
     parser.add_argument("--offload", action="store_true", help="keep our moments in host memory")
@@ -237,11 +258,14 @@ def main() -> None:
     }
     print(say_scene(about))
     print(f"samples   {about['samples']} of {about['lengths']} tokens, {about['loss_tokens']} carry loss\n", flush=True)
-    plain = [measure_plain(args, samples, is_sorted=flag) for flag in (False, True)]
-    rows = [*plain, *measure_ours(args, samples)]
+    if args.rank:
+        rows = [row for fused in (False, True) for row in measure_ours(args, samples, fused=fused)]
+    else:
+        plain = [measure_plain(args, samples, is_sorted=flag) for flag in (False, True)]
+        rows = [*plain, *measure_ours(args, samples)]
     print(f"{'':58}{'s/step':>8}{'tokens/s':>11}{'ratio':>7}{'GiB':>7}{'loss':>12}{'gradient':>11}")
     for row in rows:
-        ratio = row.tokens_per_s / plain[0].tokens_per_s
+        ratio = row.tokens_per_s / rows[0].tokens_per_s
         print(
             f"{row.name:58}{row.step_s:8.3f}{row.tokens_per_s:11,.0f}{ratio:7.2f}{row.peak_gib:7.1f}"
             f"{row.loss:12.6f}{row.gradient_norm:11.5f}"

@@ -26,11 +26,14 @@ def add_adapters(model: Any, names: Sequence[str], settings: AdapterSettings) ->
         from peft import LoraConfig, get_peft_model
     except ImportError:
         raise ExtraMissing("LoRA needs peft", extra="train") from None
+    from quaere.training.lora_layers import fuse
+
     config = LoraConfig(r=settings.rank, lora_alpha=settings.alpha, target_modules="all-linear", task_type="CAUSAL_LM")
     first, *others = names
     adapted = get_peft_model(model, config, adapter_name=first)
     for name in others:
         adapted.add_adapter(name, config)
+    fuse(adapted)
     return adapted
 
 
