@@ -57,7 +57,7 @@ def in_json(place, capsys, *more):
 
 def tokens(found):
     with Run.open(found["run"]) as run:
-        return [(episode.id, episode.token_ids) for episode in run.episodes()]
+        return {episode.id: episode.token_ids for episode in run.episodes()}
 
 
 @pytest.mark.parametrize(("name", "form"), [("lora", "--merge"), ("lora", "--adapter"), ("full", "--merge")])

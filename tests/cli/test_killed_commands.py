@@ -97,7 +97,7 @@ def stored(home):
     """The episodes of the evaluation that was finished, by their tokens."""
     finished = [summary for summary in list_runs(home / "runs") if summary.num_episodes == len(QUESTIONS)]
     with Run.open(home / "runs" / finished[-1].id) as run:
-        return [(episode.id, episode.token_ids, episode.end) for episode in run.episodes()]
+        return {episode.id: (episode.token_ids, episode.end) for episode in run.episodes()}
 
 
 @pytest.mark.timeout(900)

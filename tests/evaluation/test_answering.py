@@ -1,5 +1,7 @@
 """Scores of whole question sets, from scripted episodes through the real loop."""
 
+import asyncio
+
 import pytest
 
 import tiny
@@ -50,8 +52,9 @@ async def test_every_kind_of_end_is_counted():
     scores = await answer(
         scripts, questions, limits=Limits(max_turns=3), on_episode=lambda episode, score: heard.append((episode, score))
     )
-    assert [score for _, score in heard] == scores
-    assert [episode.id for episode, _ in heard] == ["q1", "q2", "q3", "q4"]
+    assert {episode.id: score for episode, score in heard} == {score.id: score for score in scores}
+    assert [score.id for score in scores] == ["q1", "q2", "q3", "q4"]
+    assert heard[0][0].id == "q4"  # told of as they end
     assert [score.answer for score in scores] == ["Orsolya Venn", "the Venn", None, None]
     assert [score.exact_match for score in scores] == [1.0, 0.0, 0.0, 0.0]
     assert [score.f1 for score in scores] == pytest.approx([1.0, 2 / 3, 0.0, 0.0])
@@ -69,6 +72,25 @@ async def test_every_kind_of_end_is_counted():
     assert [(group.facts, group.exact_match.num) for group in total.by_facts] == [(0, 1), (1, 1), (2, 2)]
     (low, *rest) = total.by_facts[1].exact_match.low, total.by_facts[1].exact_match.high, total.by_facts[0].f1.low
     assert low == pytest.approx(1 / (1 + 1.959964**2)) and rest == [1.0, 0.0]  # one of one is little to go by
+
+
+async def test_an_episode_is_heard_of_though_an_earlier_question_never_ends():
+    async def never():
+        await asyncio.Event().wait()
+
+    heard = asyncio.Queue()
+    going = asyncio.create_task(
+        answer(
+            {"q1": [CALL, RIGHT], "q2": [RIGHT], "q3": [RIGHT]},
+            [question(1), question(2), question(3)],
+            tiny.ListSearcher(pause=never),
+            on_episode=lambda episode, score: heard.put_nowait((episode.id, score.exact_match)),
+        )
+    )
+    assert [await heard.get(), await heard.get()] == [("q2", 1.0), ("q3", 1.0)]
+    assert not going.done()
+    going.cancel()
+    await asyncio.gather(going, return_exceptions=True)
 
 
 async def test_an_answer_after_a_failed_search_counts_as_wrong_and_is_told():

@@ -45,7 +45,7 @@ def test_the_demo_asks_and_evaluates_before_and_after():
 def test_it_learns_to_search_from_questions_of_its_own(tmp_path, monkeypatch, capsys):
     """By reward, and not by being trained at all: the control has the same advantages, each at another episode.
 
-    Four seeds gained 62 to 71 points, every interval above 52; their controls lost 1 to 7.
+    Six seeds gained 62 to 71 points from 27 to 30, every interval from 52 or above; their controls changed by -7 to +8.
     """
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
@@ -54,8 +54,8 @@ def test_it_learns_to_search_from_questions_of_its_own(tmp_path, monkeypatch, ca
         run(words)
     made = tmp_path / "demo" / "seed-0"
     start, gain = compare(capsys, made / "before.json", made / "after.json")
-    assert 0.1 < start < 0.5
-    assert gain["low"] > 0 and gain["mean"] > 0.4
+    assert 0.2 < start < 0.4
+    assert gain["low"] > 0.4 and gain["mean"] > 0.5
 
     def control(words):
         return [word.replace("seed-0/run", "seed-0/shuffled").replace("after.json", "control.json") for word in words]

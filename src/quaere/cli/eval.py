@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> None:
     questions = keep_whole_gold(questions, args.gold_sets)
     weights = _find_weights(args)
     searcher = _open_searcher(args)
-    with interruptible("episodes that are finished are stored, scores are not"):
+    with interruptible("episodes that are finished are stored, and `--resume RUN` goes on after them"):
         asyncio.run(_evaluate(args, weights, questions, searcher, others))
 
 
@@ -118,6 +118,8 @@ def _check(args: argparse.Namespace) -> None:
         raise BadInput("--checkpoint needs --run", hint="quaere eval --run RUN --checkpoint N ...")
     if args.index is None and not args.closed_book:
         raise BadInput("give --index, or --closed-book to answer without searching", hint="quaere eval --index DIR ...")
+    if args.resume is not None and args.deterministic:
+        raise BadInput("--deterministic cannot go on: the rest would be batched otherwise", hint="omit --resume")
     check_positive(args, (*LIMITS, "limit", "max_rows"))
     if not 1 <= args.judge_items <= _MAX_JUDGE_ITEMS:
         raise BadInput(f"--judge-items must be between 1 and {_MAX_JUDGE_ITEMS}, not {args.judge_items}")
@@ -181,7 +183,6 @@ async def _evaluate(
 
     from quaere.evaluation.qa.items import write_items
     from quaere.evaluation.qa.scores import Evaluation, judge_spans, score_answering, write_evaluation
-    from quaere.runs import Run, runs_root
     from quaere.search.searcher import check_reachable
 
     quiet = Console(stderr=True, highlight=False)
@@ -199,7 +200,7 @@ async def _evaluate(
         weights, policy = _open_policy(args, weights, report)
         held.push_async_callback(policy.stop)
         settings = _settings(args, weights.name if weights else args.model, protocol, limits)
-        with Run.start(runs_root(args.runs), "eval", settings) as stored:
+        with _open_run(args, settings) as stored:
             scores = await _answer(args, policy, protocol, searcher, questions, limits, stored, quiet)
             if judge and judging:
                 report("judging the spans")
@@ -213,6 +214,17 @@ async def _evaluate(
     if args.items:
         write_items(evaluation.items, args.items)
     _show(args, evaluation, others, stored)
+
+
+def _open_run(args: argparse.Namespace, settings: dict[str, Any]) -> Run:
+    """A new run, or the stopped one that goes on."""
+    from quaere.runs import Run, find_run, runs_root
+
+    if args.resume is None:
+        return Run.start(runs_root(args.runs), "eval", settings)
+    from quaere.cli.stopped_eval import reopen
+
+    return reopen(find_run(runs_root(args.runs), args.resume), settings)
 
 
 async def _open_judge(
@@ -327,15 +339,18 @@ async def _answer(
     stored: Run,
     quiet: Console,
 ) -> list[QuestionScore]:
-    """Answer the questions; every episode is stored as soon as it ends."""
+    """Answer the questions that the run has no answers to; every episode is stored as soon as it ends."""
     from quaere.chat.terminal_text import shorten_number
+    from quaere.cli.stopped_eval import read_scores
     from quaere.evaluation.qa.scores import evaluate
 
+    done = read_scores(stored, questions, evidence=getattr(protocol, "evidence", False))
+    left = [question for question in questions if question.id not in done]
     failures: list[str] = []
-    rights: list[float] = []
+    rights = [score.exact_match for score in done.values()]
     started, num_tokens = time.monotonic(), 0
 
-    with counting("answering", len(questions), quiet) as advance:
+    with counting("answering", len(left), quiet) as advance:
 
         def count(turn: Turn) -> None:
             nonlocal num_tokens
@@ -354,10 +369,11 @@ async def _answer(
             advance(f"EM {sum(rights) / len(rights):.3f}, {shorten_number(rate)} tok/s")
 
         how: dict[str, Any] = {"seed": args.seed, "concurrency": args.max_rows, "on_episode": keep, "on_turn": count}
-        scores = await evaluate(policy, protocol, searcher, questions, limits, **how)
+        scores = await evaluate(policy, protocol, searcher, left, limits, **how)
     if len(failures) == len(questions):
         raise SamplingFailed(failures[0])
-    return scores
+    done |= {score.id: score for score in scores}
+    return [done[question.id] for question in questions]
 
 
 def _print_json(evaluation: Scored, others: list[Scored], stored: Run | None) -> None:

@@ -108,5 +108,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
         metavar="EVAL.json|ITEMS.jsonl.gz",
         help="compare with earlier results; without a model, the last of them with the others",
     )
+    stopped = "continue a stopped evaluation, with the same options: what it has answered is not asked again"
+    output.add_argument("--resume", metavar="RUN", help=stopped)
     output.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
     output.add_argument("--json", action="store_true", help="print JSON")

@@ -233,17 +233,23 @@ async def evaluate(
     on_episode: Callable[[Episode, QuestionScore], None] = lambda episode, score: None,
     on_turn: Callable[[Turn], None] | None = None,
 ) -> list[QuestionScore]:
-    """Answer every question greedily and score it; `on_episode` is called in the order of the questions."""
+    """Answer every question greedily and score it; scores are in the order of the questions.
+
+    `on_episode` is called with each episode as soon as it ends: what it stores survives a run that is killed, also if
+    an earlier question takes long.
+    """
     refuse_unanswerable(questions)
     jobs = [Job(protocol, SolveTask(question)) for question in questions]
-    greedy = SamplingParams(temperature=0.0)
-    scores = []
-    how: dict[str, Any] = {"seed": seed, "params": greedy, "concurrency": concurrency, "on_turn": on_turn}
-    async for episode in run_many(policy, jobs, searcher, limits, **how):
+    scores: dict[str, QuestionScore] = {}
+
+    def keep(episode: Episode) -> None:
         score = score_episode(episode, evidence=getattr(protocol, "evidence", False))
         on_episode(episode, score)
-        scores.append(score)
-    return scores
+        scores[score.id] = score
+
+    how: dict[str, Any] = {"seed": seed, "params": SamplingParams(temperature=0.0), "concurrency": concurrency}
+    how |= {"on_episode": keep, "on_turn": on_turn}
+    return [scores[episode.id] async for episode in run_many(policy, jobs, searcher, limits, **how)]
 
 
 def refuse_unanswerable(questions: Sequence[Question]) -> None:

@@ -1,0 +1,106 @@
+"""`quaere eval --resume`: what a stopped evaluation has answered is kept, and only the rest is asked."""
+
+import json
+
+import pytest
+from test_export_command import make_base
+
+from quaere.cli.main import main
+from quaere.runs import Run, describe_state
+from quaere.runs.rows import RunState
+
+QUESTIONS = [
+    {"id": "q1", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"]},
+    {"id": "q2", "question": "Where does the Oss rise?", "answers": ["Korrin hills", "Korrin"]},
+    {"id": "q3", "question": "When was it built?", "answers": ["1702"]},
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    root = tmp_path_factory.mktemp("stopped")
+    (root / "docs").mkdir()
+    (root / "docs" / "halm.md").write_text("# Halm bridge\n\nOrsolya Venn built the Halm bridge in 1702.\n")
+    assert main(["index", str(root / "docs"), "--out", str(root / "index")]) == 0
+    (root / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in QUESTIONS))
+    make_base(root)
+    return root
+
+
+def evaluate(place, *more):
+    where = ["--questions", str(place / "questions.jsonl"), "--index", str(place / "index"), "--guided"]
+    model = ["--model", str(place / "base"), "--runs", str(place / "runs"), "--device", "cpu", "--max-turns", "2"]
+    return main(["eval", *where, *model, "--turn-tokens", "8", "--json", *more])
+
+
+def episodes(path):
+    with Run.open(path) as run:
+        return {episode.id: episode for episode in run.episodes()}
+
+
+@pytest.fixture
+def whole(place, capsys):
+    """An evaluation that was not stopped."""
+    assert evaluate(place, "--items", str(place / "whole.items.jsonl")) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def stopped(place, whole, tmp_path):
+    """A run of the same settings that has answered the second question only."""
+    path = tmp_path / "stopped"
+    with Run.create(path, "eval", whole["settings"]) as run:
+        run.add_episode(episodes(whole["run"])["q2"])
+        run.note_end(RunState("stopped"))
+    return path
+
+
+def test_a_stopped_evaluation_ends_like_one_that_was_not(place, whole, stopped, capsys):
+    first = episodes(stopped)["q2"]
+    out = place / "again.items.jsonl"
+    # A question that was asked again could not be stored: the run has its episode.
+    assert evaluate(place, "--resume", str(stopped), "--items", str(out), "--max-rows", "1") == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["score"] == whole["score"] and again["run"] == str(stopped)
+    assert out.read_bytes() == (place / "whole.items.jsonl").read_bytes()
+    kept = episodes(stopped)
+    assert set(kept) == {"q1", "q2", "q3"} and kept["q2"] == first
+    with Run.open(stopped) as run:
+        assert describe_state(run.state()) == "done"
+
+
+def test_a_finished_evaluation_is_scored_again_without_a_question(place, whole, capsys):
+    assert evaluate(place, "--resume", whole["run"]) == 0
+    assert json.loads(capsys.readouterr().out)["score"] == whole["score"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--turn-tokens", "9"], "limits was"),
+        (["--limit", "2"], "limit was None and is 2"),
+        (["--deterministic"], "--deterministic cannot go on"),
+    ],
+)
+def test_other_settings_are_refused_and_change_nothing(place, stopped, capsys, options, said):
+    assert evaluate(place, "--resume", str(stopped), *options) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert set(episodes(stopped)) == {"q2"}
+    with Run.open(stopped) as run:
+        assert describe_state(run.state()) == "stopped"
+
+
+def test_questions_that_were_changed_since_are_refused(place, stopped, capsys):
+    original = (place / "questions.jsonl").read_text()
+    try:
+        (place / "questions.jsonl").write_text(original.replace("the Oss rise", "the Oss end"))
+        assert evaluate(place, "--resume", str(stopped)) == 2
+    finally:
+        (place / "questions.jsonl").write_text(original)
+    assert "has an answer to q2" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_run_of_another_kind_is_refused(place, tmp_path, capsys):
+    Run.create(tmp_path / "asked", "ask").close()
+    assert evaluate(place, "--resume", str(tmp_path / "asked")) == 2
+    assert "is no evaluation" in capsys.readouterr().err
