@@ -123,8 +123,11 @@ def test_values_without_a_mean_are_refused(bad):
 def test_other_misuse_is_refused():
     with pytest.raises(ValueError, match="the same questions on both sides: 1 != 2"):
         paired_difference([1], [1, 2])
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        bootstrap_interval([1], level=95)
+    for level in (0.0, 1.0, 95):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            bootstrap_interval([1], level=level)
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            wilson_interval(1, 2, level=level)
 
 
 def test_the_smallest_difference_is_shown_about_as_often_as_it_says():
@@ -167,8 +170,9 @@ def test_a_smallest_difference_of_nothing_is_refused():
     for ours, theirs in (([], []), ([1], [1, 0])):
         with pytest.raises(ValueError, match="same questions"):
             smallest_difference(ours, theirs)
-    with pytest.raises(ValueError, match="level and power"):
-        smallest_difference([1], [0], power=1.0)
+    for wrong in ({"power": 0.0}, {"power": 1.0}, {"level": 0.0}, {"level": 1.0}):
+        with pytest.raises(ValueError, match="level and power"):
+            smallest_difference([1], [0], **wrong)
 
 
 # ------------------------------------------------------------------------------------------------------------- Wilson

@@ -5,7 +5,7 @@ import pytest
 
 import tiny
 from quaere.errors import BadInput
-from quaere.evaluation.intervals import ratio_interval
+from quaere.evaluation.intervals import Interval, ratio_interval
 from quaere.evaluation.judges.probes import probe_judges
 from quaere.evaluation.reports.citations import Checked, CitationCheck, CitationChecks
 from quaere.evaluation.reports.criteria import Criteria, GradedDimension, general_criteria
@@ -133,7 +133,7 @@ async def test_paired_differences():
 def test_a_ratio_of_sums():
     found = ratio_interval([3, 1], [4, 12])
     assert found.mean == 0.25 and found.low == pytest.approx(1 / 12) and found.high == 0.75
-    assert ratio_interval([2, 0], [2, 0]).mean == 1.0
+    assert ratio_interval([2, 0], [2, 0]) == Interval(1.0, 1.0, 1.0, 2)  # of resamples without a whole nothing is seen
     with pytest.raises(ValueError, match="the sum of the wholes must be above 0"):
         ratio_interval([0], [0])
 
