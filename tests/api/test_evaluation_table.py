@@ -56,7 +56,7 @@ def test_paired_differences_and_results_that_share_no_question(capsys):
     assert "warm - base, over 2 shared questions: EM +100.0 [+100.0, +100.0] (" in said
     assert "warm and odd share no question" in said
     assert said.count("the smallest difference the sample could have shown") == 1
-    assert "smallest difference" not in printed(capsys, evaluation("odd", score("c", 0.0)), ours)
+    assert "smallest difference" not in printed(capsys, odd, ours)
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,10 @@ def test_facts_about_the_same_two_things_are_told_apart_by_words():
     assert know("The builder of the Halm Bridge is Orsolya Venn.", line)[0] == ["builder"]
     assert know("Orsolya Venn is the owner of the Halm Bridge.", line)[0] == ["owner"]
     assert know("Orsolya Venn was builder and owner of the Halm Bridge.", line)[0] == ["builder", "owner"]
+    # Who also owns something else can still be named as an owner.
+    mill = fact("m", "owner", "The owner of the Oss Mill is Orsolya Venn.", "The Oss Mill grinds rye.", "Orsolya Venn")
+    line = msgspec.structs.replace(TWO, facts=(BUILDER, mill))
+    assert know("For the Halm Bridge its later owner Orsolya Venn is praised.", line)[0] == ["builder"]
 
 
 def passages(*spans, doc="b", title="", text=BRIDGE):

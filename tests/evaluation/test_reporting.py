@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 import tiny
-from quaere.errors import BadInput
+from quaere.errors import BadInput, SamplingFailed
 from quaere.evaluation.intervals import Interval, ratio_interval
 from quaere.evaluation.judges.probes import probe_judges
-from quaere.evaluation.reports.citations import Checked, CitationCheck, CitationChecks
+from quaere.evaluation.reports.citations import Checked, CitationCheck, CitationChecks, Cited
 from quaere.evaluation.reports.criteria import Criteria, GradedDimension, general_criteria
 from quaere.evaluation.reports.grades import ProxyGrader
 from quaere.evaluation.reports.report_sources import read_report_file
@@ -24,7 +24,7 @@ from quaere.evaluation.reports.scores import (
     score_reports,
     summarise,
 )
-from reported import GOOD, make_report
+from reported import GOOD, HALM, make_report
 
 
 class Moody:
@@ -159,6 +159,8 @@ async def test_a_model_folder_is_a_judge(tmp_path):
         (score,) = await score_reports(judges, [make_report("It is old [1].")], [Criteria((GradedDimension("a"),))])
     finally:
         await judges.stop()
+    with pytest.raises(SamplingFailed):  # its model has been let go of
+        await judges.citations.check([Cited("It is old.", HALM)])
     assert judges.citations.name == judges.grader.name == str(tmp_path)
     assert len(score.checks) == 1 and list(score.grades) == ["a"]
 
