@@ -50,9 +50,8 @@ def test_by_facts_where_they_differ(capsys):
 
 def test_paired_differences_and_results_that_share_no_question(capsys):
     ours = evaluation("warm", score("a", 1.0), score("b", 1.0))
-    said = printed(
-        capsys, evaluation("base", score("a", 0.0), score("b", 0.0)), evaluation("odd", score("c", 0.0)), ours
-    )
+    base, odd = evaluation("base", score("a", 0.0), score("b", 0.0)), evaluation("odd", score("c", 0.0))
+    said = printed(capsys, base, odd, ours)
     assert "warm - base, over 2 shared questions: EM +100.0 [+100.0, +100.0] (" in said
     assert "warm and odd share no question" in said
     assert said.count("the smallest difference the sample could have shown") == 1
