@@ -5,10 +5,12 @@ import sys
 import msgspec
 import pytest
 
+import tiny
+from quaere.chat.renderer import Renderer
 from quaere.chat.tools import SEARCH, ToolCall
 from quaere.serving.model import embeddings
 from quaere.serving.model.generation import Written, _first_of, _json_length, _safe_length
-from quaere.serving.model.prompt_tokens import Prompt
+from quaere.serving.model.prompt_tokens import Prompt, Prompter
 from quaere.serving.model.replies import ChatForm, TextForm, usage_of
 from quaere.serving.model.wire import (
     ChatRequest,
@@ -137,6 +139,67 @@ def test_hashed_words_need_scikit_learn_and_have_bounds(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.feature_extraction.text", None)
     with pytest.raises(embeddings.ExtraMissing, match="need scikit-learn"):
         embeddings.HashEmbedder()
+
+
+# ------------------------------------------------------------------------------------------------------------- prompts
+
+
+SEARCH_TOOL = {"function": {"name": "search", "description": "Looks it up.", "parameters": {"type": "object"}}}
+OTHER_TOOL = {"function": {"name": "read"}}
+
+
+@pytest.fixture(scope="module")
+def prompter():
+    return Prompter(Renderer(tiny.tokenizer("qwen")))
+
+
+@pytest.mark.parametrize(
+    ("choice", "tools", "opened"),
+    [
+        ("auto", [SEARCH_TOOL], ""),
+        (None, [SEARCH_TOOL], ""),
+        ("required", [SEARCH_TOOL], '<tool_call>\n{"name": "search", "arguments": {'),
+        ("any", [SEARCH_TOOL], '<tool_call>\n{"name": "search", "arguments": {'),
+        ("required", [SEARCH_TOOL, OTHER_TOOL], '<tool_call>\n{"name": "'),
+        ({"name": "read"}, [SEARCH_TOOL, OTHER_TOOL], '<tool_call>\n{"name": "read", "arguments": {'),
+        ({"function": {"name": "read"}}, [OTHER_TOOL], '<tool_call>\n{"name": "read", "arguments": {'),
+    ],
+)
+def test_a_call_that_is_required_is_begun(prompter, choice, tools, opened):
+    prompt = prompter.of_chat(chat(tools=tools, tool_choice=choice))
+    assert (prompt.opened, len(prompt.tools), prompt.calls) == (opened, len(tools), bool(opened))
+    assert prompter._renderer.decode(prompt.token_ids).endswith(opened)
+
+
+@pytest.mark.parametrize("choice", ["other", {"name": "write"}, {"function": "read"}, {}])
+def test_a_call_that_cannot_be_made_is_refused(prompter, choice):
+    with pytest.raises(Refused) as caught:
+        prompter.of_chat(chat(tools=[OTHER_TOOL], tool_choice=choice))
+    assert caught.value.param == "tool_choice"
+
+
+def test_tools_are_described_to_the_model(prompter):
+    def said(**fields):
+        return prompter._renderer.decode(prompter.of_chat(chat(**fields)).token_ids)
+
+    assert "Looks it up." in said(tools=[SEARCH_TOOL])
+    assert "Looks it up." not in said(tools=[SEARCH_TOOL], tool_choice="none")
+
+
+def test_a_conversation_that_the_template_refuses_is_refused():
+    late = [HELLO, {"role": "system", "content": "Be brief."}]
+    with pytest.raises(Refused, match="chat template cannot render these messages: unknown role") as caught:
+        Prompter(Renderer(tiny.tokenizer("gemma"))).of_chat(chat(messages=late))
+    assert caught.value.param == "messages"
+
+
+def test_a_prompt_of_token_ids_has_ids_of_the_model(prompter):
+    most = len(prompter._renderer.tokenizer)
+    assert prompter.of_text([0, most - 1]).token_ids == (0, most - 1)
+    for wrong in ([most], [-1], []):
+        with pytest.raises(Refused) as caught:
+            prompter.of_text(wrong)
+        assert caught.value.param == "prompt"
 
 
 # ------------------------------------------------------------------------------------------------------------- answers
