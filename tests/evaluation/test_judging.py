@@ -87,6 +87,11 @@ def test_probes_are_what_they_are_called(probes):
             assert span != gold[number].span
     cut = [probe for probe in probes if probe.kind == "cut before or after the answer"]
     assert all(probe.citation.span in gold[probe.question].span for probe in cut)
+    world = generate_world(SEED, NUM_ARTICLES)
+    texts = [world.article(entity).text for entity in world.entities]
+    for probe in probes:
+        if probe.kind == "another sentence of the document":
+            assert any(gold[probe.question].span in text and probe.citation.span in text for text in texts)
 
 
 def test_an_answer_is_put_among_words_of_its_own_sort():

@@ -10,7 +10,7 @@ from quaere.evaluation.judges.probes import probe_judges
 from quaere.evaluation.reports.citations import Checked, CitationCheck, CitationChecks, Cited
 from quaere.evaluation.reports.criteria import Criteria, GradedDimension, general_criteria
 from quaere.evaluation.reports.grades import ProxyGrader
-from quaere.evaluation.reports.report_sources import read_report_file
+from quaere.evaluation.reports.report_sources import read_report_file, read_report_run
 from quaere.evaluation.reports.scores import (
     OVERALL,
     SPECIFIC,
@@ -24,6 +24,8 @@ from quaere.evaluation.reports.scores import (
     score_reports,
     summarise,
 )
+from quaere.records import Episode, Question, Report, ReportTask, SolveTask
+from quaere.runs import Run
 from reported import GOOD, HALM, make_report
 
 
@@ -149,6 +151,20 @@ def test_report_files(tmp_path):
         path.write_bytes(text)
         with pytest.raises(BadInput, match=said):
             read_report_file(path)
+
+
+def test_the_reports_of_a_run(tmp_path):
+    tasks = [SolveTask(Question("q", "Who?")), *(ReportTask(Question("q", "What?"), number=n) for n in range(3))]
+    episodes = [Episode(f"e{n}", task, "p", "m", 0, (), (), None, "turn_limit") for n, task in enumerate(tasks)]
+    for name, kept in (("reports", episodes), ("answers", episodes[:1])):
+        with Run.create(tmp_path / name, "report") as run:
+            run.add_episodes(kept)
+    found = read_report_run(tmp_path / "reports")
+    assert (found.name, len(found.reports), found.num_unfinished) == ("reports", 3, 3)
+    assert found.reports[0] == Report(Question("q", "What?"), "")
+    assert len(read_report_run(tmp_path / "reports", 2).reports) == 2
+    with pytest.raises(BadInput, match="run answers contains no report"):
+        read_report_run(tmp_path / "answers")
 
 
 async def test_a_model_folder_is_a_judge(tmp_path):
