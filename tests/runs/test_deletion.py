@@ -15,7 +15,7 @@ from quaere.cli.main import main
 from quaere.runs import Run
 from quaere.runs.checkpoints import find_checkpoints, save_checkpoint
 
-BEST = {"best": {"role": "solver", "step": 2, "exact_match": 0.5, "num_questions": 64}}
+BEST = {"role": "solver", "exact_match": 0.5, "num_questions": 64}
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def make_run(path: Path) -> Path:
 
 
 def make_checkpoints(path: Path, num: int = 4) -> Path:
-    """Checkpoints whose base is linked from one to the next, of which the second is the best."""
+    """Checkpoints with a linked base: the last calls the second the best, those before it the first."""
     folder = path / "checkpoints"
     for step in range(1, num + 1):
 
@@ -43,7 +43,7 @@ def make_checkpoints(path: Path, num: int = 4) -> Path:
             else:
                 os.link(folder / "step-000001" / "base", target / "base")
 
-        save_checkpoint(folder, step, write, BEST)
+        save_checkpoint(folder, step, write, {"best": {**BEST, "step": 2 if step == num else 1}})
     return folder
 
 
