@@ -98,6 +98,10 @@ def test_a_run_says_what_it_is(tmp_path: Path) -> None:
     assert info.settings == {"model": "tiny", "limits": {"max_turns": 3}}
     assert info.created.endswith("+00:00")
     assert info.version
+    with Run.open(tmp_path / "ask-1", write=True) as run:
+        run.change_settings({"model": "larger"})
+        assert run.info.settings == {"model": "larger", "limits": {"max_turns": 3}}
+    assert Run.open(tmp_path / "ask-1").info.settings == run.info.settings
 
 
 def test_the_index_knows_the_episode_without_reading_it(tmp_path: Path, make_episode: MakeEpisode) -> None:
