@@ -163,6 +163,8 @@ def test_a_closed_book_is_one_turn_without_search(says):
         (lambda index: quaere.Agent("m", index, max_turns=0), "at least 1"),
         (lambda index: quaere.Agent("m", index, max_turns=1), "max_turns must be at least 2"),
         (lambda index: quaere.Agent("m", index, temperature=-1), "temperature"),
+        (lambda index: quaere.Agent("m", index, min_overlap=-0.1), "min_overlap"),
+        (lambda index: quaere.Agent("m", index, min_overlap=1.1), "min_overlap"),
         (lambda index: quaere.Agent("m", index, max_rows=0), "max_rows"),
         (lambda index: quaere.Agent("m", search="notes-index"), "must be a function"),
         (lambda index: quaere.Agent("openai:m@http://me:secret@host/v1", index), "password"),
