@@ -30,7 +30,9 @@ def judging(balanced=SURE, **more):
 def printed(capsys, *evaluations):
     *others, ours = evaluations
     print_results(ours, others, None)
-    return " ".join(capsys.readouterr().out.split())
+    said = capsys.readouterr().out
+    assert all(len(line) <= 120 for line in said.splitlines())
+    return " ".join(said.split())
 
 
 def test_scores_and_costs(capsys):
@@ -39,6 +41,13 @@ def test_scores_and_costs(capsys):
     assert said.endswith("2 questions; 2.50 turns and 50 tokens an episode; 0 malformed turns")
     for unasked in ("fact", "present", "judge", "smallest difference", "failed", "unanswered", "gold"):
         assert unasked not in said
+
+
+def test_a_file_has_lines_of_120_columns(capsys):
+    """Not of 80, as where nobody knows how wide they may be: tables would be wrapped."""
+    scores = [score(f"q{facts}", 1.0, facts=facts) for facts in range(1, 5)]
+    print_results(evaluation("warm", *scores), [], None)
+    assert max(len(line) for line in capsys.readouterr().out.splitlines()) > 100
 
 
 def test_by_facts_where_they_differ(capsys):
