@@ -1,10 +1,12 @@
 """Settings of a warm-up: which cannot be, and what follows from those that are given."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from quaere.api.warmup_documents import refuse_others, teach_form
+from evaluated import answer, episode, search
+from quaere.api.warmup_documents import _count, _roles, _share, refuse_others, teach_form
 from quaere.api.warmup_settings import WarmupSettings, make_settings
 from quaere.errors import BadInput
 from quaere.warmup.dialects import DIALECTS
@@ -89,6 +91,23 @@ def test_documents_teach_no_reports_and_have_no_teacher():
     for given, said in (({"also": ("score",)}, "score cannot be taught"), ({"teacher": "openai:m@u"}, "--teacher")):
         with pytest.raises(BadInput, match=said):
             refuse_others(settings(index=Path("i"), **given))
+
+
+def test_questions_and_roles_are_shared_out():
+    several = settings(also=("eve",), index=Path("i"))
+    assert _share(several, list("abcde")) == {"drzero": list("ace"), "eve": list("bd")}
+    assert _roles(several, "drzero") == ("solver", "proposer")
+    assert _roles(settings(roles=("solver",)), "drzero") == ("solver",)
+    assert _roles(settings(roles=("evaluator",)), "drzero") == ()
+
+
+def test_attempts_are_counted_with_their_tokens_a_second(monkeypatch):
+    told, now = [], iter([100.0, 102.0, 104.0])
+    monkeypatch.setattr("quaere.api.warmup_documents.time", SimpleNamespace(monotonic=lambda: next(now)))
+    count = _count("drzero", 2, lambda *given: told.append(given))
+    for _ in range(2):
+        count(episode(search(), answer("Venn")))  # two turns of seven tokens
+    assert told == [("drzero attempts", 1, 2, "7.0 tok/s"), ("drzero attempts", 2, 2, "7.0 tok/s")]
 
 
 def test_a_model_that_does_not_know_the_form_is_taught_it_first_and_then_deleted(tmp_path):
