@@ -74,6 +74,18 @@ def test_many_may_say_nothing_on_the_way(index, says, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_what_is_drawn_follows_the_seed_of_the_agent(index, says):
+    def seeds(**options):
+        says(TURNS)
+        with quaere.Agent("a-model", index, min_overlap=1.0, **options) as agent:
+            answers = [agent.ask("a?"), *agent.ask_many(["a?", "b?"], progress=False)]
+            return [one.episode.seed for one in answers] + [quaere.report(agent, "What?").episode.seed]
+
+    usual, other = seeds(), seeds(seed=7)
+    assert usual == seeds(seed=0)
+    assert all(one != another for one, another in zip(usual, other, strict=True))
+
+
 def test_any_function_can_be_the_search(says):
     says(TURNS)
     asked = []
