@@ -38,6 +38,7 @@ def completion(**fields):
 @pytest.mark.parametrize(
     ("make", "inside", "outside"),
     [
+        (chat, {"messages": [HELLO]}, {"messages": []}),
         (chat, {"n": 1}, {"n": 0}),
         (chat, {"n": 16}, {"n": 17}),
         (chat, {"temperature": 0}, {"temperature": -0.1}),
