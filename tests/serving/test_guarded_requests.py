@@ -4,9 +4,10 @@ import pytest
 
 from quaere.errors import BadInput
 from quaere.records import Passage
+from quaere.serving.connections import log
 from quaere.serving.guard import Guard, Rules, key_cookie
 from quaere.serving.model.retriever import _join
-from quaere.serving.server import ServerSettings, bind
+from quaere.serving.server import ServerSettings, bind, make_server, run_server
 
 KEY = "s3cret"
 HOSTS = frozenset({"localhost"})
@@ -112,6 +113,21 @@ def test_a_port_that_is_taken_is_said():
             bind(ServerSettings(port=port), "")
     with pytest.raises(BadInput, match="port 70000"):
         bind(ServerSettings(port=70000), "")
+
+
+def test_a_server_runs_until_ctrl_c_and_leaves_nothing_behind(monkeypatch):
+    server = make_server(lambda *_: None, ServerSettings(port=0), as_error=lambda status, line: None)
+    url, handlers, ready = server.url, list(log.handlers), []
+
+    def interrupted():
+        assert len(log.handlers) == len(handlers) + 1  # requests are logged to the terminal meanwhile
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(server, "run", interrupted)
+    run_server(server, ready.append)
+    assert ready == [url]
+    assert log.handlers == handlers
+    assert server.listener.fileno() == -1
 
 
 def test_passages_of_a_page_stand_in_its_order_under_its_title():
