@@ -26,6 +26,11 @@ def test_what_is_slow_says_a_line_every_tenth(monkeypatch):
     assert said[0] == "2 of 20 done, well, about 3 min left" and said[-1] == "20 of 20 done, well"
 
 
+def test_a_tenth_is_a_whole_number_of_things(monkeypatch):
+    said = lines(monkeypatch, 10.0, total=25)
+    assert [int(line.split()[0]) for line in said[:3]] == [2, 4, 6]
+
+
 def test_what_is_quick_says_how_it_began_and_ended(monkeypatch):
     assert lines(monkeypatch, 0.01) == ["2 of 20 done, well, about 0.2 s left", "20 of 20 done, well"]
 

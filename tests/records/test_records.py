@@ -31,6 +31,7 @@ from quaere.records import (
     Support,
     Turn,
     Weight,
+    searches_needed,
 )
 from quaere.records.foreign_json import decode_json
 
@@ -129,6 +130,10 @@ def test_who_a_candidate_comes_from_and_whether_it_was_kept():
     ]
     assert CANDIDATE.kept
     assert not changed(CANDIDATE, reason="duplicate").kept
+
+
+def test_hops_and_the_searches_they_take():
+    assert [searches_needed(hops) for hops in range(5)] == [0, 1, 1, 2, 3]
 
 
 def test_a_passage_is_shown_under_its_title_if_it_has_one():
