@@ -74,6 +74,18 @@ def test_many_may_say_nothing_on_the_way(index, says, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_what_is_drawn_follows_the_seed_of_the_agent(index, says):
+    def seeds(**options):
+        says(TURNS)
+        with quaere.Agent("a-model", index, min_overlap=1.0, **options) as agent:
+            answers = [agent.ask("a?"), *agent.ask_many(["a?", "b?"], progress=False)]
+            return [one.episode.seed for one in answers] + [quaere.report(agent, "What?").episode.seed]
+
+    usual, other = seeds(), seeds(seed=7)
+    assert usual == seeds(seed=0)
+    assert all(one != another for one, another in zip(usual, other, strict=True))
+
+
 def test_any_function_can_be_the_search(says):
     says(TURNS)
     asked = []
@@ -163,6 +175,8 @@ def test_a_closed_book_is_one_turn_without_search(says):
         (lambda index: quaere.Agent("m", index, max_turns=0), "at least 1"),
         (lambda index: quaere.Agent("m", index, max_turns=1), "max_turns must be at least 2"),
         (lambda index: quaere.Agent("m", index, temperature=-1), "temperature"),
+        (lambda index: quaere.Agent("m", index, min_overlap=-0.1), "min_overlap"),
+        (lambda index: quaere.Agent("m", index, min_overlap=1.1), "min_overlap"),
         (lambda index: quaere.Agent("m", index, max_rows=0), "max_rows"),
         (lambda index: quaere.Agent("m", search="notes-index"), "must be a function"),
         (lambda index: quaere.Agent("openai:m@http://me:secret@host/v1", index), "password"),

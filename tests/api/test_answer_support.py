@@ -1,11 +1,21 @@
 """The sentence printed beside an answer: found in prose, and in the markup and code of documentation."""
 
 import pytest
+from msgspec import structs
 
 from evaluated import answer, episode, passage, search
-from quaere.api.answer import find_support, is_found, key_words, question_overlap, read_answer, refuse_unanswered
-from quaere.errors import NotFound
-from quaere.records import Question
+from quaere.api.answer import (
+    answer_scores,
+    find_support,
+    is_found,
+    key_words,
+    question_overlap,
+    read_answer,
+    refuse_all_failed,
+    refuse_unanswered,
+)
+from quaere.errors import NotFound, SamplingFailed
+from quaere.records import Failure, Question
 
 
 def supported(said, *texts):
@@ -35,6 +45,41 @@ def test_a_word_of_prose_is_preferred_to_a_word_inside_code():
 @pytest.mark.parametrize(("said", "sentence"), [("9", "It needs 3.9.1 here."), ("filename", "Use secure_filename(x).")])
 def test_a_part_of_a_number_or_a_name_is_no_support(said, sentence):
     assert supported(said, sentence) is None
+
+
+@pytest.mark.parametrize("said", ["yes", "No.", "the", ""])
+def test_yes_and_no_and_nothing_stand_in_no_sentence(said):
+    assert supported(said, "Yes, the answer is no.") is None
+
+
+def test_support_has_its_place_in_the_document():
+    shown = passage("It is old. Venn built it.", "d", start=100)
+    evidence, found = find_support(episode(search(passage("Not here."), shown), answer("Venn")))
+    assert (evidence.doc_id, evidence.start, evidence.end, evidence.text) == ("d", 111, 125, "Venn built it.")
+    assert found == shown
+
+
+# ---------------------------------------------------------------------------------------------------------- scores
+
+
+def test_an_answer_is_scored_where_accepted_ones_are_known():
+    assert answer_scores(episode(answer("venn"), question=Question("q", "Who?", ("Orsolya Venn", "Venn")))) == {
+        "answer/exact_match": 1.0,
+        "answer/f1": 1.0,
+    }
+    assert answer_scores(episode(search(), question=Question("q", "Who?", ("Venn",))))["answer/f1"] == 0.0
+    assert answer_scores(episode(answer("Venn"), question=Question("q", "Who?"))) == {}
+
+
+def test_a_model_that_failed_every_time_is_an_error_and_no_answer():
+    def failed(said):
+        turn = structs.replace(search(), failure=Failure("model", "refused", said))
+        return structs.replace(episode(turn), end="failed")
+
+    with pytest.raises(SamplingFailed, match="no such model"):
+        refuse_all_failed([failed("no such model"), failed("another")])
+    refuse_all_failed([failed("no such model"), episode(answer("Venn"))])
+    refuse_all_failed([])
 
 
 # -------------------------------------------------------------------------------------------------------- not found
@@ -74,13 +119,14 @@ def test_names_count_and_without_names_all_words():
         ("Which river runs beneath the Halm Bridge?", {"halm", "bridg"}),
         ("Who wrote The Vine of Oss?", {"vine", "oss"}),
         ("Who directed “Élan” (Paris)?", {"elan", "pari"}),
+        ("Did Venn build a mill?", {"venn"}),
         ("Halm has how many arches?", {"halm", "arch"}),  # the first word is a capital anyway
         ("who was it?", set()),
     ],
 )
 def test_the_key_words_of_a_question(question, words):
     assert words <= key_words(question) and bool(words) == bool(key_words(question))
-    assert "river" not in key_words(question)
+    assert key_words(question).isdisjoint({"river", "build", "direct", "wrote"})
 
 
 def test_an_answer_that_no_passage_has_does_not_count():

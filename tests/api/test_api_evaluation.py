@@ -19,6 +19,7 @@ def test_an_agent_is_scored_on_a_file_of_questions(index, says, capsys):
     assert result.score.exact_match.mean == 0.5 and result.score.evidence is None
     assert [score.exact_match for score in result.questions] == [1.0, 0.0]
     assert (result.name, result.model, part.name, part.score.exact_match.mean) == ("a-model", "a-model", "first", 1.0)
+    assert (result.settings["questions"], result.settings["evidence"]) == ("questions.jsonl", False)
     assert capsys.readouterr() == ("", "")
     result.table(part)
     said = capsys.readouterr().out
@@ -30,6 +31,7 @@ def test_a_result_is_written_and_read_again(index, says, tmp_path):
     says(TURNS)
     with quaere.Agent("a-model", index) as agent:
         result = quaere.evaluate(agent, [quaere.Question("q1", "When?", answers=("May 2019",))], progress=False)
+    assert result.settings["questions"] is None  # they are of no file
     result.write(tmp_path / "result.json")
     again = quaere.Evaluation.read(tmp_path / "result.json")
     assert again == result and isinstance(again, quaere.Evaluation)

@@ -36,6 +36,7 @@ def test_options_go_where_they_belong(notes):
         (lambda: quaere.Index.build("notes", "notes"), "not an index"),
         (lambda: quaere.Index.build("notes", "index").search(["backups"]), "queries are texts"),
         (lambda: quaere.Index.build("notes", "index").search_many("backups"), "queries are texts"),
+        (lambda: quaere.Index.build("notes", "index").search_many(["backups", 3]), "queries are texts"),
         (lambda: quaere.Index.build("notes", "index").search("backups", k=0), "at least 1"),
     ],
 )

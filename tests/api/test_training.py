@@ -63,7 +63,7 @@ def test_its_best_solver_can_be_asked_and_exported(place, village_paths, tmp_pat
 def test_a_run_goes_on_where_it_stopped(village_paths, tmp_path):
     index, model = village_paths
     given = {"index": index, "model": model, "settings": SMALL, "out": tmp_path / "run"}
-    seen = []
+    seen, notes = [], []
 
     def stop_at_second(step):
         seen.append(step.step)
@@ -76,7 +76,9 @@ def test_a_run_goes_on_where_it_stopped(village_paths, tmp_path):
         assert run.state().name == "failed"
         with pytest.raises(quaere.BadInput, match=r"solver\.steps: 2 -> 3"):
             run.resume(settings={"solver.steps": 3})
-        done = run.resume(settings={"solver.steps": 3}, force=True, on_step=lambda step: seen.append(step.step))
+        told = {"on_step": lambda step: seen.append(step.step), "on_note": notes.append}
+        done = run.resume(settings={"solver.steps": 3}, force=True, **told)
+    assert notes[0] == f"run {tmp_path / 'run'}" and notes[-1].startswith("done")
     assert seen[0] == 1 and seen[-1] == 7 and done.state().name == "done" and done.config["solver"]["steps"] == 3
 
 

@@ -151,6 +151,8 @@ def test_an_adapter_is_written_alone_and_means_the_merged_model(base, merged, tm
     ]
     manifests = [json.loads((folder / "warmup.json").read_text()) for folder in (merged, adapter)]
     assert manifests[0] == manifests[1] and manifests[1]["base_model"] == str(base)
+    written = json.loads((adapter / "adapter_config.json").read_text())
+    assert written["lora_alpha"] == 2 * written["r"] > 0
     found = resolve_model(str(adapter))
     assert (found.path, found.adapters) == (str(base), (str(adapter),))
     models = [load_model(resolve_model(str(folder)), "cpu", "float32") for folder in (merged, adapter)]

@@ -49,6 +49,16 @@ def test_the_rules_by_hand(statement, why):
     assert why in found.why
 
 
+@pytest.mark.parametrize(
+    ("denial", "is_same"), [("never", True), ("not", True), ("never not", False), ("later", False)]
+)
+def test_a_denial_agrees_with_a_denial(denial, is_same):
+    found = check_support(
+        Cited(f"The bridge at Halm was {denial} rebuilt.", "The bridge at Halm was never rebuilt later.")
+    )
+    assert ("the other way round" in found.why) is not is_same
+
+
 def test_a_statement_of_two_sources_needs_a_part_of_each():
     both = "The Halm bridge has 12 arches; the Oss rises in the Korrin hills."
     assert check_support(Cited(both, HALM)).verdict == "unsupported"  # Korrin is not there
@@ -89,6 +99,8 @@ async def test_a_list_of_sources_is_not_counted():
     report = make_report(GOOD + "\n\n[1] Halm bridge.\n[2] The Oss.\n[7] The Oss.")
     (checks,) = await check_citations(CitationChecks(), [report])
     assert [check.verdict for check in checks] == ["supported"] * 8 + ["unknown"]
+    # A title that cites another source too is an entry of a list for the one and a statement for the other.
+    assert [check.citation for check, _ in find_cited(make_report("Halm bridge [1, 2, 3]."))] == [2, 3]
 
 
 @given(st.text(max_size=200), st.text(max_size=300), st.text(max_size=100))

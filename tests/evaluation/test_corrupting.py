@@ -5,6 +5,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from properties import examples
 from quaere.evaluation.judges.corruptions import KINDS, SPOILING_CITATIONS, SPOILING_TEXT, corrupt, negate, rewrite
@@ -99,6 +100,17 @@ def test_what_has_no_place_is_none():
     empty = make_report("", sources=())
     assert all(corrupt(kind, empty, random.Random(0)) is None for kind in KINDS)
     assert set(SPOILING_CITATIONS) | set(SPOILING_TEXT) == set(KINDS) and len(KINDS) == 8
+
+
+def test_the_word_conclusion_is_never_moved():
+    text = "The Oss is long.\n\nConclusion: It was built [1]."
+    inside = make_report(text)
+    assert corrupt("sentence negated", inside, random.Random(0)).report.text.endswith(
+        "Conclusion: It was not built [1]."
+    )
+    first, last = inside.statements
+    across = structs.replace(last, text=text[18:], start=18)  # as a reader splits it that knows no labels
+    assert corrupt("sentence negated", structs.replace(inside, statements=(first, across)), random.Random(0)) is None
 
 
 WORDS = st.sampled_from(

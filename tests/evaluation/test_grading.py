@@ -176,6 +176,7 @@ def test_criteria_from_a_file(tmp_path):
     rows = [
         {"question": "Who  built it?", "dimensions": [{"name": "dates", "text": "Says when.", "weight": 2}]},
         {"id": 7, "dimensions": [{"name": "clarity", "weight": 0.5}]},
+        {"id": "9", "dimensions": [{"name": "dates"}]},
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     book = read_criteria(path)
@@ -183,6 +184,7 @@ def test_criteria_from_a_file(tmp_path):
     assert found.names == ("coverage", "insight", "instruction_following", "clarity", "dates")
     assert found.dimensions[-1].weight == 2
     assert [one.weight for one in book.find("7", "?").dimensions] == [1, 1, 1, 0.5]
+    assert [one.weight for one in book.find("9", "?").dimensions] == [1, 1, 1, 1, 1]  # where a row says none
     assert book.find("8", "?") is None
 
 
@@ -191,6 +193,7 @@ def test_criteria_from_a_file(tmp_path):
     [
         ("{}", "missing required field"),
         ('{"dimensions": []}', "`question` or `id` is missing"),
+        ('{"question": " ", "dimensions": []}', "`question` or `id` is missing"),
         ('{"id": 1, "dimensions": [{"name": "a"}, {"name": "a"}]}', "different names"),
         ('{"id": 1, "dimensions": [{"name": "a", "weight": 0}]}', "weights must be"),
         ("", "contains no criteria"),

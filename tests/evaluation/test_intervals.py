@@ -34,10 +34,10 @@ def test_a_rate_of_none_or_all_has_a_width():
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_a_rate_lies_in_its_interval_and_elsewhere_it_is_the_bootstraps(sample):
-    found = rate_interval(sample, seed=3)
+    found = rate_interval(sample)
     assert 0 <= found.low <= found.mean <= found.high <= 1
     if set(sample) - {0.0} and set(sample) - {1.0}:
-        assert found == bootstrap_interval(sample, seed=3)
+        assert found == bootstrap_interval(sample)
     else:
         assert found.high - found.low > 0
 
@@ -45,7 +45,6 @@ def test_a_rate_lies_in_its_interval_and_elsewhere_it_is_the_bootstraps(sample):
 def test_two_values():
     # Resampled means are 0, 1/2 and 1 with chances 1/4, 1/2 and 1/4.
     assert bootstrap_interval([0, 1]) == Interval(0.5, 0.0, 1.0, 2)
-    assert bootstrap_interval([0, 1], level=0.4) == Interval(0.5, 0.5, 0.5, 2)
 
 
 def test_more_questions_make_it_narrower():
@@ -109,9 +108,9 @@ def test_pairing_sees_a_small_steady_gain():
 
 
 @settings(max_examples=examples(30))
-@given(values, st.integers(0, 5))
-def test_a_difference_with_itself_is_nothing(sample, seed):
-    assert paired_difference(sample, sample, seed=seed) == Interval(0.0, 0.0, 0.0, len(sample))
+@given(values)
+def test_a_difference_with_itself_is_nothing(sample):
+    assert paired_difference(sample, sample) == Interval(0.0, 0.0, 0.0, len(sample))
 
 
 @pytest.mark.parametrize("bad", [[], [float("nan")], [1.0, float("inf")]])
@@ -120,11 +119,9 @@ def test_values_without_a_mean_are_refused(bad):
         bootstrap_interval(bad)
 
 
-def test_other_misuse_is_refused():
+def test_a_difference_of_other_questions_is_refused():
     with pytest.raises(ValueError, match="the same questions on both sides: 1 != 2"):
         paired_difference([1], [1, 2])
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        bootstrap_interval([1], level=95)
 
 
 def test_the_smallest_difference_is_shown_about_as_often_as_it_says():
@@ -155,20 +152,17 @@ def test_systems_that_agreed_on_a_few_questions_could_still_have_differed():
 
 
 @given(st.lists(st.sampled_from([0, 1]), min_size=2, max_size=60))
-def test_more_questions_or_less_power_ask_for_less(sample):
+def test_more_questions_ask_for_less(sample):
     other = sample[1:] + sample[:1]
     size = smallest_difference(sample, other)
     assert smallest_difference(other, sample) == pytest.approx(size)
     assert smallest_difference(sample * 4, other * 4) < size
-    assert smallest_difference(sample, other, power=0.5) < size < smallest_difference(sample, other, level=0.99)
 
 
 def test_a_smallest_difference_of_nothing_is_refused():
     for ours, theirs in (([], []), ([1], [1, 0])):
         with pytest.raises(ValueError, match="same questions"):
             smallest_difference(ours, theirs)
-    with pytest.raises(ValueError, match="level and power"):
-        smallest_difference([1], [0], power=1.0)
 
 
 # ------------------------------------------------------------------------------------------------------------- Wilson

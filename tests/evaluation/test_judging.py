@@ -1,5 +1,7 @@
 """Judges: what each says, how far it can be trusted, and that nothing it is shown can speak for it."""
 
+import re
+
 import pytest
 
 import tiny
@@ -7,10 +9,20 @@ from quaere.chat.renderer import Renderer
 from quaere.errors import SamplingFailed
 from quaere.evaluation.intervals import wilson_interval
 from quaere.evaluation.judges.judge import Citation, ModelJudge, StringCheck, VerdictTurn, open_judge
-from quaere.evaluation.judges.judge_accuracy import CORRUPTIONS, Probe, make_probes, score_verdicts, validate_judge
+from quaere.evaluation.judges.judge_accuracy import (
+    CORRUPTIONS,
+    NUM_ARTICLES,
+    SEED,
+    Probe,
+    _Corrupter,
+    make_probes,
+    score_verdicts,
+    validate_judge,
+)
 from quaere.records import Answer, Malformed, Question, SolveTask
 from quaere.rewards.answers import normalise_answer
 from quaere.rollout.policy import TokenPolicy
+from quaere.worlds import generate_world
 from scripted import ScriptedSampler
 
 ASKED = Citation("Who built the Halm bridge?", ("Orsolya Venn", "O. Venn"), "It was built by Orsolya Venn in 1702.")
@@ -75,6 +87,22 @@ def test_probes_are_what_they_are_called(probes):
             assert span != gold[number].span
     cut = [probe for probe in probes if probe.kind == "cut before or after the answer"]
     assert all(probe.citation.span in gold[probe.question].span for probe in cut)
+    world = generate_world(SEED, NUM_ARTICLES)
+    texts = [world.article(entity).text for entity in world.entities]
+    for probe in probes:
+        if probe.kind == "another sentence of the document":
+            assert any(gold[probe.question].span in text and probe.citation.span in text for text in texts)
+
+
+def test_an_answer_is_put_among_words_of_its_own_sort():
+    world = generate_world(SEED, NUM_ARTICLES)
+    corrupter = _Corrupter(world, ())
+    values = {"year": set(), "number": set(), "words": set()}
+    for fact in world.graph.facts():
+        if fact.object is None:
+            values[corrupter._sort(fact)].add(fact.value)
+    assert all(re.fullmatch(r"1\d{3}", value) for value in values["year"])
+    assert {"three", "122"} <= values["number"] and {"honey", "June"} <= values["words"]
 
 
 async def test_the_string_check_is_better_than_chance_and_blind_to_what_a_sentence_says(probes):
@@ -199,6 +227,8 @@ async def test_a_model_folder_is_a_judge(tmp_path):
         verdicts = await judge.judge([ASKED] * 3)
     finally:
         await judge.stop()
+    with pytest.raises(SamplingFailed):  # its model has been let go of
+        await judge.judge([ASKED])
     assert len(verdicts) == 3 and set(verdicts) <= {True, False, None}
     assert judge.name == str(tmp_path)
     assert isinstance(open_judge("string"), StringCheck)

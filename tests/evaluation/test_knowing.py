@@ -132,6 +132,17 @@ def test_facts_about_the_same_two_things_are_told_apart_by_words():
     assert know("The builder of the Halm Bridge is Orsolya Venn.", line)[0] == ["builder"]
     assert know("Orsolya Venn is the owner of the Halm Bridge.", line)[0] == ["owner"]
     assert know("Orsolya Venn was builder and owner of the Halm Bridge.", line)[0] == ["builder", "owner"]
+    # Who also owns something else can still be named as an owner.
+    mill = fact("m", "owner", "The owner of the Oss Mill is Orsolya Venn.", "The Oss Mill grinds rye.", "Orsolya Venn")
+    line = msgspec.structs.replace(TWO, facts=(BUILDER, mill))
+    assert know("Its later owner Orsolya Venn is praised [1].", line)[0] == ["builder"]
+
+
+def test_an_object_that_has_a_name_is_not_taken_for_a_word_about_the_subject():
+    payer = fact("b", "payer", PAYER.statement, PAYER.evidence.text, "Trolden", "the town")
+    line = msgspec.structs.replace(ONE, facts=(payer,))
+    assert know("Trolden paid for everything.", line)[0] == []
+    assert know("Trolden paid for all of it.", line)[0] == ["payer"]
 
 
 def passages(*spans, doc="b", title="", text=BRIDGE):

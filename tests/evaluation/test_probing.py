@@ -7,6 +7,8 @@ from quaere.evaluation.judges.paraphrases import PARAPHRASES
 from quaere.evaluation.judges.probes import (
     GOOD,
     Probe,
+    _lower_first,
+    _round_numbers,
     make_pairs,
     make_probes,
     make_reports,
@@ -30,12 +32,14 @@ class Same:
         self.verdict, self.given = verdict, grade
 
     async def check(self, items, *, seed=0, advance=lambda: None):
+        self.seeds = [seed]
         return [Checked(self.verdict) for _ in items]
 
     def criteria_of(self, given):
         return Criteria((GradedDimension("quality"),))
 
     async def grade(self, items, *, seed=0, advance=lambda: None):
+        self.seeds = [seed]
         return [{} if self.given is None else {"quality": self.given} for _ in items]
 
 
@@ -46,6 +50,14 @@ def test_good_reports_are_whole_and_always_the_same():
         assert all(report.text[one.start : one.end] == one.text for one in report.statements)
         assert report.unresolved == () and len(report.sources) == 4 and len(report.citations) >= 10
         assert report.text.endswith(report.conclusion) and report.conclusion
+
+
+def test_a_sentence_says_the_same_in_other_words():
+    assert _round_numbers("In 1702 its 1,204 stones and 86 steps of 347 ells.") == (
+        "In 1702 its about 1,200 stones and 86 steps of about 350 ells."
+    )
+    assert _lower_first("The bridge is old.") == "the bridge is old."
+    assert _lower_first("Orsolya Venn built it.") == "Orsolya Venn built it."
 
 
 def test_every_kind_of_corruption_is_probed():
@@ -74,7 +86,9 @@ async def test_checks_are_clearly_better_than_chance_on_corrupted_reports():
 
 @pytest.mark.parametrize("verdict", ["supported", "unsupported", "unknown"])
 async def test_a_judge_that_always_says_the_same_is_chance(verdict):
-    found = await probe_judges(Same(verdict), Same(), 4)
+    judge, grader = Same(verdict), Same()
+    found = await probe_judges(judge, grader, 4, seed=3)
+    assert judge.seeds == grader.seeds == [3]
     assert found.citations.balanced.mean == found.grades.preferred.mean == 0.5
     assert not found.citations_trusted and not found.grades_trusted
 

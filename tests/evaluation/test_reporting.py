@@ -4,13 +4,13 @@ import msgspec
 import pytest
 
 import tiny
-from quaere.errors import BadInput
-from quaere.evaluation.intervals import ratio_interval
+from quaere.errors import BadInput, SamplingFailed
+from quaere.evaluation.intervals import Interval, ratio_interval
 from quaere.evaluation.judges.probes import probe_judges
-from quaere.evaluation.reports.citations import Checked, CitationCheck, CitationChecks
+from quaere.evaluation.reports.citations import Checked, CitationCheck, CitationChecks, Cited
 from quaere.evaluation.reports.criteria import Criteria, GradedDimension, general_criteria
 from quaere.evaluation.reports.grades import ProxyGrader
-from quaere.evaluation.reports.report_sources import read_report_file
+from quaere.evaluation.reports.report_sources import read_report_file, read_report_run
 from quaere.evaluation.reports.scores import (
     OVERALL,
     SPECIFIC,
@@ -24,7 +24,9 @@ from quaere.evaluation.reports.scores import (
     score_reports,
     summarise,
 )
-from reported import GOOD, make_report
+from quaere.records import Episode, Question, Report, ReportTask, SolveTask
+from quaere.runs import Run
+from reported import GOOD, HALM, make_report
 
 
 class Moody:
@@ -133,7 +135,7 @@ async def test_paired_differences():
 def test_a_ratio_of_sums():
     found = ratio_interval([3, 1], [4, 12])
     assert found.mean == 0.25 and found.low == pytest.approx(1 / 12) and found.high == 0.75
-    assert ratio_interval([2, 0], [2, 0]).mean == 1.0
+    assert ratio_interval([2, 0], [2, 0]) == Interval(1.0, 1.0, 1.0, 2)  # of resamples without a whole nothing is seen
     with pytest.raises(ValueError, match="the sum of the wholes must be above 0"):
         ratio_interval([0], [0])
 
@@ -151,6 +153,20 @@ def test_report_files(tmp_path):
             read_report_file(path)
 
 
+def test_the_reports_of_a_run(tmp_path):
+    tasks = [SolveTask(Question("q", "Who?")), *(ReportTask(Question("q", "What?"), number=n) for n in range(3))]
+    episodes = [Episode(f"e{n}", task, "p", "m", 0, (), (), None, "turn_limit") for n, task in enumerate(tasks)]
+    for name, kept in (("reports", episodes), ("answers", episodes[:1])):
+        with Run.create(tmp_path / name, "report") as run:
+            run.add_episodes(kept)
+    found = read_report_run(tmp_path / "reports")
+    assert (found.name, len(found.reports), found.num_unfinished) == ("reports", 3, 3)
+    assert found.reports[0] == Report(Question("q", "What?"), "")
+    assert len(read_report_run(tmp_path / "reports", 2).reports) == 2
+    with pytest.raises(BadInput, match="run answers contains no report"):
+        read_report_run(tmp_path / "answers")
+
+
 async def test_a_model_folder_is_a_judge(tmp_path):
     tiny.model().save_pretrained(tmp_path)
     tiny.tokenizer().save_pretrained(tmp_path)
@@ -159,6 +175,8 @@ async def test_a_model_folder_is_a_judge(tmp_path):
         (score,) = await score_reports(judges, [make_report("It is old [1].")], [Criteria((GradedDimension("a"),))])
     finally:
         await judges.stop()
+    with pytest.raises(SamplingFailed):  # its model has been let go of
+        await judges.citations.check([Cited("It is old.", HALM)])
     assert judges.citations.name == judges.grader.name == str(tmp_path)
     assert len(score.checks) == 1 and list(score.grades) == ["a"]
 

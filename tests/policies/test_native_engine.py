@@ -176,6 +176,24 @@ def test_stop_token_ends_the_turn_and_is_kept():
     assert sampled.token_ids == free.token_ids[: free.token_ids.index(stop) + 1]
 
 
+@pytest.mark.parametrize("lookahead", [0, 1])
+def test_a_row_that_has_stopped_takes_no_token_from_those_behind_it(lookahead):
+    """A GPU launches a step before it reads the last: the row that stopped has then drawn one token too many."""
+
+    def play(stop=()):
+        engine = make_engine()
+        engine.lookahead = lookahead
+        asked = [SamplingParams(max_tokens=8, seed=number) for number in range(3)]
+        asked[0] = structs.replace(asked[0], stop_token_ids=stop)
+        found = run(engine, [Request(f"r{number}", prompts(3)[number], one) for number, one in enumerate(asked)])
+        return [(one.token_ids, one.stop_reason) for one in found]
+
+    free = play()
+    stopped, *others = play(free[0][0][2:3])
+    assert stopped == (free[0][0][: len(stopped[0])], "end_of_turn") and len(stopped[0]) <= 3
+    assert others == free[1:]
+
+
 class Spelling:
     """A decoder whose tokens spell what the test wants."""
 

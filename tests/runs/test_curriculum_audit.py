@@ -279,7 +279,11 @@ def test_files_that_are_not_what_their_name_says(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match=r"cannot write .*: File exists"):
         write_items(tmp_path / "file" / "items.jsonl", LISTED, "evolve-1")
-    pytest.importorskip("pyarrow")
+    arrow = pytest.importorskip("pyarrow")
     (tmp_path / "items.parquet").write_bytes(b"not parquet at all")
     with pytest.raises(BadInput, match="is not a valid Parquet file"):
+        read_verdict_rows(tmp_path / "items.parquet")
+    rows = arrow.table({"id": ["a", None], "verdict": ["flagged", "rejected"]})
+    pytest.importorskip("pyarrow.parquet").write_table(rows, tmp_path / "items.parquet")
+    with pytest.raises(BadInput, match=r"items\.parquet, row 2: .*id"):
         read_verdict_rows(tmp_path / "items.parquet")

@@ -12,10 +12,12 @@ import pytest
 from builders import build_episode
 
 from quaere.cli.main import main
+from quaere.errors import BadInput
 from quaere.runs import Run
 from quaere.runs.checkpoints import find_checkpoints, save_checkpoint
+from quaere.runs.deletion import delete_folders
 
-BEST = {"best": {"role": "solver", "step": 2, "exact_match": 0.5, "num_questions": 64}}
+BEST = {"role": "solver", "exact_match": 0.5, "num_questions": 64}
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +34,7 @@ def make_run(path: Path) -> Path:
 
 
 def make_checkpoints(path: Path, num: int = 4) -> Path:
-    """Checkpoints whose base is linked from one to the next, of which the second is the best."""
+    """Checkpoints with a linked base: the last calls the second the best, those before it the first."""
     folder = path / "checkpoints"
     for step in range(1, num + 1):
 
@@ -43,7 +45,7 @@ def make_checkpoints(path: Path, num: int = 4) -> Path:
             else:
                 os.link(folder / "step-000001" / "base", target / "base")
 
-        save_checkpoint(folder, step, write, BEST)
+        save_checkpoint(folder, step, write, {"best": {**BEST, "step": 2 if step == num else 1}})
     return folder
 
 
@@ -128,6 +130,14 @@ def test_what_is_no_run_is_refused(root: Path, tmp_path: Path, capsys: pytest.Ca
     assert main(["runs", "delete", str(outer), "--yes"]) == 2
     assert "holds other runs (inner)" in capsys.readouterr().err
     assert (tmp_path / "precious" / "file").exists() and (root / "a").exists() and (outer / "inner").exists()
+
+
+def test_what_cannot_be_deleted_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(root / "a")
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)
+    with pytest.raises(BadInput, match=r"not everything in .*/a could be deleted: the rest lies in "):
+        delete_folders([root / "a"])
+    assert not (root / "a").exists()  # nothing that looks like a run, but is not whole, stays under its name
 
 
 def test_no_link_is_followed(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

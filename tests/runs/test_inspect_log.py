@@ -36,8 +36,11 @@ def test_each_episode_is_a_sample_of_its_question(run, tmp_path):
     first = log["samples"][0]
     assert (first["input"], first["target"]) == ("Who built the Halm bridge? ", ["Orsolya Venn"])
     assert first["output"]["completion"] == "Orsolya Venn" and first["metadata"]["step"] == 4
+    (choice,) = first["output"]["choices"]
+    assert choice["message"] == first["messages"][-1] and choice["message"]["role"] == "assistant"
     assert log["eval"]["dataset"] == {"name": "docs-index", "samples": 2, "sample_ids": ["q1", "q/2 & ü"]}
     assert (log["eval"]["task"], log["eval"]["model"], log["status"]) == ("alpha", "tiny", "success")
+    assert (log["version"], log["eval"]["config"]) == (2, {"epochs": 6})
 
 
 def test_a_search_is_a_call_and_its_passages_the_reply(run, tmp_path):

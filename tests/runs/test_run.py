@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sqlite3
 import stat
 import subprocess
@@ -42,6 +43,7 @@ from quaere.records import (
     Turn,
 )
 from quaere.runs import Metric, Run, find_run, list_runs, runs_root
+from quaere.runs.directory import is_locked
 from quaere.runs.shards import Frame, ShardWriter, read_frame
 
 MakeEpisode = Callable[..., Episode]
@@ -96,6 +98,10 @@ def test_a_run_says_what_it_is(tmp_path: Path) -> None:
     assert info.settings == {"model": "tiny", "limits": {"max_turns": 3}}
     assert info.created.endswith("+00:00")
     assert info.version
+    with Run.open(tmp_path / "ask-1", write=True) as run:
+        run.change_settings({"model": "larger"})
+        assert run.info.settings == {"model": "larger", "limits": {"max_turns": 3}}
+    assert Run.open(tmp_path / "ask-1").info.settings == run.info.settings
 
 
 def test_the_index_knows_the_episode_without_reading_it(tmp_path: Path, make_episode: MakeEpisode) -> None:
@@ -195,6 +201,8 @@ def test_started_runs_never_share_a_name(tmp_path: Path) -> None:
             names.append(run.path.name)
             assert run.info.id == run.path.name
     assert len(set(names)) == 3
+    assert re.fullmatch(r"ask-\d{8}-\d{6}", names[0])
+    assert all(re.fullmatch(r"ask-\d{8}-\d{6}(-[23])?", name) for name in names)
 
 
 def test_a_reader_cannot_write(tmp_path: Path, make_episode: MakeEpisode) -> None:
@@ -219,6 +227,25 @@ def test_one_process_writes_while_others_read(tmp_path: Path, make_episode: Make
             assert reader.episode(f"ask-{number}") == make_episode(f"ask-{number}")
     with Run.open(tmp_path / "r", write=True) as run:
         run.add_episode(make_episode("later"))
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "episodes/00007.jsonl.zst"])
+def test_a_run_with_a_link_in_it_is_read_and_not_written_to(tmp_path: Path, name: str) -> None:
+    Run.create(tmp_path / "r", "ask").close()
+    (tmp_path / "mine").touch()
+    (tmp_path / "r" / name).symlink_to(tmp_path / "mine")
+    Run.open(tmp_path / "r").close()
+    with pytest.raises(BadInput, match="is a symbolic link; a run can only be written to if"):
+        Run.open(tmp_path / "r", write=True)
+
+
+def test_a_writer_that_cannot_write_leaves_no_lock(tmp_path: Path) -> None:
+    Run.create(tmp_path / "r", "ask").close()
+    with sqlite3.connect(tmp_path / "r" / "run.db") as database:
+        database.execute("CREATE TRIGGER no BEFORE UPDATE ON runs BEGIN SELECT RAISE(ABORT, 'never'); END")
+    with pytest.raises(BadInput, match="cannot write to the run") as caught:
+        Run.open(tmp_path / "r", write=True)
+    assert not is_locked(tmp_path / "r"), caught  # held, it would be let go of with the error at the latest
 
 
 def test_a_run_in_a_folder_that_nobody_can_write_is_readable(tmp_path: Path, make_episode: MakeEpisode) -> None:

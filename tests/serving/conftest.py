@@ -4,8 +4,11 @@ from contextlib import contextmanager
 import pytest
 
 from quaere.search.index import build_index
+from quaere.serving.model.embeddings import HashEmbedder
+from quaere.serving.model.retriever import Documents
 from quaere.serving.server import ServerSettings, make_server
 from quaere.serving.servers import make_search_server
+from served import serving
 
 
 @pytest.fixture(scope="session")
@@ -48,3 +51,22 @@ def url(index):
     """A search server with the settings it has by default."""
     with running(make_search_server(index, ServerSettings(port=0))) as server:
         yield server.url
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """An index of two documents, one of them in a folder."""
+    home = tmp_path_factory.mktemp("pages")
+    (home / "docs" / "coast").mkdir(parents=True)
+    (home / "docs" / "rivers.md").write_text(
+        "# The Oss\n\nThe Oss runs past Halmgate.\n\nOrsolya Venn built the bridge."
+    )
+    (home / "docs" / "coast" / "light house.txt").write_text("The lighthouse at Korrin was lit in 1850. <b>Zürich</b>")
+    return build_index(home / "docs", home / "index")
+
+
+@pytest.fixture(scope="module")
+def client(pages):
+    """A client of a server that has everything: a model, embeddings, documents."""
+    with serving(embedder=HashEmbedder(), documents=Documents(pages, 5), max_tokens=512) as served:
+        yield served

@@ -1,4 +1,4 @@
-"""Confidence intervals of means over questions: percentile bootstrap and Wilson.
+"""95 % confidence intervals of means over questions: percentile bootstrap and Wilson.
 
     bootstrap_interval([1, 0, 0, 1]) -> Interval(mean=0.5, low=0.0, high=1.0, num=4)
     paired_difference([1, 1, 0], [0, 1, 0])  # the same three questions answered by two systems
@@ -20,6 +20,9 @@ from statistics import NormalDist
 import numpy as np
 from msgspec import Struct
 
+_LEVEL, _POWER = 0.95, 0.8
+_QUANTILES = (1 - _LEVEL) / 2, (1 + _LEVEL) / 2
+_Z = NormalDist().inv_cdf(_QUANTILES[1])
 _NUM_RESAMPLES = 10_000
 _CHUNK = 1_000_000  # values resampled at once: bounds memory to about 16 MB for any number of questions
 
@@ -36,9 +39,7 @@ class Interval(Struct, frozen=True):
     num: int
 
 
-def bootstrap_interval(
-    values: Sequence[float], *, level: float = 0.95, seed: int = 0, num_resamples: int = _NUM_RESAMPLES
-) -> Interval:
+def bootstrap_interval(values: Sequence[float], *, seed: int = 0, num_resamples: int = _NUM_RESAMPLES) -> Interval:
     """The mean of the values with its percentile bootstrap interval; deterministic for a given seed.
 
     bootstrap_interval([1.0, 1.0, 1.0]) -> Interval(mean=1.0, low=1.0, high=1.0, num=3)
@@ -46,17 +47,15 @@ def bootstrap_interval(
     sample = np.asarray(values, dtype=np.float64)
     if sample.ndim != 1 or not sample.size or not np.isfinite(sample).all():
         raise ValueError("a bootstrap interval needs at least one value, and all values must be finite")
-    if not 0 < level < 1:
-        raise ValueError(f"the confidence level must be between 0 and 1, not {level}")
     smallest, largest = float(sample.min()), float(sample.max())
     # Rounding can put the mean of equal values slightly outside their range.
     mean = float(np.clip(sample.mean(), smallest, largest))
     means = np.clip(_resampled_means(sample, seed, num_resamples), smallest, largest)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(means, _QUANTILES)
     return Interval(mean, min(float(low), mean), max(float(high), mean), sample.size)
 
 
-def rate_interval(values: Sequence[float], *, level: float = 0.95, seed: int = 0) -> Interval:
+def rate_interval(values: Sequence[float]) -> Interval:
     """The mean of values in [0, 1] with Wilson's interval if all are 0 or all are 1, else with the bootstrap interval.
 
     Resampling "0 of 4 right" always gives 0 of 4, so the bootstrap would show no uncertainty.
@@ -64,13 +63,11 @@ def rate_interval(values: Sequence[float], *, level: float = 0.95, seed: int = 0
         rate_interval([0, 0, 0, 0]) -> Interval(mean=0.0, low=0.0, high=0.490, num=4)
     """
     if values and all(value == values[0] for value in values) and values[0] in (0, 1):
-        return wilson_interval(int(values[0]) * len(values), len(values), level=level)
-    return bootstrap_interval(values, level=level, seed=seed)
+        return wilson_interval(int(values[0]) * len(values), len(values))
+    return bootstrap_interval(values)
 
 
-def paired_difference(
-    ours: Sequence[float], theirs: Sequence[float], *, level: float = 0.95, seed: int = 0
-) -> Interval:
+def paired_difference(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
     """Mean and interval of `ours - theirs` over the same questions in the same order.
 
     Pairing removes the variance between easy and hard questions, so the interval is narrower than for unpaired samples.
@@ -79,10 +76,10 @@ def paired_difference(
     """
     if len(ours) != len(theirs):
         raise ValueError(f"a paired difference needs the same questions on both sides: {len(ours)} != {len(theirs)}")
-    return bootstrap_interval([a - b for a, b in zip(ours, theirs, strict=True)], level=level, seed=seed)
+    return bootstrap_interval([a - b for a, b in zip(ours, theirs, strict=True)])
 
 
-def ratio_interval(parts: Sequence[float], wholes: Sequence[float], *, level: float = 0.95, seed: int = 0) -> Interval:
+def ratio_interval(parts: Sequence[float], wholes: Sequence[float]) -> Interval:
     """sum(parts) / sum(wholes) with its bootstrap interval; questions are resampled with their part and whole.
 
     `num` is the number of questions. Resamples whose sum of wholes is 0 are skipped.
@@ -93,21 +90,19 @@ def ratio_interval(parts: Sequence[float], wholes: Sequence[float], *, level: fl
     if tops.shape != bottoms.shape or tops.ndim != 1 or not bottoms.sum() > 0:
         raise ValueError("a ratio needs one part per whole, and the sum of the wholes must be above 0")
     # The same seed resamples the same questions for numerator and denominator.
-    above, below = (_resampled_means(values, seed, _NUM_RESAMPLES) for values in (tops, bottoms))
+    above, below = (_resampled_means(values, 0, _NUM_RESAMPLES) for values in (tops, bottoms))
     ratios = above[below > 0] / below[below > 0]
     mean = float(tops.sum() / bottoms.sum())
-    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(ratios, _QUANTILES)
     return Interval(mean, min(float(low), mean), max(float(high), mean), tops.size)
 
 
-def smallest_difference(
-    ours: Sequence[float], theirs: Sequence[float], *, level: float = 0.95, power: float = 0.8
-) -> float:
-    """Minimum detectable difference: the true difference that these pairs would show with probability `power`.
+def smallest_difference(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Minimum detectable difference: the true difference that these pairs would show with a power of 80 %.
 
-    A difference is shown if its two-sided interval (`level`) excludes zero. This requires
+    A difference is shown if its two-sided interval excludes zero. This requires
 
-        (z_(1 - (1 - level) / 2) + z_power) * s / sqrt(n)      # 2.80 s / sqrt(n) with the defaults
+        (z_0.975 + z_0.8) * s / sqrt(n) = 2.80 s / sqrt(n)
 
     with s the standard deviation of the n differences. Two pseudo-observations, +1 and -1, of weight 1/2 each, are
     added to s: without them, two systems that agree on a few questions would have s = 0. Differences of rates never
@@ -117,17 +112,14 @@ def smallest_difference(
     """
     if len(ours) != len(theirs) or len(ours) == 0:
         raise ValueError(f"a difference needs the same questions, at least one: {len(ours)} and {len(theirs)} given")
-    if not 0 < level < 1 or not 0 < power < 1:
-        raise ValueError(f"level and power must be between 0 and 1, not {level} and {power}")
     gains = np.asarray(ours, dtype=np.float64) - np.asarray(theirs, dtype=np.float64)
     num = gains.size
     mean = gains.sum() / (num + 1)  # the pseudo-observations have a total weight of 1 and a mean of 0
     variance = (np.square(gains).sum() + 1) / (num + 1) - mean**2
-    z = NormalDist().inv_cdf((1 + level) / 2) + NormalDist().inv_cdf(power)
-    return float(z * np.sqrt(variance / num))
+    return float((_Z + NormalDist().inv_cdf(_POWER)) * np.sqrt(variance / num))
 
 
-def wilson_interval(num_hits: int, num: int, *, level: float = 0.95) -> Interval:
+def wilson_interval(num_hits: int, num: int) -> Interval:
     """A proportion with its Wilson score interval, which has a width even for 0 and 1.
 
         (p + z^2 / 2n -+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)
@@ -136,12 +128,9 @@ def wilson_interval(num_hits: int, num: int, *, level: float = 0.95) -> Interval
     """
     if not 0 <= num_hits <= num or num < 1:
         raise ValueError(f"a proportion needs 0 <= num_hits <= num and num >= 1, not {num_hits} of {num}")
-    if not 0 < level < 1:
-        raise ValueError(f"the confidence level must be between 0 and 1, not {level}")
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    share, scale = num_hits / num, 1 + z * z / num
-    middle = (share + z * z / (2 * num)) / scale
-    half = z * math.sqrt(share * (1 - share) / num + (z / (2 * num)) ** 2) / scale
+    share, scale = num_hits / num, 1 + _Z * _Z / num
+    middle = (share + _Z * _Z / (2 * num)) / scale
+    half = _Z * math.sqrt(share * (1 - share) / num + (_Z / (2 * num)) ** 2) / scale
     # Rounding can put an end past the proportion where that is 0 or 1.
     return Interval(share, max(0.0, min(middle - half, share)), min(1.0, max(middle + half, share)), num)
 

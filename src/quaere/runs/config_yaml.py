@@ -27,10 +27,10 @@ class _Reader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """The mapping of a node; a duplicate key is an error, not silently overridden."""
-        made = super().construct_mapping(node, deep=True)
+        made = super().construct_mapping(node, deep)
         seen: set[object] = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
+            key = self.construct_object(key_node)
             if key in seen:
                 raise yaml.MarkedYAMLError(problem=f"{key} is given twice", problem_mark=key_node.start_mark)
             seen.add(key)

@@ -286,8 +286,7 @@ def make_reports(num_reports: int) -> tuple[Report, ...]:
 def _subjects(world: World, entity: Entity) -> list[Entity]:
     """The entity and the entities its facts refer to, at most `_NUM_SOURCES`."""
     linked = [world.entities[fact.object] for fact in world.facts_of(entity) if fact.object is not None]
-    found = list({one.id: one for one in (entity, *linked)}.values())
-    return [one for one in found if len(world.article(one).supports) >= 2][:_NUM_SOURCES]
+    return list({one.id: one for one in (entity, *linked)}.values())[:_NUM_SOURCES]
 
 
 class _Writer:

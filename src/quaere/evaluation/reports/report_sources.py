@@ -24,7 +24,7 @@ class ReportSet(Struct, frozen=True):
 
     name: str
     reports: tuple[Report, ...]
-    num_unfinished: int = 0
+    num_unfinished: int
 
 
 def read_report_file(path: Path, limit: int | None = None) -> ReportSet:

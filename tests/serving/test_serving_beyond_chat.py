@@ -178,12 +178,12 @@ def test_without_scikit_learn_a_model_is_served_all_the_same(monkeypatch):
 # ------------------------------------------------------------------------------------------------------------ documents
 
 
-def test_the_retriever_names_pages_that_are_there(client, index):
+def test_the_retriever_names_pages_that_are_there(client, pages):
     found = client.get("/retrieve-gpt-researcher", params={"query": "lighthouse Korrin"}).json()
     assert found[0]["url"] == f"{client.url}/documents/coast%2Flight%20house.txt"
     assert "lit in 1850" in found[0]["raw_content"]
     page = client.get(found[0]["url"].removeprefix(client.url))
-    assert page.text == index.document("coast/light house.txt")
+    assert page.text == pages.document("coast/light house.txt")
     assert page.headers["content-type"] == "text/plain; charset=utf-8"  # never HTML, whatever it holds
     same = client.post("/search", {"query": "lighthouse Korrin", "max_results": 1, "topic": "general"}).json()
     assert same["results"][0]["url"] == found[0]["url"] and same["results"][0]["content"] in found[0]["raw_content"]

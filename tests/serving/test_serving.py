@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import re
 import socket
 import time
@@ -9,8 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.openai import OpenAISampler, parse_endpoint
 from quaere.policies.sampler import SamplingParams
+from quaere.serving.model.app import Service
 from quaere.serving.model.wire import ChatRequest, read_body
 from served import make_policy, serving, text_of
 
@@ -180,7 +183,8 @@ def test_the_next_turn_of_a_conversation_is_not_computed_again(client):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_goes_away_frees_its_row(client, stream):
+def test_a_client_that_goes_away_frees_its_row(client, stream, caplog):
+    caplog.set_level(logging.INFO, "quaere.serving")
     body = {"model": "tiny", "messages": [{"role": "user", "content": "Go"}], "max_tokens": 512, "stream": stream}
     content = json.dumps({**body, "n": 4, "seed": 11, "temperature": 2}).encode()
     host, port = client.url.removeprefix("http://").split(":")
@@ -196,6 +200,11 @@ def test_a_client_that_goes_away_frees_its_row(client, stream):
     client.wait_until_idle()
     assert client.engine.counts.drawn - drawn < 4 * 512
     assert client.service._writer._num_active == 0
+    deadline = time.monotonic() + 20
+    while not caplog.records:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    assert f"POST /v1/chat/completions {200 if stream else 499} " in caplog.records[-1].getMessage()
 
 
 def test_beyond_what_may_wait_it_says_so():
@@ -205,6 +214,20 @@ def test_beyond_what_may_wait_it_says_so():
         assert reply.status_code == 429 and reply.json()["error"]["type"] == "rate_limit_error"
         assert client.chat("Hello", n=3, stream=True).status_code == 429
         assert "retry-after" in reply.headers
+
+
+@pytest.mark.parametrize("wrong", [{"max_tokens": 0}, {"max_waiting": -1}, {"temperature": -0.1}, {"temperature": 2.1}])
+def test_limits_under_which_nothing_could_be_served_are_refused(wrong):
+    Service(name="tiny", policy=make_policy(), max_tokens=1, max_waiting=0, temperature=2.0)
+    with pytest.raises(BadInput, match="max_tokens must be at least 1"):
+        Service(name="tiny", policy=make_policy(), **wrong)
+
+
+async def test_a_server_that_ends_lets_go_of_its_model():
+    with serving() as client:
+        assert client.chat("Hello").status_code == 200
+    with pytest.raises(SamplingFailed):
+        await client.service.policy.sampler.sample("later", (1,), SamplingParams())
 
 
 # ------------------------------------------------------------------------------------------------------- our own client

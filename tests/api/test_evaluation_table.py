@@ -1,0 +1,110 @@
+"""The table of `quaere eval`, on results made by hand."""
+
+import pytest
+
+from quaere.api.evaluation import Evaluation
+from quaere.api.evaluation_table import print_results
+from quaere.evaluation.intervals import Interval
+from quaere.evaluation.judges.judge_accuracy import Agreement, Validation
+from quaere.evaluation.qa.scores import Judging, QuestionScore, score_answering
+from quaere.records import Evidence
+
+SURE, UNSURE = Interval(0.9, 0.8, 1.0, 40), Interval(0.6, 0.5, 0.7, 40)
+
+
+def score(name, right, **more):
+    usual = {"facts": 1, "answer": "Venn", "f1": right, "end": "answered", "num_turns": 2, "num_malformed": 0}
+    usual |= {"num_searches": 1, "num_tokens": 50, "search_failed": False}
+    return QuestionScore(id=name, question=f"{name}?", exact_match=right, **{**usual, **more})
+
+
+def evaluation(name, *scores, judging=None):
+    return Evaluation(name, name, {}, score_answering(scores), tuple(scores), judging)
+
+
+def judging(balanced=SURE, **more):
+    trust = Validation("a world", SURE, SURE, balanced, (Agreement("answer alone", UNSURE),), num_unread=0)
+    return Judging("string", trust, **{"num_unread": 0, **more})
+
+
+def printed(capsys, *evaluations):
+    *others, ours = evaluations
+    print_results(ours, others, None)
+    said = capsys.readouterr().out
+    assert all(len(line) <= 120 for line in said.splitlines())
+    return " ".join(said.split())
+
+
+def test_scores_and_costs(capsys):
+    said = printed(capsys, evaluation("warm", score("a", 1.0, searches_needed=2), score("b", 0.0, num_turns=3)))
+    assert "warm 2 50.0 [0.0, 100.0] 50.0 [0.0, 100.0] 1.00 of 2.00 needed 100.0%" in said
+    assert said.endswith("2 questions; 2.50 turns and 50 tokens an episode; 0 malformed turns")
+    for unasked in ("fact", "present", "judge", "smallest difference", "failed", "unanswered", "gold"):
+        assert unasked not in said
+
+
+def test_a_file_has_lines_of_120_columns(capsys):
+    """Not of 80, as where nobody knows how wide they may be: tables would be wrapped."""
+    scores = [score(f"q{facts}", 1.0, facts=facts) for facts in range(1, 5)]
+    print_results(evaluation("warm", *scores), [], None)
+    assert max(len(line) for line in capsys.readouterr().out.splitlines()) > 100
+
+
+def test_by_facts_where_they_differ(capsys):
+    scores = [score("a", 1.0), score("b", 0.0, facts=2), score("c", 0.0, facts=0)]
+    said = printed(capsys, evaluation("base", score("a", 0.0)), evaluation("warm", *scores))
+    assert "EM %, facts unknown EM %, 1 fact EM %, 2 facts" in said
+    assert "warm 0.0 [0.0, 79.3] of 1 100.0 [20.7, 100.0] of 1 0.0 [0.0, 79.3] of 1" in said
+
+
+def test_paired_differences_and_results_that_share_no_question(capsys):
+    ours = evaluation("warm", score("a", 1.0), score("b", 1.0))
+    base, odd = evaluation("base", score("a", 0.0), score("b", 0.0)), evaluation("odd", score("c", 0.0))
+    said = printed(capsys, base, odd, ours)
+    assert "warm - base, over 2 shared questions: EM +100.0 [+100.0, +100.0] (" in said
+    assert "warm and odd share no question" in said
+    assert said.count("the smallest difference the sample could have shown") == 1
+    assert "smallest difference" not in printed(capsys, odd, ours)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"search_failed": True}, "search failed in 1 episode; each counts as wrong"),
+        ({"end": "failed"}, "the model failed in 1 episode"),
+        ({"end": "turn_limit"}, "50.0% of the questions were left unanswered"),
+        ({"num_malformed": 3}, "3 malformed turns"),
+    ],
+)
+def test_what_went_wrong_is_said(capsys, more, said):
+    assert said in printed(capsys, evaluation("warm", score("a", 0.0, **more), score("b", 1.0)))
+
+
+def cited(name, supported=None, gold=None):
+    quoted = {"span": "Venn built it.", "evidence": Evidence("d", 0, 14, "Venn built it.")}
+    return score(name, 1.0, supported=supported, gold=gold, **quoted)
+
+
+def test_evidence_comes_after_the_accuracy_of_its_judge(capsys):
+    said = printed(capsys, evaluation("warm", cited("a", True), cited("b", False), judging=judging()))
+    assert "judge accuracy of 'string': 40 questions (a world)" in said
+    assert "answer alone 60.0 [50.0, 70.0] 40" in said
+    assert said.index("answer alone") < said.index("present %")
+    assert "50.0 [0.0, 100.0] string" in said  # joint, and who judged
+    assert "better than chance: do not rely" not in said and "could not be read" not in said
+    assert "warm 100.0 [34.2, 100.0] 100.0 [34.2, 100.0] no judge" in printed(
+        capsys, evaluation("warm", cited("a"), cited("b"))
+    )
+
+
+def test_a_judge_that_is_no_better_than_chance_is_called_so(capsys):
+    told = judging(balanced=UNSURE, num_unread=2)
+    said = printed(capsys, evaluation("warm", cited("a", True), judging=told))
+    assert "do not rely on `supported`" in said
+    assert "2 verdicts could not be read here; each counts as not supported" in said
+
+
+def test_gold_where_it_is_known(capsys):
+    said = printed(capsys, evaluation("base", cited("a")), evaluation("warm", cited("a", gold=True), cited("b")))
+    assert "warm 1 100.0 [20.7, 100.0] 100.0 [20.7, 100.0]" in said
+    assert "gold: the span is verbatim of a gold passage" in said

@@ -1,0 +1,144 @@
+"""Going on with a run that was stopped, as far as nothing is trained: what is refused, remembered and told."""
+
+import asyncio
+
+import pytest
+from msgspec import structs
+
+from quaere.api.evolution import ConfigOptions, create_store, open_stopped, train_to_end
+from quaere.errors import BadInput, ExtraMissing, TrainingStopped
+from quaere.recipes.registry import find_recipe
+from quaere.runs import Run, RunState
+from village_runs import SMALL
+
+
+@pytest.fixture
+def options(village_paths):
+    index, model = map(str, village_paths)
+    return ConfigOptions(model=model, index=index, settings=SMALL)
+
+
+@pytest.fixture
+def stopped(options, tmp_path):
+    recipe = find_recipe("drzero")
+    create_store(recipe, options.load(recipe), out=tmp_path / "run", runs=None, writers=()).close()
+    return tmp_path / "run"
+
+
+def test_a_run_is_opened_as_it_was(stopped, options):
+    found = open_stopped(stopped, ConfigOptions(), recipe="drzero")
+    found.store.close()
+    assert (found.recipe.name, found.writers) == ("drzero", ())
+    assert found.config == options.load(found.recipe)
+    assert (found.store.info.settings["model"], found.store.info.settings["recipe"]) == (options.model, "drzero")
+
+
+def test_a_changed_setting_is_refused_unless_forced_and_then_written_down(stopped):
+    changed = ConfigOptions(assignments=("solver.steps=9",))
+    with pytest.raises(BadInput, match=r"the config has changed: solver\.steps: 2 -> 9"):
+        open_stopped(stopped, changed)
+    open_stopped(stopped, changed, force=True).store.close()
+    again = open_stopped(stopped, ConfigOptions())
+    again.store.close()
+    assert again.config.solver.steps == 9
+
+
+@pytest.mark.parametrize(
+    ("given", "more", "said"),
+    [
+        ({"preset": "demo"}, {}, "--resume uses the run's own config"),
+        ({"file": "mine.yaml"}, {}, "--resume uses the run's own config"),
+        ({}, {"recipe": "eve"}, "is a run of drzero, not of eve"),
+        ({"assignments": ("generation.given=mine.jsonl",)}, {"force": True}, "generation.given of a run cannot be"),
+        ({"assignments": ("solver.limits.max_turns=1",)}, {"force": True}, "max_turns must be at least 2"),
+        ({}, {"writers": ("slate",)}, "unknown writer slate"),
+    ],
+)
+def test_what_cannot_be_gone_on_with_is_refused(stopped, given, more, said):
+    with pytest.raises(BadInput, match=said):
+        open_stopped(stopped, ConfigOptions(**given), **more)
+    Run.open(stopped, write=True).close()  # nothing holds it
+
+
+def test_other_documents_and_other_kinds_of_runs_are_refused(stopped, tmp_path):
+    with Run.open(stopped, write=True) as run:
+        run.change_settings({"index_fingerprint": "before"})
+    with pytest.raises(BadInput, match="holds other documents than when the run began"):
+        open_stopped(stopped, ConfigOptions())
+    open_stopped(stopped, ConfigOptions(), force=True).store.close()
+    Run.create(tmp_path / "ask-1", "ask").close()
+    with pytest.raises(BadInput, match="is a run of `quaere ask`"):
+        open_stopped(tmp_path / "ask-1", ConfigOptions())
+
+
+def test_writers_that_are_added_are_remembered(stopped, monkeypatch):
+    monkeypatch.setattr("quaere.training.metric_sinks.check_writers", lambda names: None)
+    for added in (("tensorboard",), ("wandb", "tensorboard", "wandb"), ()):
+        open_stopped(stopped, ConfigOptions(), writers=added).store.close()
+    found = open_stopped(stopped, ConfigOptions())
+    found.store.close()
+    assert found.writers == ("tensorboard", "wandb")
+
+
+# ------------------------------------------------------------------------------------------------------------ training
+
+
+class Told:
+    """A reporter that keeps what it is told."""
+
+    def __init__(self):
+        self.notes, self.closed = [], False
+
+    def note(self, line):
+        self.notes.append(line)
+
+    def close(self):
+        self.closed = True
+
+
+async def go_on(stopped, train, **options):
+    """What was told, and how the run ended, if it is trained like this."""
+    found, told = open_stopped(stopped, ConfigOptions()), Told()
+    recipe = structs.replace(found.recipe, train=train)
+    try:
+        await train_to_end(recipe, found.config, found.store, told, **options)
+    finally:
+        assert told.closed
+        told.state = Run.open(stopped).state()
+    return told
+
+
+async def nothing(config, store, told):
+    """Trains nothing."""
+    assert store.state().name == "running"
+
+
+async def test_a_run_that_learned_nothing_has_failed_until_it_is_gone_on_with(stopped, monkeypatch):
+    with pytest.raises(TrainingStopped, match="nothing was learned"):
+        await go_on(stopped, nothing)
+    assert Run.open(stopped).state().name == "failed"
+    monkeypatch.setattr("quaere.training.outcome.check_learned", lambda *_, **__: None)
+    assert (await go_on(stopped, nothing)).state == RunState("done")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError])
+async def test_a_run_that_is_interrupted_says_how_to_go_on(stopped, error, monkeypatch):
+    async def interrupted(config, store, told):
+        raise error
+
+    told = Told()
+    found = open_stopped(stopped, ConfigOptions())
+    with pytest.raises(error):
+        await train_to_end(structs.replace(found.recipe, train=interrupted), found.config, found.store, told)
+    assert told.notes == [f"run {stopped}", f"stopped; go on with: quaere evolve --resume {stopped}"]
+    assert told.closed and Run.open(stopped).state() == RunState("stopped")
+
+
+async def test_a_writer_that_is_no_longer_installed_is_said_and_left_out(stopped, monkeypatch):
+    missing = {"wandb": ExtraMissing("wandb is not installed", extra="wandb")}
+    monkeypatch.setattr("quaere.training.metric_sinks.find_missing", lambda names: missing)
+    monkeypatch.setattr("quaere.training.outcome.check_learned", lambda *_, **__: None)
+    told = await go_on(stopped, nothing, remembered=("wandb",))
+    assert told.notes[1].startswith("nothing is written to wandb, to which the run began to write: wandb is not")
+    assert told.notes[-1] == f"done; look at it with: quaere runs show {stopped}"
+    assert told.state == RunState("done")
