@@ -108,9 +108,9 @@ class Trial:
         self.package = next(self.source.iterdir())
         _compile(self.source)
         self.imports = Imports(self.source, ROOT / "tests")
-        files = sorted((ROOT / "tests").rglob("*.py"))
-        self.tests = f"{_digest(files)} {reach} {files} {seconds:g}"
-        helpers = [path for path in files if not path.name.startswith("test_")]
+        paths = sorted((ROOT / "tests").rglob("*.py"))
+        self.tests = f"{_digest(paths)} {reach} {files} {seconds:g}"
+        helpers = [path for path in paths if not path.name.startswith("test_")]
         self._code = _digest([*sorted(self.source.rglob("*.py")), *helpers])
         self._seen: dict[Path, TestFile] = {}
 
