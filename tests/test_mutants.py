@@ -83,6 +83,8 @@ def test_tests_of_its_folder_that_import_a_module_come_before_all_others(tools):
     assert order.index("test_losses.py") < order.index("test_first_order.py"), "which is of another folder"
     assert ROOT / "tests/training/test_learner.py" in further  # by way of the learner
     assert ROOT / "tests/search/test_search_words.py" not in [*near, *further]
+    (commands,) = imports.near(ROOT / "src/quaere/cli/curriculum.py", 0)
+    assert {path.name for path in commands[:2]} == {"test_curriculum_add.py", "test_curriculum_command.py"}
 
 
 def test_what_never_ends_is_ended(tools):
