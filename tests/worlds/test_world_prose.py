@@ -59,6 +59,17 @@ def test_aliases_are_listed_in_the_entity_s_own_article(world: World, articles: 
     assert num_aliases > len(world.entities) / 3
 
 
+def test_an_article_that_is_too_long_keeps_its_facts_and_aliases(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    entities = world.entities[:40]
+    whole = [world.article(entity) for entity in entities]
+    monkeypatch.setattr("quaere.worlds.prose.MAX_WORDS", 60)
+    for entity, before in zip(entities, whole, strict=True):
+        article = world.article(entity)
+        assert len(article.text.split()) < len(before.text.split())
+        assert sorted(one.relation for one in article.supports) == sorted(one.relation for one in before.supports)
+        assert all(alias.lower() in article.text.lower() for alias in entity.aliases)
+
+
 def test_some_objects_are_called_by_an_alias(world: World, articles: list[Article]) -> None:
     titles = {name for entity in world.entities for name in (entity.name, *entity.also)}
     mentions = [support.mention for article in articles for support in article.supports]
