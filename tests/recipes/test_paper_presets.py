@@ -75,10 +75,13 @@ def test_what_is_newer_is_off_in_a_paper_preset(name):
 @pytest.mark.parametrize("name", ["drzero", "eve", "evalact", "evalrar", "search-r1", "autorefine"])
 @pytest.mark.parametrize("preset", [None, "single-gpu", "large-gpu", "demo"])
 def test_elsewhere_solvers_learn_from_every_token_alike_and_from_differences_alone(name, preset):
-    learner = resolve(name, preset).solver.learner
+    config = resolve(name, preset)
+    learner = config.solver.learner
     assert (learner.aggregation, learner.kl_beta, learner.kl_flat) == ("token_mean", 0.0, False)
+    roles = [config.solver, config.proposer] if name in ("drzero", "eve") else [config.solver]
     if preset in ("single-gpu", "large-gpu"):
-        assert [learner.warmup_steps(steps) for steps in (2, 20, 100)] == [2, 5, 10]
+        for role in roles:
+            assert [role.learner.warmup_steps(steps) for steps in (2, 20, 100)] == [2, 5, 10]
 
 
 @pytest.mark.parametrize("name", ["drzero", "eve", "evalact", "evalrar", "search-r1", "autorefine"])

@@ -275,8 +275,10 @@ def test_each_role_has_moments_of_its_own_if_so_wished(play, moments, sets):
 
     from quaere.runs.checkpoints import find_checkpoints
 
-    run = play("score", f"evaluator.moments={moments}")
+    run = play("score", f"evaluator.moments={moments}", "traced_episodes=1")
     assert "gradient/norm" in run.metrics_at(2) and "evaluator/gradient_norm" in run.metrics_at(2)
+    traced = {row.protocol for row in run.index(step=2) if run.token_trace(row.id)}
+    assert traced == {"report-writer", "rubric-chooser"}  # one of each update
     saved = load_file(find_checkpoints(run.path / "checkpoints")[-1].path / "optimizer.safetensors")
     assert {name.rpartition("/")[0] for name in saved if name != "num_steps"} == sets
 
@@ -369,6 +371,8 @@ def test_pairs_are_the_best_and_the_worst_of_a_question(play):
     assert run.metrics_at(1)["dpo/margin"] == pytest.approx(0, abs=1e-6)
     assert run.metrics_at(1)["advantage/max_abs"] == pytest.approx(0.3, abs=1e-5)
     assert run.metrics_at(2)["dpo/margin"] != 0
+    pairs, preferred = run.metrics_at(2)["dpo/pairs"], run.metrics_at(2)["dpo/accuracy"]
+    assert pairs > 1 and 0 <= preferred <= 1
 
 
 @pytest.mark.parametrize("rank", [0, 4])
