@@ -96,3 +96,10 @@ def test_an_option_before_a_subcommand_is_not_forgotten_after_it():
                         assert action.default == argparse.SUPPRESS, f"{below.prog} {action.dest}"
                         shared += 1
     assert shared > 20
+
+
+@pytest.mark.parametrize("words", [["start", "--model", "m"], ["status"], ["stop"]], ids=lambda words: words[0])
+def test_a_trainer_may_be_named(words):
+    action, *options = words
+    for named in ([], ["skyrl"]):
+        assert build_parser("trainer").parse_args(["trainer", action, *named, *options]).server == "skyrl"

@@ -37,6 +37,7 @@ def test_every_command_and_every_option_is_there_with_what_it_does():
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
     parsers = {parser.prog: parser for parser in walk_parsers(build_parser())}
     assert sections.keys() == parsers.keys()
+    assert {"## quaere", "## quaere runs", "### quaere runs show"} <= set(text.splitlines())
     for prog, parser in parsers.items():
         shown = {cells[0]: cells[-1] for cells in rows(sections[prog]) if cells[-1] != "what it does"}
         assert len(shown) == len(options(parser)), prog
