@@ -153,3 +153,14 @@ def test_the_harness_is_made_anew_when_it_is_due(kind, every, due):
 )
 def test_the_plan_says_who_learns(newsroom_paths, assignments, learns):
     assert dict(find_recipe("score").plan(make_reports("score", newsroom_paths, *assignments)))["learns"] == learns
+
+
+def test_a_judge_that_reads_long_reports_needs_memory(newsroom_paths):
+    """The rows of a judge model are part of the plan; a judge of rules has none."""
+    long = ("evaluator.limits.sequence_tokens=1000000", "fixed_rubric=factuality")
+    planned = {}
+    for judge in ("checks", "model"):
+        config = make_reports("report-grpo", newsroom_paths, *long, f"judge={judge}")
+        planned[judge] = dict(find_recipe("report-grpo").plan(config))["memory"]
+    sizes = {judge: float(line.split()[1]) for judge, line in planned.items()}
+    assert sizes["model"] > sizes["checks"] + 1
