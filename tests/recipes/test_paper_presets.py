@@ -104,3 +104,14 @@ def test_a_large_gpu_writes_its_curriculum_in_one_iteration(name):
     assert (config.iterations, proposer.steps, proposer.batch) == (1, 10, 64)
     assert proposer.hop_ratio == (1, 0, 2, 2) and proposer.limits.max_turns > len(proposer.hop_ratio) - 1
     assert (generation.candidates, generation.attempts) == (1500, 4)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_who_writes_questions_may_be_given_some(name):
+    recipe = find_recipe(name)
+    takes_some = hasattr(recipe.schema(), "generation")
+    assert takes_some == (name in ("drzero", "eve")) != recipe.takes_questions
+    assert recipe.given(recipe.schema()) == ""
+    if takes_some:
+        given = {"preset": None, "file": None, "assignments": ["generation.given=train.jsonl"]}
+        assert recipe.given(load_config(recipe.schema, presets=recipe.presets, **given)) == "train.jsonl"
