@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from quaere.errors import TrainingStopped
 from quaere.policies.tinker_service import TinkerService
@@ -135,6 +136,25 @@ def test_the_normalisation_that_is_set_is_the_servers(chosen, factor):
     assert first.loss_fn_inputs["target_tokens"] == [2, 3, 4, 5]
     assert first.loss_fn_inputs["logprobs"] == [0.0, 0.0, -0.5, -0.25]
     assert first.loss_fn_inputs["advantages"] == [0.0, 0.0, factor / 4, -factor / 2]
+
+
+def test_scores_are_asked_for_up_to_the_last_token_that_carries_loss():
+    sent = []
+
+    def forward(data, loss):
+        sent.extend(data)
+        answer = SimpleNamespace(metrics={}, loss_fn_outputs=[{"logprobs": np.array([-0.5, -0.25, -0.125])}])
+        return SimpleNamespace(result=lambda: answer)
+
+    types = SimpleNamespace(Datum=SimpleNamespace, ModelInput=SimpleNamespace(from_ints=list))
+    service = SimpleNamespace(types=types, call=lambda request: request())
+    role = SimpleNamespace(service=service, client=SimpleNamespace(forward=forward))
+    unpaid = Sample((1, 2, 3, 4, 5), (False,) * 5, (0.0,) * 5, (0.0,) * 5)
+    paid = structs.replace(unpaid, loss_mask=(False, False, True, True, False))
+    assert TinkerLearner(role, LearnerSettings(), reference=None).score([unpaid, paid]) == [[], [-0.25, -0.125]]
+    (datum,) = sent
+    assert datum.model_input == [1, 2, 3]
+    assert datum.loss_fn_inputs == {"target_tokens": [2, 3, 4], "weights": [1.0, 1.0, 1.0]}
 
 
 def test_an_archive_that_is_none_ends_in_one_line(tmp_path):
