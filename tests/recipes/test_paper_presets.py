@@ -115,3 +115,22 @@ def test_who_writes_questions_may_be_given_some(name):
     if takes_some:
         given = {"preset": None, "file": None, "assignments": ["generation.given=train.jsonl"]}
         assert recipe.given(load_config(recipe.schema, presets=recipe.presets, **given)) == "train.jsonl"
+
+
+ROLES = ("proposer", "solver")
+QUOTES = {"proposer.limits.turn_tokens", "solver.limits.turn_tokens", "solver.limits.sequence_tokens"}
+OF_EVE = {"proposer.reward.format_rule", "generation.questions"}
+
+
+@pytest.mark.parametrize(
+    ("preset", "own"),
+    [
+        ("single-gpu", {"iterations", "generation.batch"}),
+        ("large-gpu", {"generation.batch", *QUOTES}),
+        ("demo", {*QUOTES, "proposer.limits.sequence_tokens", *(f"{role}.learner.max_grad_norm" for role in ROLES)}),
+    ],
+)
+def test_eve_differs_from_dr_zero_only_by_what_is_its_own_and_room_for_quotes(preset, own):
+    """Otherwise a comparison of the two would compare their settings."""
+    first, second = (dict(leaves(resolve(name, preset))) for name in ("drzero", "eve"))
+    assert {name for name in first.keys() & second.keys() if first[name] != second[name]} == OF_EVE | own
