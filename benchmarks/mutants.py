@@ -15,8 +15,8 @@ files and up to `--seconds` of them. Where a fixture that tests share calls it, 
 tests of the file are meant. What only another process calls is not seen.
 
 Where the tests of a module are whole runs, looking at all that are near takes longer than the rest, and those of a
-command may lie in any folder. For such modules `mutant_tests.json` names files or tests by the beginning of the module's
-path: these are run first, whole, without being looked at. `--files 0` runs them alone.
+command may lie in any folder. For such modules `mutant_tests.json` names files or tests by the beginning of the
+module's path: these are run first, whole, without being looked at. `--files 0` runs them alone.
 
 What becomes of a mutant: "killed" by a test, or by the clock ("timeout"); "survived" its tests; "uncalled" by any;
 "dear" if each of its tests would take longer than `--seconds`.
