@@ -96,6 +96,16 @@ def test_a_proposer_earns_full_marks(played):
         assert episode.num_searches == episode.task.hops - 1
 
 
+def test_a_document_to_start_from_names_no_form_of_the_answer(place):
+    world, index, _ = place
+    lessons = Lessons(world, index)
+    for hops in (2, 3, 4):
+        for _ in range(80):
+            lesson = lessons.draw("proposer", hops=hops)
+            text = lesson.task.document.titled_text
+            assert not any(contains(text, answer) for answer in lesson.gold.answers)
+
+
 def test_a_proposer_starts_from_its_document_and_leaves_it(place, played):
     world, index, _ = place
     golds = {
