@@ -21,6 +21,7 @@ from quaere.search.index import build_index
 from quaere.training.phases.proposals import opens_with_plan, read_proposal
 from quaere.warmup.lessons import Lessons, LessonSettings, Portion, build_world, plan_lessons, share_out
 from quaere.warmup.oracle import play_oracle
+from quaere.warmup.phrases import forms_for
 from quaere.warmup.scripted_episodes import find_fault
 from quaere.worlds import generate_world, write_world
 
@@ -86,6 +87,28 @@ def test_a_solver_is_right_and_can_see_why(place, played):
             assert evidence.text in seen
         assert contains(seen, episode.outcome.text)
         assert question.hops <= episode.num_searches <= 4
+
+
+def reads_like(thought, forms):
+    """True if a thought is written in one of the forms; a name or a question may be anything."""
+
+    def pattern(piece):
+        if piece.startswith("["):
+            return f"(?:{'|'.join(map(pattern_of, piece[1:-1].split('|')))})"
+        return ".+" if piece.startswith("{") else re.escape(piece)
+
+    def pattern_of(form):
+        return "".join(map(pattern, re.split(r"(\[[^\]]*\]|\{\w+\})", form)))
+
+    return any(re.fullmatch(pattern_of(form), thought, re.IGNORECASE) for form in forms)
+
+
+def test_a_solver_thinks_of_a_first_step_only_if_there_are_several(place, played):
+    forms = forms_for(place[0].family.name)
+    for episode in by_role(played, Answer):
+        thought = re.search(r"<think>(.*?)</think>", episode.turns[0].text, re.DOTALL)[1].strip()
+        is_only = hops_of(episode) == 1
+        assert reads_like(thought, forms["only_hop"]) == is_only != reads_like(thought, forms["first_hop"]), thought
 
 
 def test_a_proposer_earns_full_marks(played):
