@@ -114,11 +114,11 @@ class Trial:
         _compile(self.source)
         self.imports = Imports(self.source, ROOT / "tests")
         paths = sorted((ROOT / "tests").rglob("*.py"))
-        self.tests = f"{_digest(paths)} {reach} {files} {seconds:g}"
+        named = [path for path in [ROOT / "benchmarks" / "mutant_tests.json"] if path.exists()]
+        self.named: dict[str, list[str]] = msgspec.json.decode(named[0].read_bytes()) if named else {}
+        self.tests = f"{_digest([*paths, *named])} {reach} {files} {seconds:g}"
         helpers = [path for path in paths if not path.name.startswith("test_")]
         self._code = _digest([*sorted(self.source.rglob("*.py")), *helpers])
-        named = ROOT / "benchmarks" / "mutant_tests.json"
-        self.named: dict[str, list[str]] = msgspec.json.decode(named.read_bytes()) if named.exists() else {}
         self._seen: dict[Path, TestFile] = {}
 
     def try_room(self, room: str, num: int | None, seed: int) -> list[tuple[Mutant, Outcome]]:
