@@ -114,7 +114,7 @@ class Trial:
         _compile(self.source)
         self.imports = Imports(self.source, ROOT / "tests")
         paths = sorted((ROOT / "tests").rglob("*.py"))
-        named = [path for path in [ROOT / "benchmarks" / "mutant_tests.json"] if path.exists()]
+        named = list((ROOT / "benchmarks").glob("mutant_tests.json"))
         self.named: dict[str, list[str]] = msgspec.json.decode(named[0].read_bytes()) if named else {}
         self.tests = f"{_digest([*paths, *named])} {reach} {files} {seconds:g}"
         helpers = [path for path in paths if not path.name.startswith("test_")]
