@@ -65,7 +65,7 @@ PRELOADED = (
     "jinja2",
     "rich",
 )
-PASSED = 0
+PASSED, NO_TESTS = 0, 5
 LOOK_S = 10.0
 BATCH_S = 4.0  # so much of a mutant's tests is run at once: most are killed by the first
 PATIENCE_S = 20.0  # a mutant may take this much, and five times as long as its tests do
@@ -114,12 +114,14 @@ class Trial:
         _compile(self.source)
         self.imports = Imports(self.source, ROOT / "tests")
         paths = sorted((ROOT / "tests").rglob("*.py"))
-        named = list((ROOT / "benchmarks").glob("mutant_tests.json"))
-        self.named: dict[str, list[str]] = msgspec.json.decode(named[0].read_bytes()) if named else {}
-        self.tests = f"{_digest([*paths, *named])} {reach} {files} {seconds:g}"
+        self.tests = f"{_digest(paths)} {reach} {files} {seconds:g}"
         helpers = [path for path in paths if not path.name.startswith("test_")]
         self._code = _digest([*sorted(self.source.rglob("*.py")), *helpers])
         self._seen: dict[Path, TestFile] = {}
+        self.named: dict[str, list[str]] = {}
+        for path in (ROOT / "benchmarks").glob("mutant_tests.json"):
+            self.named = msgspec.json.decode(path.read_bytes())
+            self.tests += f" {_digest([path])}"
 
     def try_room(self, room: str, num: int | None, seed: int) -> list[tuple[Mutant, Outcome]]:
         """Try a room's mutants, all or a sample: what became of each."""
@@ -182,7 +184,7 @@ class Trial:
             path.write_bytes(source)
         if code is None:
             return "timeout"
-        return None if code == PASSED else "killed"
+        return None if code in (PASSED, NO_TESTS) else "killed"
 
     def _look_at(self, path: Path) -> TestFile:
         """What is known of a test file, which is run unless nothing has changed since."""
