@@ -14,6 +14,10 @@ first tests are known. A mutant meets the tests that call its function, nearest 
 files and up to `--seconds` of them. Where a fixture that tests share calls it, and for code outside functions, all
 tests of the file are meant. What only another process calls is not seen.
 
+Where the tests of a module are whole runs, looking at all that are near takes longer than the rest, and those of a
+command may lie in any folder. For such modules `mutant_tests.json` names files or tests by the beginning of the
+module's path: these are run first, whole, without being looked at. `--files 0` runs them alone.
+
 What becomes of a mutant: "killed" by a test, or by the clock ("timeout"); "survived" its tests; "uncalled" by any;
 "dear" if each of its tests would take longer than `--seconds`.
 
@@ -61,10 +65,11 @@ PRELOADED = (
     "jinja2",
     "rich",
 )
-PASSED = 0
+PASSED, NO_TESTS = 0, 5
 LOOK_S = 10.0
 BATCH_S = 4.0  # so much of a mutant's tests is run at once: most are killed by the first
 PATIENCE_S = 20.0  # a mutant may take this much, and five times as long as its tests do
+NAMED_S = 30.0  # what the tests that are named for a module are thought to take
 # As in tests/conftest.py: some are read when a library is imported.
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -113,6 +118,10 @@ class Trial:
         helpers = [path for path in paths if not path.name.startswith("test_")]
         self._code = _digest([*sorted(self.source.rglob("*.py")), *helpers])
         self._seen: dict[Path, TestFile] = {}
+        self.named: dict[str, list[str]] = {}
+        for path in (ROOT / "benchmarks").glob("mutant_tests.json"):
+            self.named = msgspec.json.decode(path.read_bytes())
+            self.tests += f" {_digest([path])}"
 
     def try_room(self, room: str, num: int | None, seed: int) -> list[tuple[Mutant, Outcome]]:
         """Try a room's mutants, all or a sample: what became of each."""
@@ -136,7 +145,10 @@ class Trial:
 
     def _try(self, mutant: Mutant) -> str:
         """Run what may notice a mutant, nearest first, until something does."""
-        fate, left, tests, seconds = "uncalled", self.seconds, [], 0.0
+        named = self.named_for(mutant.file)
+        if named and (noticed := self._run(mutant, named, NAMED_S)):
+            return noticed
+        fate, left, tests, seconds = "survived" if named else "uncalled", self.seconds, [], 0.0
         function = f"{mutant.file}:{mutant.function or '<module>'}"
         for file in self._files_for(mutant):
             # Before a file is looked at that may not be needed, and before much is run that may not be.
@@ -151,6 +163,10 @@ class Trial:
                 fate = "dear"
             tests, seconds, left = [*tests, *chosen], seconds + takes, left - takes
         return (self._run(mutant, tests, seconds) if tests else None) or fate
+
+    def named_for(self, file: str) -> list[str]:
+        """The tests that are named for a module of the package, by the longest beginning of its path."""
+        return self.named[max(found, key=len)] if (found := [one for one in self.named if file.startswith(one)]) else []
 
     def _files_for(self, mutant: Mutant) -> list[Path]:
         """The test files that may notice a mutant, nearest first."""
@@ -168,7 +184,7 @@ class Trial:
             path.write_bytes(source)
         if code is None:
             return "timeout"
-        return None if code == PASSED else "killed"
+        return None if code in (PASSED, NO_TESTS) else "killed"
 
     def _look_at(self, path: Path) -> TestFile:
         """What is known of a test file, which is run unless nothing has changed since."""

@@ -35,13 +35,15 @@ class Imports:
                 found[distance].append(path)
         return [sorted(files, key=lambda path: self._rank(path, name, room)) for files in found]
 
-    def _rank(self, test: Path, name: str, room: str) -> tuple[int, bool, int]:
+    def _rank(self, test: Path, name: str, room: str) -> tuple[int, bool, bool, int]:
         """By distance; those of its folder first, though not if they do not seem to reach it; then what imports least.
 
-        What imports much is slow, and says little of any one module.
+        What imports much is slow, and says little of any one module. Commands are imported by their names, which is
+        seen by nobody: of a folder, the tests that are called like the module come first.
         """
         distance = min(self._distance(test, name, 2), 2)
-        return (distance, test.parent.name != room, len(self._imports(test)))
+        is_named = name.rpartition(".")[2].split("_")[0] in test.stem.split("_")
+        return (distance, test.parent.name != room, not is_named, len(self._imports(test)))
 
     def _distance(self, test: Path, wanted: str, reach: int) -> int:
         """How many modules lie between a test file and a module; more than `reach` where it is not reached."""

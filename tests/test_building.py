@@ -8,7 +8,7 @@ import building
 @pytest.fixture
 def teach_to(tmp_path, monkeypatch):
     """A function that asks for the lesson in a folder of this name, and returns how often it was taught so far."""
-    monkeypatch.setattr(building, "PACKAGE", building.TESTS.parent / "src" / "quaere")
+    monkeypatch.setattr(building, "PACKAGE", building.SOURCES)
     monkeypatch.setattr(building, "KEPT", tmp_path / "kept")
     taught = []
 
@@ -46,15 +46,16 @@ def test_who_is_killed_while_teaching_leaves_nothing_to_use(teach_to, tmp_path):
     assert teach_to("a") == "lesson 1"
 
 
-def test_a_package_elsewhere_is_taught_every_time(teach_to, tmp_path, monkeypatch):
+def test_a_package_elsewhere_starts_with_what_is_kept_and_keeps_nothing(teach_to, tmp_path, monkeypatch):
     teach_to("a")
     monkeypatch.setattr(building, "PACKAGE", tmp_path / "copy" / "quaere")
-    assert teach_to("b") == "lesson 2"
-    assert teach_to("c") == "lesson 3"
+    assert teach_to("b") == "lesson 1"
+    monkeypatch.setattr(building, "digest", lambda: "other")
+    assert [teach_to(name) for name in "cd"] == ["lesson 2", "lesson 3"]
 
 
 def test_a_history_is_played_once_and_given_back_exactly(tmp_path, monkeypatch):
-    monkeypatch.setattr(building, "PACKAGE", building.TESTS.parent / "src" / "quaere")
+    monkeypatch.setattr(building, "PACKAGE", building.SOURCES)
     monkeypatch.setattr(building, "KEPT", tmp_path / "kept")
     played = []
 
@@ -64,6 +65,9 @@ def test_a_history_is_played_once_and_given_back_exactly(tmp_path, monkeypatch):
 
     assert [building.play_once(tmp_path / name, "history", play) for name in "ab"] == [[0.1 + 0.2, 1 / 3]] * 2
     assert len(played) == 1
+    monkeypatch.setattr(building, "PACKAGE", tmp_path / "copy" / "quaere")
+    assert building.play_once(tmp_path / "c", "history", play) == [0.1 + 0.2, 1 / 3]
+    assert len(played) == 2
 
 
 @pytest.mark.parametrize(("changed", "matters"), [("training/learner.py", True), ("cli/main.py", False)])
@@ -73,7 +77,7 @@ def test_the_digest_follows_what_teaches(tmp_path, monkeypatch, changed, matters
         file = tmp_path / "src" / "quaere" / changed
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-        monkeypatch.setattr(building, "PACKAGE", tmp_path / "src" / "quaere")
+        monkeypatch.setattr(building, "SOURCES", tmp_path / "src" / "quaere")
         monkeypatch.setattr(building, "TESTS", tmp_path / "tests")
         building._sources.cache_clear()
         found.append(building.digest())

@@ -83,6 +83,8 @@ def test_tests_of_its_folder_that_import_a_module_come_before_all_others(tools):
     assert order.index("test_losses.py") < order.index("test_first_order.py"), "which is of another folder"
     assert ROOT / "tests/training/test_learner.py" in further  # by way of the learner
     assert ROOT / "tests/search/test_search_words.py" not in [*near, *further]
+    (commands,) = imports.near(ROOT / "src/quaere/cli/curriculum.py", 0)
+    assert {path.name for path in commands[:2]} == {"test_curriculum_add.py", "test_curriculum_command.py"}
 
 
 def test_what_never_ends_is_ended(tools):
@@ -222,4 +224,18 @@ def test_what_becomes_of_mutants_and_that_a_run_goes_on(package):
     tests = package / "tests" / "room" / "test_sums.py"
     more = "\n\ndef test_called_too():\n    assert [called(n) for n in (2, 3, 4)] == [True, False, False]\n"
     tests.write_text(TESTS + more)
-    assert {fate for (function, _), fate in run(package)[0].items() if function == "called"} == {"killed"}
+    named = package / "tests" / "runs" / "test_whole_runs.py"  # which is not near
+    named.parent.mkdir()
+    named.write_text(f"import small.room.sums\n{more}".replace("called(n)", "small.room.sums.forgotten(n)"))
+    (package / "benchmarks").mkdir()
+    (package / "benchmarks" / "mutant_tests.json").write_text(json.dumps({"room/": [], "room/su": [str(named)]}))
+    assert set(run(package)[0].values()) == {"killed"}
+
+
+def test_the_tests_that_are_named_for_modules_are_there():
+    named = json.loads((ROOT / "benchmarks" / "mutant_tests.json").read_text())
+    for place, tests in named.items():
+        assert list((ROOT / "src" / "quaere").glob(f"{place}*")), place
+        for test in tests:
+            file, _, function = test.partition("::")
+            assert f"def {function}(" in (ROOT / file).read_text() if function else (ROOT / file).is_file(), test

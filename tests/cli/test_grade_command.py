@@ -59,6 +59,7 @@ def test_the_judge_comes_first_then_scores(place, tmp_path, capsys):
     assert told < shown.out.index("both (balanced; 50 is chance)") < scores < shown.out.index("valid %, of all citat")
     assert re.search(r"valid %, of all citations +100\.0 \[100\.0, 100\.0\]", shown.out)
     assert re.search(r"supported / unsupported / unknown +32 / 0 / 0", shown.out)
+    assert shown.out.count("both (balanced; 50 is chance)") == 2 and "statements in free words, by hand" in shown.out
     assert "sentence negated" in shown.out and "no published figures" in shown.out
     assert "done" in shown.err and "left" in shown.err
     (written,) = json.loads(out.read_text())

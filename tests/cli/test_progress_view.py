@@ -154,6 +154,14 @@ def test_the_bar_grows_with_the_run():
     assert "4/4" in colours[-1] and "left" not in colours[-1]
 
 
+def test_a_run_of_one_step_ends_with_a_whole_bar():
+    reporter, _, _ = live()
+    reporter.step(*run(("solver", 1, 1.0)))
+    bar = shown(reporter)[0][0]
+    reporter.close()
+    assert "1/1" in bar and "━" in bar and not set("╸╺") & set(bar)
+
+
 def test_rewards_of_different_phases_do_not_share_a_line():
     reporter, _, _ = live()
     for phase, reward in (("proposer", 0.1), ("proposer", 0.2), ("solver", 0.9), ("solver", 0.8), ("solver", 0.9)):

@@ -37,7 +37,10 @@ def test_every_command_and_every_option_is_there_with_what_it_does():
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
     parsers = {parser.prog: parser for parser in walk_parsers(build_parser())}
     assert sections.keys() == parsers.keys()
+    assert {"## quaere", "## quaere runs", "### quaere runs show"} <= set(text.splitlines())
     for prog, parser in parsers.items():
+        says_nothing = sections[prog].strip().startswith("```")
+        assert says_nothing == (prog == "quaere")  # whose description opens the page
         shown = {cells[0]: cells[-1] for cells in rows(sections[prog]) if cells[-1] != "what it does"}
         assert len(shown) == len(options(parser)), prog
         assert all(shown.values()), [f"{prog} {name} says nothing" for name, said in shown.items() if not said]

@@ -75,10 +75,13 @@ def test_what_is_newer_is_off_in_a_paper_preset(name):
 @pytest.mark.parametrize("name", ["drzero", "eve", "evalact", "evalrar", "search-r1", "autorefine"])
 @pytest.mark.parametrize("preset", [None, "single-gpu", "large-gpu", "demo"])
 def test_elsewhere_solvers_learn_from_every_token_alike_and_from_differences_alone(name, preset):
-    learner = resolve(name, preset).solver.learner
+    config = resolve(name, preset)
+    learner = config.solver.learner
     assert (learner.aggregation, learner.kl_beta, learner.kl_flat) == ("token_mean", 0.0, False)
+    roles = [config.solver, config.proposer] if name in ("drzero", "eve") else [config.solver]
     if preset in ("single-gpu", "large-gpu"):
-        assert [learner.warmup_steps(steps) for steps in (2, 20, 100)] == [2, 5, 10]
+        for role in roles:
+            assert [role.learner.warmup_steps(steps) for steps in (2, 20, 100)] == [2, 5, 10]
 
 
 @pytest.mark.parametrize("name", ["drzero", "eve", "evalact", "evalrar", "search-r1", "autorefine"])
@@ -101,3 +104,33 @@ def test_a_large_gpu_writes_its_curriculum_in_one_iteration(name):
     assert (config.iterations, proposer.steps, proposer.batch) == (1, 10, 64)
     assert proposer.hop_ratio == (1, 0, 2, 2) and proposer.limits.max_turns > len(proposer.hop_ratio) - 1
     assert (generation.candidates, generation.attempts) == (1500, 4)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_who_writes_questions_may_be_given_some(name):
+    recipe = find_recipe(name)
+    takes_some = hasattr(recipe.schema(), "generation")
+    assert takes_some == (name in ("drzero", "eve")) != recipe.takes_questions
+    assert recipe.given(recipe.schema()) == ""
+    if takes_some:
+        given = {"preset": None, "file": None, "assignments": ["generation.given=train.jsonl"]}
+        assert recipe.given(load_config(recipe.schema, presets=recipe.presets, **given)) == "train.jsonl"
+
+
+ROLES = ("proposer", "solver")
+QUOTES = {"proposer.limits.turn_tokens", "solver.limits.turn_tokens", "solver.limits.sequence_tokens"}
+OF_EVE = {"proposer.reward.format_rule", "generation.questions"}
+
+
+@pytest.mark.parametrize(
+    ("preset", "own"),
+    [
+        ("single-gpu", {"iterations", "generation.batch"}),
+        ("large-gpu", {"generation.batch", *QUOTES}),
+        ("demo", {*QUOTES, "proposer.limits.sequence_tokens", *(f"{role}.learner.max_grad_norm" for role in ROLES)}),
+    ],
+)
+def test_eve_differs_from_dr_zero_only_by_what_is_its_own_and_room_for_quotes(preset, own):
+    """Otherwise a comparison of the two would compare their settings."""
+    first, second = (dict(leaves(resolve(name, preset))) for name in ("drzero", "eve"))
+    assert {name for name in first.keys() & second.keys() if first[name] != second[name]} == OF_EVE | own

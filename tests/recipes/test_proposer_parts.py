@@ -3,11 +3,14 @@
 import math
 
 import pytest
+from msgspec import structs
 
 import tiny
 from quaere.recipes.eve.config import EvidenceConfig
+from quaere.recipes.eve.proposer_documents import UniformDocuments
 from quaere.recipes.eve.traces import trace
 from quaere.records import Episode, Hit, Proposal, ProposeTask, Search, SearchResult, Turn
+from quaere.training.phases.curriculum_filter import make_candidate
 from quaere.training.phases.proposals import read_proposal
 from quaere.training.self_play.config import ProposerConfig
 from quaere.training.self_play.proposal_advantages import proposer_advantages
@@ -96,3 +99,26 @@ def test_what_a_search_found_is_evidence_of_two_hops():
     (traced,) = trace([propose(span=FOUND.text, results=(GIVEN, FOUND))], TRAVELLED, count_words)
     assert traced.refusals == () and traced.triple.returned == (FOUND.text,)
     assert traced.triple.document == GIVEN.text and traced.triple.queries == ("Halm bridge builder",)
+
+
+class Numbered(list):
+    """Passages by their numbers, as an index has them."""
+
+    passage = list.__getitem__
+
+
+@pytest.mark.parametrize("document", [True, False])
+def test_eves_uniform_draws_show_a_document_if_so_wished(document):
+    drawn = UniformDocuments(Numbered([GIVEN, FOUND]), (1, 1), document=document)
+    tasks = drawn.draw(range(6), seed=1, name="i0", step_seed=2)
+    assert len(tasks) == 6 and {task.hops for task in tasks} == {1, 2}
+    assert all((task.document is not None) == document for task in tasks)
+    assert tasks == drawn.draw(range(6), seed=1, name="i0", step_seed=3)
+
+
+def test_a_candidate_that_asks_for_a_year_accepts_it_without_the_day():
+    proposed = propose()
+    written = Proposal("In which year was the Halm bridge built?", "4 May 1702")
+    asked = structs.replace(proposed, episode=structs.replace(proposed.episode, outcome=written))
+    assert make_candidate(asked, step=1, iteration=0, reason="").aliases == ("1702",)
+    assert make_candidate(proposed, step=1, iteration=0, reason="").aliases == ()

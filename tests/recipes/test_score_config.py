@@ -149,6 +149,7 @@ def test_senseless_values_are_refused(assignments, says):
         ("dpo_beta=0", "dpo_beta must be above 0"),
         ("solver.minibatch=4", "solver.minibatch must be 0"),
         ("solver.learner.loss=clipped", "needs solver.learner.loss=policy_gradient"),
+        ("fixed_rubric=beauty", "fixed_rubric names the unknown dimension beauty"),
     ],
 )
 def test_what_is_not_dpo_is_refused(assignment, says):

@@ -173,6 +173,11 @@ def test_rules_keep_the_bounds_whatever_happens(k, calls, weights, statistics):
 def test_settings_are_the_configs():
     rules = RulesHarness(RuleSettings(max_invalid=0.5, citation_dimension="depth"))
     assert rules.find_rules(Statistics(share_invalid_rubrics=0.4)) == []
+    at_the_limits = {"share_invalid_rubrics": 0.5, "share_invalid_assessments": 0.5, "share_under_verified": 0.3}
+    exact = RulesHarness(RuleSettings(max_invalid=0.5, max_under_verified=0.3))
+    assert exact.find_rules(Statistics(**at_the_limits)) == []
+    beyond = {name: value + 0.01 for name, value in at_the_limits.items()}
+    assert exact.find_rules(Statistics(**beyond)) == ["rubrics", "assessments", "unverified"]
     guarded = regenerate(rules=rules, citation_change=-0.1, reward_change=0.1).harness
     assert guarded.dimensions.must_include == "depth"
 

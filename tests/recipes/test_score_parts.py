@@ -8,6 +8,7 @@ from msgspec import structs
 
 import tiny
 from judging import HARNESS, QUESTION, RUBRIC, report
+from quaere.recipes.registry import find_recipe
 from quaere.recipes.score.config import HarnessSettings, ScoreConfig, ScoreEvaluatorConfig, ScoreSolverConfig
 from quaere.recipes.score.metaharness import Regenerated
 from quaere.recipes.score.scheduler import Scheduler, SchedulerSettings
@@ -16,6 +17,7 @@ from quaere.records import Episode, Hints, Question, ReportTask, Scores, Segment
 from quaere.training.phases.assessments import Assessed, Verdict
 from quaere.training.phases.report_episodes import Written
 from quaere.training.report_run import Research
+from score_runs import make_reports
 
 QUESTIONS = [Question(f"q{number}", f"What is known of bridge {number}?") for number in range(9)]
 TWO_CALLS = structs.replace(HARNESS, process=structs.replace(HARNESS.process, min_tool_calls=2))
@@ -143,3 +145,22 @@ def test_the_harness_is_made_anew_when_it_is_due(kind, every, due):
     for number in range(5):
         asyncio.run(score.look_back(make_step(number), [], []))
     assert made == due
+
+
+@pytest.mark.parametrize(
+    ("assignments", "learns"),
+    [((), "solver and evaluator"), (("solver.frozen=true",), "evaluator"), (("evaluator.frozen=true",), "solver")],
+)
+def test_the_plan_says_who_learns(newsroom_paths, assignments, learns):
+    assert dict(find_recipe("score").plan(make_reports("score", newsroom_paths, *assignments)))["learns"] == learns
+
+
+def test_a_judge_that_reads_long_reports_needs_memory(newsroom_paths):
+    """The rows of a judge model are part of the plan; a judge of rules has none."""
+    long = ("evaluator.limits.sequence_tokens=1000000", "fixed_rubric=factuality")
+    planned = {}
+    for judge in ("checks", "model"):
+        config = make_reports("report-grpo", newsroom_paths, *long, f"judge={judge}")
+        planned[judge] = dict(find_recipe("report-grpo").plan(config))["memory"]
+    sizes = {judge: float(line.split()[1]) for judge, line in planned.items()}
+    assert sizes["model"] > sizes["checks"] + 1

@@ -275,8 +275,10 @@ def test_each_role_has_moments_of_its_own_if_so_wished(play, moments, sets):
 
     from quaere.runs.checkpoints import find_checkpoints
 
-    run = play("score", f"evaluator.moments={moments}")
+    run = play("score", f"evaluator.moments={moments}", "traced_episodes=1")
     assert "gradient/norm" in run.metrics_at(2) and "evaluator/gradient_norm" in run.metrics_at(2)
+    traced = {row.protocol for row in run.index(step=2) if run.token_trace(row.id)}
+    assert traced == {"report-writer", "rubric-chooser"}  # one of each update
     saved = load_file(find_checkpoints(run.path / "checkpoints")[-1].path / "optimizer.safetensors")
     assert {name.rpartition("/")[0] for name in saved if name != "num_steps"} == sets
 
@@ -369,15 +371,19 @@ def test_pairs_are_the_best_and_the_worst_of_a_question(play):
     assert run.metrics_at(1)["dpo/margin"] == pytest.approx(0, abs=1e-6)
     assert run.metrics_at(1)["advantage/max_abs"] == pytest.approx(0.3, abs=1e-5)
     assert run.metrics_at(2)["dpo/margin"] != 0
+    assert 0 <= run.metrics_at(2)["dpo/accuracy"] <= 1 < run.metrics_at(2)["dpo/pairs"]
 
 
 @pytest.mark.parametrize("rank", [0, 4])
 def test_a_judge_that_never_changes(newsroom_paths, tmp_path, rank):
     changes = {"judge": "model", "fixed_rubric": "factuality, coverage 0.3", "adapter.rank": rank, "solver.steps": 1}
-    run = run_reports(tmp_path / "run", "report-grpo", make_reports("report-grpo", newsroom_paths, **changes))
+    with dictating(lambda job: ["<search>Halm</search>"] * 9 if getattr(job.task, "number", 1) == 0 else None):
+        run = run_reports(tmp_path / "run", "report-grpo", make_reports("report-grpo", newsroom_paths, **changes))
     assert {row.protocol for row in run.index()} == {"report-writer", "report-assessor"}
     metrics = run.metrics_at(1)
     assert metrics["assessments/readable"] > 0.5 and metrics["reward/mean"] > 0
+    totals = [(episode.task.number, row.metrics["reward/total"]) for episode, row in rows(run, "report-writer")]
+    assert all((total == 0) == (number == 0) for number, total in totals)  # nothing for a report that never ended
     first, last = (find_checkpoints(tmp_path / "run" / "checkpoints")[place].path for place in (0, -1))
     file = "adapter_model.safetensors" if rank else "model.safetensors"
     assert (first / "judge" / file).read_bytes() == (last / "judge" / file).read_bytes()

@@ -193,6 +193,14 @@ def test_many_events_show_the_newest(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert text.count("entropy: low") == 20
 
 
+def test_one_event_too_many_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Run.create(tmp_path / "r", "evolve") as run:
+        for step in range(1, 22):
+            run.add_event(step, "entropy", "low")
+    call("show", str(tmp_path / "r"))
+    assert "1 earlier event (--json shows all)" in capsys.readouterr().out
+
+
 def test_metrics_by_name_and_pattern(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     call("show", "evolve-1", "--metrics", "reward/mean")
     assert capsys.readouterr().out.splitlines()[:2] == ["reward/mean\t1\t0.1", "reward/mean\t2\t0.2"]

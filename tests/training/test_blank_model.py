@@ -54,6 +54,13 @@ def test_any_other_text_is_spelled(tokenizer):
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
+def test_a_turn_ends_the_text(tokenizer, tmp_path):
+    with blank_model("brief", 0, tmp_path / "tiny") as folder:
+        config = json.loads((folder / "config.json").read_text())
+    assert config["eos_token_id"] == config["pad_token_id"] == tokenizer.eos_token_id
+    assert tokenizer.eos_token == "<|im_end|>"
+
+
 def test_the_seed_decides_the_weights(tmp_path):
     weights = []
     for seed in (0, 0, 1):

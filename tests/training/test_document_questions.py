@@ -13,7 +13,7 @@ from quaere.search.index import build_index
 from quaere.warmup.documents.askable_facts import draw_facts, find_facts, page_name
 from quaere.warmup.documents.checks import find_fault, shares_words
 from quaere.warmup.documents.drafts import single_drafts
-from quaere.warmup.documents.links import Pages
+from quaere.warmup.documents.links import Link, Pages
 from quaere.warmup.documents.prompts import OneLine
 from quaere.warmup.documents.writer import WriterSettings, write_questions
 from quaere.worlds.dice import Dice
@@ -91,6 +91,13 @@ def test_links_are_whole_names_of_other_pages(pages_index):
     ]
     assert found == [("Orsolya Venn", "Orsolya Venn")]
     assert list(pages.links(passage("Essay", "Venn and Orsolya Vennings built Halm Bridges."))) == []
+    (last,) = pages.links(passage("Essay", "It was built by Orsolya Venn"))
+    assert last == Link(16, 28, "Orsolya Venn")
+
+
+def test_no_more_facts_are_drafted_than_were_asked_for(pages_index):
+    pages = Pages(pages_index)
+    assert [len(single_drafts(pages, num, seed=1)) for num in (0, 1, 2, 3)] == [0, 1, 2, 3]
 
 
 # ------------------------------------------------------------------------------------------------------------- checks

@@ -27,6 +27,7 @@ from quaere.training.measures import (
     measure_proposals,
     pass_histogram,
 )
+from quaere.training.phases.solver import measure_solver
 from scripted import ScriptedSampler
 
 SOLVE = SolveTask(Question("q1", "Who built the Halm bridge?", ("Orsolya Venn",)))
@@ -222,3 +223,18 @@ def test_measuring_does_not_load_torch():
     code = "import sys; import quaere.training.measures as m; m.measure_memory(); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+async def test_a_solvers_attempts_are_counted_by_question():
+    """Three questions of two attempts, and one of which an attempt was lost."""
+    one = await play([ANSWER])
+    rights = {"a": (1.0, 1.0), "b": (0.0, 1.0), "c": (0.0, 0.0), "lost": (1.0,)}
+    tasks = [structs.replace(SOLVE, question=structs.replace(SOLVE.question, id=id)) for id in rights]
+    episodes = [structs.replace(one, task=task) for task in tasks for _ in rights[task.question.id]]
+    paid = [{"answer/exact_match": right, "reward/mean": right} for group in rights.values() for right in group]
+    groups = [number for number, group in enumerate(rights.values()) for _ in group]
+    found = measure_solver(episodes, paid, grpo([part["reward/mean"] for part in paid], groups), 2)
+    assert {name: found[name] for name in found if name.startswith("passes/")} == pytest.approx(
+        {"passes/0": 1 / 3, "passes/1": 1 / 3, "passes/2": 1 / 3, "passes/mean": 1 / 2}
+    )
+    assert found["reward/mean"] == pytest.approx(4 / 7)

@@ -3,12 +3,14 @@
 import base64
 import importlib.util
 import json
+import math
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from quaere.errors import TrainingStopped
 from quaere.policies.tinker_service import TinkerService
@@ -137,6 +139,37 @@ def test_the_normalisation_that_is_set_is_the_servers(chosen, factor):
     assert first.loss_fn_inputs["advantages"] == [0.0, 0.0, factor / 4, -factor / 2]
 
 
+def scoring_learner(logprobs, sent):
+    """A learner whose server says this of one datum, and keeps what it is sent."""
+
+    def forward(data, loss):
+        sent.extend(data)
+        answer = SimpleNamespace(metrics={}, loss_fn_outputs=[{"logprobs": np.array(logprobs)}])
+        return SimpleNamespace(result=lambda: answer)
+
+    types = SimpleNamespace(Datum=SimpleNamespace, ModelInput=SimpleNamespace(from_ints=list))
+    service = SimpleNamespace(types=types, call=lambda request: request())
+    role = SimpleNamespace(service=service, client=SimpleNamespace(forward=forward))
+    return TinkerLearner(role, LearnerSettings(), reference=None)
+
+
+UNPAID = Sample((1, 2, 3, 4, 5), (False,) * 5, (0.0,) * 5, (0.0,) * 5)
+PAID = structs.replace(UNPAID, loss_mask=(False, False, True, True, False), advantages=(0.0, 0.0, 1.0, 1.0, 0.0))
+
+
+def test_one_token_without_a_finite_log_prob_ends_an_update():
+    with pytest.raises(TrainingStopped, match="not finite; no weight was changed"):
+        scoring_learner([-0.5, -0.25, math.nan], []).step([PAID])
+
+
+def test_scores_are_asked_for_up_to_the_last_token_that_carries_loss():
+    sent = []
+    assert scoring_learner([-0.5, -0.25, -0.125], sent).score([UNPAID, PAID]) == [[], [-0.25, -0.125]]
+    (datum,) = sent
+    assert datum.model_input == [1, 2, 3]
+    assert datum.loss_fn_inputs == {"target_tokens": [2, 3, 4], "weights": [1.0, 1.0, 1.0]}
+
+
 def test_an_archive_that_is_none_ends_in_one_line(tmp_path):
     with pytest.raises(TrainingStopped, match="archive of an adapter cannot be read"):
         read_archive(b"no archive")
@@ -149,6 +182,9 @@ def test_a_checkpoint_of_a_local_run_has_no_state(tmp_path):
     from quaere.errors import BadInput
 
     with pytest.raises(BadInput, match="was not written by a trainer"):
+        read_state(tmp_path)
+    (tmp_path / "trainer_state.json").write_text('{"path": ')
+    with pytest.raises(BadInput, match=r"trainer_state\.json cannot be read"):
         read_state(tmp_path)
     (tmp_path / "trainer_state.json").write_text('{"path": "tinker://m/weights/a", "url": "http://h"}')
     assert read_state(tmp_path) == SavedState("tinker://m/weights/a", "http://h")

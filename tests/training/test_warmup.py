@@ -21,6 +21,7 @@ from quaere.search.index import build_index
 from quaere.training.phases.proposals import opens_with_plan, read_proposal
 from quaere.warmup.lessons import Lessons, LessonSettings, Portion, build_world, plan_lessons, share_out
 from quaere.warmup.oracle import play_oracle
+from quaere.warmup.phrases import forms_for
 from quaere.warmup.scripted_episodes import find_fault
 from quaere.worlds import generate_world, write_world
 
@@ -88,12 +89,44 @@ def test_a_solver_is_right_and_can_see_why(place, played):
         assert question.hops <= episode.num_searches <= 4
 
 
+def reads_like(thought, forms):
+    """True if a thought is written in one of the forms; a name or a question may be anything."""
+
+    def pattern(piece):
+        if piece.startswith("["):
+            return f"(?:{'|'.join(map(pattern_of, piece[1:-1].split('|')))})"
+        return ".+" if piece.startswith("{") else re.escape(piece)
+
+    def pattern_of(form):
+        return "".join(map(pattern, re.split(r"(\[[^\]]*\]|\{\w+\})", form)))
+
+    return any(re.fullmatch(pattern_of(form), thought, re.IGNORECASE) for form in forms)
+
+
+def test_a_solver_thinks_of_a_first_step_only_if_there_are_several(place, played):
+    forms = forms_for(place[0].family.name)
+    for episode in by_role(played, Answer):
+        thought = re.search(r"<think>(.*?)</think>", episode.turns[0].text, re.DOTALL)[1].strip()
+        is_only = hops_of(episode) == 1
+        assert reads_like(thought, forms["only_hop"]) == is_only != reads_like(thought, forms["first_hop"]), thought
+
+
 def test_a_proposer_earns_full_marks(played):
     for episode in by_role(played, Proposal):
         score = read_proposal(episode).score
         assert score.valid
         assert (score.think, score.tool, score.answer, score.total) == (1.0, 1.0, 1.0, 1.0)
         assert episode.num_searches == episode.task.hops - 1
+
+
+def test_a_document_to_start_from_names_no_form_of_the_answer(place):
+    world, index, _ = place
+    lessons = Lessons(world, index)
+    for hops in (2, 3, 4):
+        for _ in range(80):
+            lesson = lessons.draw("proposer", hops=hops)
+            text = lesson.task.document.titled_text
+            assert not any(contains(text, answer) for answer in lesson.gold.answers)
 
 
 def test_a_proposer_starts_from_its_document_and_leaves_it(place, played):
@@ -208,7 +241,7 @@ def test_limits_without_room_are_refused(place):
         play(place, fact_ratio=(1, 1), hop_ratio=(1, 1), limits=Limits(max_turns=2))
     with pytest.raises(BadInput, match="needs 3 turns for 3 hops"):
         play(place, roles=("proposer",), hop_ratio=(1, 1, 1), limits=Limits(max_turns=2))
-    with pytest.raises(BadInput, match="only 0 of 2 solver episodes of 1 fact "):
+    with pytest.raises(BadInput, match=r"only 0 of 2 solver episodes of 1 fact .*reason: a fact was not found"):
         play(place, roles=("solver",), num_episodes=2, fact_ratio=(1,), limits=Limits(tool_response_tokens=4))
     with pytest.raises(BadInput, match="needs 3 searches for 3 facts, and 2 are allowed"):
         play(place, roles=("solver",), fact_ratio=(0, 0, 1), limits=Limits(max_searches=2))

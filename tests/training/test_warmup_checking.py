@@ -48,6 +48,7 @@ def test_limits_are_those_of_the_dialect():
     scripts = {"q0": ["who?", ANSWER]}
     learnt = play(scripts, episodes(TAGGED), lambda dialect: Limits(max_turns=1 if dialect == "evalrar" else 2))
     assert learnt["evalrar solver"] == Learnt(1)
+    assert [one.share for one in (Learnt(), Learnt(4, num_answered=3, num_sound=1))] == [0.0, 0.25]
 
 
 def test_a_weak_dialect_is_named():

@@ -196,7 +196,7 @@ def test_shares_by_hand():
         Portion("drzero", "proposer", 1, 1, hops=2),
     ]
     assert sum(portion.num for portion in both) == 9
-    for dialects in ((), ("eve", "eve"), ("evil",)):
+    for dialects in ((), ("eve", "eve"), ("evil",), ("eve", "evil")):
         with pytest.raises(BadInput, match="dialects must be some of drzero, eve, eve-search-r1, search-r1, "):
             plan_lessons(("solver",), 4, (1,), dialects)
     with pytest.raises(BadInput, match="at least 1 episode of each dialect, not 1"):

@@ -28,7 +28,7 @@ from quaere.warmup.lessons import LessonSettings, Portion, build_world, plan_les
 from quaere.warmup.marks import explain, mark
 from quaere.warmup.oracle import play_oracle
 from quaere.warmup.oracle_reports import FLAWS, write_draft
-from quaere.warmup.report_lessons import MAX_REPORTS, MAX_SEARCHES, MIN_REPORTS, Research
+from quaere.warmup.report_lessons import MAX_REPORTS, MAX_SCORES, MAX_SEARCHES, MIN_REPORTS, Research
 from quaere.warmup.rubric_lessons import draw_harness, draw_hints, draw_rubric
 from quaere.worlds import generate_world
 from quaere.worlds.dice import Dice
@@ -182,6 +182,7 @@ def test_an_assessment_can_be_read_back(place, played):
     for episode in by_task(played, AssessTask):
         task = episode.task
         assert read_assessment(episode.turns[-1].text, task.rubric, len(task.reports), 10.0, False) == episode.outcome
+        assert len(task.rubric.dimensions) * len(task.reports) <= MAX_SCORES
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +208,7 @@ def test_flaws_are_what_they_are_called(place, drafted):
         assert not any(claim.flaw for claim in sound.claims)
         report = sound.bind(gold, sources)
         assert report.resolved_share == 1.0 and report.conclusion
+        assert sound.num_treated == sound.num_named == len(gold.entities)
         assert any(claim.flaw == "false" for claim in drafts["false"].claims)
         for claim in drafts["false"].claims:
             assert (claim.said != claim.finding.said) == (claim.flaw == "false")

@@ -60,9 +60,9 @@ def test_teaching_repeats(episodes):
 
 def test_too_little_to_learn_from_is_refused(episodes):
     with pytest.raises(BadInput, match="at least 2 episodes"):
-        teach(learner(), episodes[:1])
+        teach(learner(), episodes[:1], epochs=1, batch=4)
     with pytest.raises(BadInput, match="at least 1"):
-        teach(learner(), episodes, epochs=0)
+        teach(learner(), episodes, epochs=0, batch=4)
 
 
 MANY = WarmupManifest(

@@ -80,6 +80,8 @@ def test_a_full_queue_and_an_empty_question_are_refused(index, monkeypatch):
         for text in ("", "  \n", "x" * 4001):
             with pytest.raises(BadInput, match="1 to 4000 characters"):
                 queue.add(text)
+        with pytest.raises(QueueFull):  # not too long
+            queue.add("x" * 4000)
 
 
 class Endless(NativeSampler):

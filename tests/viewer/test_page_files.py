@@ -10,6 +10,7 @@ import pytest
 from hostile_markup import NAMES, PAYLOADS, read_skeleton
 from quaere.cli.main import main
 from quaere.errors import BadInput
+from quaere.evaluation.qa.scores import Evaluation, score_answering, score_episode, write_evaluation
 from quaere.runs import Run
 from quaere.viewer.page_files import EXPORTED, NOTES, export_pages, name_file
 from quaere.viewer.run_folder import open_folder
@@ -147,6 +148,19 @@ def test_embedded_data_cannot_end_its_script(tmp_path):
     page = (tmp_path / "out/pages/run--a--episode--id=s6-a2.html").read_text(encoding="utf-8")
     (data,) = re.findall(r"data-rest>(.*?)</script>", page)
     assert "<" not in data and "window.hit=1</script>" not in page
+
+
+def test_results_in_files_are_exported_beside_the_runs(tmp_path):
+    with Run.open(write_eval(tmp_path / "runs/judged", ["Orsolya Venn", None])) as run:
+        scores = [score_episode(episode, evidence=False) for episode in run.episodes()]
+    stored = Evaluation("stored", "tiny", {"questions": "eval.jsonl"}, score_answering(scores), tuple(scores))
+    write_evaluation(stored, tmp_path / "stored.json")
+    main(
+        ["view", str(tmp_path / "runs"), "--export", str(tmp_path / "out"), "--results", str(tmp_path / "stored.json")]
+    )
+    listed = (tmp_path / "out/pages/evaluations.html").read_text(encoding="utf-8")
+    assert "stored.json" in listed and "judged" in listed
+    assert len(list((tmp_path / "out/pages").glob("evaluation--of=*.html"))) >= 2
 
 
 def test_an_export_is_replaced_only_with_force_and_nothing_else_ever_is(runs, tmp_path):

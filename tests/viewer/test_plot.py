@@ -51,6 +51,17 @@ def test_a_line_has_a_gap_where_there_is_no_value_and_a_dot_for_a_lone_one():
     assert len(line.dots) == 1
 
 
+def test_a_chart_is_described_by_its_first_and_last_value():
+    lines = {
+        "rising": [math.nan, 0.25, 1.0, math.inf],
+        "one": [math.nan, 3.0, math.nan, math.nan],
+        "none": [math.nan] * 4,
+    }
+    series = [Series(name, [1, 2, 3, 4], values) for name, values in lines.items()]
+    said = "rising: 0.25 at step 2, 1 at step 3; one: 3 at step 2; none: no value"
+    assert plot(series, first_step=1, last_step=4).label == said
+
+
 def test_a_line_ends_with_its_phase():
     spans = [Span(1, 2, "proposer", 0, ""), Span(3, 4, "solver", 0, "")]
     drawn = plot([Series("r", [1, 2, 3, 4], [1.0, 1.0, 0.0, 0.0])], first_step=1, last_step=4, spans=spans)
@@ -82,6 +93,15 @@ def test_a_sparkline_stays_in_its_box(values):
     assert all(0 <= x <= 120 and 0 <= y <= 28 for x, y in points(path))
 
 
+def test_the_ends_of_a_sparkline_are_the_corners_of_its_box():
+    assert points(sparkline(Series("r", [3, 5, 7], [0.0, 4.0, 2.0]), width=100, height=20)) == [
+        (1, 18),
+        (50, 2),
+        (99, 10),
+    ]
+    assert points(sparkline(Series("r", [3, 7], [2.0, 2.0]), width=100, height=20)) == [(1, 18), (99, 18)]
+
+
 def test_thinning_keeps_the_peaks():
     values = [0.0] * 5000
     values[1234], values[4321] = 9.0, -9.0
@@ -90,6 +110,8 @@ def test_thinning_keeps_the_peaks():
     assert (1234, 9.0) in zip(thinned.steps, thinned.values, strict=True)
     assert (4321, -9.0) in zip(thinned.steps, thinned.values, strict=True)
     assert thinned.steps == sorted(thinned.steps)
+    level = Series("r", list(range(MAX_POINTS)), [1.0] * MAX_POINTS)
+    assert thin(level) == level  # as many as there may be
 
 
 def test_ticks_are_round_and_enclose():

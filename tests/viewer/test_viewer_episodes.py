@@ -11,7 +11,7 @@ from quaere.runs.groups import EpisodeFilter
 from quaere.viewer import attempt_groups
 from quaere.viewer.attempt_groups import rank_attempts, reward_of
 from quaere.viewer.reward_bars import REST, WIDTH, stack_rewards
-from quaere.viewer.token_lane import NUM_TOKENS, read_lane
+from quaere.viewer.token_lane import NUM_TOKENS, TokenCell, read_lane
 from quaere.viewer.transcript import TextPart, mark_span
 from viewing import add_episodes, make_episode, open_client, write_run
 
@@ -208,3 +208,14 @@ def test_what_an_update_saw_is_shown_below_its_tokens(tmp_path):
 def test_any_start_is_rounded_to_a_row(start):
     lane = read_lane(make_episode("a", num_tokens=100), None, start)
     assert lane.start in (0, 64) and lane.rows and lane.next == 0
+
+
+@pytest.mark.parametrize(
+    ("logprob", "entropy", "advantage", "shade"),
+    [(None, None, None, 0), (-0.05, 0.05, 0.0, 0), (-0.5, 0.3, -0.1, 1), (-1.0, 1.0, 0.5, 2), (-3.0, 2.0, -1.0, 3)],
+)
+def test_a_token_is_the_darker_the_more_surprising_it_was(logprob, entropy, advantage, shade):
+    cell = TokenCell(1, "policy", True, logprob, advantage, entropy=entropy)
+    assert (cell.shade, cell.entropy_shade, cell.advantage_shade) == (shade, shade, shade)
+    darkest = TokenCell(1, "policy", True, -9.0, 2.0, entropy=4.0)
+    assert (darkest.shade, darkest.entropy_shade, darkest.advantage_shade) == (4, 4, 4)

@@ -46,6 +46,14 @@ def test_an_unknown_run_is_not_followed(tmp_path):
         assert httpx.get(f"{url}/run/nowhere/changes", trust_env=False).status_code == 404
 
 
+async def test_a_quiet_stream_says_now_and_then_that_it_is_there(monkeypatch):
+    monkeypatch.setattr(live, "_BEAT_EVERY_S", 4 / 128)
+    looks = []
+    streams = live.Streams(lambda: len(looks) > 9)
+    told = [event async for event in streams.follow(lambda: looks.append(1), every_s=1 / 128).body_iterator]
+    assert told == ["retry: 2000\n\n", ": still here\n\n", ": still here\n\n"]  # after 4 looks of 9, and after 8
+
+
 def test_a_server_with_followed_pages_stops_at_once(tmp_path):
     """Its streams end by themselves: `serve_view` would otherwise wait until they are cut off."""
     write_run(tmp_path / "alpha")

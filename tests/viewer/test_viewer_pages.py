@@ -200,6 +200,11 @@ def test_two_to_ten_runs_are_compared(client, query):
     assert reply.status_code == 400 and "2 to 10" in reply.json()["error"]
 
 
+def test_ten_runs_are_not_too_many(client):
+    reply = client.get("/json/compare?" + "&".join(f"run={number}" for number in range(10)))
+    assert reply.status_code == 404  # there are none of these names
+
+
 # ------------------------------------------------------------------------------------------------------ what is wrong
 
 

@@ -12,7 +12,7 @@ from properties import examples
 from quaere.worlds import Article, World, generate_world
 from quaere.worlds.dice import Dice
 from quaere.worlds.outline import choose_form
-from quaere.worlds.prose import MAX_WORDS, MIN_WORDS, with_article
+from quaere.worlds.prose import MAX_WORDS, MIN_WORDS, with_article, write_article
 
 FAMILIES = ("evaluation", "warmup")
 
@@ -57,6 +57,17 @@ def test_aliases_are_listed_in_the_entity_s_own_article(world: World, articles: 
             assert alias.lower() in article.text.lower()
             num_aliases += 1
     assert num_aliases > len(world.entities) / 3
+
+
+def test_an_article_that_is_too_long_keeps_its_facts_and_aliases(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    entities = world.entities[:40]
+    whole = [world.article(entity) for entity in entities]
+    monkeypatch.setattr("quaere.worlds.prose.MAX_WORDS", 60)
+    for entity, before in zip(entities, whole, strict=True):
+        article = write_article(world.graph, world.seed, entity.index)
+        assert len(article.text.split()) < len(before.text.split())
+        assert sorted(one.relation for one in article.supports) == sorted(one.relation for one in before.supports)
+        assert all(alias.lower() in article.text.lower() for alias in entity.aliases)
 
 
 def test_some_objects_are_called_by_an_alias(world: World, articles: list[Article]) -> None:

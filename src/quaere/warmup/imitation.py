@@ -100,8 +100,8 @@ def teach(
     learner: Learner,
     episodes: Sequence[Episode],
     *,
-    epochs: int = 2,
-    batch: int = 16,
+    epochs: int,
+    batch: int,
     seed: int = 0,
     report: Callable[[TeachingStep], None] = lambda step: None,
 ) -> Taught:

@@ -315,7 +315,7 @@ def find_flaw(episode: Episode, role: Role, dialect: Dialect) -> str:
 
 
 def _too_few(portion: Portion, num_kept: int, played: Demonstrations) -> BadInput:
-    reason = played.dropped.most_common(1)[0][0] if played.dropped else "unknown"
+    reason = played.dropped.most_common(1)[0][0]
     return BadInput(
         f"only {num_kept} of {portion.num} {portion.name} passed the checks (most frequent reason: {reason})",
         hint=f"more --max-turns, --tool-response-tokens or --sequence-tokens, or {_fewer(portion)}",

@@ -98,7 +98,7 @@ async def find_passages(questions: str | Path, searcher: Searcher) -> list[Passa
 class UniformDocuments:
     """Tasks on documents of a shard, drawn uniformly."""
 
-    def __init__(self, passages: Passages, hop_ratio: Sequence[int], *, document: bool = True) -> None:
+    def __init__(self, passages: Passages, hop_ratio: Sequence[int], *, document: bool) -> None:
         self._passages = passages
         self._hop_ratio = hop_ratio
         self._document = document
