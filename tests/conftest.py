@@ -1,5 +1,6 @@
 import gc
 import os
+from functools import cache
 
 # Before torch is loaded: see quaere.cli.main.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -8,6 +9,7 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 # No test may depend on the hub.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import httpx._transports.default as httpx_transports
 import pytest
 from hypothesis import settings
 
@@ -53,6 +55,14 @@ def _no_waiting_for_disks():
     """A tiny run flushes a hundred files, at milliseconds each, and no test cuts the power: kills lose nothing."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _certificates_once():
+    """Whoever asks over HTTP, and be it this machine, first reads all certificates of the world, which takes 40 ms."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpx_transports, "create_ssl_context", cache(httpx_transports.create_ssl_context))
         yield
 
 
