@@ -26,15 +26,21 @@ LONGEST = (
     "test_learning.py",
     "test_score_train.py",
     "test_validation.py",
-    "test_drzero_train.py",
-    "test_walks.py",
     "test_eve_options.py",
+    "test_warmup_command.py",
+    "test_drzero_train.py",
+    "test_drzero_resume.py",
+    "test_killed_commands.py",
+    "test_iterations.py",
+    "test_viewer_safety.py",
+    "test_notebook.py",
     "test_packing.py",
     "test_smollm2.py",
     "test_score_learning.py",
-    "test_warmup_command.py",
-    "test_killed_commands.py",
-    "test_drzero_resume.py",
+    "test_llama_step.py",
+    "test_hostile_documents.py",
+    "test_search_lance.py",
+    "test_walks.py",
     "test_evolve_command.py",
 )
 
@@ -45,9 +51,15 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
 
+def pytest_collection():
+    """What is loaded to collect stays until the end: it is not searched for garbage."""
+    gc.disable()
+
+
 def pytest_collection_finish():
-    """What was loaded to collect stays until the end: no later search for garbage has to walk through it."""
+    """Nor does any later search walk through it."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")
