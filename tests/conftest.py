@@ -1,5 +1,6 @@
 import gc
 import os
+from functools import cache
 
 # Before torch is loaded: see quaere.cli.main.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -8,6 +9,7 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 # No test may depend on the hub.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import httpx._transports.default as httpx_transports
 import pytest
 from hypothesis import settings
 
@@ -24,15 +26,21 @@ LONGEST = (
     "test_learning.py",
     "test_score_train.py",
     "test_validation.py",
-    "test_drzero_train.py",
-    "test_walks.py",
     "test_eve_options.py",
+    "test_warmup_command.py",
+    "test_drzero_train.py",
+    "test_drzero_resume.py",
+    "test_killed_commands.py",
+    "test_iterations.py",
+    "test_viewer_safety.py",
+    "test_notebook.py",
     "test_packing.py",
     "test_smollm2.py",
     "test_score_learning.py",
-    "test_warmup_command.py",
-    "test_killed_commands.py",
-    "test_drzero_resume.py",
+    "test_llama_step.py",
+    "test_hostile_documents.py",
+    "test_search_lance.py",
+    "test_walks.py",
     "test_evolve_command.py",
 )
 
@@ -43,9 +51,15 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
 
+def pytest_collection():
+    """What is loaded to collect stays until the end: it is not searched for garbage."""
+    gc.disable()
+
+
 def pytest_collection_finish():
-    """What was loaded to collect stays until the end: no later search for garbage has to walk through it."""
+    """Nor does any later search walk through it."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -53,6 +67,14 @@ def _no_waiting_for_disks():
     """A tiny run flushes a hundred files, at milliseconds each, and no test cuts the power: kills lose nothing."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _certificates_once():
+    """Whoever asks over HTTP, and be it this machine, first reads all certificates of the world, which takes 40 ms."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpx_transports, "create_ssl_context", cache(httpx_transports.create_ssl_context))
         yield
 
 

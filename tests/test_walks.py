@@ -12,6 +12,7 @@ import pytest
 
 import quaere
 import village
+from preloaded import run_command
 from quaere.runs import Run
 
 ROOT = Path(__file__).parents[1]
@@ -53,14 +54,6 @@ def copy(tmp_path_factory):
     return folder
 
 
-def run(copy, *words):
-    paths = os.pathsep.join([str(copy / "src"), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", "quaere", *map(str, words)], env=environment, capture_output=True, text=True, cwd=copy
-    )
-
-
 def test_the_walks_touch_their_own_folders_and_the_registries_alone():
     changed = {path for path, kind, _ in read_walks() if kind == "diff"}
     assert changed == {"src/quaere/dialects/registry.py", "src/quaere/recipes/registry.py"}
@@ -80,14 +73,15 @@ def test_a_recipe_of_the_walks_trains_two_steps(copy, village_paths, tmp_path):
     for name, value in village.LIMITS.items():
         sets += ["--set", f"solver.limits.{name}={json.dumps(value)}"]
     where = ["--index", index, "--model", model, "--questions", questions, "--out", tmp_path / "run"]
-    done = run(copy, "evolve", "frugal", "--preset", "demo", *where, *sets)
-    assert done.returncode == 0, done.stderr
+    code, said = run_command("evolve", "frugal", "--preset", "demo", *where, *sets, source=copy / "src")
+    assert code == 0, said
     with Run.open(tmp_path / "run") as stored:
         rewards = stored.metrics("reward/mean")
         rows = stored.index()
     assert len(rewards) == 2 and {row.protocol for row in rows} == {"drzero-solver"}
-    refused = run(copy, "evolve", "frugal", "--set", "solver.dialect=frogal", *where[:-1], tmp_path / "other")
-    assert refused.returncode == 2 and "frugal" in refused.stderr
+    where[-1] = tmp_path / "other"
+    code, said = run_command("evolve", "frugal", "--set", "solver.dialect=frogal", *where, source=copy / "src")
+    assert code == 2 and "frugal" in said
 
 
 def test_a_dialect_of_the_walks_can_be_demonstrated(copy):
@@ -95,8 +89,8 @@ def test_a_dialect_of_the_walks_can_be_demonstrated(copy):
     environment = {**os.environ, "PYTHONPATH": str(copy / "src")}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert "'frugal'" in done.stdout and done.stdout.endswith(" none\n"), done.stderr
-    refused = run(copy, "warmup", "frogal", "--model", "m", "--out", "o")
-    assert refused.returncode == 2 and "frugal" in refused.stderr
+    code, said = run_command("warmup", "frogal", "--model", "m", "--out", "o", source=copy / "src")
+    assert code == 2 and "frugal" in said
 
 
 def test_the_code_of_the_walks_passes_style_and_layers(copy):

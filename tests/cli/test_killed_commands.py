@@ -6,7 +6,6 @@ Training is killed in tests/recipes/test_drzero_resume.py.
 import contextlib
 import hashlib
 import json
-import multiprocessing
 import os
 import random
 import shutil
@@ -17,12 +16,10 @@ import pytest
 from test_eval_command import QUESTIONS
 from test_export_command import make_base, make_run, write_adapters
 
+from preloaded import SPAWN
 from quaere.cli.main import main
 from quaere.runs import Run, list_runs
 
-# A forked server has torch loaded, so that a killed command costs no new start of Python.
-SPAWN = multiprocessing.get_context("forkserver")
-SPAWN.set_forkserver_preload(["quaere.warmup.imitation", "transformers.models.llama", "peft"])
 TOUCHES = {"open", "os", "shutil", "fcntl", "sqlite3"}
 
 

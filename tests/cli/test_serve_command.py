@@ -1,8 +1,7 @@
 """`quaere serve` as a person types it."""
 
+import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -10,6 +9,7 @@ import httpx
 import pytest
 
 import tiny
+from preloaded import start_command
 from quaere.cli.main import main
 
 
@@ -23,11 +23,10 @@ def folder(tmp_path_factory):
 
 
 def test_serve_until_ctrl_c_even_while_it_writes(folder):
-    command = [sys.executable, "-m", "quaere", "serve", "--model", str(folder), "--port", "0", "--dtype", "float32"]
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    server, stderr = start_command("serve", "--model", folder, "--port", "0", "--dtype", "float32")
     try:
-        assert server.stderr.readline() == f"loading {folder}\n"
-        line = server.stderr.readline()
+        assert stderr.readline() == f"loading {folder}\n"
+        line = stderr.readline()
         assert "serving small at http://127.0.0.1:" in line
         url = line.split(" at ")[1].split("/v1")[0]
         with httpx.Client(base_url=url, timeout=60, trust_env=False) as http:
@@ -44,14 +43,15 @@ def test_serve_until_ctrl_c_even_while_it_writes(folder):
         asking.start()
         while httpx.get(f"{url}/health", trust_env=False).json()["rows"] == 0 and asking.is_alive():
             time.sleep(0.02)
-        server.send_signal(signal.SIGINT)
-        assert server.wait(timeout=40) == 0
+        os.kill(server.pid, signal.SIGINT)
+        server.join(timeout=40)
+        assert server.exitcode == 0
         asking.join(timeout=20)
         assert replies[0].status_code == 200  # what was begun was finished
     finally:
         server.kill()
-        server.wait()
-        server.stderr.close()
+        server.join()
+        stderr.close()
 
 
 @pytest.mark.parametrize(

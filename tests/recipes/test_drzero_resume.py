@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import multiprocessing
 import os
 import random
 import re
@@ -13,6 +12,7 @@ import time
 import msgspec
 import pytest
 
+from preloaded import SPAWN
 from quaere.recipes.drzero.recipe import train
 from quaere.runs import Run, checkpoints
 from quaere.runs.checkpoints import find_checkpoints
@@ -20,18 +20,6 @@ from quaere.search.index import open_index
 from quaere.serving.server import ServerSettings
 from quaere.serving.servers import make_search_server
 from village_runs import Told, make_config, run_drzero
-
-# A forked server has torch and the recipes loaded, so that a killed run costs no new start of Python.
-SPAWN = multiprocessing.get_context("forkserver")
-SPAWN.set_forkserver_preload(
-    [
-        "quaere.recipes.drzero.recipe",
-        "transformers.models.llama",
-        "village_runs",
-        "sklearn.cluster",
-        "sklearn.feature_extraction.text",
-    ]
-)
 
 
 class Server:

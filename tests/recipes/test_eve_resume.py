@@ -4,8 +4,9 @@ import os
 import signal
 
 import pytest
-from test_drzero_resume import SPAWN, contents, digest
+from test_drzero_resume import contents, digest
 
+from preloaded import SPAWN
 from quaere.runs import checkpoints
 from quaere.training.selector.selector import STATE_FILE, Selector
 from village_runs import Told, make_quoting, run_eve

@@ -194,32 +194,18 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_command_reads_them_from_the_endpoint_of_the_environment(tmp_path: Path) -> None:
-    """`evolve` and `eval` in processes of their own: HF_ENDPOINT is all that points them at the server."""
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "halm.txt").write_text("Halm is a town. Venn built its bridge.")
+    """In processes of their own: HF_ENDPOINT is all that points them at the server. Nobody answers the question."""
     offline = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
+    words = ["eval", "--model", "openai:m@http://127.0.0.1:9/v1", "--closed-book", "--questions", "hub:acme/qa:train"]
 
-    def run(*words: str, url: str) -> subprocess.CompletedProcess[str]:
+    def run(url: str) -> subprocess.CompletedProcess[str]:
         env = {**offline, "HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "hf")}
         command = [sys.executable, "-m", "quaere", *words]
         return subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
 
-    assert run("index", "docs", "--out", "index", url="").returncode == 0
-    evolve = [
-        "evolve",
-        "search-r1",
-        "--index",
-        "index",
-        "--model",
-        "smollm2-135m-plain",
-        "--preset",
-        "demo",
-        "--dry-run",
-    ]
     with serve_hub(REPOSITORIES) as server:
-        done = run(*evolve, "--questions", "hub:acme/qa:train", "--set", "solver.batch=1", url=server.url)
-    assert "1, each seen 2 times" in done.stdout, done.stderr
-    closed_book = ["eval", "--model", "smollm2-135m-plain", "--closed-book", "--questions", "hub:acme/qa:train"]
-    gone = run(*closed_book, url="http://127.0.0.1:9")
+        done = run(server.url)
+    assert "1 of 1 done" in done.stderr and "127.0.0.1:9/v1" in done.stderr.splitlines()[-1], done.stderr
+    gone = run("http://127.0.0.1:8")
     assert gone.returncode == 2
     assert gone.stderr.splitlines()[0] == "quaere: hub:acme/qa:train is not reachable on the hub"

@@ -337,7 +337,7 @@ def test_a_duplicate_takes_the_place_of_what_it_repeats(tmp_path, folder):
 def test_with_another_version_of_a_library_every_file_is_read(tmp_path, folder, embedder, parsed, monkeypatch):
     index = build_index(folder, tmp_path / "index", settings("dense"))
     parsed.clear()
-    monkeypatch.setattr("quaere.search.manifest.version", lambda library: "99")
+    monkeypatch.setattr("quaere.search.manifest._version_of", lambda library: "99")
     counts = update_index(index.path).counts
     assert len(parsed) == counts.num_read == counts.num_unchanged == 3
     assert counts.num_embedded == 0

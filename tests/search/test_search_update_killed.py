@@ -1,7 +1,6 @@
 """An update that is killed at any moment leaves the old index or the new one."""
 
 import contextlib
-import multiprocessing
 import os
 import random
 import shutil
@@ -10,12 +9,11 @@ import sys
 
 import pytest
 
+from preloaded import SPAWN
 from quaere.cli.main import main
 from quaere.search.index import build_index, open_index
 from quaere.search.update import update_index
 
-SPAWN = multiprocessing.get_context("forkserver")
-SPAWN.set_forkserver_preload(["quaere.search.update"])
 TOUCHES = {"open", "os", "shutil", "fcntl", "ctypes"}
 QUERIES = ["halm bridge", "eel weir", "korrin lamp"]
 

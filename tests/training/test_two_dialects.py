@@ -76,6 +76,7 @@ async def shares(folder, index, episodes):
     return {name: one.share for name, one in learnt.items()}
 
 
+@pytest.mark.slow
 def test_both_dialects_are_learnt(index, tmp_path):
     assert min(learn_both(index, tmp_path, seed=0).values()) >= 0.75
     assert max(learn_both(index, tmp_path, seed=0, rate=0.0).values()) <= 0.25

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Literal
 
 from msgspec import Struct
@@ -92,12 +93,12 @@ class Episode(Struct, frozen=True):
     @property
     def token_ids(self) -> tuple[int, ...]:
         """All token ids in order: prompts, sampled turns and replies."""
-        return tuple(token for segment in self.segments for token in segment.token_ids)
+        return tuple(chain.from_iterable(segment.token_ids for segment in self.segments))
 
     @property
     def loss_mask(self) -> tuple[bool, ...]:
         """Per token of `token_ids`: True if the model sampled it."""
-        return tuple(flag for segment in self.segments for flag in segment.loss_mask)
+        return tuple(chain.from_iterable(segment.loss_mask for segment in self.segments))
 
     @property
     def search_failed(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
@@ -94,13 +95,17 @@ class Manifest(msgspec.Struct, frozen=True):
 
 def library_versions() -> dict[str, str]:
     """The versions of everything that decides what is read and how it is searched."""
-    versions = {"quaere": __version__}
-    for library in _LIBRARIES + _READING_LIBRARIES:
-        try:
-            versions[library] = version(library)
-        except PackageNotFoundError:
-            continue
-    return versions
+    installed = {library: _version_of(library) for library in _LIBRARIES + _READING_LIBRARIES}
+    return {"quaere": __version__, **{library: found for library, found in installed.items() if found}}
+
+
+@cache
+def _version_of(library: str) -> str:
+    """The installed version of a library, "" if there is none; kept, for it is read from a file of a hundred lines."""
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return ""
 
 
 class _Label(msgspec.Struct):

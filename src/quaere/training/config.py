@@ -24,7 +24,7 @@ from msgspec import NODEFAULT, Struct, inspect, structs
 from quaere.credentials import refuse_login
 from quaere.errors import BadInput, warn_old_name
 from quaere.runs.config_yaml import parse_yaml, write_yaml
-from quaere.setting_types import MAX_SHOWN, check_value, describe_type, is_section, shorten
+from quaere.setting_types import MAX_SHOWN, check_value, describe_type, fields_of, is_section, shorten
 
 T = TypeVar("T", bound=Struct)
 
@@ -98,7 +98,7 @@ def diff_configs(a: Struct, b: Struct) -> list[str]:
 def _settings(schema: type[Struct], prefix: str = "") -> dict[str, Any]:
     """Types of all settings and sections by dotted name, in the schema's order."""
     found: dict[str, Any] = {}
-    for field in structs.fields(schema):
+    for field in fields_of(schema):
         found[prefix + field.name] = field.type
         if is_section(field.type):
             found |= _settings(field.type, f"{prefix}{field.name}.")
@@ -106,7 +106,7 @@ def _settings(schema: type[Struct], prefix: str = "") -> dict[str, Any]:
 
 
 def _leaves(config: Struct, prefix: str = "") -> Iterator[tuple[str, object]]:
-    for field in structs.fields(config):
+    for field in fields_of(type(config)):
         value = getattr(config, field.name)
         if is_section(field.type):
             yield from _leaves(value, f"{prefix}{field.name}.")
@@ -117,7 +117,7 @@ def _leaves(config: Struct, prefix: str = "") -> Iterator[tuple[str, object]]:
 def _build(schema: type[T], default: T | None, values: Mapping[str, object], prefix: str = "") -> T:
     """An instance of the schema with these values; others come from `default`, or from the schema's defaults."""
     made: dict[str, Any] = {}
-    for field in structs.fields(schema):
+    for field in fields_of(schema):
         key = prefix + field.name
         usual = _default_of(field) if default is None else getattr(default, field.name)
         if is_section(field.type):
