@@ -59,6 +59,7 @@ def run(engine, requests, arrive=lambda step: True):
         for request in engine.step():
             done[request.key] = request.sampled()
         step += 1
+        assert step < 2000, "the engine does not come to an end"
     return [done[request.key] for request in requests]
 
 
