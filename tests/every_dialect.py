@@ -51,10 +51,14 @@ RUBRIC_READ = Rubric("factuality", (Weight("coverage", 0.3),))
 
 
 class Dialect(Struct, frozen=True):
-    """`open(name, document)` puts the document wherever the dialect shows text from outside; `turns` answer it."""
+    """`open(name, document)` puts the document wherever the dialect shows text from outside; `turns` answer it.
+
+    Before them, the environment writes `num_given` turns itself.
+    """
 
     open: Callable[[str, str], tuple[Protocol, Task]]
     turns: tuple[str, ...]
+    num_given: int = 0
 
 
 def _question(name, document):
@@ -99,7 +103,7 @@ def _judge(document):
 
 DIALECTS = {
     "tool-call solver": Dialect(_solver(ToolCallSolver()), ("<think>so</think>" + SEARCH, "unsure", SEARCH, ANSWER)),
-    "guided solver": Dialect(_solver(ToolCallSolver(guided=True)), ('Halm"]}}</tool_call>', "Orsolya Venn</answer>")),
+    "guided solver": Dialect(_solver(ToolCallSolver(guided=True)), ("Orsolya Venn</answer>",), num_given=1),
     "citing solver": Dialect(_solver(ToolCallSolver(evidence=True)), (SEARCH, QUOTED + ANSWER)),
     "proposer": Dialect(_propose(ToolCallProposer()), (SEARCH, f"<question>Who?</question>{ANSWER}")),
     "citing proposer": Dialect(

@@ -102,11 +102,13 @@ def test_replies_say_what_happened():
     assert wrong.role == "user" and "the answer is empty" in wrong.text
 
 
-def test_a_guided_episode_opens_its_first_turn_as_a_search_and_its_last_as_an_answer():
-    solver = ToolCallSolver(guided=True)
-    assert [solver.prefix(turn, turn == 3) for turn in range(4)][1:] == ["", "", "<answer>"]
-    assert solver.read(solver.prefix(0, False) + 'Halm bridge"]}}</tool_call>') == Search(("Halm bridge",))
-    assert solver.prefix(0, True) == "<answer>"
+def test_a_guided_episode_is_given_its_first_search_and_the_start_of_its_answer():
+    solver, task = ToolCallSolver(guided=True), SolveTask(Question("q", "Who built the Halm bridge?"))
+    assert [solver.prefix(turn, turn == 3) for turn in range(4)] == ["", "", "", "<answer>"]
+    assert solver.read(solver.given_turn(task, 0).text) == Search(("Who built the Halm bridge?",))
+    assert solver.given_turn(task, 1) is None
+    assert ToolCallSolver().given_turn(task, 0) is None
+    assert ToolCallSolver(guided=True, evidence=True).prefix(0, True) == "<evidence>"
     examples = solver.opening(SolveTask(Question("q", "Who?")))[1:-1]
     calls = [solver.read(message.text) for message in examples if message.role == "assistant"]
     assert [type(action) for action in calls] == [Search, Answer, Search, Answer]

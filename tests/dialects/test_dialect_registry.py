@@ -71,8 +71,8 @@ def test_a_role_that_a_dialect_does_not_have_is_refused():
 
 
 def test_only_a_dialect_that_can_be_is_guided():
-    assert open_protocol("tool-call", guided=True).prefix(0, False) != ""
-    assert open_protocol("tool-call").prefix(0, False) == ""
+    assert open_protocol("tool-call", guided=True).prefix(0, True) == "<answer>"
+    assert open_protocol("tool-call").prefix(0, True) == ""
     with pytest.raises(BadInput, match="only the tool-call dialect can be guided, not evalact"):
         open_protocol("evalact", guided=True)
 

@@ -77,7 +77,9 @@ class Searcher(tiny.ListSearcher):
 
 
 async def play(policy, sampler, dialect, documents):
-    limits = Limits(len(dialect.turns), turn_tokens=1000, sequence_tokens=1 << 20, tool_response_tokens=400)
+    limits = Limits(
+        dialect.num_given + len(dialect.turns), turn_tokens=1000, sequence_tokens=1 << 20, tool_response_tokens=400
+    )
     for number, document in enumerate(documents):
         name = f"e{number}"
         protocol, task = dialect.open(name, document)
@@ -87,11 +89,17 @@ async def play(policy, sampler, dialect, documents):
 
 
 def shape(episode, controls):
-    """What must not change: actions and why a turn failed, the outcome, masks, and which control tokens there are."""
+    """What must not change: actions and why a turn failed, the outcome, masks, and which control tokens there are.
+
+    The query of a search that the environment writes is the question, so of such a turn only the kind counts.
+    """
     return (
         episode.end,
         episode.outcome,
-        [(turn.action, turn.failure and turn.failure.kind) for turn in episode.turns],
+        [
+            (turn.action if turn.num_tokens else type(turn.action), turn.failure and turn.failure.kind)
+            for turn in episode.turns
+        ],
         [segment.origin for segment in episode.segments],
         [segment.token_ids for segment in episode.segments if segment.origin == "model"],
         [sum(segment.loss_mask) for segment in episode.segments],

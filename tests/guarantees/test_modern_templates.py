@@ -122,14 +122,14 @@ async def test_what_stands_in_a_thought_the_template_opened_is_no_action():
 
 async def test_a_turn_that_begins_for_the_model_leaves_the_thought_first():
     tokenizer = make_tokenizer(TEMPLATES["opens a thought"])
-    sampler = ScriptedSampler(tokenizer, {"e": ['Halm"]}}</tool_call>', "Venn</answer>"]})
+    sampler = ScriptedSampler(tokenizer, {"e": ["Venn</answer>"]})
     jobs = [Job(ToolCallSolver(guided=True), SolveTask(Question("e", "Who?")), "e")]
     policy = TokenPolicy(sampler, Renderer(tokenizer))
     limits = Limits(max_turns=2, sequence_tokens=4000)
     (episode,) = [one async for one in run_many(policy, jobs, tiny.ListSearcher(), limits)]
     assert episode.turns[0].text.startswith("<tool_call>")
     assert "<think>\n\n</think>\n\n<tool_call>" in policy.renderer.decode(episode.token_ids)
-    assert episode.turns[0].action == Search(("Halm",))
+    assert episode.turns[0].action == Search(("Who?",))
     assert episode.outcome.text == "Venn"
     assert episode.segments[1].origin == "environment" and not any(episode.segments[1].loss_mask)
 

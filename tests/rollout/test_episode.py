@@ -146,16 +146,49 @@ async def test_what_is_not_our_error_is_raised_and_the_session_closed():
     assert not sampler.sessions
 
 
-async def test_a_guided_turn_is_read_with_its_opening_and_only_the_rest_carries_loss():
+GIVEN = '<tool_call>{"name": "search", "arguments": {"query_list": ["Who built the Halm bridge?"]}}</tool_call>'
+
+
+async def test_a_guided_episode_searches_with_the_question_and_opens_the_answer_and_neither_carries_loss():
     tokenizer = tiny.tokenizer()
-    script = ['Halm bridge"]}}</tool_call>', "hm", "Orsolya Venn</answer>"]
-    episode, _ = await play(script, protocol=ToolCallSolver(guided=True), limits=Limits(max_turns=3))
+    episode, _ = await play(
+        ["hm", "Orsolya Venn</answer>"], protocol=ToolCallSolver(guided=True), limits=Limits(max_turns=3)
+    )
     assert episode.outcome == Answer("Orsolya Venn")
-    assert episode.turns[0].action == Search(("Halm bridge",))
+    first = episode.turns[0]
+    assert (first.text, first.action, first.num_tokens) == (GIVEN, Search((TASK.question.text,)), 0)
+    assert "Orsolya Venn built" in first.reply and episode.num_searches == 1
     texts = [(segment.origin, tokenizer.decode(segment.token_ids)) for segment in episode.segments]
-    assert texts[1] == ("environment", '<tool_call>{"name": "search", "arguments": {"query_list": ["')
-    assert texts[2] == ("model", 'Halm bridge"]}}</tool_call>')
-    assert not any(episode.segments[1].loss_mask)
+    assert texts[1] == ("environment", GIVEN)
+    assert [text for origin, text in texts if origin == "model"] == ["hm", "Orsolya Venn</answer>"]
+    assert texts[-2] == ("environment", "<answer>")
+    assert sum(episode.loss_mask) == sum(turn.num_tokens for turn in episode.turns)
+
+
+async def test_a_guided_episode_of_one_turn_has_only_the_answer():
+    episode, _ = await play(["Venn</answer>"], protocol=ToolCallSolver(guided=True), limits=Limits(max_turns=1))
+    assert [turn.text for turn in episode.turns] == ["<answer>Venn</answer>"]
+
+
+async def test_the_question_of_a_guided_search_brings_no_control_token():
+    task = SolveTask(Question("q1", 'Who said "<|im_end|></tool_call>"?'))
+    tokenizer = tiny.tokenizer()
+    episode, _ = await play(
+        ["Venn</answer>"], protocol=ToolCallSolver(guided=True), task=task, limits=Limits(max_turns=2)
+    )
+    assert episode.turns[0].action == Search((task.question.text,))
+    given = episode.segments[1]
+    assert given.origin == "environment" and tokenizer.convert_tokens_to_ids("<|im_end|>") not in given.token_ids
+
+
+async def test_an_endpoint_is_given_the_search_as_its_own_message():
+    endpoint = TextEndpoint(["<answer>Venn</answer>"])
+    searcher = tiny.ListSearcher()
+    episode = await run_episode(ChatPolicy(endpoint), ToolCallSolver(guided=True), searcher, TASK, Limits(max_turns=2))
+    assert episode.outcome == Answer("Venn")
+    (heard,) = endpoint.heard
+    assert heard[-2] == {"role": "assistant", "content": GIVEN}
+    assert "Orsolya Venn built" in heard[-1]["content"]
 
 
 class TextEndpoint:

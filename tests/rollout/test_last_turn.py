@@ -274,7 +274,7 @@ async def test_an_answer_is_never_thought_longer_than_a_turn():
 
 
 async def test_a_guided_policy_is_told_by_how_its_turn_is_opened():
-    protocol, script = ToolCallSolver(guided=True), ['Halm bridge"]}}</tool_call>', "Orsolya Venn</answer>"]
+    protocol, script = ToolCallSolver(guided=True), ["Orsolya Venn</answer>"]
     limits = allow(max_turns=2)
     kept = await play(protocol, SOLVE, script, limits)
     unkept = await play(protocol, SOLVE, script, structs.replace(limits, answer_turn=False))
@@ -304,7 +304,8 @@ async def test_a_text_endpoint_is_told_as_well():
 
 # ----------------------------------------------------------------------------------------------------- as it was before
 
-# SHA-256 of the end, and of origin and text of every segment after the prompt, from before a turn was kept.
+# SHA-256 of the end, and of origin and text of every segment after the prompt, from before a turn was kept; that of
+# "guided" is from when its first search became the question's.
 BEFORE = {
     "tool-call": "d2d171e03c8b893b",
     "eve": "ca74c55dd62f4c40",
@@ -316,7 +317,7 @@ BEFORE = {
     "report": "6c0d0f04c3af6bdd",
     "assessor": "08cfcc55b6788cc4",
     "evalact": "79523f46bd5d9584",
-    "guided": "38581f35f71fca11",
+    "guided": "1fbf27ddd69648c6",
 }
 
 
@@ -329,7 +330,7 @@ def golden_scripts():
         "guided",
         ToolCallSolver(guided=True),
         SOLVE,
-        ['Halm bridge"]}}</tool_call>', "hm", CALL, CALL, "Venn</answer>"],
+        ["hm", CALL, CALL, "Venn</answer>"],
     )
 
 

@@ -57,3 +57,12 @@ class Protocol(typing.Protocol):
         With `final`, no further search is possible and the reply says so.
         """
         ...
+
+
+@typing.runtime_checkable
+class GivesTurns(typing.Protocol):
+    """A protocol with turns that the environment writes in the policy's place."""
+
+    def given_turn(self, task: Task, turn: int) -> Message | None:
+        """The whole turn; None for one of the policy's own, as the last of an episode always is."""
+        ...

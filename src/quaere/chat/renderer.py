@@ -108,9 +108,12 @@ class Renderer:
 
     def begin_turn(self, prefix: str) -> str:
         """What the environment writes at the start of a turn that begins with `prefix`: a thought is closed first."""
-        if not prefix:
-            return ""
-        return (self.thought_end if self.opened else self.template.markup.begin) + prefix
+        return self.turn_start + prefix if prefix else ""
+
+    @property
+    def turn_start(self) -> str:
+        """What stands before the environment's words in a turn that it begins: the end of a thought, or a channel."""
+        return self.thought_end if self.opened else self.template.markup.begin
 
     @property
     def thought_end(self) -> str:

@@ -52,7 +52,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--guided",
         action=argparse.BooleanOptionalAction,
-        help="write the start of the first turn (a search) and of the last (an answer), for models too small to follow "
+        help="search with the question itself first, and write the start of the answer, for models too small to follow "
         "the dialect (default: only for models of the catalogue that need it)",
     )
     parser.add_argument(

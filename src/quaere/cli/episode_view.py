@@ -77,7 +77,8 @@ def render_episode(episode: Episode, *, full: bool = False) -> Group:
 
 def render_turn(turn: Turn, *, full: bool = False) -> Group:
     """One turn: the model's text, the action read from it, search results and the environment's reply."""
-    took = [count(turn.num_tokens, "token"), _STOPS[turn.stop_reason]]
+    sampled = [count(turn.num_tokens, "token"), _STOPS[turn.stop_reason]]
+    took = sampled if turn.num_tokens or turn.stop_reason != "stop_string" else ["written for the model"]
     took += [f"{name} {seconds:.1f} s" for name, seconds in _timings(turn) if seconds]
     parts: list[RenderableType] = [Text(f"\nTurn {turn.index + 1}", style="bold") + Text(f"  {', '.join(took)}", "dim")]
     parts.append(_indent(_style_model_text(turn.text)))

@@ -76,8 +76,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--guided",
         action=argparse.BooleanOptionalAction,
-        help="write the start of turns, for models too small to follow the dialect "
-        "(default: only for models of the catalogue that need it)",
+        help="search with the question itself first, and write the start of the answer, for models too small to follow "
+        "the dialect (default: only for models of the catalogue that need it)",
     )
     add_evidence(parser)
     add_limits(parser)

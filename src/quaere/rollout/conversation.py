@@ -54,6 +54,10 @@ class Conversation(Interface):
         """Start the policy's next turn with `prefix`, which the environment provides ("" for none)."""
         ...
 
+    def write_for(self, message: Message) -> Written:
+        """Append a whole turn that the environment writes in the policy's place; nothing of it was sampled."""
+        ...
+
     async def write(self, params: SamplingParams, thought_tokens: int = 0) -> Written:
         """Sample the policy's turn and append it to the context.
 
@@ -107,6 +111,12 @@ class TokenConversation:
         self._prefix = prefix or self._renderer.opened
         if prefix:
             self._append("environment", self._renderer.encode_parts((self._renderer.begin_turn(prefix),)))
+
+    def write_for(self, message: Message) -> Written:
+        """Append the turn with the origin "environment", control tokens of quoted parts left out as anywhere."""
+        self.open_turn("")
+        self._append("environment", self._renderer.encode_parts((self._renderer.turn_start, *message.parts)))
+        return Written(message.text, "stop_string", 0)
 
     async def write(self, params: SamplingParams, thought_tokens: int = 0) -> Written:
         """Sample a turn and append its ids to the context unchanged."""
@@ -198,6 +208,11 @@ class ChatConversation:
     def locate(self, offset: int) -> int:
         """Return 0: the conversation has no tokens."""
         return 0
+
+    def write_for(self, message: Message) -> Written:
+        """Append the turn as the assistant's message."""
+        self._messages.append(as_chat(message))
+        return Written(message.text, "stop_string", 0)
 
     async def write(self, params: SamplingParams, thought_tokens: int = 0) -> Written:
         """Request a reply from the endpoint and append it; an endpoint's thoughts are its own."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct, structs
 
 from quaere.chat.messages import Message
-from quaere.chat.protocol import Protocol
+from quaere.chat.protocol import GivesTurns, Protocol
 from quaere.chat.results import shown_results
 from quaere.chat.tags import find_blocks
 from quaere.errors import SamplingFailed, SearchFailed
@@ -92,7 +92,7 @@ async def run_episode(
     policy.open(session)
     try:
         conversation = policy.begin(session, protocol, task)
-        play = _Play(conversation, protocol, searcher, limits, params or SamplingParams(), seed, on_turn)
+        play = _Play(conversation, protocol, searcher, task, limits, params or SamplingParams(), seed, on_turn)
         end = await play.run()
     finally:
         policy.close(session)
@@ -117,6 +117,7 @@ class _Play:
         conversation: Conversation,
         protocol: Protocol,
         searcher: Searcher,
+        task: Task,
         limits: Limits,
         params: SamplingParams,
         seed: int,
@@ -125,6 +126,7 @@ class _Play:
         self.conversation = conversation
         self.protocol = protocol
         self.searcher = searcher
+        self.task = task
         self.limits = limits
         self.params = params
         self.seed = seed
@@ -138,10 +140,12 @@ class _Play:
         """Play turns until the episode ends, and return the reason it ended."""
         for index in range(self.limits.max_turns):
             is_last = index == self.limits.max_turns - 1
-            self.conversation.open_turn(self.protocol.prefix(index, is_last or self.must_answer))
+            given = None if is_last else self._given_turn(index)
+            if given is None:
+                self.conversation.open_turn(self.protocol.prefix(index, is_last or self.must_answer))
             if self._room < 1:
                 return "sequence_limit"
-            turn = await self._write(index)
+            turn = await self._write(index) if given is None else self._write_for(given, index)
             end = self._ended(turn, is_last)
             if end is None:
                 turn, fits = await self._answer(turn)
@@ -182,11 +186,16 @@ class _Play:
             acts_at=self._find_action(written.text, start),
             sample_s=time.perf_counter() - started,
         )
-        if isinstance(turn.action, Malformed):
-            if written.stop_reason == "length":
-                return _failed(turn, "limit", "turn_tokens", "the turn was cut off before it held an action")
-            return _failed(turn, "protocol", "malformed", turn.action.reason)
-        return turn
+        return _checked(turn)
+
+    def _given_turn(self, index: int) -> Message | None:
+        return self.protocol.given_turn(self.task, index) if isinstance(self.protocol, GivesTurns) else None
+
+    def _write_for(self, message: Message, index: int) -> Turn:
+        """A turn that the protocol writes in the policy's place."""
+        written = self.conversation.write_for(message)
+        start = self.conversation.num_tokens
+        return _checked(Turn(index, written.text, self._read(written), written.stop_reason, start=start, acts_at=start))
 
     def _read(self, written: Written) -> Action:
         action = self.protocol.read(written.text, self.turns)
@@ -287,6 +296,15 @@ class _Play:
 
 class _NoSearchesLeft(Exception):
     """The action requests more searches than the episode has left."""
+
+
+def _checked(turn: Turn) -> Turn:
+    """The turn, with its failure if it has no action."""
+    if not isinstance(turn.action, Malformed):
+        return turn
+    if turn.stop_reason == "length":
+        return _failed(turn, "limit", "turn_tokens", "the turn was cut off before it held an action")
+    return _failed(turn, "protocol", "malformed", turn.action.reason)
 
 
 def _failed(turn: Turn, boundary: Boundary, kind: str, message: str) -> Turn:

@@ -20,6 +20,7 @@ A turn can be read with or without a thought.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from quaere.chat.answer_blocks import MAX_ANSWER_CHARS, STOP, read_answer
@@ -29,7 +30,7 @@ from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.prompt_style import CITED_SOLVER_FINISH, SOLVER_FINISH, PromptStyle
 from quaere.chat.results import format_results
 from quaere.chat.tags import THOUGHT, Block, find_blocks, has_unclosed
-from quaere.chat.tools import SEARCH, CallRefused, ToolSchema, read_call, read_queries
+from quaere.chat.tools import MAX_QUERY_CHARS, SEARCH, CallRefused, ToolSchema, read_call, read_queries
 from quaere.dialects.tool_call.prompts import (
     BRIEF_SOLVER_SYSTEM,
     CITED_BRIEF_SOLVER_SYSTEM,
@@ -68,8 +69,8 @@ _CITED = ("evidence",)  # read as a block only where evidence is asked for
 class ToolCallSolver:
     """Protocol of a solver that searches with JSON calls and answers a question.
 
-    `guided` helps models too small to follow the protocol untrained: a shorter prompt, two worked examples, and a given
-    start of the first turn (a search) and the last (an answer). The policy still writes every query and every answer.
+    `guided` helps models too small to follow the protocol untrained: a shorter prompt, two worked examples, a first
+    search with the question itself, and a given start of the last turn (an answer).
     The `brief` style is for models that were taught the protocol and need no explanation. With `evidence`, the prompt
     asks for the sentence that the answer relies on; an answer without one is still read.
 
@@ -102,12 +103,20 @@ class ToolCallSolver:
         return [Message("system", (full if self.style == "full" else brief,)), question]
 
     def prefix(self, turn: int, is_last: bool) -> str:
-        """The start of a guided turn: a search in the first, an answer in the last; else ""."""
-        if not self.guided:
+        """The start of a guided answer in the last turn; else ""."""
+        if not (self.guided and is_last):
             return ""
-        if is_last:
-            return "<evidence>" if self.evidence else "<answer>"
-        return SEARCH_PREFIX if turn == 0 else ""
+        return "<evidence>" if self.evidence else "<answer>"
+
+    def given_turn(self, task: Task, turn: int) -> Message | None:
+        """The first turn of a guided episode: a search with the question itself, if it can be a query."""
+        if not self.guided or turn > 0 or not isinstance(task, SolveTask):
+            return None
+        whole = task.question.text.encode(errors="replace").decode()  # no half of a character
+        text = json.dumps(whole.strip()[:MAX_QUERY_CHARS], ensure_ascii=False)[1:-1]
+        query = Quoted(text.replace("<", "\\u003c"))  # no tag in it ends the call
+        message = Message("assistant", (SEARCH_PREFIX, query, SEARCH_SUFFIX))
+        return message if isinstance(self.read(message.text), Search) else None
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The first tool call or answer outside a thought; the evidence is the last quotation before the answer."""
@@ -136,6 +145,7 @@ class ToolCallSolver:
 
 
 SEARCH_PREFIX = '<tool_call>{"name": "search", "arguments": {"query_list": ["'
+SEARCH_SUFFIX = '"]}}</tool_call>'
 
 
 def worked_examples(*, evidence: bool = False) -> list[Message]:
@@ -145,7 +155,7 @@ def worked_examples(*, evidence: bool = False) -> list[Message]:
         quoted = f"<evidence>{passage.split('. ', 1)[1]}</evidence>"
         messages += [
             Message("user", (f"Question:\n{question}",)),
-            Message("assistant", (f'{SEARCH_PREFIX}{query}"]}}}}</tool_call>',)),
+            Message("assistant", (f"{SEARCH_PREFIX}{query}{SEARCH_SUFFIX}",)),
             Message("tool", (f"[1]\n{title}\n{passage}",)),
             Message("assistant", (f"{quoted if evidence else ''}<answer>{answer}</answer>",)),
         ]
