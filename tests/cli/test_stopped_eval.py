@@ -79,7 +79,7 @@ def test_a_finished_evaluation_is_scored_again_without_a_question(place, whole, 
     [
         (["--turn-tokens", "9"], "limits was"),
         (["--limit", "2"], "limit was None and is 2"),
-        (["--deterministic"], "--deterministic cannot go on"),
+        (["--deterministic"], "--resume cannot continue a --deterministic evaluation"),
     ],
 )
 def test_other_settings_are_refused_and_change_nothing(place, stopped, capsys, options, said):

@@ -119,7 +119,10 @@ def _check(args: argparse.Namespace) -> None:
     if args.index is None and not args.closed_book:
         raise BadInput("give --index, or --closed-book to answer without searching", hint="quaere eval --index DIR ...")
     if args.resume is not None and args.deterministic:
-        raise BadInput("--deterministic cannot go on: the rest would be batched otherwise", hint="omit --resume")
+        raise BadInput(
+            "--resume cannot continue a --deterministic evaluation: the other questions would be batched differently",
+            hint="omit --resume",
+        )
     check_positive(args, (*LIMITS, "limit", "max_rows"))
     if not 1 <= args.judge_items <= _MAX_JUDGE_ITEMS:
         raise BadInput(f"--judge-items must be between 1 and {_MAX_JUDGE_ITEMS}, not {args.judge_items}")
