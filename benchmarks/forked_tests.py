@@ -40,6 +40,17 @@ class TestFile(Struct, frozen=True):
     fixtures: dict[str, float] = {}
     needs: dict[str, list[str]] = {}
     is_whole: bool = False  # not, if it was ended before its last test
+    state: str = ""  # of the modules it calls, as they were then
+
+    @property
+    def modules(self) -> set[str]:
+        """The modules of the package that its tests import or call."""
+        called = [*self.shared, *(name for names in self.calls.values() for name in names)]
+        return {name.partition(":")[0] for name in called}
+
+    def calls_into(self, module: str) -> bool:
+        """True if one of its tests calls something of a module."""
+        return any(name.startswith(f"{module}:") for names in self.calls.values() for name in names)
 
     def tests_of(self, function: str) -> list[str]:
         """The tests to run for a mutant of a function, or of "file.py:<module>", the likeliest and quickest first.
@@ -52,7 +63,7 @@ class TestFile(Struct, frozen=True):
         return sorted(tests, key=lambda test: (not is_near[test], self.seconds[test]))
 
     def cost_of(self, test: str, ready: set[str]) -> float:
-        """The seconds a test takes with the fixtures it needs, but for those that are ready."""
+        """The seconds a test takes with the shared fixtures it needs, but for those that are ready."""
         return self.seconds[test] + sum(self.fixtures[name] for name in self.needs[test] if name not in ready)
 
 
