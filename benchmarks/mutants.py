@@ -50,7 +50,12 @@ PRELOADED = (
     "torch",
     "torch._dynamo",
     "torch.distributed.fsdp",
+    "transformers.models.auto.modeling_auto",
     "transformers.models.llama.modeling_llama",
+    "peft",
+    "bm25s",
+    "sklearn.cluster",
+    "sklearn.feature_extraction.text",
     "hypothesis",
     "pytest",
     "pytest_asyncio.plugin",
@@ -72,6 +77,7 @@ ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TRITON_INTERPRET": "1",  # or the kernels' tests need a GPU
 }
 
 

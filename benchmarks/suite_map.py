@@ -31,7 +31,7 @@ class Batch(Struct, frozen=True):
 
 
 class SuiteMap:
-    """What is known of the test files, for as long as one, the tests' helpers and the modules it calls stay as they are."""
+    """What is known of the test files, while one, the tests' helpers and the modules it calls stay as they are."""
 
     def __init__(self, home: Path, root: Path) -> None:
         home.mkdir(parents=True, exist_ok=True)
@@ -53,8 +53,8 @@ class SuiteMap:
         """Take up what was seen of a test file, if it still holds."""
         place = self._place(path)
         seen = msgspec.json.decode(place.read_bytes(), type=TestFile) if place.exists() else TestFile(path.name, True)
-        modules = [self.package / name for name in sorted(seen.modules)]
-        state = digest([module for module in modules if module.exists()], *seen.modules)
+        names = sorted(seen.modules)
+        state = digest([self.package / name for name in names if (self.package / name).exists()], *names)
         if not seen.state:  # it was run just now
             seen = msgspec.structs.replace(seen, state=state)
             place.write_bytes(msgspec.json.encode(seen))

@@ -232,17 +232,20 @@ def package(tmp_path):
 
 
 def run(package, seed=0, num=None):
-    """What became of each mutant, by function and change; and the report."""
+    """What became of each mutant, by function and change; the report; how many test files were looked at."""
     command = [sys.executable, "-c", DRIVER, str(package), str(seed), json.dumps(num)]
     where = {"PYTHONPATH": f"{ROOT / 'benchmarks'}:{ROOT / 'src'}"}
     done = subprocess.run(command, env={**os.environ, **where}, capture_output=True, text=True, check=True)
     fates, said = json.loads(done.stdout.splitlines()[-1])
-    return {(function, new): fate for function, new, fate in fates}, said
+    looked = done.stdout.count("looked at")
+    return {(function, new): fate for function, new, fate in fates}, said, looked
 
 
 def test_what_becomes_of_mutants_and_that_a_run_goes_on(package):
-    some, _ = run(package, seed=1, num=4)
-    fates, said = run(package)
+    some, _, looked = run(package, seed=1, num=4)
+    assert looked == 1
+    fates, said, looked = run(package)
+    assert looked == 0, "nothing has changed"
     by_function = {name: {fate for (function, _), fate in fates.items() if function == name} for name, _ in fates}
     assert by_function == {"proven": {"killed"}, "called": {"survived"}, "forgotten": {"uncalled"}}
     lost = sum(fate in ("survived", "uncalled") for fate in fates.values())
