@@ -90,8 +90,6 @@ class SuiteMap:
         module = self.package / mutant.file
         found = [(path, file, file.tests_of(function)) for path, file in self.files.items() if file.passed]
         found = [one for one in found if one[2]]
-        if not mutant.function:  # that a module is imported says little: almost all are
-            found = [one for one in found if one[1].calls_into(mutant.file)] or found
         found.sort(key=lambda one: self.imports.rank(one[0], module))
         for turn in range(max((len(tests) for _, _, tests in found), default=0)):
             yield from ((file, tests[turn]) for _, file, tests in found if turn < len(tests))
