@@ -189,16 +189,21 @@ def _work(asked, stdout, stderr):
 # ------------------------------------------------------------------------------------------------------------- commands
 
 
+def start(target, *args, stream="stderr"):
+    """A function in a process of its own, and what it writes to the stream, to read while it works."""
+    reader, writer = os.pipe()
+    process = Process(target=target, args=args, **{stream: writer})
+    process.start()
+    os.close(writer)
+    return process, os.fdopen(reader, encoding="utf-8")
+
+
 def start_command(*words, source=None):
     """A command of `quaere` in a process of its own, and its errors to read while it works.
 
     With a source, the package is loaded anew from there.
     """
-    reader, writer = os.pipe()
-    process = Process(target=_command, args=(list(map(str, words)), source and str(source)), stderr=writer)
-    process.start()
-    os.close(writer)
-    return process, os.fdopen(reader, encoding="utf-8")
+    return start(_command, list(map(str, words)), source and str(source))
 
 
 def run_command(*words, source=None):

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,8 +49,13 @@ def room_of(path):
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
+@cache
 def imported_names(path):
     """Every `quaere.NAME` a file imports, wherever in the file, with its line; `from` imports name what they take."""
+    return list(_imported_names(path))
+
+
+def _imported_names(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names = []
         if isinstance(node, ast.Import):
