@@ -55,8 +55,16 @@ def imported_names(path):
     return list(_imported_names(path))
 
 
+def statements(body):
+    """Every statement, whatever it stands in; expressions, of which there are far more, hold none."""
+    for node in body:
+        yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from statements(getattr(node, field, ()))
+
+
 def _imported_names(path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(ast.parse(path.read_text(encoding="utf-8")).body):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
