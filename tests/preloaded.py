@@ -95,7 +95,7 @@ class Value:
     """A whole number that such a process can set."""
 
     def __init__(self, kind, value, file=None):
-        self._file = file or tempfile.NamedTemporaryFile()
+        self._file = file or tempfile.NamedTemporaryFile()  # noqa: SIM115 (it is there as long as the number)
         self.value = value
 
     @property
@@ -162,7 +162,7 @@ def _work(asked, stdout, stderr):
         os.dup2(handle, stream)
         os.close(handle)
     sys.stdin, sys.stdout, sys.stderr = (
-        open(stream, mode, closefd=False) for stream, mode in ((0, "r"), (1, "w"), (2, "w"))
+        os.fdopen(stream, mode, closefd=False) for stream, mode in ((0, "r"), (1, "w"), (2, "w"))
     )
     code = 1
     try:
