@@ -107,9 +107,10 @@ def pack_halves(weight: Tensor) -> Halves:
     num_outputs, num_inputs = weight.shape
     values_OI, scales_OG = split_groups(weight)
     high = (values_OI + 8) >> 4  # rounds down, so that the rest is from -8 to 7
-    halves = torch.cat([high, values_OI - 16 * high], dim=1) + 8  # stored without sign
+    halves = torch.cat([high, values_OI - (high << 4)], dim=1) + 8  # stored without sign
     scales = torch.cat([16 * scales_OG, scales_OG], dim=1)
-    pairs = (halves[:, 1::2] << 4 | halves[:, ::2]).to(torch.uint8)
+    neighbours = halves.view(torch.int16)  # two at a time: slices of every other one take twice as long
+    pairs = (neighbours >> 4 | neighbours).to(torch.uint8)
     content = torch.ops.aten._dyn_quant_pack_4bit_weight(pairs, scales, None, GROUP, 2 * num_inputs, num_outputs)
     return Halves(content, 2 * num_inputs, num_outputs)
 
@@ -118,5 +119,5 @@ def split_groups(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Integers `(O, I)` from -119 to 119 and bfloat16 scales `(O, G)` whose products approximate the weight."""
     grouped_OGI = weight.float().unflatten(1, (-1, GROUP))
     scales_OG = (grouped_OGI.abs().amax(dim=2).clamp(min=1e-12) / _HIGH).bfloat16()
-    values = (grouped_OGI / scales_OG.float()[:, :, None]).round().clamp(_LOW, _HIGH)
-    return values.flatten(1).to(torch.int16), scales_OG
+    values = (grouped_OGI / scales_OG.float()[:, :, None]).round_().clamp_(_LOW, _HIGH)
+    return values.flatten(1).to(torch.int8), scales_OG
