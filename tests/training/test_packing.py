@@ -149,7 +149,7 @@ def test_an_adapter_gets_the_gradients_of_a_padded_step(family, checkpointing):
     [pytest.param(name, marks=() if name in ("llama", "gemma2", "gpt2") else pytest.mark.slow) for name in FAMILIES],
 )
 def test_under_autocast_it_is_still_the_padded_step(family, monkeypatch):
-    samples = make_samples()
+    samples = make_samples(3)  # bfloat16 products of every new shape take tens of milliseconds to prepare
     model = make_model(family).train()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = padded_loss(model, samples)
@@ -172,7 +172,7 @@ def test_how_a_batch_is_split_changes_nothing(aggregation, kl_beta):
         return packed_gradients(make_model("qwen3"), given, micro_tokens=micro_tokens, **options)
 
     loss, expected = gradients(10_000, range(9))
-    for micro_tokens, order in ((1, range(9)), (40, range(9)), (10_000, reversed(range(9)))):
+    for micro_tokens, order in ((1, range(9)), (40, reversed(range(9)))):
         other, found = gradients(micro_tokens, list(order))
         assert other == pytest.approx(loss, rel=1e-5, abs=1e-7)
         assert_same(found, expected)
@@ -197,7 +197,7 @@ def test_compiled_layers_change_no_gradient(rank, checkpointing):
 def test_a_step_repeats_bit_for_bit():
     def weights():
         learner = Learner(make_model("llama"), LearnerSettings(learning_rate=1e-2, micro_tokens=50, kl_beta=0.1))
-        metrics = [learner.step(make_samples(seed=seed)) for seed in range(3)]
+        metrics = [learner.step(make_samples(seed=seed)) for seed in range(2)]
         return metrics, list(learner.model.parameters())
 
     (first, mine), (second, theirs) = weights(), weights()
