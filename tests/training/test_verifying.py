@@ -249,10 +249,10 @@ def taught_policy():
             worth = tuple(weight * flag for flag in mask)
             samples.append(Sample((*prompt, *answer), mask, (0.0,) * len(mask), worth))
     settings = {"loss": "policy_gradient", "aggregation": "token_sum", "weight_decay": 0.0, "max_grad_norm": math.inf}
-    learner = Learner(tiny.model(scale=1, num_hidden_layers=1), LearnerSettings(learning_rate=5e-3, **settings))
+    learner = Learner(tiny.model(scale=1), LearnerSettings(learning_rate=5e-3, **settings))
     for _ in range(45):
         learner.step(samples)  # computes a prompt once for the three answers to it
-    model = tiny.model(num_hidden_layers=1)
+    model = tiny.model()
     copy_weights(learner.model, model)
     return TokenPolicy(
         NativeSampler.over(use_packed_attention(model), tokenizer.decode, name="taught", max_rows=64), renderer
