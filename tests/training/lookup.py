@@ -6,7 +6,7 @@ either place and answers with either person, and is right one time in four. What
 *which* name: the bridge, and its builder. Then it is always right.
 
 That bridges and rivers, builders and bankers have names of their own makes it a task of some fifteen updates. By order
-alone, the first bridge of two and the first of two people, it takes three times as many.
+alone, the first bridge of two and the first of two people, one seed took three times as many.
 """
 
 import asyncio
@@ -148,7 +148,7 @@ class Pupil:
     def __init__(self, seed):
         self.tokenizer = tokenizer()
         self.renderer = Renderer(self.tokenizer)
-        # One layer of large weights with a tied output learns to copy a name in a third of the updates of two layers.
+        # One layer of large weights with a tied output learned to copy names in fewer updates than two small layers.
         shape = {"vocab_size": len(self.tokenizer), "num_hidden_layers": 1, "scale": 6}
         model = tiny.model("llama", seed=seed, **shape)
         self.sampling = use_packed_attention(tiny.model("llama", seed=seed, **shape))

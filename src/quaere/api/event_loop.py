@@ -13,7 +13,7 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
     """The result of `work`, in an event loop of its own.
 
     Python 3.11's `asyncio.run` ends with `signal.signal`, which writes out the task and with it what it returned, for
-    an error that is caught at once: 10 ms for each of a thousand episodes. So the task here returns nothing.
+    an error that is caught at once. Of many episodes that is a long text, so the task here returns nothing.
     """
     found: list[T] = []
 
