@@ -126,7 +126,7 @@ _MADE: dict[str, tuple] = {}
 def model(family: str = "llama", seed: int = 0, scale: float = 4, **changes):
     """A randomly initialised model of a real family, small enough for a test.
 
-    One that was asked for before is copied, in less than half of the time, and torch's dice then lie as if it had been made.
+    One that was asked for before is copied, in less than half of the time; torch's dice then lie as if it were made.
     """
     import torch
 
