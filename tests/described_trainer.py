@@ -23,7 +23,7 @@ def described_server(fields, answer=()):
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)  # looks often whether to end
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()

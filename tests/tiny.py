@@ -1,5 +1,6 @@
 """Small real parts for tests: a byte-level tokenizer, four styles of chat template and none, tiny models."""
 
+import copy
 from functools import lru_cache
 
 from quaere.records import Hit, Passage
@@ -119,8 +120,27 @@ EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "
 SINKS = EXPERTS | {"layer_types": ["sliding_attention", "full_attention"]}
 
 
+_MADE: dict[str, tuple] = {}
+
+
 def model(family: str = "llama", seed: int = 0, scale: float = 4, **changes):
-    """A randomly initialised model of a real family, small enough for a test."""
+    """A randomly initialised model of a real family, small enough for a test.
+
+    One that was asked for before is copied, in less than half of the time; torch's dice then lie as if it were made.
+    """
+    import torch
+
+    key = repr((family, seed, scale, sorted(changes.items())))
+    if key not in _MADE:
+        made = _make_model(family, seed, scale, **changes)
+        _MADE[key] = made, torch.get_rng_state()
+    made, dice = _MADE[key]
+    torch.manual_seed(seed)
+    torch.set_rng_state(dice)
+    return copy.deepcopy(made)
+
+
+def _make_model(family, seed, scale, **changes):
     import torch
     import transformers
 

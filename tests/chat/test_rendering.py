@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +30,19 @@ def test_an_opening_of_harmless_text_is_what_the_template_says(tokenizer):
     opening = renderer.opening(ask("Who built it?"), (SEARCH,))
     assert renderer.decode(opening) == text
     assert opening == ids
+
+
+@pytest.mark.parametrize(("addition", "num_renders"), [("", 1), ("{{ strftime_now('%Y') }}", 2)])
+def test_an_opening_is_rendered_once_for_all_questions_unless_it_may_change(monkeypatch, addition, num_renders):
+    tokenizer = copy.deepcopy(tiny.tokenizer())
+    tokenizer.chat_template += addition
+    renderer, rendered = Renderer(tokenizer), []
+    render = renderer.template.render
+    monkeypatch.setattr(renderer.template, "render", lambda *given: rendered.append(given) or render(*given))
+    texts = [renderer.decode(renderer.opening(ask(question), (SEARCH,))) for question in ("Who?", "Which river?")]
+    assert len(rendered) == num_renders
+    assert texts[0].replace("Who?", "Which river?") == texts[1] != texts[0]
+    assert renderer.opening(ask("Who?")) != renderer.opening(ask("Who?"), (SEARCH,))  # other tools, another opening
 
 
 def test_a_conversation_grows_into_what_the_template_says(tokenizer):

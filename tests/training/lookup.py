@@ -1,9 +1,12 @@
 """A task whose optimum is known, small enough for a transformer of a few thousand weights to learn by trial and error.
 
-A question names two bridges and asks about the first. A search for a bridge finds two people: who built it and who paid
-for it. Who they are is drawn anew for every question, so it cannot be learned by heart. Taught the format only, the
-policy searches for either bridge and answers with either person, and is right one time in four. What it has to learn is
-*which* query and *which* name: the first bridge, and its builder. Then it is always right.
+A question names a bridge and the river under it. A search for either finds two people: a builder and a banker. Who they
+are is drawn anew for every question, so it cannot be learned by heart. Taught the format only, the policy searches for
+either place and answers with either person, and is right one time in four. What it has to learn is *which* query and
+*which* name: the bridge, and its builder. Then it is always right.
+
+That bridges and rivers, builders and bankers have names of their own makes it a task of some fifteen updates. By order
+alone, the first bridge of two and the first of two people, one seed took three times as many.
 """
 
 import asyncio
@@ -34,9 +37,11 @@ from quaere.training.learner_settings import LearnerSettings
 from scripted import ScriptedSampler
 
 BRIDGES = ["Halm", "Oss", "Korrin", "Tallow"]
-PEOPLE = ["Venn", "Brod", "Hask", "Oleen", "Marl", "Tavi", "Quill", "Sorn"]
+RIVERS = ["Mire", "Elde", "Sund", "Wick"]
+BUILDERS = ["Venn", "Brod", "Hask", "Oleen"]
+BANKERS = ["Marl", "Tavi", "Quill", "Sorn"]
 CHANCE = 1 / 4
-LIMITS = Limits(2, turn_tokens=24, sequence_tokens=256, tool_response_tokens=16, topk=1, answer_turn=False)
+LIMITS = Limits(2, turn_tokens=12, sequence_tokens=256, tool_response_tokens=16, topk=1, answer_turn=False)
 SEARCH = '<tool_call>{{"name": "search", "arguments": {{"query_list": ["{}"]}}}}</tool_call>'
 ANSWER = "<answer>{}</answer>"
 
@@ -53,12 +58,12 @@ class Terse(ToolCallSolver):
 
 
 class Town:
-    """A searcher that knows who built and who paid for what; each question has a town of its own."""
+    """A searcher that knows who built and who paid for two places; each question has a town of its own."""
 
     def __init__(self, draw):
-        people = draw.sample(PEOPLE, len(PEOPLE))
-        self.people = {bridge: people[2 * n : 2 * n + 2] for n, bridge in enumerate(BRIDGES)}
-        self.asked, self.other = draw.sample(BRIDGES, 2)
+        self.bridge, self.river = draw.choice(BRIDGES), draw.choice(RIVERS)
+        pairs = zip(draw.sample(BUILDERS, 2), draw.sample(BANKERS, 2), strict=True)
+        self.people = dict(zip((self.bridge, self.river), pairs, strict=True))
 
     async def search(self, queries, topk):
         texts = [" ".join(self.people.get(query.strip(), ("nothing",))) for query in queries]
@@ -78,7 +83,7 @@ def tokenizer():
     built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     built.decoder = decoders.ByteLevel()
     before, after = SEARCH.format("|").split("|")
-    lines = [before, after, "<answer>", "</answer>", "<|im_start|>", *BRIDGES, *PEOPLE]
+    lines = [before, after, "<answer>", "</answer>", "<|im_start|>", *BRIDGES, *RIVERS, *BUILDERS, *BANKERS]
     lines += ["<tool_response>\n", "\n</tool_response>", "[1]\n", "system\n", "user\n", "assistant\n", "nothing"]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=700, initial_alphabet=alphabet, show_progress=False)
@@ -93,7 +98,7 @@ class Play:
     """An episode to be played, in its town."""
 
     def __init__(self, number, copy, town):
-        text, answer = f"{town.asked} {town.other}", town.people[town.asked][0]
+        text, answer = f"{town.bridge} {town.river}", town.people[town.bridge][0]
         # `hops` alternates: it is the label by which HRPO groups.
         question = Question(f"q{number}", text, (answer,), hops=1 + number % 2)
         self.name, self.task, self.town = f"q{number}-{copy}", SolveTask(question), town
@@ -105,9 +110,9 @@ def make_plays(draw, num_questions, per_question):
 
 
 def random_script(draw, town):
-    """A well-formed episode that searches for either bridge and answers with either person."""
-    bridge = draw.choice([town.asked, town.other])
-    return [SEARCH.format(bridge), ANSWER.format(draw.choice(town.people[bridge]))]
+    """A well-formed episode that searches for either place and answers with either person."""
+    place = draw.choice([town.bridge, town.river])
+    return [SEARCH.format(place), ANSWER.format(draw.choice(town.people[place]))]
 
 
 async def run_all(policy, plays, step):
@@ -143,34 +148,35 @@ class Pupil:
     def __init__(self, seed):
         self.tokenizer = tokenizer()
         self.renderer = Renderer(self.tokenizer)
-        shape = {"vocab_size": len(self.tokenizer), "num_hidden_layers": 2, "tie_word_embeddings": False, "scale": 1}
+        # One layer of large weights with a tied output learned to copy names in fewer updates than two small layers.
+        shape = {"vocab_size": len(self.tokenizer), "num_hidden_layers": 1, "scale": 6}
         model = tiny.model("llama", seed=seed, **shape)
         self.sampling = use_packed_attention(tiny.model("llama", seed=seed, **shape))
         self.model = model
         self.draw = random.Random(seed)
 
-    async def learn_format(self, num_steps=200):
+    async def learn_format(self, num_steps=70):
         """Imitate episodes that are well formed and otherwise random: any query, any name."""
-        learner = Learner(self.model, LearnerSettings(learning_rate=3e-3, loss="policy_gradient", weight_decay=0.0))
+        learner = Learner(self.model, LearnerSettings(learning_rate=6e-3, loss="policy_gradient", weight_decay=0.0))
         for step in range(num_steps):
             plays = make_plays(self.draw, 32, 1)
             scripts = {play.name: random_script(self.draw, play.town) for play in plays}
             policy = TokenPolicy(ScriptedSampler(self.tokenizer, scripts), self.renderer)
             learner.step([make_sample(episode, 1.0) for episode in await run_all(policy, plays, step)])
 
-    async def reinforce(self, num_steps, advantages, spoil=lambda samples, draw: samples, rate=1e-3, enough=math.inf):
+    async def reinforce(self, num_steps, advantages, spoil=lambda samples, draw: samples, rate=2e-3, enough=math.inf):
         """The real loop: sample episodes, reward them, standardise, one gradient step, weights to the sampler.
 
         It ends before `num_steps` when the last ten rewards, normalised, are more than `enough`.
         """
         learner = Learner(self.model, LearnerSettings(learning_rate=rate, weight_decay=0.0, aggregation="token_mean"))
-        engine = Engine(self.sampling, self.renderer.decode, max_rows=128)
+        engine = Engine(self.sampling, self.renderer.decode, max_rows=64)
         history = []
         async with NativeSampler(engine, name="pupil", mode="deterministic") as sampler:
             policy = TokenPolicy(sampler, self.renderer)
             for step in range(num_steps):
                 copy_weights(learner.model, self.sampling)
-                plays = make_plays(self.draw, *((16, 8) if advantages == "grpo" else (128, 1)))
+                plays = make_plays(self.draw, *((8, 8) if advantages == "grpo" else (64, 1)))
                 episodes = await run_all(policy, plays, step)
                 rewards = [reward_of(episode) for episode in episodes]
                 history.append(sum(rewards) / len(rewards))

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from lookup import CHANCE, Pupil, inverted, normalised, shuffled
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_model, save_model
 
 from building import play_once, teach_once
 
@@ -13,16 +13,16 @@ SEED = 0
 
 @pytest.fixture(scope="module")
 def taught(tmp_path_factory):
-    """The weights of a pupil that was taught the format and nothing else."""
+    """The file of the weights of a pupil that was taught the format and nothing else."""
 
     def teach(folder):
         pupil = Pupil(SEED)
         asyncio.run(pupil.learn_format())
-        save_file(pupil.model.state_dict(), folder / "weights")
+        save_model(pupil.model, folder / "weights")
 
     folder = tmp_path_factory.mktemp("taught") / "pupil"
     teach_once(folder, f"pupil-{SEED}", teach)
-    return load_file(folder / "weights")
+    return folder / "weights"
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def reinforced(taught, tmp_path):
     def history(num_steps, how, **options):
         async def play():
             pupil = Pupil(SEED)
-            pupil.model.load_state_dict(taught)
+            load_model(pupil.model, taught)
             return await pupil.reinforce(num_steps, how, **options)
 
         spoil = options["spoil"].__name__ if "spoil" in options else "sound"
@@ -43,13 +43,15 @@ def reinforced(taught, tmp_path):
 
 @pytest.mark.parametrize("how", [pytest.param("hrpo", marks=pytest.mark.slow), "grpo"])
 def test_reward_rises_from_chance_to_the_optimum(reinforced, how):
-    history = reinforced(150, how, enough=0.8)
+    # Six seeds were there after 14 to 29 steps with GRPO, and after 13 to 22 with HRPO.
+    history = reinforced(100, how, enough=0.8)
     # Well-formed from the start, or nothing would be right; and about as good as chance. Its teaching leaves it with
-    # preferences of its own: six seeds began between 0.17 and 0.33, within 128 episodes whose standard error is 0.04.
+    # preferences of its own: six seeds began between 0.14 and 0.42, within 64 episodes whose standard error is 0.05.
     assert CHANCE / 4 < history[0] < 2 * CHANCE
     assert normalised(history) > 0.8
 
 
 @pytest.mark.parametrize("spoil", [shuffled, pytest.param(inverted, marks=pytest.mark.slow)])
 def test_with_the_signal_destroyed_nothing_is_learned(reinforced, spoil):
-    assert normalised(reinforced(30, "grpo", spoil=spoil)) < 0.3
+    # As many steps as most seeds need to learn it; of six, the best was at 0.02 afterwards.
+    assert normalised(reinforced(20, "grpo", spoil=spoil)) < 0.3

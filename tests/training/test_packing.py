@@ -113,19 +113,18 @@ def assert_same(found, expected, tolerance=1e-5):
 # ----------------------------------------------------------------------------------------------------- the same step
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_loss_and_gradients_are_those_of_a_padded_step(family, checkpointing):
+def test_loss_and_gradients_are_those_of_a_padded_step(family):
     samples = make_samples()
     loss, expected = padded_gradients(make_model(family), samples)
-    found_loss, found = packed_gradients(make_model(family), samples, gradient_checkpointing=checkpointing)
-    assert found_loss == pytest.approx(loss, rel=1e-5)
-    assert_same(found, expected)
+    for checkpointing in (False, True):
+        found_loss, found = packed_gradients(make_model(family), samples, gradient_checkpointing=checkpointing)
+        assert found_loss == pytest.approx(loss, rel=1e-5)
+        assert_same(found, expected)
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gemma2"])
-def test_an_adapter_gets_the_gradients_of_a_padded_step(family, checkpointing):
+def test_an_adapter_gets_the_gradients_of_a_padded_step(family):
     samples = make_samples()
 
     def adapted():
@@ -138,10 +137,11 @@ def test_an_adapter_gets_the_gradients_of_a_padded_step(family, checkpointing):
         return model
 
     loss, expected = padded_gradients(adapted(), samples)
-    found_loss, found = packed_gradients(adapted(), samples, adapter="solver", gradient_checkpointing=checkpointing)
-    assert all("lora" in name and "solver" in name for name in found)
-    assert found_loss == pytest.approx(loss, rel=1e-5)
-    assert_same(found, expected)
+    for checkpointing in (False, True):
+        found_loss, found = packed_gradients(adapted(), samples, adapter="solver", gradient_checkpointing=checkpointing)
+        assert all("lora" in name and "solver" in name for name in found)
+        assert found_loss == pytest.approx(loss, rel=1e-5)
+        assert_same(found, expected)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_an_adapter_gets_the_gradients_of_a_padded_step(family, checkpointing):
     [pytest.param(name, marks=() if name in ("llama", "gemma2", "gpt2") else pytest.mark.slow) for name in FAMILIES],
 )
 def test_under_autocast_it_is_still_the_padded_step(family, monkeypatch):
-    samples = make_samples()
+    samples = make_samples(3)  # without bfloat16 in the processor each takes long
     model = make_model(family).train()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = padded_loss(model, samples)
@@ -172,7 +172,7 @@ def test_how_a_batch_is_split_changes_nothing(aggregation, kl_beta):
         return packed_gradients(make_model("qwen3"), given, micro_tokens=micro_tokens, **options)
 
     loss, expected = gradients(10_000, range(9))
-    for micro_tokens, order in ((1, range(9)), (40, range(9)), (10_000, reversed(range(9)))):
+    for micro_tokens, order in ((1, range(9)), (40, reversed(range(9)))):
         other, found = gradients(micro_tokens, list(order))
         assert other == pytest.approx(loss, rel=1e-5, abs=1e-7)
         assert_same(found, expected)
@@ -197,7 +197,7 @@ def test_compiled_layers_change_no_gradient(rank, checkpointing):
 def test_a_step_repeats_bit_for_bit():
     def weights():
         learner = Learner(make_model("llama"), LearnerSettings(learning_rate=1e-2, micro_tokens=50, kl_beta=0.1))
-        metrics = [learner.step(make_samples(seed=seed)) for seed in range(3)]
+        metrics = [learner.step(make_samples(seed=seed)) for seed in range(2)]
         return metrics, list(learner.model.parameters())
 
     (first, mine), (second, theirs) = weights(), weights()
@@ -349,23 +349,23 @@ def test_moments_elsewhere_are_not_counted():
     assert moments("cuda", offload_optimizer=True) == 0
 
 
-@pytest.mark.parametrize("before", [False, True])
-@pytest.mark.parametrize("after", [False, True])
-def test_an_offloaded_optimizer_takes_the_same_steps_and_resumes_exactly(tmp_path, before, after):
+def test_an_offloaded_optimizer_takes_the_same_steps_and_resumes_exactly(tmp_path):
     def learner(offload):
         return Learner(make_model("qwen2"), LearnerSettings(learning_rate=1e-2, offload_optimizer=offload))
 
     whole = learner(False)
     batches = [make_samples(seed=seed) for seed in range(4)]
     expected = [whole.step(batch) for batch in batches]
-    first = learner(before)
-    assert [first.step(batch) for batch in batches[:2]] == expected[:2]
-    first.save(tmp_path)
-    second = learner(after)
-    second.load(tmp_path)
-    assert [second.step(batch) for batch in batches[2:]] == expected[2:]
-    for mine, theirs in zip(second.model.parameters(), whole.model.parameters(), strict=True):
-        assert torch.equal(mine, theirs)
+    for before in (False, True):
+        first = learner(before)
+        assert [first.step(batch) for batch in batches[:2]] == expected[:2]
+        first.save(tmp_path / str(before))
+        for after in (False, True):
+            second = learner(after)
+            second.load(tmp_path / str(before))
+            assert [second.step(batch) for batch in batches[2:]] == expected[2:]
+            for mine, theirs in zip(second.model.parameters(), whole.model.parameters(), strict=True):
+                assert torch.equal(mine, theirs)
 
 
 def test_samples_whose_worth_lies_elsewhere_pull_at_nothing():

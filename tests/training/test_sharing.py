@@ -211,17 +211,16 @@ def test_a_learner_on_a_cpu_shares():
     assert computed == [50 + 8, 50 + 8]
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_step_on_groups_is_the_padded_step(family, checkpointing):
+def test_a_step_on_groups_is_the_padded_step(family):
     loss, expected = padded_gradients(make_model(family), groups())
-    found_loss, found = packed_gradients(make_model(family), groups(), gradient_checkpointing=checkpointing)
-    assert found_loss == pytest.approx(loss, rel=1e-5)
-    assert_same(found, expected)
+    for checkpointing in (False, True):
+        found_loss, found = packed_gradients(make_model(family), groups(), gradient_checkpointing=checkpointing)
+        assert found_loss == pytest.approx(loss, rel=1e-5)
+        assert_same(found, expected)
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_an_adapter_on_groups_gets_the_gradients_of_the_padded_step(checkpointing):
+def test_an_adapter_on_groups_gets_the_gradients_of_the_padded_step():
     def adapted():
         torch.manual_seed(0)
         model = add_adapters(make_model("qwen2"), ("solver",), AdapterSettings(rank=4))
@@ -231,13 +230,15 @@ def test_an_adapter_on_groups_gets_the_gradients_of_the_padded_step(checkpointin
         return model
 
     loss, expected = padded_gradients(adapted(), groups())
-    found_loss, found = packed_gradients(adapted(), groups(), adapter="solver", gradient_checkpointing=checkpointing)
-    assert found_loss == pytest.approx(loss, rel=1e-5)
-    assert_same(found, expected)
+    for checkpointing in (False, True):
+        options = {"adapter": "solver", "gradient_checkpointing": checkpointing}
+        found_loss, found = packed_gradients(adapted(), groups(), **options)
+        assert found_loss == pytest.approx(loss, rel=1e-5)
+        assert_same(found, expected)
 
 
-@pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])
-@pytest.mark.parametrize("kl_beta", [0.0, 0.5])
+# Each with and without KL: see test_packing.py.
+@pytest.mark.parametrize(("aggregation", "kl_beta"), [("token_mean", 0.5), ("sequence_mean", 0.0)])
 def test_groups_may_be_split_anyhow(aggregation, kl_beta):
     def gradients(micro_tokens):
         options = {"loss": "clipped", "aggregation": aggregation, "kl_beta": kl_beta}

@@ -37,27 +37,33 @@ def test_there_are_recordings_of_the_oldest_and_the_newest_sdk():
     assert [name.rpartition(".")[0] for name in versions] == ["0.25", "0.35", "0.36"]
 
 
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory):
+    """The conversation once more: the server that gave its recorded answers, what was made of them, and its folder."""
+    folder = tmp_path_factory.mktemp("replayed")
+    with Replayer(recording()["exchanges"]) as server:
+        made = play(server.url, str, folder)
+    return server, made, folder
+
+
 @needs_sdk
-def test_the_conversation_is_asked_and_understood_as_it_was_with_the_server(tmp_path):
-    recorded = recording()
-    with Replayer(recorded["exchanges"]) as server:
-        made = play(server.url, str, tmp_path)
-    assert json.loads(json.dumps(made)) == recorded["made"]
+def test_the_conversation_is_asked_and_understood_as_it_was_with_the_server(replayed):
+    server, made, folder = replayed
+    assert json.loads(json.dumps(made)) == recording()["made"]
     assert server.unknown == []
     assert server.asked
     for wanted, asked in server.asked:
         assert asked == wanted
-    described = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    described = json.loads((folder / "adapter" / "adapter_config.json").read_text())
     assert (described["r"], described["lora_alpha"], described["base_model_name_or_path"]) == (4, 32, "base")
     layers = ["down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"]
     assert described["target_modules"] == layers
 
 
 @needs_sdk
-def test_what_nothing_names_any_longer_is_deleted_on_the_server(tmp_path):
+def test_what_nothing_names_any_longer_is_deleted_on_the_server(replayed):
     """The download's weights, each sampler's but for the last, and the state that only dropped the moments."""
-    with Replayer(recording()["exchanges"]) as server:
-        play(server.url, str, tmp_path)
+    server, _, _ = replayed
     kinds = [path.partition("/")[0] for path in server.deleted]
     assert kinds == ["sampler_weights"] * 4 + ["weights"]
     assert server.deleted[0] == "sampler_weights/quaere-0"  # the download's

@@ -2,12 +2,12 @@
 
 import asyncio
 import itertools
+import math
 import random
 import re
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
@@ -24,7 +24,11 @@ from quaere.records import Answer, Episode, Failure, Malformed, Support, Turn
 from quaere.rewards.evidence import expected_value, value_variance
 from quaere.rollout.many import run_many
 from quaere.rollout.policy import ChatPolicy, TokenPolicy
+from quaere.rollout.samples import Sample
 from quaere.search.searcher import NoSearcher
+from quaere.training.adapters import copy_weights
+from quaere.training.learner import Learner
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.phases.verification import (
     Claim,
     VerifierSettings,
@@ -92,7 +96,7 @@ def test_episodes_that_do_not_belong_together_are_refused():
 
 def test_the_estimate_is_unbiased_with_the_stated_variance():
     dice = np.random.default_rng(5)
-    num_samples, num_claims = 5, 1500
+    num_samples, num_claims = 5, 700
     for chance_with, chance_without in itertools.product((0.1, 0.5, 1.0), (0.0, 0.3, 0.9)):
         chances = [chance_with] * num_samples + [chance_without] * num_samples
         drawn = (dice.random((num_claims, 2 * num_samples)) < chances).ravel()
@@ -236,24 +240,20 @@ def taught_policy():
     """A tiny model taught to answer the claim's question about as often as said above, with the span and without."""
     tokenizer = tiny.tokenizer()
     renderer = Renderer(tokenizer)
-    model = tiny.model(scale=1)
-    rows = []
+    samples = []
     for protocol, weights in ((ClosedBook(guided=True, span=CLAIM.span), WITH), (ClosedBook(guided=True), WITHOUT)):
         prompt = renderer.opening(protocol.opening(CLAIM.task)) + tokenizer.encode("<answer>")
-        rows += [(prompt, tokenizer.encode(f"{answer}</answer>"), weight) for answer, weight in weights.items()]
-    longest = max(len(prompt) + len(answer) for prompt, answer, _ in rows)
-    ids, weights = torch.zeros(len(rows), longest, dtype=torch.long), torch.zeros(len(rows), longest)
-    for row, (prompt, answer, weight) in enumerate(rows):
-        ids[row, : len(prompt) + len(answer)] = torch.tensor(prompt + answer)
-        weights[row, len(prompt) : len(prompt) + len(answer)] = weight
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-    model.train()
+        for text, weight in weights.items():
+            answer = tokenizer.encode(f"{text}</answer>")
+            mask = (False,) * len(prompt) + (True,) * len(answer)
+            worth = tuple(weight * flag for flag in mask)
+            samples.append(Sample((*prompt, *answer), mask, (0.0,) * len(mask), worth))
+    settings = {"loss": "policy_gradient", "aggregation": "token_sum", "weight_decay": 0.0, "max_grad_norm": math.inf}
+    learner = Learner(tiny.model(scale=1), LearnerSettings(learning_rate=5e-3, **settings))
     for _ in range(45):
-        logprobs = torch.log_softmax(model(ids).logits[:, :-1], -1).gather(2, ids[:, 1:, None])[:, :, 0]
-        loss = -(logprobs * weights[:, 1:]).sum()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        learner.step(samples)  # computes a prompt once for the three answers to it
+    model = tiny.model()
+    copy_weights(learner.model, model)
     return TokenPolicy(
         NativeSampler.over(use_packed_attention(model), tokenizer.decode, name="taught", max_rows=64), renderer
     )

@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 import tiny
+from quaere.api.event_loop import run_async
 from quaere.chat.renderer import Renderer
 from quaere.chat.spans import check_evidence, find_evidence, shown_passages
 from quaere.dialects.tool_call.prompts import CITED_BRIEF_SOLVER_SYSTEM, CITED_SOLVER_SYSTEM
@@ -40,12 +41,12 @@ def place(tmp_path_factory):
 
 def play(place, **changes):
     settings = {"num_episodes": 40, "limits": LIMITS, "seed": 5, "dialects": ("eve",)} | changes
-    return asyncio.run(play_oracle(*place, LessonSettings(**settings)))
+    return run_async(play_oracle(*place, LessonSettings(**settings)))
 
 
 @pytest.fixture(scope="module", params=["full", "brief"])
 def played(place, request):
-    return play(place, num_episodes=60, style=request.param)
+    return play(place, num_episodes=40, style=request.param)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def documents(place):
 
 def test_every_span_stands_in_a_text_that_was_shown_and_holds_the_answer(played, documents):
     """All of them, without exception; questions whose sentence does not name the answer are not demonstrated at all."""
-    assert len(played.episodes) == 60
+    assert len(played.episodes) == 40
     for episode in played.episodes:
         answer = episode.outcome.text if isinstance(episode.outcome, Answer) else episode.outcome.answer
         located = find_evidence(episode.outcome.span, shown_passages(episode))
@@ -100,7 +101,7 @@ def test_a_proposer_quotes_its_document_or_what_it_found(played):
             own = episode.outcome.span in episode.task.document.text
             assert own == (episode.task.hops == 1)
             homes[own] += 1
-    assert min(homes[True], homes[False]) >= 10
+    assert min(homes[True], homes[False]) >= 7
 
 
 def test_a_proposal_passes_every_guard(played):

@@ -1,6 +1,5 @@
 """Warm-up for SCORE: reports that say only what was shown, rubrics within their rules, scores that follow the flaws."""
 
-import asyncio
 import re
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from msgspec import structs
 
 import tiny
 from properties import examples
+from quaere.api.event_loop import run_async
 from quaere.chat.dimensions import POOL
 from quaere.chat.renderer import Renderer
 from quaere.dialects.report.assessment import count_searches, read_assessment
@@ -46,12 +46,12 @@ def place(tmp_path_factory):
 
 def play(place, **changes):
     given = {"num_episodes": 40, "dialects": ("score",), "report_limits": LIMITS, "seed": 5, "style": "brief"} | changes
-    return asyncio.run(play_oracle(*place, LessonSettings(**given)))
+    return run_async(play_oracle(*place, LessonSettings(**given)))
 
 
 @pytest.fixture(scope="module", params=["full", "brief"])
 def played(place, request):
-    return play(place, num_episodes=70, style=request.param)
+    return play(place, num_episodes=40, style=request.param)
 
 
 def by_task(played, kind):
@@ -63,8 +63,8 @@ def by_task(played, kind):
 
 def test_every_turn_is_one_its_protocol_reads(place, played):
     _, _, renderer = place
-    assert [len(by_task(played, kind)) for kind in (ReportTask, RubricTask, AssessTask)] == [35, 14, 21]
-    assert len({episode.id for episode in played.episodes}) == 70
+    assert [len(by_task(played, kind)) for kind in (ReportTask, RubricTask, AssessTask)] == [20, 8, 12]
+    assert len({episode.id for episode in played.episodes}) == 40
     for episode in played.episodes:
         assert episode.end == "answered"
         for turn in episode.turns:
@@ -78,7 +78,7 @@ def test_every_turn_is_one_its_protocol_reads(place, played):
 
 def test_the_seed_decides(place):
     def texts(seed):
-        return [turn.text for episode in play(place, num_episodes=12, seed=seed).episodes for turn in episode.turns]
+        return [turn.text for episode in play(place, num_episodes=8, seed=seed).episodes for turn in episode.turns]
 
     assert texts(1) == texts(1) != texts(2)
 
@@ -100,7 +100,7 @@ def test_what_a_report_states_was_shown_where_it_says(place, played):
                 passage = shown[number].passage
                 assert world.entity(passage.doc_id).name.lower() in text
                 assert any(said.lower() in text for _, said in facts_in(world, passage))
-    assert num_citations > 150
+    assert num_citations > 85
 
 
 def test_gaps_are_real(place, played):
@@ -114,7 +114,7 @@ def test_gaps_are_real(place, played):
             if not statement.citations and not re.search("record on|more is certain", statement.text):
                 assert any(gap.lower() in statement.text.lower() for gap in gold.unknown)
                 num_admitted += 1
-    assert num_admitted >= 15
+    assert num_admitted >= 8
 
 
 def test_reports_search_one_at_a_time_and_end_with_a_conclusion(played):
@@ -154,7 +154,7 @@ def test_rubric_turns_vary(played):
     episodes = by_task(played, RubricTask)
     assert all(len(episode.turns) == 1 for episode in episodes)
     assert len({episode.outcome.text for episode in episodes}) == len(episodes)
-    assert len({episode.task.harness.dimensions for episode in episodes}) > 7
+    assert len({episode.task.harness.dimensions for episode in episodes}) > 4
     assert any(episode.task.passages for episode in episodes)
 
 
@@ -326,7 +326,7 @@ def test_a_world_can_run_out(place):
 
 
 def test_two_steps_on_a_tiny_model(place):
-    limits = Limits(max_turns=4, turn_tokens=6000, sequence_tokens=30_000, tool_response_tokens=800, topk=1)
+    limits = Limits(max_turns=4, turn_tokens=6000, sequence_tokens=30_000, tool_response_tokens=250, topk=1)
     episodes = play(place, num_episodes=5, report_limits=limits, lesson_ratio=(2, 2, 1)).episodes
     model = tiny.model(scale=1, num_hidden_layers=1, max_position_embeddings=32768)
     taught = teach(Learner(model, imitation(1e-2)), episodes, epochs=1, batch=2)
@@ -341,7 +341,7 @@ def test_from_the_command_line_to_notes_that_name_the_dialect(tmp_path):
     tiny.model(scale=1, num_hidden_layers=1, max_position_embeddings=32768).save_pretrained(base)
     tiny.tokenizer().save_pretrained(base)
     words = ["--episodes", "5", "--lessons", "1,2,1", "--epochs", "1", "--batch", "2", "--articles", "200"]
-    room = ["--topk", "1", "--turn-tokens", "6000", "--sequence-tokens", "30000", "--tool-response-tokens", "800"]
+    room = ["--topk", "1", "--turn-tokens", "6000", "--sequence-tokens", "30000", "--tool-response-tokens", "250"]
     where = ["--model", str(base), "--out", str(out), "--style", "brief", "--device", "cpu"]
     assert main(["warmup", "score", *where, *words, *room]) == 0
     notes = find_notes(str(out))

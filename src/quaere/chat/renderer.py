@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
+import msgspec
 from msgspec import structs
 
 from quaere.chat.call_markups.call_markup import Reading, read_turn, write_prompt, write_turn
@@ -32,6 +33,7 @@ from quaere.errors import TemplateRefused
 
 ROLES: tuple[Role, ...] = ("user", "tool")  # the roles of an environment message
 NUM_REMEMBERED = 2048  # encoded texts kept in the cache
+NUM_OPENINGS = 128  # rendered openings, which are longer
 
 
 class Renderer:
@@ -48,6 +50,9 @@ class Renderer:
         # Cached: the rollouts of one question are shown the same passages, and all rollouts the same instructions.
         self._encode_quoted = lru_cache(NUM_REMEMBERED)(lambda text: tuple(self._plain.encode(text)))
         self._encode = lru_cache(NUM_REMEMBERED)(lambda text: tuple(tokenizer.encode(text, add_special_tokens=False)))
+        # Quoted texts are placeholders, so all rollouts of a dialect have the same opening; rendering it under a limit
+        # (`template_budget.py`) takes longer than encoding a question.
+        self._pieces = lru_cache(NUM_OPENINGS)(self._render) if self.template.repeats else self._render
         texts = {role: derive_joint(self.template, role) for role in ROLES}
         self._joints: dict[Role, Joint] = {role: self._encode_joint(text) for role, text in texts.items()}
         opening = texts["user"].opening
@@ -98,13 +103,18 @@ class Renderer:
             (self.template.role_name(message.role), self.template.wrap(message.role, self._slotted(message, quoted)))
             for message in messages
         ]
-        pieces = SLOT_PATTERN.split(self.template.render(turns, tools))
+        pieces = self._pieces(tuple(turns), msgspec.json.encode(tools))
         if sorted(pieces[1::2]) != sorted(SLOT.format(number) for number in range(len(quoted))):
             raise TemplateRefused("the chat template drops or repeats messages of the prompt, so it cannot be used")
         ids: list[int] = []
         for number, piece in enumerate(pieces):
             ids += self._encode_quoted(quoted[int(piece[4:-8])]) if number % 2 else self._encode_ours(piece)
         return ids
+
+    def _render(self, turns: tuple[tuple[str, str], ...], tools: bytes) -> tuple[str, ...]:
+        """The text of an opening, cut at its placeholders; tools are JSON, which can be the key of a cache."""
+        schemas = msgspec.json.decode(tools, type=tuple[ToolSchema, ...])
+        return tuple(SLOT_PATTERN.split(self.template.render(turns, schemas)))
 
     def begin_turn(self, prefix: str) -> str:
         """What the environment writes at the start of a turn that begins with `prefix`: a thought is closed first."""

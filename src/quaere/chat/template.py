@@ -32,8 +32,15 @@ SLOT_PATTERN = re.compile(r"(Slot\d+OfQuaere)")
 _PARAGRAPHS = "{% for message in messages %}{{ message.content }}\n\n{% endfor %}"
 
 
+# Names of functions and filters that may give another text in a later rendering of the same turns.
+_CHANGING = ("strftime_now", "random", "lipsum")
+
+
 class ChatTemplate:
-    """Renders turns with a tokenizer's chat template, or as plain paragraphs if it has none."""
+    """Renders turns with a tokenizer's chat template, or as plain paragraphs if it has none.
+
+    `repeats` is True if the same turns are always rendered as the same text; not if it writes the date.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
@@ -43,6 +50,7 @@ class ChatTemplate:
         for source in sources:
             refuse_powers(source)
         self.markup = choose_markup("\n".join(sources))
+        self.repeats = not any(word in source for word in _CHANGING for source in sources)
         self.folds_system = self.speaks_tools = self.lists_tools = self._lists_content = False
         self._lists_content = not self._shows(user=SLOT.format(0)) and self._shows(user=SLOT.format(0), listed=True)
         self.folds_system = not self._shows(system=SLOT.format(0), user=SLOT.format(1))
