@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import asyncio
 import msgspec
 
 from quaere.api.counts import Progress, no_progress
-from quaere.api.event_loop import run_async
 from quaere.atomic import write_file
 from quaere.errors import BadInput
 
@@ -29,7 +29,7 @@ def write_checked(
 ) -> Written:
     """Questions that a model wrote and checked about an index; `BadInput` if none passed."""
     settings.check()
-    written = run_async(_write(model, index, settings, device, note, progress))
+    written = asyncio.run(_write(model, index, settings, device, note, progress))
     if not written.questions:
         raise BadInput(
             f"none of {written.num_drafts} drafts became a question that passed every check (most frequent reason: "

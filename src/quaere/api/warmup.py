@@ -5,6 +5,7 @@ warmup("drzero", model="smollm2-135m", out="warm", settings={"episodes": 200, "l
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from msgspec import structs
 
 from quaere.api.background import run_in_thread
-from quaere.api.event_loop import run_async
 from quaere.api.index import Index
 from quaere.api.options import refuse_unknown
 from quaere.api.warmup_check import measure_dialects
@@ -215,9 +215,9 @@ def _play(settings: WarmupSettings, renderer: Renderer, display: Display) -> Dem
     with scratch_folder(settings.out) as folder:
         world, index = build_world(settings.world_seed, settings.articles, folder, settings.family)
         if settings.teacher:
-            played = run_async(_play_teacher(settings.teacher, world, index, renderer, lessons, on_episode))
+            played = asyncio.run(_play_teacher(settings.teacher, world, index, renderer, lessons, on_episode))
         else:
-            played = run_async(play_oracle(world, index, renderer, lessons, on_episode=on_episode))
+            played = asyncio.run(play_oracle(world, index, renderer, lessons, on_episode=on_episode))
     dropped = ", ".join(f"{num} {reason}" for reason, num in played.dropped.most_common())
     display.note(f"{len(played.episodes)} episodes kept" + (f"; dropped: {dropped}" if dropped else ""))
     return played

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quaere.api.event_loop import run_async
 
 if TYPE_CHECKING:
     from quaere.api.warmup_settings import WarmupSettings
@@ -46,7 +46,7 @@ def measure_dialects(
     note(f"playing {len(held_out)} held-out tasks with the model that was taught")
     with tempfile.TemporaryDirectory(prefix=f".{settings.out.name}.world-", dir=settings.out.parent) as folder:
         _, index = build_world(settings.world_seed, settings.articles, Path(folder), settings.family)
-        learnt = run_async(_play(settings, held_out, index.path, bounded))
+        learnt = asyncio.run(_play(settings, held_out, index.path, bounded))
     for line in describe_learnt(learnt):
         note(line)
     return learnt

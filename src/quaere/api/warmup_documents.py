@@ -6,6 +6,7 @@ the questions as a solver and learns from its right attempts; as a proposer it l
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,6 @@ import msgspec
 from msgspec import structs
 
 from quaere.api.counts import Progress
-from quaere.api.event_loop import run_async
 from quaere.atomic import scratch_folder
 from quaere.chat.terminal_text import shorten_number
 from quaere.errors import BadInput
@@ -121,14 +121,14 @@ def play_documents(
     own: dict[Dialect, Demonstrations] = {}
     if any("solver" in roles for roles in taught.values()):
         asked = {dialect: share for dialect, share in shares.items() if "solver" in taught[dialect]}
-        own = run_async(_play_solver(settings, asked, limits, note, progress))
+        own = asyncio.run(_play_solver(settings, asked, limits, note, progress))
     # Of both roles there are about as many: a proposer's episodes are to be had in any number.
     wanted = {
         dialect: (share, len(own[dialect].episodes) if dialect in own else None)
         for dialect, share in shares.items()
         if "proposer" in taught[dialect]
     }
-    shown = run_async(_play_proposer(settings, wanted, renderer, limits, note)) if wanted else {}
+    shown = asyncio.run(_play_proposer(settings, wanted, renderer, limits, note)) if wanted else {}
     for found in (*own.values(), *shown.values()):
         played.episodes.extend(found.episodes)
         played.dropped.update(found.dropped)
