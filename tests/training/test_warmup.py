@@ -1,5 +1,6 @@
 """The oracle's episodes: really played, right, well formed, varied, and the same for the same seed."""
 
+import asyncio
 import json
 import re
 
@@ -8,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from quaere.api.event_loop import run_async
 from quaere.chat.answer_blocks import STOP
 from quaere.chat.last_search import LAST_SEARCH
 from quaere.chat.renderer import Renderer
@@ -37,7 +37,7 @@ def place(tmp_path_factory):
 
 def play(place, **changes):
     settings = {"num_episodes": 40, "limits": LIMITS, "seed": 5} | changes
-    return run_async(play_oracle(*place, LessonSettings(**settings)))
+    return asyncio.run(play_oracle(*place, LessonSettings(**settings)))
 
 
 @pytest.fixture(scope="module", params=["full", "brief"])

@@ -9,7 +9,6 @@ import pytest
 from msgspec import structs
 
 import tiny
-from quaere.api.event_loop import run_async
 from quaere.chat.renderer import Renderer
 from quaere.dialects.evalact.pairs import find_pairs
 from quaere.dialects.evalact.protocol import format_fault
@@ -45,7 +44,7 @@ def place(tmp_path_factory):
 
 def play(place, **changes):
     settings = {"limits": LIMITS, "seed": 5, "style": "brief", "turn_limits": {"evalact": 12}} | changes
-    return run_async(play_oracle(*place, LessonSettings(**settings))).episodes
+    return asyncio.run(play_oracle(*place, LessonSettings(**settings))).episodes
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import pytest
 from msgspec import structs
 
 import tiny
-from quaere.api.event_loop import run_async
 from quaere.chat.renderer import Renderer
 from quaere.chat.spans import check_evidence, find_evidence, shown_passages
 from quaere.dialects.tool_call.prompts import CITED_BRIEF_SOLVER_SYSTEM, CITED_SOLVER_SYSTEM
@@ -41,7 +40,7 @@ def place(tmp_path_factory):
 
 def play(place, **changes):
     settings = {"num_episodes": 40, "limits": LIMITS, "seed": 5, "dialects": ("eve",)} | changes
-    return run_async(play_oracle(*place, LessonSettings(**settings)))
+    return asyncio.run(play_oracle(*place, LessonSettings(**settings)))
 
 
 @pytest.fixture(scope="module", params=["full", "brief"])

@@ -1,5 +1,6 @@
 """Warm-up for SCORE: reports that say only what was shown, rubrics within their rules, scores that follow the flaws."""
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -10,7 +11,6 @@ from msgspec import structs
 
 import tiny
 from properties import examples
-from quaere.api.event_loop import run_async
 from quaere.chat.dimensions import POOL
 from quaere.chat.renderer import Renderer
 from quaere.dialects.report.assessment import count_searches, read_assessment
@@ -46,7 +46,7 @@ def place(tmp_path_factory):
 
 def play(place, **changes):
     given = {"num_episodes": 40, "dialects": ("score",), "report_limits": LIMITS, "seed": 5, "style": "brief"} | changes
-    return run_async(play_oracle(*place, LessonSettings(**given)))
+    return asyncio.run(play_oracle(*place, LessonSettings(**given)))
 
 
 @pytest.fixture(scope="module", params=["full", "brief"])

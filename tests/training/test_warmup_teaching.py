@@ -1,5 +1,6 @@
 """Teaching lowers the loss of episodes it has not seen, and the result is a folder like any other model."""
 
+import asyncio
 import json
 
 import msgspec
@@ -7,7 +8,6 @@ import pytest
 from msgspec import structs
 
 import tiny
-from quaere.api.event_loop import run_async
 from quaere.chat.renderer import Renderer
 from quaere.errors import BadInput
 from quaere.rollout.episode import Limits
@@ -24,7 +24,7 @@ LIMITS = Limits(turn_tokens=1024, sequence_tokens=4096, tool_response_tokens=300
 def episodes(tmp_path_factory):
     world, index = build_world(1, 200, tmp_path_factory.mktemp("warmup"))
     settings = {"roles": ("proposer",), "num_episodes": 16, "hop_ratio": (1,), "style": "brief", "limits": LIMITS}
-    return run_async(play_oracle(world, index, Renderer(tiny.tokenizer()), LessonSettings(**settings))).episodes
+    return asyncio.run(play_oracle(world, index, Renderer(tiny.tokenizer()), LessonSettings(**settings))).episodes
 
 
 def learner(rate=3e-3):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import asyncio
 import msgspec
 
 from quaere.api.counts import Progress, no_progress
