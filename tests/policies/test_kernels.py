@@ -1,7 +1,7 @@
 """The GPU's attention kernels against plain attention.
 
-On a machine without a GPU: `TRITON_INTERPRET=1 pytest tests/policies/test_kernels.py`, with triton installed. Then every
-program of a kernel takes milliseconds, and fewer and smaller cases are tried.
+On a machine without a GPU: `TRITON_INTERPRET=1 pytest tests/policies/test_kernels.py`, with triton installed. Then
+every program of a kernel takes milliseconds, and fewer and smaller cases are tried.
 """
 
 import os
