@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from html import unescape
 from urllib.parse import unquote, urlsplit
 
@@ -18,14 +19,28 @@ from viewed_reports import write_reports_run
 from viewing import add_episodes, make_candidate, open_client, write_eval, write_hostile, write_run
 
 
-@pytest.fixture
-def runs(tmp_path):
-    """Two runs, one of them with a group of attempts of which one is long."""
-    folder = tmp_path / "runs"
+@pytest.fixture(scope="module")
+def shared_runs(tmp_path_factory):
+    """Two runs, one of them with a group of attempts of which one is long; nobody changes them."""
+    folder = tmp_path_factory.mktemp("shared") / "runs"
     with Run.open(write_run(folder / "alpha"), write=True) as run:
         add_episodes(run, step=6)
     write_run(folder / "Beta und Söhne")
     return folder
+
+
+@pytest.fixture(scope="module")
+def exported(shared_runs):
+    """The pages of one of the runs."""
+    out = shared_runs.parent / "out"
+    export(shared_runs / "alpha", out)
+    return out
+
+
+@pytest.fixture
+def runs(shared_runs, tmp_path):
+    """The runs, to do anything to."""
+    return shutil.copytree(shared_runs, tmp_path / "runs")
 
 
 def export(what, out, **options):
@@ -41,8 +56,8 @@ def links_of(file):
             yield (file.parent / unquote(urlsplit(link).path)).resolve()
 
 
-def test_every_link_leads_to_a_file_of_the_export(runs, tmp_path):
-    done = export(runs, tmp_path / "out")
+def test_every_link_leads_to_a_file_of_the_export(shared_runs, tmp_path):
+    done = export(shared_runs, tmp_path / "out")
     pages = list((tmp_path / "out").rglob("*.html"))
     assert len(pages) == done.num_pages and done.num_left_out == 0
     reached = {target for page in pages for target in links_of(page)}
@@ -62,11 +77,10 @@ def test_every_kind_of_page_is_there(runs, tmp_path):
     assert not any("document" in name for name in names)
 
 
-def test_a_page_has_what_the_server_shows_and_its_twin_too(runs, tmp_path):
-    export(runs / "alpha", tmp_path / "out")
-    client = open_client(runs / "alpha")
+def test_a_page_has_what_the_server_shows_and_its_twin_too(shared_runs, exported):
+    client = open_client(shared_runs / "alpha")
     for address in ("/run/alpha/step/4", "/run/alpha/episode?id=s6-a0", "/run/alpha/group?task=q1&step=6"):
-        file = tmp_path / "out/pages" / f"{name_file(address)}.html"
+        file = exported / "pages" / f"{name_file(address)}.html"
         served, written = client.get(address).text, file.read_text(encoding="utf-8")
         assert read_text(written) == read_text(served)
         twin = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
@@ -77,9 +91,8 @@ def read_text(page):
     return re.sub(r"<[^>]*>", "", page.partition("<main")[2].partition("</main>")[0])
 
 
-def test_the_tokens_of_a_long_episode_come_with_its_page(runs, tmp_path):
-    export(runs / "alpha", tmp_path / "out")
-    page = (tmp_path / "out/pages/run--alpha--episode--id=s6-a2.html").read_text(encoding="utf-8")
+def test_the_tokens_of_a_long_episode_come_with_its_page(exported):
+    page = (exported / "pages/run--alpha--episode--id=s6-a2.html").read_text(encoding="utf-8")
     (data,) = re.findall(r'<script type="application/json" data-rest>(.*?)</script>', page)
     rows = "".join(json.loads(data))
     assert (
@@ -88,17 +101,16 @@ def test_the_tokens_of_a_long_episode_come_with_its_page(runs, tmp_path):
     assert "<title>3011: token 9, environment</title>" in rows
 
 
-def test_pages_without_room_are_counted_and_not_linked_to(runs, tmp_path):
-    done = export(runs / "alpha", tmp_path / "out", max_pages=5)
+def test_pages_without_room_are_counted_and_not_linked_to(shared_runs, tmp_path):
+    done = export(shared_runs / "alpha", tmp_path / "out", max_pages=5)
     pages = list((tmp_path / "out").rglob("*.html"))
     assert len(pages) == done.num_pages == 5 and done.num_left_out > 5
     assert all(target.is_file() for page in pages for target in links_of(page))
     assert "data-step-link" not in done.first.read_text(encoding="utf-8")  # of its six steps not all have a page
 
 
-def test_a_combination_of_facets_is_no_page(runs, tmp_path):
-    export(runs / "alpha", tmp_path / "out")
-    names = [file.stem for file in (tmp_path / "out/pages").glob("run--alpha--curriculum*.html")]
+def test_a_combination_of_facets_is_no_page(exported):
+    names = [file.stem for file in (exported / "pages").glob("run--alpha--curriculum*.html")]
     assert "run--alpha--curriculum--state=kept" in names and all(name.count("=") <= 1 for name in names)
 
 
@@ -178,14 +190,15 @@ def test_an_export_is_replaced_only_with_force_and_nothing_else_ever_is(runs, tm
     assert (out / "index.html").is_file()
 
 
-def test_what_fails_half_way_leaves_nothing(runs, tmp_path, monkeypatch):
+def test_what_fails_half_way_leaves_nothing(shared_runs, tmp_path, monkeypatch):
     monkeypatch.setattr("quaere.viewer.page_files.read_static", lambda name: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        export(runs / "alpha", tmp_path / "made" / "out")
+        export(shared_runs / "alpha", tmp_path / "made" / "out", max_pages=5)
     assert list((tmp_path / "made").iterdir()) == []
 
 
-def test_the_command_says_what_it_wrote(runs, tmp_path, capsys):
+def test_the_command_says_what_it_wrote(shared_runs, tmp_path, capsys):
+    runs = shared_runs
     out = str(tmp_path / "out")
     main(["view", str(runs / "alpha"), "--export", out, "--pages", "4"])
     said = capsys.readouterr().err.splitlines()
