@@ -76,14 +76,19 @@ REPOSITORIES = {
 }
 
 
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
-    """A server in the hub's place, and empty caches."""
+@pytest.fixture(scope="module")
+def server() -> Iterator[HubServer]:
     with serve_hub(REPOSITORIES) as server:
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "datasets")
-        point_at(monkeypatch, server.url)
         yield server
+
+
+@pytest.fixture
+def hub(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HubServer:
+    """A server in the hub's place, and empty caches."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "datasets")
+    point_at(monkeypatch, server.url)
+    return server
 
 
 def point_at(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
@@ -193,7 +198,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     assert "[hub]" in (caught.value.hint or "")
 
 
-def test_a_command_reads_them_from_the_endpoint_of_the_environment(tmp_path: Path) -> None:
+def test_a_command_reads_them_from_the_endpoint_of_the_environment(server: HubServer, tmp_path: Path) -> None:
     """In processes of their own: HF_ENDPOINT is all that points them at the server. Nobody answers the question."""
     offline = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
     words = ["eval", "--model", "openai:m@http://127.0.0.1:9/v1", "--closed-book", "--questions", "hub:acme/qa:train"]
@@ -203,8 +208,7 @@ def test_a_command_reads_them_from_the_endpoint_of_the_environment(tmp_path: Pat
         command = [sys.executable, "-m", "quaere", *words]
         return subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
 
-    with serve_hub(REPOSITORIES) as server:
-        done = run(server.url)
+    done = run(server.url)
     assert "1 of 1 done" in done.stderr and "127.0.0.1:9/v1" in done.stderr.splitlines()[-1], done.stderr
     gone = run("http://127.0.0.1:8")
     assert gone.returncode == 2
