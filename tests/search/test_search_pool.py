@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import signal
 import socket
@@ -13,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from preloaded import start_command
 from quaere.errors import BadInput, SearchFailed, ServerDown
 from quaere.search.client import SearchClient
 from quaere.search.index import build_index
@@ -26,15 +28,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::quaere.errors.ServerDown")
 
 def start_server(index, port=0):
     """`quaere serve-search` in a process of its own; the process and its URL."""
-    command = [sys.executable, "-m", "quaere", "serve-search", "--index", str(index.path), "--port", str(port)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process, stderr = start_command("serve-search", "--index", index.path, "--port", port)
     found = None
     while not found:
-        line = process.stderr.readline()
+        line = stderr.readline()
         assert line, "the server has ended"
         found = re.search(r"http://\S+:\d+", line)
     # Its log is read on: a full pipe would stop it.
-    threading.Thread(target=process.stderr.read, daemon=True).start()
+    threading.Thread(target=stderr.read, daemon=True).start()
     return process, found[0]
 
 
@@ -46,7 +47,7 @@ def own_process(index, port=0):
         yield process, url
     finally:
         process.kill()
-        process.wait()
+        process.join()
 
 
 async def ask_many(pool, num_requests, num_clients, after=None):
@@ -78,7 +79,7 @@ async def test_one_of_three_servers_killed_under_load_loses_no_request(shared_in
             assert answers == expected * 30
             assert pool.urls_down == [killed]
             # A server that is started again at its old address gets requests again.
-            process.wait()
+            process.join()
             held.enter_context(own_process(shared_index, port=killed.rpartition(":")[2]))
             await asyncio.to_thread(wait_until, lambda: not pool.urls_down)
             others.close()
@@ -88,7 +89,7 @@ async def test_one_of_three_servers_killed_under_load_loses_no_request(shared_in
 
 async def test_a_server_that_hangs_is_left_out_after_one_timeout(shared_index, serve):
     with own_process(shared_index) as (process, hanging), serve(shared_index) as one, serve(shared_index) as other:
-        process.send_signal(signal.SIGSTOP)
+        os.kill(process.pid, signal.SIGSTOP)
         async with SearchPool([hanging, one, other], timeout_s=1, probe_s=60) as pool:
             assert await pool.search(["Korrin"], 1) == shared_index.search(["Korrin"], 1)
             assert pool.urls_down == [hanging]
