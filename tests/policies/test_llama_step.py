@@ -62,7 +62,7 @@ def request(key, length, new, seed=None):
     return Request(key, prompt(length, length), SamplingParams(max_tokens=new, seed=seed or 0, temperature=1.0))
 
 
-def sample(engine, lengths, new=8):
+def sample(engine, lengths, new=5):
     requests = [request(str(length), length, new, seed=length) for length in lengths]
     for each in requests:
         engine.add(each)
@@ -75,7 +75,7 @@ def test_tokens_and_log_probs_are_those_of_the_models_own_code(name):
     quick = Engine(make(name), TOKENIZER.decode, max_rows=4, max_step_tokens=16, quick=True)
     plain = Engine(make(name), TOKENIZER.decode, max_rows=4, max_step_tokens=16)
     assert read_llama(quick.model) is not None
-    for lengths in ([26], [20, 33, 7]):  # one row is computed in another way than several
+    for lengths in ([30], [20, 33, 7]):  # one row is computed in another way than several
         for ours, theirs in zip(sample(quick, lengths), sample(plain, lengths), strict=True):
             assert ours.tokens == theirs.tokens
             assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-4)

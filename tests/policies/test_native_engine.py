@@ -100,7 +100,7 @@ def test_batched_and_one_at_a_time_give_the_same_tokens():
     def requests():
         return [
             Request(
-                str(n), prompt, SamplingParams(max_tokens=6, temperature=n % 3 / 2, top_k=n % 4 * 5, top_p=0.9, seed=n)
+                str(n), prompt, SamplingParams(max_tokens=4, temperature=n % 3 / 2, top_k=n % 4 * 5, top_p=0.9, seed=n)
             )
             for n, prompt in enumerate(prompts(12, seed=1))
         ]
@@ -144,7 +144,7 @@ def test_a_long_prompt_does_not_stall_the_rows_that_decode():
 def test_slots_stay_dense_whoever_leaves():
     engine = make_engine(max_rows=5)
     draw = random.Random(5)
-    requests = [Request(str(n), [n, 7], SamplingParams(max_tokens=draw.randint(1, 9), seed=n)) for n in range(14)]
+    requests = [Request(str(n), [n, 7], SamplingParams(max_tokens=draw.randint(1, 7), seed=n)) for n in range(12)]
     expected = [
         run(make_engine(max_rows=1), [Request(request.key, [int(request.key), 7], request.params)])[0].token_ids
         for request in requests
