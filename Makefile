@@ -87,6 +87,7 @@ scale-check: setup  ## recipes on a real SkyRL server (CPU), each killed and res
 
 MUTANTS ?=
 mutants: setup model  ## would a test notice? faults put into the code one by one; MUTANTS='--room rewards' for one room
+	$(BIN)/python -m pip install -q --disable-pip-version-check triton || echo 'no triton: faults in the GPU kernels meet no test'
 	$(BIN)/python benchmarks/mutants.py $(MUTANTS)
 
 docs: setup  ## the documentation as a site in site/, with a reference made from the code; a warning is an error

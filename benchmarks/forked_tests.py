@@ -17,12 +17,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-IDLE_AFTER_S, IDLE_S = 60.0, 0.2  # who has used so little in so long waits for something that never comes
+WRITE_EVERY_S = 5.0
+IDLE_AFTER_S, IDLE_S = 15.0, 0.2  # who has used so little in so long waits for something that never comes
 
 
 class TestFile(Struct, frozen=True):
@@ -40,6 +42,17 @@ class TestFile(Struct, frozen=True):
     fixtures: dict[str, float] = {}
     needs: dict[str, list[str]] = {}
     is_whole: bool = False  # not, if it was ended before its last test
+    state: str = ""  # of the modules it calls, as they were then
+
+    @property
+    def modules(self) -> set[str]:
+        """The modules of the package that its tests import or call."""
+        called = [*self.shared, *(name for names in self.calls.values() for name in names)]
+        return {name.partition(":")[0] for name in called}
+
+    def calls_into(self, module: str) -> bool:
+        """True if one of its tests calls something of a module."""
+        return any(name.startswith(f"{module}:") for names in self.calls.values() for name in names)
 
     def tests_of(self, function: str) -> list[str]:
         """The tests to run for a mutant of a function, or of "file.py:<module>", the likeliest and quickest first.
@@ -52,15 +65,15 @@ class TestFile(Struct, frozen=True):
         return sorted(tests, key=lambda test: (not is_near[test], self.seconds[test]))
 
     def cost_of(self, test: str, ready: set[str]) -> float:
-        """The seconds a test takes with the fixtures it needs, but for those that are ready."""
+        """The seconds a test takes with the shared fixtures it needs, but for those that are ready."""
         return self.seconds[test] + sum(self.fixtures[name] for name in self.needs[test] if name not in ready)
 
 
 def run_forked(work: Callable[[], int], limit_s: float) -> int | None:
     """The exit code of some work in a process of its own; None if it was ended for taking too long.
 
-    The limit is on processor time, so that a busy machine kills no mutant. When ten times as much has passed by the
-    clock, it goes on only for as long as it does something.
+    The limit is on processor time, so that a busy machine kills no mutant. By the clock it goes on for as long as it
+    does something.
     """
     child = os.fork()
     if not child:
@@ -74,7 +87,7 @@ def run_forked(work: Callable[[], int], limit_s: float) -> int | None:
             code = work()
         finally:
             os._exit(code)
-    deadline, used = time.monotonic() + 10 * limit_s, 0.0
+    deadline, used = time.monotonic() + IDLE_AFTER_S, 0.0
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
@@ -123,7 +136,7 @@ def spent() -> float:
 class Watcher:
     """A plugin that notes which functions of the package each test calls, and how long it takes.
 
-    Everything is written to a file after each test, so that something is known of a file that takes too long.
+    What it knows is written to a file every few seconds, so that something is known of a test file that takes too long.
     """
 
     def __init__(self, source: Path, name: str, target: Path) -> None:
@@ -133,6 +146,8 @@ class Watcher:
         self.calls: dict[str, set[str]] = defaultdict(set)
         self.fixtures: dict[str, float] = defaultdict(float)
         self.needs: dict[str, list[str]] = {}
+        self._codes: set[CodeType] = set()  # called since it was last asked
+        self._written = spent()
         self._test = ""  # none while files are imported and shared fixtures made
         self._began = 0.0
 
@@ -142,13 +157,19 @@ class Watcher:
         sys.settrace(self._note)
 
     def _note(self, frame: Any, event: str, argument: object) -> None:
-        code = frame.f_code
-        if code.co_filename.startswith(self.package):
-            # A comprehension or a lambda belongs to its function.
-            name = code.co_qualname.split(".<locals>.<")[0]
-            self.calls[self._test].add(f"{code.co_filename.removeprefix(self.package)}:{name}")
+        self._codes.add(frame.f_code)  # and no more: this is asked at every call of anything
+
+    def _count(self) -> None:
+        """Whatever was called since the last count was called by the test that is under way."""
+        codes, self._codes = self._codes, set()
+        for code in codes:
+            if code.co_filename.startswith(self.package):
+                # A comprehension or a lambda belongs to its function.
+                name = code.co_qualname.split(".<locals>.<")[0]
+                self.calls[self._test].add(f"{code.co_filename.removeprefix(self.package)}:{name}")
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._count()
         self._test = nodeid.split("[")[0]
         self.calls[self._test] = self.calls[self._test]
         self._began = spent()
@@ -157,23 +178,29 @@ class Watcher:
         self.needs[self._test] = list(item.fixturenames)
 
     def pytest_runtest_logfinish(self) -> None:
+        self._count()
         self.seconds[self._test] += spent() - self._began
         self._test = ""
-        self.write(passed=True, is_whole=False)
+        if spent() - self._written > WRITE_EVERY_S:
+            self._written = spent()
+            self.write(passed=True, is_whole=False)
 
     @contextmanager
     def shared_fixture(self, name: str) -> Iterator[None]:
         """While a fixture is made that several tests have: its time and calls are not those of the first of them."""
+        self._count()
         test, began, self._test = self._test, spent(), ""
         try:
             yield
         finally:
+            self._count()
             took = spent() - began
             self.fixtures[name] += took
             self._began += took
             self._test = test
 
     def write(self, *, passed: bool, is_whole: bool) -> None:
+        self._count()
         shared = sorted(self.calls.get("", ()))
         calls = {test: sorted(called) for test, called in self.calls.items() if test in self.seconds}
         needs = {test: [name for name in self.needs.get(test, ()) if name in self.fixtures] for test in calls}

@@ -5,18 +5,13 @@
 
 The rooms `objectives` and `rewards` are tried whole, of every other a seeded sample (150). Printed are the share of
 faults that a test noticed, with its Wilson interval, and each that none did. All is kept in `.mutants/`: a run that was
-stopped goes on, and what survived is tried again once a test has changed.
+stopped goes on, and what survived is tried again once the tests it meets have changed.
 
-Which tests: those that import the module that was changed, then those of the folder that is named like its room
-(`--reach 1`: then those that import a module that imports it). Each such file is run once, when it is first needed, to
-see that it passes and which functions each of its tests calls; of one that takes much longer than `--seconds` only the
-first tests are known. A mutant meets the tests that call its function, nearest and quickest first, of up to `--files`
-files and up to `--seconds` of them. Where a fixture that tests share calls it, and for code outside functions, all
-tests of the file are meant. What only another process calls is not seen.
-
-Where the tests of a module are whole runs, looking at all that are near takes longer than the rest, and those of a
-command may lie in any folder. For such modules `mutant_tests.json` names files or tests by the beginning of the
-module's path: these are run first, whole, without being looked at. `--files 0` runs them alone.
+Which tests: first every test file is run once, to see that it passes and which functions each of its tests calls (some
+20 minutes on two cores; later only those that have changed, or whose modules have). A mutant then meets the tests that
+call its function, whatever folder they lie in: those of the nearest files and the quickest first, from many files
+rather than many of one, up to `--seconds` of them. Where a fixture that tests share calls it, and for code outside
+functions, all tests of the file are meant. What only another process calls is not seen.
 
 What becomes of a mutant: "killed" by a test, or by the clock ("timeout"); "survived" its tests; "uncalled" by any;
 "dear" if each of its tests would take longer than `--seconds`.
@@ -30,20 +25,22 @@ from __future__ import annotations
 
 import argparse
 import gc
+import multiprocessing
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from importlib import import_module
+from multiprocessing.pool import Pool
 from pathlib import Path
 
 import msgspec
-from forked_tests import TestFile, look_at, run_forked, run_pytest
+from forked_tests import look_at, run_forked, run_pytest
 from msgspec import Struct
 from mutations import Mutant, find_mutants
-from near_tests import Imports
+from suite_map import Batch, SuiteMap, digest
 
 ROOT = Path(__file__).parents[1]
 WHOLE = ("objectives", "rewards")
@@ -53,7 +50,12 @@ PRELOADED = (
     "torch",
     "torch._dynamo",
     "torch.distributed.fsdp",
+    "transformers.models.auto.modeling_auto",
     "transformers.models.llama.modeling_llama",
+    "peft",
+    "bm25s",
+    "sklearn.cluster",
+    "sklearn.feature_extraction.text",
     "hypothesis",
     "pytest",
     "pytest_asyncio.plugin",
@@ -66,10 +68,8 @@ PRELOADED = (
     "rich",
 )
 PASSED, NO_TESTS = 0, 5
-LOOK_S = 10.0
-BATCH_S = 4.0  # so much of a mutant's tests is run at once: most are killed by the first
+LOOK_S = 400.0  # processor seconds after which a test file is known by its first tests alone
 PATIENCE_S = 20.0  # a mutant may take this much, and five times as long as its tests do
-NAMED_S = 30.0  # what the tests that are named for a module are thought to take
 # As in tests/conftest.py: some are read when a library is imported.
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -77,6 +77,7 @@ ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TRITON_INTERPRET": "1",  # or the kernels' tests need a GPU
 }
 
 
@@ -88,7 +89,7 @@ class Outcome(Struct, frozen=True):
 
     key: str
     fate: str  # killed, timeout, survived, uncalled, dear
-    tests: str  # the state of the tests, and which of them it could meet
+    tests: str  # which tests it met, and their files as they were
 
     @property
     def is_killed(self) -> bool:
@@ -99,29 +100,89 @@ class Outcome(Struct, frozen=True):
         return not self.is_killed and self.tests != tests
 
 
-# ---------------------------------------------------------------------------------------------------------- one room
+class Task(Struct, frozen=True):
+    """A mutant, and the tests it meets in the order in which it does."""
+
+    key: str
+    mutant: Mutant
+    batches: list[Batch]
+    tests: str
 
 
-class Trial:
-    """Trying the mutants of rooms, with what they share: a copy of the sources, and what is known of the tests."""
+# ------------------------------------------------------------------------------------------------------------ a worker
 
-    def __init__(self, home: Path, copy: Path, *, reach: int, files: int, seconds: float) -> None:
-        self.home, self.source = home, copy / "src"
-        self.reach, self.files, self.seconds = reach, files, seconds
-        (home / "tests").mkdir(parents=True, exist_ok=True)
+
+class Worker:
+    """One of several processes that run tests, with a copy of the sources of its own to put mutants into."""
+
+    current: Worker
+
+    def __init__(self, scratch: str) -> None:
+        self.source = Path(tempfile.mkdtemp(dir=scratch)) / "src"
         shutil.copytree(ROOT / "src", self.source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         self.package = next(self.source.iterdir())
         _compile(self.source)
-        self.imports = Imports(self.source, ROOT / "tests")
-        paths = sorted((ROOT / "tests").rglob("*.py"))
-        self.tests = f"{_digest(paths)} {reach} {files} {seconds:g}"
-        helpers = [path for path in paths if not path.name.startswith("test_")]
-        self._code = _digest([*sorted(self.source.rglob("*.py")), *helpers])
-        self._seen: dict[Path, TestFile] = {}
-        self.named: dict[str, list[str]] = {}
-        for path in (ROOT / "benchmarks").glob("mutant_tests.json"):
-            self.named = msgspec.json.decode(path.read_bytes())
-            self.tests += f" {_digest([path])}"
+
+    @classmethod
+    def start(cls, scratch: str) -> None:
+        cls.current = cls(scratch)
+
+    @classmethod
+    def look(cls, task: tuple[Path, Path]) -> Path:
+        """Run a test file as it is, and write down what its tests call."""
+        path, target = task
+        run_forked(lambda: look_at(path, cls.current.source, target, ROOT), LOOK_S)
+        return path
+
+    @classmethod
+    def try_mutant(cls, task: Task) -> tuple[Task, str]:
+        """Run what may notice a mutant until something does."""
+        for batch in task.batches:
+            if noticed := cls.current._run(task.mutant, batch):
+                return task, noticed
+        return task, "survived"
+
+    def _run(self, mutant: Mutant, batch: Batch) -> str | None:
+        """Run tests against a mutant: how it was noticed, or None."""
+        path = self.package / mutant.file
+        source = path.read_bytes()
+        path.write_bytes(mutant.apply(source))
+        try:
+            code = run_forked(lambda: run_pytest(batch.tests, self.source, ROOT), PATIENCE_S + 5 * batch.seconds)
+        finally:
+            path.write_bytes(source)
+        if code is None:
+            return "timeout"
+        return None if code in (PASSED, NO_TESTS) else "killed"
+
+
+def _compile(source: Path) -> None:
+    """Bytecode that holds for as long as its source is the same, to the byte: times are no witness of a mutant."""
+    import compileall
+    import py_compile
+
+    compileall.compile_dir(source, quiet=1, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+
+
+# ------------------------------------------------------------------------------------------------------------ the rooms
+
+
+class Trial:
+    """Trying the mutants of rooms with the tests that the map of the suite names for them."""
+
+    def __init__(self, home: Path, pool: Pool, *, seconds: float) -> None:
+        self.home, self.pool, self.seconds = home, pool, seconds
+        self.package = next(path for path in (ROOT / "src").iterdir() if path.suffix != ".egg-info")
+        self.map = SuiteMap(home / "tests", ROOT)
+
+    def look(self) -> None:
+        """Run every test file of which too little is known."""
+        due = self.map.list_due()
+        for number, path in enumerate(self.pool.imap_unordered(Worker.look, due), 1):
+            self.map.add(path)
+            print(f"looked at {path.relative_to(ROOT)} ({number} of {len(due)})", flush=True)
 
     def try_room(self, room: str, num: int | None, seed: int) -> list[tuple[Mutant, Outcome]]:
         """Try a room's mutants, all or a sample: what became of each."""
@@ -131,104 +192,33 @@ class Trial:
         # A larger sample holds all of a smaller one, and a change of one file leaves the mutants of the others in it.
         keys = sorted(mutants, key=lambda key: sha256(f"{seed} {key}".encode()).digest())[:num]
         keys.sort(key=lambda key: (mutants[key].file, mutants[key].start))
-        kept = self.home / f"{room}.jsonl"
-        known = {one.key: one for one in _read_outcomes(kept)}
-        due = [key for key in keys if key not in known or known[key].is_open(self.tests)]
-        with kept.open("a") as file:
-            for number, key in enumerate(due, 1):
-                known[key] = Outcome(key, self._try(mutants[key]), self.tests)
-                file.write(msgspec.json.encode(known[key]).decode() + "\n")
-                file.flush()
-                if not known[key].is_killed:
-                    print(f"{number}/{len(due)} {known[key].fate}  {mutants[key]}", flush=True)
+        known = {one.key: one for one in _read_outcomes(self._kept(room))}
+        tasks = [self._plan(key, mutants[key]) for key in keys]
+        due = [task for task in tasks if task.key not in known or known[task.key].is_open(task.tests)]
+        for outcome in self._try(room, due):
+            known[outcome.key] = outcome
         return [(mutants[key], known[key]) for key in keys]
 
-    def _try(self, mutant: Mutant) -> str:
-        """Run what may notice a mutant, nearest first, until something does."""
-        named = self.named_for(mutant.file)
-        if named and (noticed := self._run(mutant, named, NAMED_S)):
-            return noticed
-        fate, left, tests, seconds = "survived" if named else "uncalled", self.seconds, [], 0.0
-        function = f"{mutant.file}:{mutant.function or '<module>'}"
-        for file in self._files_for(mutant):
-            # Before a file is looked at that may not be needed, and before much is run that may not be.
-            if tests and (file not in self._seen or seconds > BATCH_S):
-                if noticed := self._run(mutant, tests, seconds):
-                    return noticed
-                tests, seconds = [], 0.0
-            chosen, takes = _choose(self._look_at(file), function, left)
-            if chosen:
-                fate = "survived"
-            elif fate == "uncalled" and self._look_at(file).tests_of(function):
-                fate = "dear"
-            tests, seconds, left = [*tests, *chosen], seconds + takes, left - takes
-        return (self._run(mutant, tests, seconds) if tests else None) or fate
+    def _try(self, room: str, due: Sequence[Task]) -> Iterable[Outcome]:
+        with self._kept(room).open("a") as file:
+            for number, (task, fate) in enumerate(self.pool.imap_unordered(Worker.try_mutant, due), 1):
+                if not task.batches:
+                    fate = self.map.why_none(task.mutant)
+                outcome = Outcome(task.key, fate, task.tests)
+                file.write(msgspec.json.encode(outcome).decode() + "\n")
+                file.flush()
+                if not outcome.is_killed:
+                    print(f"{number}/{len(due)} {fate}  {task.mutant}", flush=True)
+                yield outcome
 
-    def named_for(self, file: str) -> list[str]:
-        """The tests that are named for a module of the package, by the longest beginning of its path."""
-        return self.named[max(found, key=len)] if (found := [one for one in self.named if file.startswith(one)]) else []
+    def _plan(self, key: str, mutant: Mutant) -> Task:
+        batches = self.map.batches_for(mutant, self.seconds)
+        tests = [test for batch in batches for test in batch.tests]
+        files = sorted({test.partition("::")[0] for test in tests})
+        return Task(key, mutant, batches, digest([ROOT / file for file in files], *tests))
 
-    def _files_for(self, mutant: Mutant) -> list[Path]:
-        """The test files that may notice a mutant, nearest first."""
-        near = self.imports.near(self.package / mutant.file, self.reach)
-        return [file for files in near for file in files][: self.files]
-
-    def _run(self, mutant: Mutant, tests: Sequence[str], seconds: float) -> str | None:
-        """Run tests against a mutant: how it was noticed, or None."""
-        path = self.package / mutant.file
-        source = path.read_bytes()
-        path.write_bytes(mutant.apply(source))
-        try:
-            code = run_forked(lambda: run_pytest(tests, self.source, ROOT), PATIENCE_S + 5 * seconds)
-        finally:
-            path.write_bytes(source)
-        if code is None:
-            return "timeout"
-        return None if code in (PASSED, NO_TESTS) else "killed"
-
-    def _look_at(self, path: Path) -> TestFile:
-        """What is known of a test file, which is run unless nothing has changed since."""
-        if path not in self._seen:
-            state = sha256(f"{self._code} {_digest([path])}".encode()).hexdigest()[:16]
-            whole = self.home / "tests" / f"{path.stem}-{state}.json"
-            # What was ended too early for more seconds is looked at again.
-            part = whole.with_stem(f"{whole.stem}-{self.seconds:g}")
-            known = whole if whole.exists() else part
-            if known.exists():
-                self._seen[path] = msgspec.json.decode(known.read_bytes(), type=TestFile)
-            else:
-                self._seen[path] = self._look_anew(path, whole, part)
-        return self._seen[path]
-
-    def _look_anew(self, path: Path, whole: Path, part: Path) -> TestFile:
-        for old in part.parent.glob(f"{path.stem}-????????????????*.json"):
-            old.unlink()
-        print(f"looking at {path.relative_to(ROOT)}", flush=True)
-        # Tests behind a fixture that takes longer are too dear anyway.
-        run_forked(lambda: look_at(path, self.source, part, ROOT), LOOK_S + 3 * self.seconds)
-        if not part.exists():
-            part.write_bytes(msgspec.json.encode(TestFile(path.name, True)))
-        seen = msgspec.json.decode(part.read_bytes(), type=TestFile)
-        if not seen.passed:
-            part.unlink()
-            print(f"{path.relative_to(ROOT)} does not pass as it is: no mutant is tried against it", flush=True)
-            return TestFile(path.name, False)
-        if seen.is_whole:
-            part.rename(whole)
-        return seen
-
-
-def _choose(file: TestFile, function: str, limit_s: float) -> tuple[list[str], float]:
-    """The tests of a file that may notice a change of a function, as many as there is time for, and their seconds."""
-    tests, seconds = [], 0.0
-    ready: set[str] = set()
-    for test in file.tests_of(function):
-        takes = file.cost_of(test, ready)
-        if seconds + takes <= limit_s:
-            tests.append(test)
-            seconds += takes
-            ready |= set(file.needs[test])
-    return tests, seconds
+    def _kept(self, room: str) -> Path:
+        return self.home / f"{room}.jsonl"
 
 
 def report(room: str, outcomes: Sequence[tuple[Mutant, Outcome]]) -> str:
@@ -242,37 +232,9 @@ def report(room: str, outcomes: Sequence[tuple[Mutant, Outcome]]) -> str:
     return "\n".join([head, *(f"  {outcome.fate}  {mutant}" for mutant, outcome in lost)])
 
 
-def write_report(room: str, outcomes: Sequence[tuple[Mutant, Outcome]], target: Path) -> None:
-    """Write and print a room's report. Made in a fork: the tests of the next room must import the package anew."""
-
-    def write() -> int:
-        target.write_text(report(room, outcomes) + "\n")
-        return 0
-
-    run_forked(write, 60)
-    print(target.read_text(), end="", flush=True)
-
-
 def _read_outcomes(path: Path) -> list[Outcome]:
     lines = path.read_bytes().splitlines() if path.exists() else []
     return [msgspec.json.decode(line, type=Outcome) for line in lines if line.endswith(b"}")]
-
-
-def _digest(paths: Sequence[Path]) -> str:
-    whole = sha256()
-    for path in paths:
-        whole.update(sha256(path.read_bytes()).digest())
-    return whole.hexdigest()[:16]
-
-
-def _compile(source: Path) -> None:
-    """Bytecode that holds for as long as its source is the same, to the byte: times are no witness of a mutant."""
-    import compileall
-    import py_compile
-
-    compileall.compile_dir(source, quiet=1, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
-    sys.dont_write_bytecode = True
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
 def main() -> None:
@@ -281,9 +243,8 @@ def main() -> None:
     parser.add_argument("--room", choices=rooms, action="append", help="one of the package's rooms; may be repeated")
     parser.add_argument("--samples", type=int, help=f"so many of each room, not all or {NUM_SAMPLES}")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--reach", type=int, default=0, help="how many modules may lie between it and a test (0)")
-    parser.add_argument("--files", type=int, default=20, help="of tests a mutant meets at most (20)")
-    parser.add_argument("--seconds", type=float, default=30, help="of tests a mutant meets at most (30)")
+    parser.add_argument("--seconds", type=float, default=10, help="of tests a mutant meets at most (10)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="at once (one for each core)")
     parser.add_argument("--home", type=Path, default=ROOT / ".mutants")
     args = parser.parse_args()
     for name, value in ENVIRONMENT.items():
@@ -291,13 +252,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         # Examples that made a mutant fail are nobody's business afterwards.
         os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = f"{scratch}/hypothesis"
-        trial = Trial(args.home, Path(scratch), reach=args.reach, files=args.files, seconds=args.seconds)
         for name in PRELOADED:
             import_module(name)
         gc.freeze()  # or every fork looks through all that was imported, three times over
-        for room in args.room or rooms:
-            num = args.samples or (None if room in WHOLE else NUM_SAMPLES)
-            write_report(room, trial.try_room(room, num, args.seed), args.home / f"{room}.txt")
+        with multiprocessing.get_context("fork").Pool(args.jobs, Worker.start, (scratch,)) as pool:
+            trial = Trial(args.home, pool, seconds=args.seconds)
+            trial.look()
+            for room in args.room or rooms:
+                num = args.samples or (None if room in WHOLE else NUM_SAMPLES)
+                said = report(room, trial.try_room(room, num, args.seed))
+                (args.home / f"{room}.txt").write_text(f"{said}\n")
+                print(said, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Which test files are near a module of the package: those that import it, those of its room's folder, and so on.
+"""How near a test file is to a module of the package: whether it imports it, lies in its room's folder, and so on.
 
-Imports(Path("src"), Path("tests")).near(Path("src/quaere/rewards/answers.py"), reach=1)
--> [[tests/rewards/test_answers.py, ...], [tests/evaluation/test_answering.py, ...]]
+imports = Imports(Path("src"), Path("tests"))
+sorted(files, key=lambda file: imports.rank(file, Path("src/quaere/rewards/answers.py")))
 """
 
 from __future__ import annotations
@@ -21,29 +21,16 @@ class Imports:
         self.modules = {**self.helpers, **package}
         self._known: dict[Path, set[str]] = {}
 
-    def near(self, module: Path, reach: int) -> list[list[Path]]:
-        """Test files by their distance from a module of the package, nearest first.
+    def rank(self, test: Path, module: Path) -> tuple[int, bool, bool, int]:
+        """How near a test file is to a module of the package, for sorting.
 
-        First come those that import it and those of the folder named like its room, then those that import a module
-        that imports it, and so on: `reach` such steps.
+        By how many modules lie between them; those of the folder that is named like its room first; of these, those
+        that are called like the module: commands are imported by their names, which is seen by nobody. Then what
+        imports least: what imports much is slow, and says little of any one module.
         """
-        name, room = _dotted(module.relative_to(self.source)), module.relative_to(self.source).parts[1]
-        found: list[list[Path]] = [[] for _ in range(reach + 1)]
-        for path in sorted(self.tests.rglob("test_*.py")):
-            distance = 0 if path.parent.name == room else self._distance(path, name, reach)
-            if distance <= reach:
-                found[distance].append(path)
-        return [sorted(files, key=lambda path: self._rank(path, name, room)) for files in found]
-
-    def _rank(self, test: Path, name: str, room: str) -> tuple[int, bool, bool, int]:
-        """By distance; those of its folder first, though not if they do not seem to reach it; then what imports least.
-
-        What imports much is slow, and says little of any one module. Commands are imported by their names, which is
-        seen by nobody: of a folder, the tests that are called like the module come first.
-        """
-        distance = min(self._distance(test, name, 2), 2)
-        is_named = name.rpartition(".")[2].split("_")[0] in test.stem.split("_")
-        return (distance, test.parent.name != room, not is_named, len(self._imports(test)))
+        dotted, room = _dotted(module.relative_to(self.source)), module.relative_to(self.source).parts[1]
+        is_named = dotted.rpartition(".")[2].split("_")[0] in test.stem.split("_")
+        return (self._distance(test, dotted, 1), test.parent.name != room, not is_named, len(self._imports(test)))
 
     def _distance(self, test: Path, wanted: str, reach: int) -> int:
         """How many modules lie between a test file and a module; more than `reach` where it is not reached."""

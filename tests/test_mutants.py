@@ -75,16 +75,20 @@ def test_what_is_changed_and_what_is_left_alone(tools):
 
 
 def test_tests_of_its_folder_that_import_a_module_come_before_all_others(tools):
-    imports = tools.Imports(ROOT / "src", ROOT / "tests")
-    near, further = imports.near(ROOT / "src/quaere/objectives/losses.py", 1)
-    assert {path.name for path in near} >= {path.name for path in (ROOT / "tests/objectives").glob("test_*.py")}
-    order = [path.name for path in near]
-    assert order.index("test_losses.py") < order.index("test_pcar.py"), "which does not import it"
-    assert order.index("test_losses.py") < order.index("test_first_order.py"), "which is of another folder"
-    assert ROOT / "tests/training/test_learner.py" in further  # by way of the learner
-    assert ROOT / "tests/search/test_search_words.py" not in [*near, *further]
-    (commands,) = imports.near(ROOT / "src/quaere/cli/curriculum.py", 0)
-    assert {path.name for path in commands[:2]} == {"test_curriculum_add.py", "test_curriculum_command.py"}
+    from near_tests import Imports
+
+    imports = Imports(ROOT / "src", ROOT / "tests")
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+
+    def order(module):
+        return [path.name for path in sorted(files, key=lambda path: imports.rank(path, ROOT / "src/quaere" / module))]
+
+    near = order("objectives/losses.py")
+    assert near.index("test_losses.py") < near.index("test_pcar.py"), "which does not import it"
+    assert near.index("test_losses.py") < near.index("test_first_order.py"), "which is of another folder"
+    assert near.index("test_learner.py") < near.index("test_search_words.py"), "which does not reach it"
+    commands = order("cli/curriculum.py")
+    assert commands.index("test_curriculum_command.py") < commands.index("test_eval_command.py")
 
 
 def test_what_never_ends_is_ended(tools):
@@ -118,20 +122,44 @@ def test_the_processor_time_of_a_session_is_that_of_all_its_processes(tools):
 
 
 def test_a_test_costs_what_its_fixtures_cost_unless_they_are_made_already(tools):
+    from forked_tests import TestFile
+
     seconds = {"a": 1.0, "b": 2.0, "c": 0.5}
     needs = {"a": ["model"], "b": ["model"], "c": []}
-    calls = {"a": ["room/sums.py:add"], "b": ["room/sums.py:add"], "c": ["room/sums.py:add"]}
-    file = tools.TestFile("test_sums.py", True, seconds, calls, [], {"model": 10.0}, needs)
-    assert tools._choose(file, "room/sums.py:add", 20) == (["c", "a", "b"], 13.5)
-    assert tools._choose(file, "room/sums.py:add", 12) == (["c", "a"], 11.5)
-    assert tools._choose(file, "room/sums.py:add", 5) == (["c"], 0.5)
+    file = TestFile("test_sums.py", True, seconds, {}, [], {"model": 10.0}, needs)
+    assert (file.cost_of("a", set()), file.cost_of("b", {"model"}), file.cost_of("c", set())) == (11.0, 2.0, 0.5)
+
+
+def test_a_mutant_meets_the_first_test_of_each_file_and_then_the_second(tools, tmp_path):
+    from forked_tests import TestFile
+    from mutations import Mutant
+    from suite_map import Batch, SuiteMap
+
+    (tmp_path / "src" / "small").mkdir(parents=True)
+    known = SuiteMap(tmp_path / "home", tmp_path)
+    calls = ["room/sums.py:add"]
+    one, two = {"one::a": 1.0, "one::b": 1.5}, {"two::c": 0.25, "two::d": 9.0}
+    for name, seconds in (("one", one), ("two", two)):
+        tests = dict.fromkeys(seconds, calls)
+        file = TestFile(name, True, seconds, tests, [], {"model": 4.0}, {test: ["model"] for test in seconds})
+        path = tmp_path / "tests" / "room" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+        known.files[path] = file
+    mutant = Mutant("room/sums.py", 1, "add", "constant", 0, 1, "1", "2")
+    assert known.batches_for(mutant, 10) == [Batch(["one::a"], 5.0), Batch(["two::c"], 4.25)]
+    assert known.batches_for(mutant, 20)[2:] == [Batch(["one::b"], 5.5)], "whose fixture is made again"
+    assert known.batches_for(mutant, 1) == [] and known.why_none(mutant) == "dear"
+    assert known.why_none(Mutant("room/sums.py", 1, "other", "constant", 0, 1, "1", "2")) == "uncalled"
 
 
 def test_for_code_outside_functions_tests_that_call_something_of_its_file_come_first(tools):
+    from forked_tests import TestFile
+
     seconds = {"quick": 0.1, "near": 1.0}
     calls = {"quick": ["room/other.py:find"], "near": ["room/sums.py:add"]}
     shared = ["room/sums.py:<module>"]
-    file = tools.TestFile("test_sums.py", True, seconds, calls, shared, {}, {"quick": [], "near": []})
+    file = TestFile("test_sums.py", True, seconds, calls, shared, {}, {"quick": [], "near": []})
     assert file.tests_of("room/sums.py:<module>") == ["near", "quick"]
     assert file.tests_of("room/sums.py:add") == ["near"]
 
@@ -172,14 +200,16 @@ settings.register_profile("quick", max_examples=25)
 """
 # In a process of its own: pytest runs no pytest.
 DRIVER = """
-import json, sys, tempfile
+import json, multiprocessing, sys, tempfile
 from pathlib import Path
 import hypothesis, mutants, pytest, pytest_asyncio
 
 mutants.ROOT = root = Path(sys.argv[1])
 seed, num = int(sys.argv[2]), json.loads(sys.argv[3])
-with tempfile.TemporaryDirectory() as copy:
-    trial = mutants.Trial(root / "home", Path(copy), reach=0, files=9, seconds=30)
+fork = multiprocessing.get_context("fork")
+with tempfile.TemporaryDirectory() as scratch, fork.Pool(2, mutants.Worker.start, (scratch,)) as pool:
+    trial = mutants.Trial(root / "home", pool, seconds=30)
+    trial.look()
     tried = trial.try_room("room", num, seed)
 fates = [(mutant.function, mutant.new, outcome.fate) for mutant, outcome in tried]
 print(json.dumps([fates, mutants.report("room", tried)]))
@@ -202,17 +232,20 @@ def package(tmp_path):
 
 
 def run(package, seed=0, num=None):
-    """What became of each mutant, by function and change; and the report."""
+    """What became of each mutant, by function and change; the report; how many test files were looked at."""
     command = [sys.executable, "-c", DRIVER, str(package), str(seed), json.dumps(num)]
     where = {"PYTHONPATH": f"{ROOT / 'benchmarks'}:{ROOT / 'src'}"}
     done = subprocess.run(command, env={**os.environ, **where}, capture_output=True, text=True, check=True)
     fates, said = json.loads(done.stdout.splitlines()[-1])
-    return {(function, new): fate for function, new, fate in fates}, said
+    looked = done.stdout.count("looked at")
+    return {(function, new): fate for function, new, fate in fates}, said, looked
 
 
 def test_what_becomes_of_mutants_and_that_a_run_goes_on(package):
-    some, _ = run(package, seed=1, num=4)
-    fates, said = run(package)
+    some, _, looked = run(package, seed=1, num=4)
+    assert looked == 1
+    fates, said, looked = run(package)
+    assert looked == 0, "nothing has changed"
     by_function = {name: {fate for (function, _), fate in fates.items() if function == name} for name, _ in fates}
     assert by_function == {"proven": {"killed"}, "called": {"survived"}, "forgotten": {"uncalled"}}
     lost = sum(fate in ("survived", "uncalled") for fate in fates.values())
@@ -224,18 +257,7 @@ def test_what_becomes_of_mutants_and_that_a_run_goes_on(package):
     tests = package / "tests" / "room" / "test_sums.py"
     more = "\n\ndef test_called_too():\n    assert [called(n) for n in (2, 3, 4)] == [True, False, False]\n"
     tests.write_text(TESTS + more)
-    named = package / "tests" / "runs" / "test_whole_runs.py"  # which is not near
-    named.parent.mkdir()
-    named.write_text(f"import small.room.sums\n{more}".replace("called(n)", "small.room.sums.forgotten(n)"))
-    (package / "benchmarks").mkdir()
-    (package / "benchmarks" / "mutant_tests.json").write_text(json.dumps({"room/": [], "room/su": [str(named)]}))
+    far = package / "tests" / "runs" / "test_whole_runs.py"
+    far.parent.mkdir()
+    far.write_text(f"import small.room.sums\n{more}".replace("called(n)", "small.room.sums.forgotten(n)"))
     assert set(run(package)[0].values()) == {"killed"}
-
-
-def test_the_tests_that_are_named_for_modules_are_there():
-    named = json.loads((ROOT / "benchmarks" / "mutant_tests.json").read_text())
-    for place, tests in named.items():
-        assert list((ROOT / "src" / "quaere").glob(f"{place}*")), place
-        for test in tests:
-            file, _, function = test.partition("::")
-            assert f"def {function}(" in (ROOT / file).read_text() if function else (ROOT / file).is_file(), test

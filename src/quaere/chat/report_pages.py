@@ -154,7 +154,10 @@ def _markdown_line(line: str, known: set[int]) -> str:
     # At most two spaces are kept: nested lists stay lists, and no line becomes a code block, which takes four.
     pieces = [f"{'  ' * line.startswith(('  ', chr(9)))}{lead.group(1)}" if lead and lead.group(1) else ""]
     for cite in find_citations(line):
-        pieces += [_markdown_words(line[at : cite.start]), _markdown_cite(line, cite, known)]
+        words = _markdown_words(line[at : cite.start])
+        if words.endswith("!"):  # or a link becomes an image
+            words = f"{words[:-1]}\\!"
+        pieces += [words, _markdown_cite(line, cite, known)]
         at = cite.end
     return "".join([*pieces, _markdown_words(line[at:])])
 
