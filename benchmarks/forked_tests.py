@@ -50,10 +50,6 @@ class TestFile(Struct, frozen=True):
         called = [*self.shared, *(name for names in self.calls.values() for name in names)]
         return {name.partition(":")[0] for name in called}
 
-    def calls_into(self, module: str) -> bool:
-        """True if one of its tests calls something of a module."""
-        return any(name.startswith(f"{module}:") for names in self.calls.values() for name in names)
-
     def tests_of(self, function: str) -> list[str]:
         """The tests to run for a mutant of a function, or of "file.py:<module>", the likeliest and quickest first.
 

@@ -7,7 +7,7 @@ known.batches_for(mutant, seconds=10)  # the tests it should meet, nearest and q
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -64,43 +64,49 @@ class SuiteMap:
             self.files[path] = seen
 
     def batches_for(self, mutant: Mutant, seconds: float) -> list[Batch]:
-        """The tests that may notice a mutant, as many as there is time for."""
+        """The tests that may notice a mutant, while there is time: two thirds of it for those of its room's folder."""
+        near, far = self._callers(mutant)
+        chosen = _choose(near, seconds * 2 / 3)
+        chosen += _choose(far, seconds - sum(takes for _, takes in chosen))
         batches: list[Batch] = []
-        left, tests, took = seconds, list[str](), 0.0
-        ready: dict[str, set[str]] = defaultdict(set)
-        for file, test in self._in_turn(mutant):
-            takes = file.cost_of(test, ready[file.name])
-            if takes <= left:
-                tests.append(test)
-                left, took = left - takes, took + takes
-                ready[file.name].update(file.needs[test])
-            if took > BATCH_S:
-                batches.append(Batch(tests, took))
-                tests, took = [], 0.0
-                ready.clear()
-        return [*batches, Batch(tests, took)] if tests else batches
+        for test, takes in chosen:
+            if not batches or batches[-1].seconds > BATCH_S:
+                batches.append(Batch([], 0.0))
+            batches[-1] = Batch([*batches[-1].tests, test], batches[-1].seconds + takes)
+        return batches
 
     def why_none(self, mutant: Mutant) -> str:
         """What a mutant is that no test is run for: called by none, or by such as take too long."""
-        return "dear" if next(self._in_turn(mutant), None) else "uncalled"
+        return "dear" if any(self._callers(mutant)) else "uncalled"
 
-    def _in_turn(self, mutant: Mutant) -> Iterator[tuple[TestFile, str]]:
-        """The tests that call a mutant's function: the first of each file, then the second of each, and so on."""
+    def _callers(self, mutant: Mutant) -> tuple[list[tuple[TestFile, list[str]]], ...]:
+        """Files and their tests that call a mutant's function: of its room's folder, and others, the nearest first."""
         function = f"{mutant.file}:{mutant.function or '<module>'}"
         module = self.package / mutant.file
-        found = [(path, file, file.tests_of(function)) for path, file in self.files.items() if file.passed]
-        found = [one for one in found if one[2]]
-        if not mutant.function:  # that a module is imported says little: almost all are
-            found = [one for one in found if one[1].calls_into(mutant.file)] or found
-        found.sort(key=lambda one: self.imports.rank(one[0], module))
-        for turn in range(max((len(tests) for _, _, tests in found), default=0)):
-            yield from ((file, tests[turn]) for _, file, tests in found if turn < len(tests))
+        calling = {path: file.tests_of(function) for path, file in self.files.items() if file.passed}
+        found = sorted((path for path in calling if calling[path]), key=lambda path: self.imports.rank(path, module))
+        room = mutant.file.partition("/")[0]
+        near, far = ([path for path in found if (path.parent.name == room) == wanted] for wanted in (True, False))
+        return tuple([(self.files[path], calling[path]) for path in paths] for paths in (near, far))
 
     def _paths(self) -> list[Path]:
         return sorted((self.root / "tests").rglob("test_*.py"))
 
     def _place(self, path: Path) -> Path:
         return self.home / f"{path.stem}-{digest([path], self.helpers)}.json"
+
+
+def _choose(files: Sequence[tuple[TestFile, list[str]]], seconds: float) -> list[tuple[str, float]]:
+    """Tests and what they take: the first of each file, then the second of each and so on, while there is time."""
+    chosen: list[tuple[str, float]] = []
+    ready: dict[str, set[str]] = defaultdict(set)
+    for turn in range(max((len(tests) for _, tests in files), default=0)):
+        for file, tests in files:
+            if turn < len(tests) and (takes := file.cost_of(tests[turn], ready[file.name])) <= seconds:
+                chosen.append((tests[turn], takes))
+                seconds -= takes
+                ready[file.name].update(file.needs[tests[turn]])
+    return chosen
 
 
 def digest(paths: Sequence[Path], *texts: str) -> str:

@@ -1,5 +1,6 @@
 import gc
 import os
+import sys
 from functools import cache
 
 # Before torch is loaded: see quaere.cli.main.
@@ -61,6 +62,13 @@ def pytest_collection_finish():
     """Nor does any later search walk through it."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop():
+    """Between the last import and the first test: what some tests fork has no threads of others yet."""
+    if "preloaded" in sys.modules:
+        sys.modules["preloaded"].open_server()
 
 
 @pytest.fixture(autouse=True, scope="session")

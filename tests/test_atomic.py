@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -12,7 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
+from preloaded import start
 from quaere import atomic
 from quaere.atomic import discard_folder, new_file, new_folder, remove_leftovers, scratch_folder, write_file
 from quaere.errors import BadInput
@@ -236,19 +240,19 @@ def test_a_disk_that_refuses_is_one_line_and_costs_nothing(
     assert names(tmp_path) == ["file", "out"]
 
 
+def write_too_much(out: Path) -> None:
+    """In a process of its own: write a file larger than it may be."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    with new_folder(out) as folder:
+        save_file({"w": torch.zeros(10_000)}, folder / "model.safetensors")
+
+
 def test_a_full_disk_under_a_library_that_is_not_python_is_said_too(tmp_path: Path) -> None:
     """safetensors and tokenizers raise errors of their own, which name the system's by number."""
-    script = f"""
-import resource, torch
-from pathlib import Path
-from safetensors.torch import save_file
-from quaere.atomic import new_folder
-resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-with new_folder(Path({str(tmp_path / "out")!r})) as folder:
-    save_file({{"w": torch.zeros(10_000)}}, folder / "model.safetensors")
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert f"quaere.errors.BadInput: cannot write {tmp_path / 'out'}: File too large" in done.stderr.splitlines()
+    _, stderr = start(write_too_much, tmp_path / "out")
+    with stderr:
+        said = stderr.read().splitlines()
+    assert f"quaere.errors.BadInput: cannot write {tmp_path / 'out'}: File too large" in said
     assert names(tmp_path) == []
 
 

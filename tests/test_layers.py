@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,9 +49,22 @@ def room_of(path):
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
+@cache
 def imported_names(path):
     """Every `quaere.NAME` a file imports, wherever in the file, with its line; `from` imports name what they take."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    return list(_imported_names(path))
+
+
+def statements(body):
+    """Every statement, whatever it stands in; expressions, of which there are far more, hold none."""
+    for node in body:
+        yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from statements(getattr(node, field, ()))
+
+
+def _imported_names(path):
+    for node in statements(ast.parse(path.read_text(encoding="utf-8")).body):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote
@@ -11,7 +12,7 @@ from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/quaere/**/*.md")])
-PARSE = MarkdownIt("commonmark").enable("table").parse
+PARSE = cache(MarkdownIt("commonmark").enable("table").parse)  # a page is read for each link that leads to it
 ATTRIBUTE = re.compile(r"""\b(?:href|src|srcset)=["']([^"'\s]+)""")
 ANCHOR = re.compile(r"""\b(?:id|name)=["']([^"']+)["']""")
 

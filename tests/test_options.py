@@ -325,11 +325,18 @@ def test_these_are_all_options_there_are():
 
 
 @cache
+def read_tests(file):
+    """The text of a file of tests, and what stands in it."""
+    text = (TESTS / file).read_text()
+    return text, ast.parse(text).body
+
+
+@cache
 def source_of(place):
     """The text of a test: its decorators, its body."""
     file, _, name = place.partition("::")
-    text = (TESTS / file).read_text()
-    (found,) = [node for node in ast.parse(text).body if getattr(node, "name", "") == name]
+    text, body = read_tests(file)
+    (found,) = [node for node in body if getattr(node, "name", "") == name]
     first = min([found.lineno, *(one.lineno for one in found.decorator_list)])
     return "\n".join(text.splitlines()[first - 1 : found.end_lineno])
 

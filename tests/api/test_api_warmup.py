@@ -9,8 +9,8 @@ import quaere.warmup.lessons  # the package has the name of the function, and bo
 import tiny
 from quaere.api.background import run_in_thread
 
-SMALL = {"episodes": 12, "facts": (1,), "proposer_hops": (1,), "epochs": 1, "batch": 6, "articles": 200}
-SMALL |= {"device": "cpu", "style": "brief", "topk": 1, "turn_tokens": 1024, "tool_response_tokens": 600}
+SMALL = {"episodes": 4, "facts": (1,), "proposer_hops": (1,), "epochs": 1, "batch": 2, "articles": 200}
+SMALL |= {"device": "cpu", "style": "brief", "topk": 1, "turn_tokens": 1024, "tool_response_tokens": 200}
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ async def test_a_model_is_taught_beside_a_running_loop(base, tmp_path):
     out = quaere.warmup("drzero", model=base, out=tmp_path / "warm", settings=settings, **told)
     manifest = json.loads((out / "warmup.json").read_text())
     assert manifest["loss_after"] < manifest["loss_before"] and manifest["style"] == "brief"
-    assert [step.step for step in steps] == [1, 2] and notes[0].startswith("12 episodes kept")
+    assert [step.step for step in steps] == [1, 2] and notes[0].startswith("4 episodes kept")
     with quaere.Agent(out, search=lambda query: [], max_turns=2, turn_tokens=4) as agent:
         assert agent.protocol.style == "brief" and agent.ask("Who?").episode.turns
 

@@ -3,9 +3,12 @@
 import ast
 import asyncio
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from quaere.policies.native import bridge
 
 NOTEBOOK = Path(__file__).parents[2] / "examples/first_steps.ipynb"
 
@@ -21,7 +24,8 @@ def test_the_notebook_is_kept_without_output():
 
 
 @pytest.mark.model
-async def test_every_cell_runs(capsys):
+async def test_every_cell_runs(capsys, monkeypatch):
+    monkeypatch.setattr(bridge, "load_model", cache(bridge.load_model))  # two agents have the same
     assert asyncio.get_running_loop().is_running()
     names = {"__name__": "__main__"}
     cells = "\0".join(read_cells())

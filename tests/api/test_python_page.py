@@ -7,9 +7,11 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 import tiny
 from backups import SENTENCE, TURNS, EverySession, scripted, write_notes
+from quaere.api import warmup as work
 from quaere.policies import catalogue
 from quaere.recipes.drzero.config import PRESETS
 from village_runs import SMALL
@@ -17,6 +19,7 @@ from village_runs import SMALL
 PAGE = Path(__file__).parents[2] / "docs/python.md"
 REPORT = ["<search>backups</search>", f"<answer>{SENTENCE} [1]</answer>"]
 TRAINING = ("Teach", "Train")
+LITTLE = {"articles": 200, "facts": (1,), "proposer_hops": (1,), "topk": 1, "tool_response_tokens": 200}
 
 
 def read_sections(text):
@@ -46,7 +49,7 @@ def notes(tmp_path, monkeypatch):
 def trained(tmp_path, village_paths, monkeypatch):
     """A folder with the village's index, questions on it and the model that knows its format, as `warm`.
 
-    Presets are too large for it, and the model of the catalogue is a tiny one here.
+    Presets and lessons are too large for it, and the model of the catalogue is a tiny one here.
     """
     folder = tmp_path / "training"
     folder.mkdir()
@@ -62,7 +65,13 @@ def trained(tmp_path, village_paths, monkeypatch):
     def resolved(name, **options):
         return resolve(str(folder / "tiny") if name == "smollm2-135m" else name, **options)
 
+    teach = work._warm_up
+
+    def teach_little(settings, display):
+        return teach(structs.replace(settings, **LITTLE), display)
+
     monkeypatch.setattr(catalogue, "resolve_model", resolved)
+    monkeypatch.setattr(work, "_warm_up", teach_little)
     monkeypatch.setitem(PRESETS, "large-gpu", SMALL)
     return folder
 

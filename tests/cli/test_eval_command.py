@@ -1,6 +1,9 @@
 """`quaere eval`: a run and its export score the same, results are compared, and bad input gets one clear line."""
 
 import json
+from contextlib import redirect_stdout
+from functools import cache
+from io import StringIO
 
 import pytest
 from test_export_command import make_base, make_run, write_adapters, write_models
@@ -55,6 +58,23 @@ def in_json(place, capsys, *more):
     return json.loads(capsys.readouterr().out)
 
 
+@cache
+def guided(place, name, *more):
+    """What a run says when guided, played once for all who compare with it."""
+    with redirect_stdout(StringIO()) as said:
+        assert evaluate(place, "--json", "--run", name, "--guided", *more) == 0
+    return json.loads(said.getvalue())
+
+
+@pytest.fixture(scope="module")
+def results(place, tmp_path_factory):
+    """A folder with the results of both runs, only to be read."""
+    folder = tmp_path_factory.mktemp("results")
+    for name in ("lora", "full"):
+        assert evaluate(place, "--run", name, "--name", name, "--out", str(folder / f"{name}.json")) == 0
+    return folder
+
+
 def tokens(found):
     with Run.open(found["run"]) as run:
         return {episode.id: episode.token_ids for episode in run.episodes()}
@@ -63,7 +83,7 @@ def tokens(found):
 @pytest.mark.parametrize(("name", "form"), [("lora", "--merge"), ("lora", "--adapter"), ("full", "--merge")])
 def test_a_run_and_its_export_are_asked_alike_and_say_the_same(place, tmp_path, capsys, name, form):
     # Guided turns hold words of ours and of the model; all of them must be the same.
-    ours = in_json(place, capsys, "--run", name, "--guided")
+    ours = guided(place, name)
     assert main(["export", name, "--runs", str(place / "runs"), form, "--out", str(tmp_path / "out")]) == 0
     capsys.readouterr()
     theirs = in_json(place, capsys, "--model", str(tmp_path / "out"), "--guided")
@@ -71,8 +91,7 @@ def test_a_run_and_its_export_are_asked_alike_and_say_the_same(place, tmp_path, 
     assert tokens(ours) == tokens(theirs)
     assert ours["score"]["mean_tokens"] > 0
     assert ours["settings"]["limits"] == theirs["settings"]["limits"]
-    earlier = in_json(place, capsys, "--run", name, "--guided", "--checkpoint", "1")
-    assert tokens(earlier) != tokens(ours)
+    assert tokens(guided(place, name, "--checkpoint", "1")) != tokens(ours)
 
 
 def test_greedy_episodes_repeat_whatever_the_seed(place, capsys):
@@ -165,11 +184,9 @@ def test_results_are_compared_pair_by_pair(place, tmp_path, capsys):
     assert found["compare"][0]["difference"] is None
 
 
-def test_stored_results_are_compared_without_a_model(place, tmp_path, capsys):
-    for name in ("lora", "full"):
-        evaluate(place, "--run", name, "--name", name, "--out", str(tmp_path / f"{name}.json"))
+def test_stored_results_are_compared_without_a_model(results, capsys):
+    stored = [str(results / "lora.json"), str(results / "full.json")]
     capsys.readouterr()
-    stored = [str(tmp_path / "lora.json"), str(tmp_path / "full.json")]
     assert main(["eval", "--compare", *stored]) == 0
     assert "full - lora, over 3 shared questions: EM" in capsys.readouterr().out
     assert main(["eval", "--compare", *stored, "--json"]) == 0
@@ -179,18 +196,16 @@ def test_stored_results_are_compared_without_a_model(place, tmp_path, capsys):
     assert "--model or --run" in capsys.readouterr().err
 
 
-def test_results_of_every_question_go_beside_the_result_and_compare_like_it(place, tmp_path, capsys):
-    for name in ("lora", "full"):
-        assert evaluate(place, "--run", name, "--name", name, "--out", str(tmp_path / f"{name}.json")) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
+def test_results_of_every_question_go_beside_the_result_and_compare_like_it(results, capsys):
+    assert sorted(path.name for path in results.iterdir()) == [
         "full.items.jsonl.gz",
         "full.json",
         "lora.items.jsonl.gz",
         "lora.json",
     ]
-    items = read_items(tmp_path / "full.items.jsonl.gz")
+    items = read_items(results / "full.items.jsonl.gz")
     assert [(item.id, item.set, item.facts) for item in items] == [("q1", "", 1), ("q2", "oss", 2), ("q3", "", 0)]
-    assert items == list(read_evaluation(tmp_path / "full.json").items)
+    assert items == list(read_evaluation(results / "full.json").items)
     capsys.readouterr()
     told = []
     for names in (
@@ -198,11 +213,11 @@ def test_results_of_every_question_go_beside_the_result_and_compare_like_it(plac
         ("lora.items.jsonl.gz", "full.json"),
         ("lora.json", "full.items.jsonl.gz"),
     ):
-        assert main(["eval", "--json", "--compare", *(str(tmp_path / name) for name in names)]) == 0
+        assert main(["eval", "--json", "--compare", *(str(results / name) for name in names)]) == 0
         found = json.loads(capsys.readouterr().out)
         told.append((found["name"], found["score"], found["compare"]))
     assert told[0] == told[1] == told[2]
-    assert main(["eval", "--compare", *(str(tmp_path / f"{name}.items.jsonl.gz") for name in ("lora", "full"))]) == 0
+    assert main(["eval", "--compare", *(str(results / f"{name}.items.jsonl.gz") for name in ("lora", "full"))]) == 0
     assert "full - lora, over 3 shared questions: EM" in capsys.readouterr().out
 
 

@@ -1,19 +1,25 @@
 """Commands on a disk that is full: one line, exit code 2, and what was there stays."""
 
 import errno
-import subprocess
+import resource
 import sys
 
 import pytest
 
+from preloaded import start
 from quaere.cli.main import main
 
-SCRIPT = """
-import resource, sys
-resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # a write beyond it fails, as on a disk that is full
-from quaere.cli.main import main
-sys.exit(main(sys.argv[1:]))
-"""
+
+def child(words):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # a write beyond it fails, as on a disk that is full
+    sys.exit(main(words))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    out = tmp_path_factory.mktemp("disk") / "world"
+    assert main(["world", "--articles", "200", "--questions", "1", "--out", str(out)]) == 0
+    return out
 
 
 @pytest.fixture
@@ -30,23 +36,24 @@ def contents(path):
 
 @pytest.mark.parametrize("exists", [False, True])
 @pytest.mark.parametrize("command", ["world", "index", "questions"])
-def test_a_full_disk_is_one_line_and_costs_nothing(corpus, command, exists):
+def test_a_full_disk_is_one_line_and_costs_nothing(corpus, world, command, exists):
     out = corpus / "out"
     words = {
         "world": ["world", "--articles", "200"],
         "index": ["index", str(corpus / "docs")],
-        "questions": ["questions", "--world", str(corpus / "world"), "--num", "60"],
+        "questions": ["questions", "--world", str(world), "--num", "60"],
     }[command] + ["--out", str(out)]
-    if command == "questions":
-        assert main(["world", "--articles", "200", "--questions", "1", "--out", str(corpus / "world")]) == 0
     if exists:
         assert main(words) == 0
         words.append("--force")
     before = contents(out)
     assert bool(before) == exists
-    done = subprocess.run([sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr
-    line, hint = done.stderr.splitlines()
+    process, stderr = start(child, words)
+    with stderr:
+        said = stderr.read()
+    process.join()
+    assert process.exitcode == 2, said
+    line, hint = said.splitlines()
     assert line == f"quaere: cannot write {out}: File too large" and hint.startswith("  try: make room")
     assert contents(out) == before
     assert not [path for path in corpus.iterdir() if path.name.startswith(".")]

@@ -3,25 +3,28 @@
 Training, which stops in two steps, is interrupted in test_evolve_command.py.
 """
 
+import asyncio
+import os
 import signal
-import subprocess
 import sys
+import threading
+from importlib import import_module
 
 import pytest
 
+from preloaded import start
+from quaere.cli import ask, interrupt
 from quaere.cli.main import main
 
-SCRIPT = """
-import asyncio, sys, threading
-from quaere.cli import ask
-from quaere.cli.main import main
 
-def never():
+def never(*args, **options):
     print("under way", file=sys.stderr, flush=True)
     threading.Event().wait()
 
+
 async def load(*args):
     never()  # as weights are read: no coroutine has a turn meanwhile
+
 
 async def sample(*args):
     try:
@@ -30,44 +33,43 @@ async def sample(*args):
     finally:
         await asyncio.to_thread(never)  # the engine's thread is joined, after the step it is in
 
-ask._ask = globals()[sys.argv[1]]
-sys.exit(main(["ask", "Who?", "--index", sys.argv[2]]))
-"""
-LONG = """
-import sys, threading
-from importlib import import_module
-from quaere.cli.main import main
 
-def never(*args, **options):
-    print("under way", file=sys.stderr, flush=True)
-    threading.Event().wait()
+def ask_for_ever(doing, index, grace_s):
+    """In a process of its own: a question to a model that never comes to an end."""
+    interrupt.GRACE_S = grace_s
+    ask._ask = doing
+    sys.exit(main(["ask", "Who?", "--index", index]))
 
-module, name = sys.argv[1].rsplit(".", 1)
-setattr(import_module(module), name, never)
-sys.exit(main(sys.argv[2:]))
-"""
+
+def work_for_ever(at_work, words):
+    """In a process of its own: a command in which this function never comes to an end."""
+    module, name = at_work.rsplit(".", 1)
+    setattr(import_module(module), name, never)
+    sys.exit(main(words))
+
+
 # By command: what is at work in it, what is typed, and what is said to become of the work.
 COMMANDS = {
-    "index": ("quaere.search.index.build_index", ["DIR", "--out", "DIR/new"], b"an index that was there stays"),
+    "index": ("quaere.search.index.build_index", ["DIR", "--out", "DIR/new"], "an index that was there stays"),
     "questions": (
         "quaere.cli.questions._ask_index",
         ["--index", "INDEX", "--out", "DIR/q.jsonl"],
-        b"nothing is written",
+        "nothing is written",
     ),
     "warmup": (
         "quaere.api.warmup.warm_up",
         ["drzero", "--model", "tiny", "--out", "DIR/warm"],
-        b"no model is written",
+        "no model is written",
     ),
     "eval": (
         "quaere.cli.eval._evaluate",
         ["--model", "tiny", "--questions", "DIR/asked.jsonl", "--index", "INDEX"],
-        b"episodes that are finished are stored",
+        "episodes that are finished are stored",
     ),
     "verify": (
         "quaere.cli.verify._verify",
         ["DIR/claims.jsonl", "--model", "tiny"],
-        b"no result is written",
+        "no result is written",
     ),
 }
 
@@ -83,31 +85,37 @@ def index(tmp_path_factory):
     return root / "index"
 
 
-@pytest.mark.parametrize("doing", ["load", "sample"])
-@pytest.mark.parametrize("times", [1, 2])
-def test_it_is_said_and_the_process_leaves(index, doing, times):
-    said = interrupt([sys.executable, "-c", SCRIPT, doing, str(index)], times)
-    assert b"stopping; what is finished is stored; press Ctrl-C again to stop now" in said
+@pytest.mark.parametrize("doing", [load, sample])
+@pytest.mark.parametrize(("times", "grace_s"), [(1, 0.2), (2, 1e6)])
+def test_it_is_said_and_the_process_leaves(index, doing, times, grace_s):
+    said = press(times, ask_for_ever, doing, str(index), grace_s)
+    assert "stopping; what is finished is stored; press Ctrl-C again to stop now" in said
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_long_command_answers(index, name):
     at_work, typed, kept = COMMANDS[name]
     places = [word.replace("DIR", str(index.parent)).replace("INDEX", str(index)) for word in typed]
-    said = interrupt([sys.executable, "-c", LONG, at_work, name, *places], 1)
-    assert b"stopping; " + kept in said and b"press Ctrl-C again to stop now" in said
+    said = press(1, work_for_ever, at_work, [name, *places])
+    assert f"stopping; {kept}" in said and "press Ctrl-C again to stop now" in said
 
 
-def interrupt(command, times):
+def press(times, target, *args):
     """Press Ctrl-C so often while a command works that would never end; what it says."""
-    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+    process, stderr = start(target, *args)
+    said = ""
+    with stderr:
         try:
-            assert b"under way\n" in iter(process.stderr.readline, b"")
-            for _ in range(times):
-                process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=120)  # it would wait for ever
+            assert "under way\n" in iter(stderr.readline, "")
+            for number in range(times):
+                if number:  # or the system takes two for one
+                    said += next(line for line in iter(stderr.readline, "") if "stopping" in line)
+                if process.is_alive():  # with no work to wait for, the first may have been enough
+                    os.kill(process.pid, signal.SIGINT)
+            said += stderr.read()
+            process.join(timeout=120)  # it would wait for ever
         finally:
             process.kill()
-    assert process.returncode == 130
-    assert b"Traceback" not in said
+    assert process.exitcode == 130
+    assert "Traceback" not in said
     return said

@@ -40,7 +40,7 @@ def place(tmp_path_factory):
 def command(kind, place, home):
     """What is typed, and what it writes."""
     warmup = ["--facts", "1", "--proposer-hops", "1", "--epochs", "1", "--batch", "4", "--articles", "200"]
-    warmup += ["--episodes", "4", "--topk", "1", "--turn-tokens", "1024", "--tool-response-tokens", "600"]
+    warmup += ["--episodes", "4", "--topk", "1", "--turn-tokens", "1024", "--tool-response-tokens", "200"]
     evaluation = ["--model", place / "base", "--device", "cpu", "--deterministic", "--guided", "--max-turns", "2"]
     evaluation += ["--turn-tokens", "8", "--runs", home / "runs", "--items", home / "out.jsonl"]
     words = {

@@ -14,6 +14,8 @@ def place(tmp_path_factory):
     root = tmp_path_factory.mktemp("place")
     assert main(["world", "--seed", "3", "--articles", "200", "--questions", "0", "--out", str(root / "world")]) == 0
     assert main(["index", str(root / "world" / "corpus.jsonl"), "--out", str(root / "index")]) == 0
+    (root / "halm.md").write_text("# Halm\n\nOrsolya Venn built the Halm bridge in 1702.")
+    assert main(["index", str(root / "halm.md"), "--out", str(root / "few")]) == 0
     tiny.model().save_pretrained(root / "model")
     tiny.tokenizer().save_pretrained(root / "model")
     return root
@@ -63,10 +65,11 @@ def test_a_model_that_writes_nonsense_falls_back(place, capsys):
         (["--topk", "0"], "--topk must be at least 1"),
         (["--seed", "-1"], "--seed must be 0 or more"),
         (["--temperature", "-1"], "--temperature must be 0 or more"),
-        (["--num", "100000"], "allow only"),
+        (["--num", "1000", "--index", "FEW"], "allow only"),
     ],
 )
 def test_bad_input_is_one_line(place, tmp_path, capsys, words, said):
+    words = [str(place / "few") if word == "FEW" else word for word in words]
     where = ["questions", "--index", str(place / "index"), "--out", str(tmp_path / "q.jsonl")]
     assert main([*where, *words]) == 2
     assert said in capsys.readouterr().err

@@ -24,12 +24,15 @@ from quaere.search.index import build_index
 ABSENT = (*MODEL_LIBRARIES, "peft", "faiss", "sentence_transformers", "accelerate", "sklearn", "scipy")
 # None in sys.modules makes an import fail and `find_spec` find nothing, as if the library were not there.
 START = f"import sys; sys.modules.update(dict.fromkeys({ABSENT!r})); from quaere.cli.main import main; sys.exit(main())"
+# What most of the commands load on their way, once for all of them.
+LOADED = ("bm25s", "httpx", "numpy", "rich.table", "yaml", "quaere.api.solver_setup", "quaere.cli.curriculum_view")
+LOADED += ("quaere.dialects.trained_role", "quaere.evaluation.qa.scores", "quaere.policies.loading", "quaere.runs")
 # Reads commands as lines of JSON, and answers with their exit codes.
 FORKS = f"""
 import importlib, json, os, sys, traceback
 sys.modules.update(dict.fromkeys({ABSENT!r}))
 from quaere.cli.main import COMMANDS, main
-for name in ("bm25s", "httpx", "numpy", "rich.table", *(f"quaere.cli.{{name}}" for name in COMMANDS)):
+for name in (*{LOADED!r}, *(f"quaere.cli.{{name}}" for name in COMMANDS)):
     importlib.import_module(name)
 for line in sys.stdin:
     words, *streams = json.loads(line)

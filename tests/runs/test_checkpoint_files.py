@@ -4,9 +4,6 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
-import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -14,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from preloaded import start
 from properties import examples
 from quaere.errors import BadInput
 from quaere.runs.checkpoints import (
@@ -157,30 +155,28 @@ def test_the_checkpoint_that_was_just_written_is_always_kept(tmp_path, keep):
         assert [checkpoint.step for checkpoint in find_checkpoints(tmp_path)] == [step]
 
 
+def save_for_ever(folder):
+    """In a process of its own: save checkpoints until it is killed."""
+
+    def write(folder):
+        for name in range(20):
+            (folder / str(name)).write_bytes(bytes([name]) * 200_000)
+
+    for step in range(100_000):
+        save_checkpoint(folder, step, write, {"step": step}, keep=3)
+        print("saved", flush=True)
+
+
 def test_killed_at_any_moment_what_is_found_is_whole(tmp_path):
-    script = textwrap.dedent(
-        """
-        import sys
-        from pathlib import Path
-        from quaere.runs.checkpoints import save_checkpoint
-
-        def write(folder):
-            for name in range(20):
-                (folder / str(name)).write_bytes(bytes([name]) * 200_000)
-
-        for step in range(100_000):
-            save_checkpoint(Path(sys.argv[1]), step, write, {"step": step}, keep=3)
-            print("saved", flush=True)
-        """
-    )
     draw = random.Random(3)
     for round_number in range(6):
         folder = tmp_path / str(round_number)
-        process = subprocess.Popen([sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE)
-        assert [process.stdout.readline() for _ in range(4)] == [b"saved\n"] * 4
-        time.sleep(draw.uniform(0, 0.2))
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        process, stdout = start(save_for_ever, folder, stream="stdout")
+        with stdout:
+            assert [stdout.readline() for _ in range(4)] == ["saved\n"] * 4
+            time.sleep(draw.uniform(0, 0.2))
+            os.kill(process.pid, signal.SIGKILL)
+        process.join()
         found = find_checkpoints(folder)
         assert len(found) >= 3
         for checkpoint in found:

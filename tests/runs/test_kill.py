@@ -5,30 +5,26 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-
-from quaere.runs import Run
-
-WRITER = """
-import sys
-sys.path.insert(0, sys.argv[2])
 from builders import build_episode
+
+from preloaded import start
 from quaere.runs import Run
 
-with Run.open(sys.argv[1], write=True) as run:
-    number, _ = run.count_episodes()
-    while True:
-        batch = [build_episode(f"ask-{number + i}", text=f"{number + i} " * 3000) for i in range(1 + number % 3)]
-        run.add_episodes(batch, [{"number": float(number)}] * len(batch))
-        number += len(batch)
-        run.log_metrics(number, {"episodes": number})
-        print(number, flush=True)  # everything below this number was promised
-"""
+
+def write(folder: Path) -> None:
+    """In a process of its own: write episodes until it is killed."""
+    with Run.open(folder, write=True) as run:
+        number, _ = run.count_episodes()
+        while True:
+            batch = [build_episode(f"ask-{number + i}", text=f"{number + i} " * 3000) for i in range(1 + number % 3)]
+            run.add_episodes(batch, [{"number": float(number)}] * len(batch))
+            number += len(batch)
+            run.log_metrics(number, {"episodes": number})
+            print(number, flush=True)  # everything below this number was promised
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -37,13 +33,13 @@ def test_killing_the_writer_loses_only_what_was_in_flight(tmp_path: Path, seed: 
     Run.create(tmp_path / "r", "test").close()
     promised = 0
     for _ in range(4):
-        command = [sys.executable, "-c", WRITER, str(tmp_path / "r"), str(Path(__file__).parent)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
-            assert writer.stdout is not None
-            said = [int(writer.stdout.readline())]  # wait until it is at work
+        writer, stdout = start(write, tmp_path / "r", stream="stdout")
+        with stdout:
+            said = [int(stdout.readline())]  # wait until it is at work
             time.sleep(dice.uniform(0, 0.15))
             os.kill(writer.pid, signal.SIGKILL)
-            said += [int(line) for line in writer.stdout if line.endswith("\n")]
+            said += [int(line) for line in stdout if line.endswith("\n")]
+        writer.join()
         assert said[0] > promised  # it went on where the last one was cut off
         promised = said[-1]
         with Run.open(tmp_path / "r") as run:

@@ -54,6 +54,13 @@ def wait_until(condition):
 # ----------------------------------------------------------------------------------------------------------- deadlines
 
 
+@pytest.fixture
+def _looks_often(monkeypatch):
+    """Deadlines are looked at ten times a second, not once."""
+    monkeypatch.setattr("quaere.serving.server.TICKS_PER_CHECK", 1)
+
+
+@pytest.mark.usefixtures("_looks_often")
 @pytest.mark.parametrize("sent", UNFINISHED, ids=["nothing", "a line", "a head", "a body", "a chunk"])
 def test_a_client_that_does_not_finish_is_dropped(serve, sent):
     with serve(head_timeout_s=0.3, transfer_timeout_s=0.3) as server, connect(server.url, sent) as waiting:
@@ -80,6 +87,7 @@ def test_a_client_that_drips_is_dropped(serve):
         assert not thread.is_alive()
 
 
+@pytest.mark.usefixtures("_looks_often")
 def test_a_body_that_goes_on_after_the_answer_is_dropped(serve):
     """The key is wrong, so the answer comes before the body; what follows is not waited for either."""
     with serve(key="s3cret", transfer_timeout_s=0.3) as server, connect(server.url, BODY) as waiting:
@@ -89,6 +97,7 @@ def test_a_body_that_goes_on_after_the_answer_is_dropped(serve):
         assert answer.startswith(b"HTTP/1.1 401")
 
 
+@pytest.mark.usefixtures("_looks_often")
 def test_a_client_that_does_not_read_is_dropped(serve):
     sent = []
 
@@ -106,11 +115,12 @@ def test_a_client_that_does_not_read_is_dropped(serve):
         wait_until(lambda: sent and not server.server_state.connections)
 
 
+@pytest.mark.usefixtures("_looks_often")
 def test_a_slow_answer_is_waited_for(serve):
     async def slow(scope, receive, send):
         if scope["type"] != "http":
             return
-        await asyncio.sleep(2.5)  # at least two ticks after every deadline
+        await asyncio.sleep(0.6)  # deadlines are looked at several times after each has passed
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"done"})
 

@@ -161,12 +161,12 @@ def test_plain_completions(client):
 
 
 def test_many_requests_share_steps_and_get_their_own_answers(client):
-    expected = [text_of(client.chat(f"Question {number}", seed=number)) for number in range(12)]
+    expected = [text_of(client.chat(f"Question {number}", seed=number)) for number in range(6)]
     steps = []
     client.engine.observe = steps.append
     try:
-        with ThreadPoolExecutor(12) as pool:
-            found = list(pool.map(lambda number: text_of(client.chat(f"Question {number}", seed=number)), range(12)))
+        with ThreadPoolExecutor(6) as pool:
+            found = list(pool.map(lambda number: text_of(client.chat(f"Question {number}", seed=number)), range(6)))
     finally:
         client.engine.observe = None
     assert found == expected

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from quaere.chat.renderer import Renderer
     from quaere.records import Episode, Hit
 
+TURN_TOKENS = 256
 _RECIPE = "drzero"  # whose presets are estimated; its runs train two roles
 _TEXT = "The Halm bridge was built by Orsolya Venn in 1702."
 _QUESTION = "Who built the Halm bridge?"
@@ -138,7 +139,7 @@ async def _play(model: str, report: Callable[[str], None]) -> Episode:
     from quaere.rollout.policy import open_policy
 
     policy = open_policy(model, report=report)
-    limits = Limits(max_turns=3, turn_tokens=256, sequence_tokens=2048, tool_response_tokens=128)
+    limits = Limits(max_turns=3, turn_tokens=TURN_TOKENS, sequence_tokens=2048, tool_response_tokens=128)
     task, greedy = SolveTask(Question("check", _QUESTION)), SamplingParams(temperature=0)
     try:
         return await run_episode(policy, ToolCallSolver(), _OnePassage(), task, limits, params=greedy)

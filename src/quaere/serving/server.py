@@ -28,6 +28,8 @@ from quaere.serving.guard import LOCAL_NAMES, ErrorForm, Guard, Rules, name_of
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+# uvicorn ticks ten times a second; connections past their deadlines are looked for once a second.
+TICKS_PER_CHECK = 10
 KEY_HINT = "export QUAERE_API_KEY=..., or --api-key-file FILE, or --host 127.0.0.1"
 
 
@@ -72,7 +74,7 @@ class Server(uvicorn.Server):  # type: ignore[misc]  # uvicorn's types are not f
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; drops slow clients once a second."""
-        if counter % 10 == 0:
+        if counter % TICKS_PER_CHECK == 0:
             drop_late(self.server_state.connections, asyncio.get_running_loop().time())
         return bool(await super().on_tick(counter))
 
