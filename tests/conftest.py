@@ -73,9 +73,13 @@ def pytest_runtestloop():
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_waiting_for_disks():
-    """A tiny run flushes a hundred files, at milliseconds each, and no test cuts the power: kills lose nothing."""
+    """A tiny run flushes a hundred files, at milliseconds each, and no test cuts the power: kills lose nothing.
+
+    SQLite flushes at every commit.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
+        patch.setattr("quaere.runs.database.SYNCHRONOUS", "OFF")
         yield
 
 

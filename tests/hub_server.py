@@ -37,7 +37,7 @@ class HubServer(ThreadingHTTPServer):
 @contextmanager
 def serve_hub(repositories: Repositories) -> Iterator[HubServer]:
     with HubServer(repositories) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()  # looks for its end so often
         yield server
         server.shutdown()
 

@@ -124,7 +124,7 @@ def make_eml(subject, text, *, html="", attachment=""):
 
 def make_zip(members, compression=zipfile.ZIP_DEFLATED):
     file = BytesIO()
-    with zipfile.ZipFile(file, "w", compression) as archive:
+    with zipfile.ZipFile(file, "w", compression, compresslevel=1) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
     return file.getvalue()

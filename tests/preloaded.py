@@ -161,8 +161,9 @@ def _work(asked, stdout, stderr):
     for handle, stream in ((os.open(os.devnull, os.O_RDONLY), 0), (stdout, 1), (stderr, 2)):
         os.dup2(handle, stream)
         os.close(handle)
+    # By lines, as a program's errors are written: a server says where it listens, and somebody waits for that.
     sys.stdin, sys.stdout, sys.stderr = (
-        os.fdopen(stream, mode, closefd=False) for stream, mode in ((0, "r"), (1, "w"), (2, "w"))
+        os.fdopen(stream, mode, buffering=1, closefd=False) for stream, mode in ((0, "r"), (1, "w"), (2, "w"))
     )
     code = 1
     try:

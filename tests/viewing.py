@@ -88,12 +88,12 @@ def make_episode(id, task_id="q1", *, title="", answer="Orsolya Venn", num_token
     return Episode(id, SolveTask(question), "solver", f"tiny {title}", 7, segments, tuple(turns), outcome, end)
 
 
-def add_episodes(run, *, title="", step=1):
-    """A group of three attempts at one question: two right ones, and one that a limit ended."""
+def add_episodes(run, *, title="", step=1, longest=3000):
+    """A group of three attempts at one question: two right ones, of which one is long, and one that a limit ended."""
     episodes = [
         make_episode(f"s{step}-a0", title=title, score=9.0),
         make_episode(f"s{step}-a1", title=title, ends=False),
-        make_episode(f"s{step}-a2", title=title, num_tokens=3000),
+        make_episode(f"s{step}-a2", title=title, num_tokens=longest),
     ]
     metrics = [
         {"reward/total": 1.0, "reward/answer": 1.2, "reward/brevity": -0.2, "advantage": 0.5, f"odd {title}": 1.0},
@@ -126,7 +126,7 @@ def make_candidate(id, number, title=""):
 
 
 def write_hostile(folder, payloads):
-    """Two runs with every payload in every text that these pages show."""
+    """A run with every payload in every text that its pages show, and one to compare it with."""
     settings = {**{text: text for text in payloads}, "recipe": payloads[0], "model": payloads[1]}
     config = "".join(f"{number}: {text!a}\n" for number, text in enumerate(payloads))
     for name, more in (("main", ""), ("other", " too")):
@@ -135,9 +135,10 @@ def write_hostile(folder, payloads):
             run.log_metrics(2, {f"x {text}": 2.0 for text in payloads})
             for text in payloads:
                 run.add_event(1, text, text)
-            for number, text in enumerate(payloads, start=1):
-                add_episodes(run, title=text, step=number)
-            run.add_candidates([make_candidate(f"c{number}", number, text) for number, text in enumerate(payloads)])
+            if name == "main":
+                for number, text in enumerate(payloads, start=1):
+                    add_episodes(run, title=text, step=number, longest=3000 if number == 1 else 40)
+                run.add_candidates([make_candidate(f"c{number}", number, text) for number, text in enumerate(payloads)])
             run.note_end(RunState("failed", payloads[2]))
 
 

@@ -96,11 +96,11 @@ def test_what_one_element_lacks_does_not_spoil_the_next():
     assert [len(item.find_all("score")) for item in root.children] == [0, 3]
 
 
-def test_hostile_texts_of_a_megabyte_are_read_to_the_end():
+def test_hostile_texts_of_hundreds_of_kilobytes_are_read_to_the_end():
     """Each is one that a reader with backtracking, recursion or entities would not come back from."""
     many = {"max_chars": 2_000_000, "max_elements": 10**6, "max_depth": 8}
     for piece in ("<", "<a ", '<a b="', "</", "<a b='c' ", "&a;", "</b>", "<a b = ", "<!--"):
-        body = piece * (1_000_000 // len(piece))
+        body = piece * (300_000 // len(piece))
         assert read_markup(f"<r>{body}</r>", **many) == Element("r", {}, body.strip())
     assert read_markup("<a>" * 300_000, **many) == "the markup is nested too deeply"
 

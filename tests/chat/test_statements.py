@@ -116,8 +116,8 @@ UNITS = [
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("unit", [*UNITS, "# a\n", "a. [1] ", "[1] "])
 def test_a_text_made_to_be_slow_is_read_all_the_same(unit):
-    """Linear, it takes a second or two; with a square in it somewhere it would take many minutes."""
-    text = (unit * 300_000)[:300_000] + "x"
+    """Linear, it takes less than a second; with a square in it somewhere it would take many minutes."""
+    text = (unit * 100_000)[:100_000] + "x"
     assert all(text[one.start : one.end] == one.text for one in split_statements(text))
     assert extract_conclusion(text) in text
 

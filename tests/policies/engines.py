@@ -1,6 +1,7 @@
 """Small engines, and sessions that are played on them turn by turn."""
 
 import random
+from functools import cache
 
 import tiny
 from quaere.policies.native.bridge import use_packed_attention
@@ -61,6 +62,11 @@ def finish(engine):
 
 def alone(tokens, **params):
     """What a fresh engine samples after these tokens."""
+    return list(_alone(tuple(tokens), SamplingParams(**params)))
+
+
+@cache
+def _alone(tokens, params):
     engine = make_engine(max_rows=1, reuse=False)
-    engine.add(Request("alone", tokens, SamplingParams(**params)))
+    engine.add(Request("alone", list(tokens), params))
     return finish(engine)[0].new_tokens

@@ -119,7 +119,7 @@ def test_an_id_the_hub_does_not_have_is_told_apart_from_no_network(monkeypatch: 
             self.end_headers()
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{server.server_port}")
         with pytest.raises(ModelMissing, match=r"and not on the hub\n"):
             resolve_model("acme/nothing")
@@ -166,7 +166,7 @@ def test_a_revision_the_hub_does_not_have_is_said_so(monkeypatch: pytest.MonkeyP
             self.end_headers()
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{server.server_port}")
         with pytest.raises(ModelMissing, match=r"and on the hub without that revision\n"):
             resolve_model("acme/tiny@v9")

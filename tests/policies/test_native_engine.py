@@ -73,8 +73,8 @@ def reference_logprobs(family, ids):
 def test_ragged_batches_agree_with_a_plain_forward_pass(family):
     engine = make_engine(family, max_rows=5, max_step_tokens=33)
     requests = [
-        Request(str(n), prompt, SamplingParams(max_tokens=3 + n % 9, temperature=n % 2, seed=n))
-        for n, prompt in enumerate(prompts(12))
+        Request(str(n), prompt, SamplingParams(max_tokens=3 + n % 4, temperature=n % 2, seed=n))
+        for n, prompt in enumerate(prompts(8))
     ]
     for request, sampled in zip(requests, run(engine, requests), strict=True):
         prompt = request.tokens[: request.num_prompt]
@@ -100,7 +100,7 @@ def test_batched_and_one_at_a_time_give_the_same_tokens():
     def requests():
         return [
             Request(
-                str(n), prompt, SamplingParams(max_tokens=12, temperature=n % 3 / 2, top_k=n % 4 * 5, top_p=0.9, seed=n)
+                str(n), prompt, SamplingParams(max_tokens=4, temperature=n % 3 / 2, top_k=n % 4 * 5, top_p=0.9, seed=n)
             )
             for n, prompt in enumerate(prompts(12, seed=1))
         ]
@@ -142,9 +142,9 @@ def test_a_long_prompt_does_not_stall_the_rows_that_decode():
 
 
 def test_slots_stay_dense_whoever_leaves():
-    engine = make_engine(max_rows=8)
+    engine = make_engine(max_rows=5)
     draw = random.Random(5)
-    requests = [Request(str(n), [n, 7], SamplingParams(max_tokens=draw.randint(1, 12), seed=n)) for n in range(24)]
+    requests = [Request(str(n), [n, 7], SamplingParams(max_tokens=draw.randint(1, 7), seed=n)) for n in range(12)]
     expected = [
         run(make_engine(max_rows=1), [Request(request.key, [int(request.key), 7], request.params)])[0].token_ids
         for request in requests

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from functools import cache
 
 import pytest
 
@@ -28,11 +29,16 @@ def engine(family="llama", **options):
     return Engine(MODELS[family], tiny.tokenizer().decode, **options)
 
 
+@cache
+def scored_alone(family):
+    return [engine(family).score(ids) for ids in sequences(7, longest=14)]
+
+
 @pytest.mark.parametrize("family", MODELS)
 @pytest.mark.parametrize(("max_rows", "max_step_tokens"), [(1, 2048), (4, 2048), (3, 7), (64, 50), (64, 1)])
 def test_together_as_alone(family, max_rows, max_step_tokens):
-    asked = sequences(9, longest=30)
-    alone = [engine(family).score(ids) for ids in asked]
+    asked = sequences(7, longest=14)
+    alone = scored_alone(family)
     together = engine(family, max_rows=max_rows, max_step_tokens=max_step_tokens).score_many(asked)
     assert [len(row) for row in together] == [len(ids) for ids in asked]
     for ours, theirs in zip(together, alone, strict=True):
@@ -40,10 +46,10 @@ def test_together_as_alone(family, max_rows, max_step_tokens):
         assert ours[0] == 0
 
 
-@pytest.mark.parametrize("max_logits", [2, 5, 2048])
+@pytest.mark.parametrize("max_logits", [3, 2048])
 def test_only_what_comes_after_a_start_is_scored(monkeypatch, max_logits):
     monkeypatch.setattr("quaere.policies.native.sequence_logprobs._MAX_LOGITS", max_logits)
-    asked = sequences(12, longest=40)
+    asked = sequences(8, longest=24)
     draw = random.Random(1)
     starts = [draw.randint(1, len(ids) + 1) for ids in asked]
     everything = engine().score_many(asked)

@@ -152,9 +152,9 @@ def test_the_gate_looks_at_the_coupling_itself():
 @pytest.mark.parametrize(
     "piece", ["<think>", "<tool_call>", "</answer>", "<think></think>", "</think>", "<think><answer>"]
 )
-def test_a_megabyte_of_tags_is_read_in_one_pass(piece):
-    """Were it not, this would take hours."""
-    text = piece * 100_000
+def test_thousands_of_tags_are_read_in_one_pass(piece):
+    """Were they not, this would take hours."""
+    text = piece * 30_000
     assert isinstance(EvaluateSolver(evidence=True).read(text), Malformed)
     answer = Turn(0, text + "<answer>Venn</answer>", Answer("Venn"), "stop_string")
     assert format_fault([answer], "answered") == ("" if piece == "<think></think>" else OUTSIDE)

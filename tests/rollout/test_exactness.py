@@ -31,7 +31,7 @@ async def test_episodes_of_a_real_sampler_are_exact(template):
         jobs, _ = jobs_and_scripts(NUM_KINDS, tokenizer, seed=1)
         first = 2 * list(tiny.TEMPLATES).index(template)  # each kind of episode under two of the templates
         jobs = [jobs[(first + place) % NUM_KINDS] for place in range(4)]
-        limits = Limits(max_turns=3, turn_tokens=12, sequence_tokens=3000, tool_response_tokens=30)
+        limits = Limits(max_turns=2, turn_tokens=8, sequence_tokens=3000, tool_response_tokens=30)
         params = SamplingParams(temperature=1.5)
         policy = TokenPolicy(sampler, renderer)
         async for episode in run_many(policy, jobs, tiny.ListSearcher(), limits, params=params):
@@ -70,7 +70,7 @@ async def test_no_sampled_text_is_ever_encoded(monkeypatch, tokenizer):
         monkeypatch.setattr(owner, method, spy)
     nonce = "nonce{}of{}"
     scripts, jobs = {}, []
-    for number in range(50):
+    for number in range(10):
         name = f"e{number}"
         words = [nonce.format(number, turn) for turn in range(4)]
         scripts[name] = [

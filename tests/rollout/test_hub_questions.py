@@ -15,6 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from hub_server import COMMIT, HubServer, serve_hub
+from quaere.cli.main import main
 from quaere.errors import BadInput, ExtraMissing
 from quaere.rollout.hub_questions import HubQuestions, parse_hub
 from quaere.rollout.question_files import read_questions
@@ -43,6 +44,7 @@ configs:
     path: popqa/test.jsonl
 ---
 """
+EVAL = ["eval", "--model", "openai:m@http://127.0.0.1:9/v1", "--closed-book", "--questions", "hub:acme/qa:train"]
 REPOSITORIES = {
     "acme/qa": {
         "train.jsonl": lines(
@@ -76,14 +78,19 @@ REPOSITORIES = {
 }
 
 
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
-    """A server in the hub's place, and empty caches."""
+@pytest.fixture(scope="module")
+def server() -> Iterator[HubServer]:
     with serve_hub(REPOSITORIES) as server:
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "datasets")
-        point_at(monkeypatch, server.url)
         yield server
+
+
+@pytest.fixture
+def hub(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HubServer:
+    """A server in the hub's place, and empty caches."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "datasets")
+    point_at(monkeypatch, server.url)
+    return server
 
 
 def point_at(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
@@ -170,13 +177,16 @@ def test_recipes_take_them_and_ask_for_answers(hub: HubServer, tmp_path: Path) -
 
 
 def test_without_a_network_the_hub_is_one_line_and_what_was_downloaded_is_used(
-    hub: HubServer, monkeypatch: pytest.MonkeyPatch
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = read_questions("hub:acme/qa:train")
     point_at(monkeypatch, "http://127.0.0.1:9")
     with pytest.raises(BadInput, match="hub:acme/qa:train is not reachable on the hub") as caught:
         read_questions("hub:acme/qa:train")
     assert "HF_HUB_OFFLINE=1" in (caught.value.hint or "")
+    capsys.readouterr()
+    assert main(EVAL) == 2
+    assert capsys.readouterr().err.splitlines()[0] == "quaere: hub:acme/qa:train is not reachable on the hub"
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     assert read_questions("hub:acme/qa:train") == before == read_questions(f"hub:acme/qa@{COMMIT}:train")
@@ -193,19 +203,10 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     assert "[hub]" in (caught.value.hint or "")
 
 
-def test_a_command_reads_them_from_the_endpoint_of_the_environment(tmp_path: Path) -> None:
-    """In processes of their own: HF_ENDPOINT is all that points them at the server. Nobody answers the question."""
+def test_a_command_reads_them_from_the_endpoint_of_the_environment(server: HubServer, tmp_path: Path) -> None:
+    """In a process of its own: HF_ENDPOINT is all that points it at the server. Nobody answers the question."""
     offline = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
-    words = ["eval", "--model", "openai:m@http://127.0.0.1:9/v1", "--closed-book", "--questions", "hub:acme/qa:train"]
-
-    def run(url: str) -> subprocess.CompletedProcess[str]:
-        env = {**offline, "HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "hf")}
-        command = [sys.executable, "-m", "quaere", *words]
-        return subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    with serve_hub(REPOSITORIES) as server:
-        done = run(server.url)
+    env = {**offline, "HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "hf")}
+    command = [sys.executable, "-m", "quaere", *EVAL]
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "1 of 1 done" in done.stderr and "127.0.0.1:9/v1" in done.stderr.splitlines()[-1], done.stderr
-    gone = run("http://127.0.0.1:8")
-    assert gone.returncode == 2
-    assert gone.stderr.splitlines()[0] == "quaere: hub:acme/qa:train is not reachable on the hub"

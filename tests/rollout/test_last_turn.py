@@ -235,7 +235,7 @@ async def test_wherever_the_sequence_ends_there_is_room_for_the_answer(name):
     kept = len(tokenizer.encode(longest, add_special_tokens=False))
     num_opening = len(renderer.opening(protocol.opening(task), protocol.tools))
     counts = set()
-    for room in range(700 if evaluation else 260, 2000, 97):
+    for room in range(700 if evaluation else 260, 2000, 211):
         searcher = tiny.ListSearcher(["Halm " * (5 + room % 97)])
         limits = allow(max_turns=60, max_searches=60, sequence_tokens=num_opening + room, answer_tokens=kept)
         policy = TokenPolicy(Obedient(tokenizer, search, last, evaluation), renderer)

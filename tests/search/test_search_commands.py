@@ -3,6 +3,7 @@
 import argparse
 import io
 import json
+import os
 import re
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 
 import pytest
 
+from preloaded import run_command, start_command
 from quaere.cli import index as index_command
 from quaere.cli import search as search_command
 from quaere.cli import serve_search as serve_command
@@ -132,23 +134,24 @@ def test_help_is_light():
 
 
 def test_serve_search_until_ctrl_c(shared_index, capsys):
-    command = [sys.executable, "-m", "quaere", "serve-search", "--index", str(shared_index.path), "--port", "0"]
-    server = subprocess.Popen([*command, "--max-concurrent", "1"], stderr=subprocess.PIPE, text=True)
+    command = ["serve-search", "--index", shared_index.path, "--port"]
+    server, stderr = start_command(*command, "0", "--max-concurrent", "1")
     try:
-        line = server.stderr.readline()
+        line = stderr.readline()
         assert "serving 3 passages (bm25) at http://127.0.0.1:" in line
         address = line.split(" at ")[1].split("/retrieve")[0]
         quaere("search", "Halm bridge", "--index", address, "--json")
         assert "rivers.md#0" in capsys.readouterr().out
         port = address.rsplit(":", 1)[1]
-        second = subprocess.run([*command[:-1], port], capture_output=True, text=True, timeout=60)
-        assert second.returncode == 2
-        assert second.stderr.count("\n") == 2
-        assert f"port {port}" in second.stderr
-        server.send_signal(signal.SIGINT)
-        assert server.wait(timeout=20) == 0
-        assert re.fullmatch(r"\S+ \S+ 127\.0\.0\.1 POST /retrieve 200 \d+ ms\n", server.stderr.read())
+        code, said = run_command(*command, port)
+        assert code == 2
+        assert said.count("\n") == 2
+        assert f"port {port}" in said
+        os.kill(server.pid, signal.SIGINT)
+        server.join(timeout=20)
+        assert server.exitcode == 0
+        assert re.fullmatch(r"\S+ \S+ 127\.0\.0\.1 POST /retrieve 200 \d+ ms\n", stderr.read())
     finally:
         server.kill()
-        server.wait()
-        server.stderr.close()
+        server.join()
+        stderr.close()

@@ -1,5 +1,6 @@
 """Dense search with a real, tiny embedder: a random BERT of one layer, made here."""
 
+import shutil
 import sys
 
 import numpy as np
@@ -60,6 +61,12 @@ def settings(model, engine="dense", **dense):
     return IndexSettings(engine=engine, dense=DenseSettings(embedder=model, **dense))
 
 
+@pytest.fixture(scope="module")
+def flat(model, corpus, tmp_path_factory):
+    """An index of the corpus whose every vector is compared, only to be read."""
+    return build_index(corpus, tmp_path_factory.mktemp("flat") / "index", settings(model))
+
+
 def exact_ranking(model, index, query):
     """All passages by cosine, computed without FAISS."""
     embedder = open_embedder(DenseSettings(embedder=model))
@@ -67,11 +74,11 @@ def exact_ranking(model, index, query):
     return np.argsort(-scores, kind="stable"), scores
 
 
-def test_flat_search_is_exact(model, corpus, tmp_path):
-    index = build_index(corpus, tmp_path / "index", settings(model))
+def test_flat_search_is_exact(model, flat):
+    index = open_index(flat.path)
     for query in ("bridge river korrin", "lamp", "venn north"):
         order, scores = exact_ranking(model, index, query)
-        hits = open_index(index.path).search([query], 10)[0]
+        hits = index.search([query], 10)[0]
         assert [hit.score for hit in hits] == pytest.approx(scores[order[:10]].tolist(), abs=1e-5)
         assert {hit.passage for hit in hits} <= {index.passage(int(n)) for n in order[:20]}
         assert hits == sorted(hits, key=lambda hit: -hit.score)
@@ -80,8 +87,7 @@ def test_flat_search_is_exact(model, corpus, tmp_path):
 @pytest.mark.parametrize(
     "dense", [{"ann": "ivf", "num_lists": 4, "num_probes": 4}, {"ann": "hnsw", "search_width": 240}]
 )
-def test_approximate_search_that_looks_everywhere_finds_the_same(model, corpus, tmp_path, dense):
-    flat = build_index(corpus, tmp_path / "flat", settings(model))
+def test_approximate_search_that_looks_everywhere_finds_the_same(model, corpus, flat, tmp_path, dense):
     other = build_index(corpus, tmp_path / "other", settings(model, **dense))
     queries = ["bridge river korrin", "lamp", "venn north"]
     found, expected = other.search(queries, 5), flat.search(queries, 5)
@@ -110,10 +116,10 @@ def test_equal_passages_come_in_their_order(model, tmp_path):
         ]
 
 
-def test_hybrid_is_the_fusion_of_both(model, corpus, tmp_path):
+def test_hybrid_is_the_fusion_of_both(model, corpus, flat, tmp_path):
     from quaere.search.hybrid import DEPTH, fuse
 
-    parts = [build_index(corpus, tmp_path / name, settings(model, name)) for name in ("bm25", "dense")]
+    parts = [build_index(corpus, tmp_path / "bm25", settings(model, "bm25")), flat]
     both = build_index(corpus, tmp_path / "hybrid", settings(model, "hybrid"))
     query = "river bridge 17"
     expected = fuse([part.engine.search([query], DEPTH)[0] for part in parts], 5)
@@ -200,8 +206,8 @@ def test_without_the_extra_it_says_what_to_install(model, folder, tmp_path, monk
     assert caught.value.hint == install_hint("dense")
 
 
-def test_another_embedder_than_the_index_was_made_with_is_noticed(model, corpus, tmp_path):
-    index = build_index(corpus, tmp_path / "index", settings(model))
+def test_another_embedder_than_the_index_was_made_with_is_noticed(flat, tmp_path):
+    index = open_index(shutil.copytree(flat.path, tmp_path / "index"))
     faiss.write_index(faiss.IndexFlatIP(7), str(index.path / "dense" / "neighbours.faiss"))
     index._engine = None
     with pytest.raises(BadInput, match="vectors have 32 dimensions"):

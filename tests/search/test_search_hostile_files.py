@@ -12,7 +12,7 @@ from quaere.search.extracted import Unreadable
 from quaere.search.files import read_file
 
 pytestmark = pytest.mark.timeout(120)
-MB = 1 << 20
+MB, HALF = 1 << 20, 1 << 19
 LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 10))
 BOMB = f'<?xml version="1.0"?><!DOCTYPE x [<!ENTITY l0 "haha">{LAUGHS}]>'
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
@@ -74,7 +74,7 @@ def test_an_archive_that_lies_about_its_sizes_is_refused(read, suffix):
 
 def test_archives_of_too_many_files_or_another_packing_are_refused(read):
     with pytest.raises(Unreadable, match="holds more than"):
-        read("many.epub", make_zip({str(number): "" for number in range(20_001)}))
+        read("many.epub", make_zip({str(number): "" for number in range(20_001)}, zipfile.ZIP_STORED))
     with pytest.raises(Unreadable, match="packed in a way"):
         read("packed.epub", make_zip({"a": "b"}, zipfile.ZIP_LZMA))
 
@@ -138,21 +138,21 @@ def test_a_tree_of_pages_that_doubles_is_refused(read):
 @pytest.mark.parametrize(
     ("name", "data"),
     [
-        ("deep.ipynb", b'{"cells": ' + b"[" * MB),
-        ("deep.eml", b"From: a\n" + b"Content-Type: multipart/mixed; boundary=b\n\n--b\n" * (MB // 50)),
-        ("header.eml", b"From: " + b"(" * MB + b"\nTo: " + b"<a@" * (MB // 3) + b"\n\nbody"),
-        ("words.eml", b"From: a\nSubject: " + b"=?utf-8?q?a?= " * (MB // 14) + b"\n\nbody"),
-        ("quote.csv", b'a,b\n"' + b"x\n" * (MB // 2)),
-        ("quotes.csv", b'"' * MB),
-        ("delimiters.csv", b"," * MB),
-        ("lines.rst", b"=\n" * (MB // 2)),
-        ("marks.rst", b"=" * MB + b"a\n"),
-        ("titles.rst", b"title\n==\n" * (MB // 9)),
-        ("headings.html", b"<h1 " * (MB // 4)),
-        ("headings2.html", b"<h1>" * (MB // 4)),
+        ("deep.ipynb", b'{"cells": ' + b"[" * HALF),
+        ("deep.eml", b"From: a\n" + b"Content-Type: multipart/mixed; boundary=b\n\n--b\n" * (HALF // 50)),
+        ("header.eml", b"From: " + b"(" * HALF + b"\nTo: " + b"<a@" * (HALF // 3) + b"\n\nbody"),
+        ("words.eml", b"From: a\nSubject: " + b"=?utf-8?q?a?= " * (HALF // 14) + b"\n\nbody"),
+        ("quote.csv", b'a,b\n"' + b"x\n" * (HALF // 2)),
+        ("quotes.csv", b'"' * HALF),
+        ("delimiters.csv", b"," * HALF),
+        ("lines.rst", b"=\n" * (HALF // 2)),
+        ("marks.rst", b"=" * HALF + b"a\n"),
+        ("titles.rst", b"title\n==\n" * (HALF // 9)),
+        ("headings.html", b"<h1 " * (HALF // 4)),
+        ("headings2.html", b"<h1>" * (HALF // 4)),
     ],
 )
-def test_a_megabyte_of_trouble_is_read_or_refused(read, name, data):
+def test_half_a_megabyte_of_trouble_is_read_or_refused(read, name, data):
     try:
         assert len(read(name, data).text) <= len(data)
     except Unreadable as reason:

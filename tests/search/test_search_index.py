@@ -2,14 +2,12 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import textwrap
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from preloaded import SPAWN
 from properties import examples
 from quaere.errors import UPDATE_HINT, BadInput, IndexMissing
 from quaere.search.bm25 import Bm25Settings
@@ -183,19 +181,20 @@ def test_a_failed_build_leaves_the_old_index_in_place(index, folder):
     assert open_index(index.path).fingerprint == index.fingerprint
 
 
+def build_and_die(folder, path, stage):
+    def die(doing, done, total):
+        if doing == stage:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    build_index(folder, path, progress=die)
+
+
 @pytest.mark.parametrize("stage", ["reading documents", "reading words", "scoring words"])
 def test_a_killed_build_leaves_no_index_that_opens(folder, tmp_path, stage):
-    script = f"""
-        import os, signal
-        from pathlib import Path
-        from quaere.search.index import build_index
-        def die(doing, done, total):
-            if doing == {stage!r}:
-                os.kill(os.getpid(), signal.SIGKILL)
-        build_index(Path({str(folder)!r}), Path({str(tmp_path / "killed")!r}), progress=die)
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
-    assert done.returncode == -signal.SIGKILL
+    process = SPAWN.Process(target=build_and_die, args=(folder, tmp_path / "killed", stage))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     with pytest.raises(IndexMissing):
         open_index(tmp_path / "killed")
     (half,) = [path for path in tmp_path.iterdir() if path.name.startswith(".")]

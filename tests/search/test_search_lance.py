@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import random
 import sys
+from functools import cache
 
 import numpy as np
 import pytest
@@ -20,6 +22,12 @@ SEARCHES = ("text", "dense", "hybrid")
 WORDS = "oss halm bridge river korrin cliff lamp venn town north eel weir mill rye gate ferry".split()
 
 
+@cache
+def word_vector(word, width):
+    seed = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
+    return np.random.default_rng(seed).standard_normal(width)
+
+
 class WordVectors:
     """An embedder in which texts are similar if they share words: the sum of a vector per word."""
 
@@ -27,9 +35,7 @@ class WordVectors:
         self.salt, self.width, self.embedded = salt, width, []
 
     def vector(self, text):
-        digests = [hashlib.blake2b(f"{self.salt}{word}".encode(), digest_size=8).digest() for word in text.split()]
-        seeds = [int.from_bytes(digest, "little") for digest in digests]
-        total = sum(np.random.default_rng(seed).standard_normal(self.width) for seed in seeds)
+        total = sum(word_vector(self.salt + word, self.width) for word in text.split())
         return (total / np.linalg.norm(total)).astype(np.float32)
 
     def encode_query(self, texts, **options):
@@ -50,16 +56,33 @@ def embedder(monkeypatch):
 
 def write_rows(path, numbers):
     """Rows of different lengths, so that few have the same score."""
-    chance = {number: np.random.default_rng(number) for number in numbers}
-    rows = [{"id": str(n), "text": f"{' '.join(chance[n].choice(WORDS, 5 + n % 37))} n{n}"} for n in numbers]
-    path.write_text("\n".join(map(json.dumps, rows)))
+    path.write_text("\n".join(map(row, numbers)))
     return path
+
+
+@cache
+def row(number):
+    words = random.Random(number).choices(WORDS, k=5 + number % 37)
+    return json.dumps({"id": str(number), "text": f"{' '.join(words)} n{number}"})
 
 
 @pytest.fixture
 def rows(tmp_path):
-    """300 rows of a few words each."""
-    return write_rows(tmp_path / "rows.jsonl", range(300))
+    """120 rows of a few words each."""
+    return write_rows(tmp_path / "rows.jsonl", range(120))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The rows in an index per way to search them and in one per other engine, only to be read."""
+    home = tmp_path_factory.mktemp("built")
+    rows = write_rows(home / "rows.jsonl", range(120))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embedders, "_load_model", lambda name: WordVectors())
+        for search in SEARCHES:
+            build_index(rows, home / search, settings(search))
+        build_index(rows, home / "bm25", IndexSettings())
+    return home
 
 
 def settings(search="text", engine="lance", **dense):
@@ -68,7 +91,7 @@ def settings(search="text", engine="lance", **dense):
     )
 
 
-def found(index, queries=("korrin lamp", "oss ferry mill", "n17", "weir n250 eel"), topk=10):
+def found(index, queries=("korrin lamp", "oss ferry mill", "n17", "weir n75 eel"), topk=10):
     """What is found, with rounded scores."""
     return [[(hit.passage.id, round(hit.score, 4)) for hit in hits] for hits in index.search(list(queries), topk)]
 
@@ -85,10 +108,9 @@ def _lancedb():
 
 
 @lance
-def test_words_are_found_as_by_bm25(rows, tmp_path):
-    index = build_index(rows, tmp_path / "index", settings())
-    bm25 = build_index(rows, tmp_path / "bm25", IndexSettings())
-    for query in ("n17", "n250 n3", "n299 n0 n8"):
+def test_words_are_found_as_by_bm25(built):
+    index, bm25 = open_index(built / "text"), open_index(built / "bm25")
+    for query in ("n17", "n100 n3", "n119 n0 n8"):
         ids = [hit.passage.id for hit in index.search([query], 3)[0]]
         assert ids and ids == [hit.passage.id for hit in bm25.search([query], 3)[0]]
     assert index.search(["xyzzy", "", "?!"], 3) == [[], [], []]
@@ -104,9 +126,9 @@ def test_every_script_is_searched_by_the_same_words(folder, tmp_path):
 
 @lance
 @pytest.mark.parametrize("dense", [{}, {"ann": "ivf", "num_lists": 5, "num_probes": 5}])
-def test_vectors_are_found_as_by_faiss(rows, tmp_path, embedder, dense):
+def test_vectors_are_found_as_by_faiss(built, rows, tmp_path, embedder, dense):
     pytest.importorskip("faiss")
-    index = build_index(rows, tmp_path / "index", settings("dense", **dense))
+    index = build_index(rows, tmp_path / "index", settings("dense", **dense)) if dense else open_index(built / "dense")
     faiss = build_index(rows, tmp_path / "faiss", settings(engine="dense"))
     queries = ["korrin lamp", "oss ferry mill", "town north rye gate"]
     for hits, expected in zip(index.search(queries, 10), faiss.search(queries, 10), strict=True):
@@ -115,17 +137,16 @@ def test_vectors_are_found_as_by_faiss(rows, tmp_path, embedder, dense):
 
 @lance
 def test_few_probes_find_less_but_never_nonsense(rows, tmp_path, embedder):
-    index = build_index(rows, tmp_path / "index", settings("dense", ann="ivf", num_lists=30, num_probes=1))
+    index = build_index(rows, tmp_path / "index", settings("dense", ann="ivf", num_lists=12, num_probes=1))
     for hits in index.search(["korrin lamp", "oss ferry"], 100):
         assert 0 < len(hits) < 100 and hits == sorted(hits, key=lambda hit: -hit.score)
 
 
 @lance
-def test_hybrid_is_the_fusion_of_both(rows, tmp_path, embedder):
+def test_hybrid_is_the_fusion_of_both(built, embedder):
     from quaere.search.hybrid import DEPTH, fuse
 
-    parts = [build_index(rows, tmp_path / name, settings(name)) for name in ("text", "dense")]
-    both = build_index(rows, tmp_path / "both", settings("hybrid"))
+    *parts, both = (open_index(built / search) for search in SEARCHES)
     query = "river bridge n17"
     expected = fuse([part.engine.search([query], DEPTH)[0] for part in parts], 5)
     assert [(hit.passage.id, hit.score) for hit in both.search([query], 5)[0]] == [
@@ -149,17 +170,25 @@ def test_equal_passages_come_in_their_order(tmp_path, embedder, search):
 
 
 @lance
-@pytest.mark.parametrize("search", SEARCHES)
-@pytest.mark.parametrize("ann", ["flat", "ivf"])
+@pytest.mark.parametrize(
+    ("search", "ann"),
+    [
+        ("text", "flat"),
+        ("hybrid", "flat"),
+        ("dense", "ivf"),
+        pytest.param("dense", "flat", marks=pytest.mark.slow),  # half of what a hybrid search does
+        pytest.param("hybrid", "ivf", marks=pytest.mark.slow),
+    ],
+)
 def test_an_updated_index_finds_what_a_new_one_finds(tmp_path, embedder, search, ann):
     path, probes = tmp_path / "rows.jsonl", {"ann": ann, "num_lists": 4, "num_probes": 4}
-    write_rows(path, range(200))
+    write_rows(path, range(100))
     index = build_index(path, tmp_path / "index", settings(search, **probes))
-    for numbers in ([*range(30, 200)], [*range(300, 340), *range(30, 90), 7, *range(100, 200)], [*range(30, 150)]):
+    for numbers in ([*range(15, 100)], [*range(150, 170), *range(15, 45), 7, *range(50, 100)], [*range(15, 75)]):
         write_rows(path, numbers)
         embedder.embedded.clear()
         counts = update_index(index.path).counts
-        assert counts.num_embedded <= 45 and len(embedder.embedded) <= 46  # and one to see whether it is the same
+        assert counts.num_embedded <= 25 and len(embedder.embedded) <= 26  # and one to see whether it is the same
         fresh = build_index(path, tmp_path / "fresh", settings(search, **probes), force=True)
         updated = open_index(index.path)
         assert updated.fingerprint == fresh.fingerprint
@@ -178,8 +207,8 @@ def test_an_update_without_changes_leaves_everything(rows, tmp_path):
 def test_another_embedder_of_the_same_name_embeds_everything(rows, tmp_path, embedder, monkeypatch):
     index = build_index(rows, tmp_path / "index", settings("dense"))
     monkeypatch.setattr(embedders, "_load_model", lambda name: WordVectors("another"))
-    write_rows(rows, range(301))
-    assert update_index(index.path).counts.num_embedded == 301
+    write_rows(rows, range(121))
+    assert update_index(index.path).counts.num_embedded == 121
     fresh = build_index(rows, tmp_path / "fresh", settings("dense"))
     assert found(open_index(index.path)) == found(fresh)
 
@@ -187,7 +216,7 @@ def test_another_embedder_of_the_same_name_embeds_everything(rows, tmp_path, emb
 @lance
 def test_no_embedder_is_loaded_where_rows_were_only_removed(rows, tmp_path, embedder, monkeypatch):
     index = build_index(rows, tmp_path / "index", settings("dense"))
-    write_rows(rows, range(280))
+    write_rows(rows, range(100))
     with monkeypatch.context() as patch:
         patch.setattr(embedders, "_load_model", lambda name: pytest.fail("loaded"))
         update_index(index.path)
@@ -219,9 +248,9 @@ def test_commands(rows, tmp_path, capsys):
     assert "engine lance" in capsys.readouterr().out
     assert main(["search", "n17", "--index", str(tmp_path / "index"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["hits"][0]["passage"]["id"] == "17#0"
-    write_rows(rows, range(5, 301))
+    write_rows(rows, range(5, 121))
     assert main(["index", "--update", str(tmp_path / "index")]) == 0
-    assert "296 passages of 296 documents" in capsys.readouterr().out
+    assert "116 passages of 116 documents" in capsys.readouterr().out
 
 
 @lance
@@ -257,8 +286,8 @@ def test_a_damaged_table_is_one_line(rows, tmp_path):
 
 
 @lance
-def test_another_embedder_than_the_index_was_made_with_is_noticed(rows, tmp_path, embedder):
-    index = build_index(rows, tmp_path / "index", settings("dense"))
+def test_another_embedder_than_the_index_was_made_with_is_noticed(built, embedder):
+    index = open_index(built / "dense")
     embedder.width = 7
     with pytest.raises(BadInput, match="vectors have 7 dimensions, those of the index 32"):
         index.search(["oss"], 1)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import signal
 import socket
@@ -9,10 +10,11 @@ import subprocess
 import sys
 import threading
 import warnings
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from preloaded import start_command
 from quaere.errors import BadInput, SearchFailed, ServerDown
 from quaere.search.client import SearchClient
 from quaere.search.index import build_index
@@ -26,27 +28,26 @@ pytestmark = pytest.mark.filterwarnings("ignore::quaere.errors.ServerDown")
 
 def start_server(index, port=0):
     """`quaere serve-search` in a process of its own; the process and its URL."""
-    command = [sys.executable, "-m", "quaere", "serve-search", "--index", str(index.path), "--port", str(port)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process, stderr = start_command("serve-search", "--index", index.path, "--port", port)
     found = None
     while not found:
-        line = process.stderr.readline()
+        line = stderr.readline()
         assert line, "the server has ended"
         found = re.search(r"http://\S+:\d+", line)
     # Its log is read on: a full pipe would stop it.
-    threading.Thread(target=process.stderr.read, daemon=True).start()
+    threading.Thread(target=stderr.read, daemon=True).start()
     return process, found[0]
 
 
 @contextmanager
-def three_servers(index):
-    started = [start_server(index) for _ in range(3)]
+def own_process(index, port=0):
+    """A server that may be killed or stopped; the process and its URL."""
+    process, url = start_server(index, port)
     try:
-        yield started
+        yield process, url
     finally:
-        for process, _ in started:
-            process.kill()
-            process.wait()
+        process.kill()
+        process.join()
 
 
 async def ask_many(pool, num_requests, num_clients, after=None):
@@ -66,30 +67,32 @@ async def ask_many(pool, num_requests, num_clients, after=None):
 # --------------------------------------------------------------------------------------------------------- one is lost
 
 
-async def test_one_of_three_servers_killed_under_load_loses_no_request(shared_index, wait_until):
+async def test_one_of_three_servers_killed_under_load_loses_no_request(shared_index, serve, wait_until):
     expected = [shared_index.search([query], 2)[0] for query in QUERIES]
-    with three_servers(shared_index) as servers:
-        async with SearchPool([url for _, url in servers], probe_s=0.1) as pool:
+    with ExitStack() as held, ExitStack() as others:
+        process, killed = held.enter_context(own_process(shared_index))
+        one, third = (others.enter_context(serve(shared_index)) for _ in range(2))
+        async with SearchPool([one, killed, third], probe_s=0.1) as pool:
             await pool.check()
-            with pytest.warns(ServerDown, match=f"{servers[1][1]} .*; 2 of 3 servers are left"):
-                answers = await ask_many(pool, 300, 24, after=(100, servers[1][0].kill))
-            assert answers == expected * 60
-            assert pool.urls_down == [servers[1][1]]
+            with pytest.warns(ServerDown, match=f"{killed} .*; 2 of 3 servers are left"):
+                answers = await ask_many(pool, 150, 24, after=(50, process.kill))
+            assert answers == expected * 30
+            assert pool.urls_down == [killed]
             # A server that is started again at its old address gets requests again.
-            servers[1][0].wait()
-            servers[1] = start_server(shared_index, port=servers[1][1].rpartition(":")[2])
+            process.join()
+            held.enter_context(own_process(shared_index, port=killed.rpartition(":")[2]))
             await asyncio.to_thread(wait_until, lambda: not pool.urls_down)
-            servers[0][0].kill()
-            servers[2][0].kill()
+            others.close()
             assert await ask_many(pool, 20, 4) == expected * 4
+            assert pool.urls_down == [one, third]
 
 
-async def test_a_server_that_hangs_is_left_out_after_one_timeout(shared_index):
-    with three_servers(shared_index) as servers:
-        servers[0][0].send_signal(signal.SIGSTOP)
-        async with SearchPool([url for _, url in servers], timeout_s=1, probe_s=60) as pool:
+async def test_a_server_that_hangs_is_left_out_after_one_timeout(shared_index, serve):
+    with own_process(shared_index) as (process, hanging), serve(shared_index) as one, serve(shared_index) as other:
+        os.kill(process.pid, signal.SIGSTOP)
+        async with SearchPool([hanging, one, other], timeout_s=1, probe_s=60) as pool:
             assert await pool.search(["Korrin"], 1) == shared_index.search(["Korrin"], 1)
-            assert pool.urls_down == [servers[0][1]]
+            assert pool.urls_down == [hanging]
 
 
 def test_requests_are_spread_over_the_servers(shared_index, serve):

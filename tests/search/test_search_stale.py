@@ -3,13 +3,11 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import warnings
-from functools import partial
 
 import pytest
 
+from preloaded import start_command
 from quaere.cli.main import main
 from quaere.errors import BadInput, StaleIndex
 from quaere.search import update
@@ -211,16 +209,15 @@ def test_watch_updates_and_survives_a_broken_file(folder, index, polls, capsys):
 
 
 def test_ctrl_c_ends_the_watching(folder, tmp_path):
-    words = [sys.executable, "-m", "quaere", "index", str(folder), "--out", str(tmp_path / "index"), "--watch"]
-    # A shell starts what runs in the background, as these tests may, with the signal ignored.
-    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    watcher = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, preexec_fn=listen)
+    watcher, stderr = start_command("index", folder, "--out", tmp_path / "index", "--watch")
     try:
-        assert "watching" in watcher.stderr.readline()
-        watcher.send_signal(signal.SIGINT)
-        assert watcher.communicate(timeout=60)[1] == "quaere: no longer watching\n"
-        assert watcher.returncode == 0
+        assert "watching" in stderr.readline()
+        os.kill(watcher.pid, signal.SIGINT)
+        watcher.join(timeout=60)
+        assert stderr.read() == "quaere: no longer watching\n"
+        assert watcher.exitcode == 0
     finally:
         watcher.kill()
-        watcher.wait()
+        watcher.join()
+        stderr.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["docs", "index"]

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from html import unescape
 from urllib.parse import unquote, urlsplit
 
@@ -18,14 +19,28 @@ from viewed_reports import write_reports_run
 from viewing import add_episodes, make_candidate, open_client, write_eval, write_hostile, write_run
 
 
-@pytest.fixture
-def runs(tmp_path):
-    """Two runs, one of them with a group of attempts of which one is long."""
-    folder = tmp_path / "runs"
+@pytest.fixture(scope="module")
+def shared_runs(tmp_path_factory):
+    """Two runs, one of them with a group of attempts of which one is long; nobody changes them."""
+    folder = tmp_path_factory.mktemp("shared") / "runs"
     with Run.open(write_run(folder / "alpha"), write=True) as run:
         add_episodes(run, step=6)
     write_run(folder / "Beta und Söhne")
     return folder
+
+
+@pytest.fixture(scope="module")
+def exported(shared_runs):
+    """The pages of one of the runs."""
+    out = shared_runs.parent / "out"
+    export(shared_runs / "alpha", out)
+    return out
+
+
+@pytest.fixture
+def runs(shared_runs, tmp_path):
+    """The runs, to do anything to."""
+    return shutil.copytree(shared_runs, tmp_path / "runs")
 
 
 def export(what, out, **options):
@@ -41,19 +56,15 @@ def links_of(file):
             yield (file.parent / unquote(urlsplit(link).path)).resolve()
 
 
-def test_every_link_leads_to_a_file_of_the_export(runs, tmp_path):
+def test_every_link_leads_to_a_file_and_every_kind_of_page_is_there(runs, tmp_path):
+    write_reports_run(runs / "oss")
+    write_eval(runs / "judged", ["Orsolya Venn", None])
     done = export(runs, tmp_path / "out")
     pages = list((tmp_path / "out").rglob("*.html"))
     assert len(pages) == done.num_pages and done.num_left_out == 0
     reached = {target for page in pages for target in links_of(page)}
     assert all(target.is_file() and target.is_relative_to((tmp_path / "out").resolve()) for target in reached)
     assert {page.resolve() for page in pages} <= reached | {done.first.resolve()}
-
-
-def test_every_kind_of_page_is_there(runs, tmp_path):
-    write_reports_run(runs / "oss")
-    write_eval(runs / "judged", ["Orsolya Venn", None])
-    export(runs, tmp_path / "out")
     names = {"runs", *(file.stem for file in (tmp_path / "out/pages").iterdir())}
     for kind in EXPORTED:
         run = "oss" if "report" in kind.path else "alpha"
@@ -62,11 +73,10 @@ def test_every_kind_of_page_is_there(runs, tmp_path):
     assert not any("document" in name for name in names)
 
 
-def test_a_page_has_what_the_server_shows_and_its_twin_too(runs, tmp_path):
-    export(runs / "alpha", tmp_path / "out")
-    client = open_client(runs / "alpha")
+def test_a_page_has_what_the_server_shows_and_its_twin_too(shared_runs, exported):
+    client = open_client(shared_runs / "alpha")
     for address in ("/run/alpha/step/4", "/run/alpha/episode?id=s6-a0", "/run/alpha/group?task=q1&step=6"):
-        file = tmp_path / "out/pages" / f"{name_file(address)}.html"
+        file = exported / "pages" / f"{name_file(address)}.html"
         served, written = client.get(address).text, file.read_text(encoding="utf-8")
         assert read_text(written) == read_text(served)
         twin = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
@@ -77,9 +87,8 @@ def read_text(page):
     return re.sub(r"<[^>]*>", "", page.partition("<main")[2].partition("</main>")[0])
 
 
-def test_the_tokens_of_a_long_episode_come_with_its_page(runs, tmp_path):
-    export(runs / "alpha", tmp_path / "out")
-    page = (tmp_path / "out/pages/run--alpha--episode--id=s6-a2.html").read_text(encoding="utf-8")
+def test_the_tokens_of_a_long_episode_come_with_its_page(exported):
+    page = (exported / "pages/run--alpha--episode--id=s6-a2.html").read_text(encoding="utf-8")
     (data,) = re.findall(r'<script type="application/json" data-rest>(.*?)</script>', page)
     rows = "".join(json.loads(data))
     assert (
@@ -88,17 +97,16 @@ def test_the_tokens_of_a_long_episode_come_with_its_page(runs, tmp_path):
     assert "<title>3011: token 9, environment</title>" in rows
 
 
-def test_pages_without_room_are_counted_and_not_linked_to(runs, tmp_path):
-    done = export(runs / "alpha", tmp_path / "out", max_pages=5)
+def test_pages_without_room_are_counted_and_not_linked_to(shared_runs, tmp_path):
+    done = export(shared_runs / "alpha", tmp_path / "out", max_pages=5)
     pages = list((tmp_path / "out").rglob("*.html"))
     assert len(pages) == done.num_pages == 5 and done.num_left_out > 5
     assert all(target.is_file() for page in pages for target in links_of(page))
     assert "data-step-link" not in done.first.read_text(encoding="utf-8")  # of its six steps not all have a page
 
 
-def test_a_combination_of_facets_is_no_page(runs, tmp_path):
-    export(runs / "alpha", tmp_path / "out")
-    names = [file.stem for file in (tmp_path / "out/pages").glob("run--alpha--curriculum*.html")]
+def test_a_combination_of_facets_is_no_page(exported):
+    names = [file.stem for file in (exported / "pages").glob("run--alpha--curriculum*.html")]
     assert "run--alpha--curriculum--state=kept" in names and all(name.count("=") <= 1 for name in names)
 
 
@@ -122,18 +130,19 @@ def test_names_differ_on_every_file_system():
     assert all(re.fullmatch(r"[a-z0-9._=~-]{1,120}", name) for name in names)
 
 
-def test_payloads_change_no_element_and_lead_nowhere(tmp_path):
+@pytest.mark.parametrize("max_pages", [16, pytest.param(160, marks=pytest.mark.slow)])
+def test_payloads_change_no_element_and_lead_nowhere(tmp_path, max_pages):
     parts = []
     for kind, payloads in (("hostile", PAYLOADS), ("harmless", [f"payload {n}" for n in range(len(PAYLOADS))])):
         write_hostile(tmp_path / kind, payloads)
-        done = export(tmp_path / kind / "main", tmp_path / f"{kind}-out", max_pages=40)
+        done = export(tmp_path / kind / "main", tmp_path / f"{kind}-out", max_pages=max_pages)
         found = [read_skeleton(page.read_text(encoding="utf-8")) for page in pages_of(tmp_path / f"{kind}-out")]
         parts.append([page.parts for page in found])
         addresses = {address for page in found for address in page.addresses}
         assert all(
             re.match(r"(\.\./)?(pages/|static/|index\.html|run|evaluations|#)", address) for address in addresses
         )
-        assert done.num_pages == 40
+        assert done.num_pages == max_pages and len(found) > 5
     assert parts[0] == parts[1]
 
 
@@ -142,10 +151,10 @@ def pages_of(out):
 
 
 def test_embedded_data_cannot_end_its_script(tmp_path):
-    with Run.open(write_run(tmp_path / "a"), write=True) as run:
-        add_episodes(run, step=6, title="</script><script>window.hit=1</script>")
+    with Run.open(write_run(tmp_path / "a", num_steps=1), write=True) as run:
+        add_episodes(run, title="</script><script>window.hit=1</script>")
     export(tmp_path / "a", tmp_path / "out")
-    page = (tmp_path / "out/pages/run--a--episode--id=s6-a2.html").read_text(encoding="utf-8")
+    page = (tmp_path / "out/pages/run--a--episode--id=s1-a2.html").read_text(encoding="utf-8")
     (data,) = re.findall(r"data-rest>(.*?)</script>", page)
     assert "<" not in data and "window.hit=1</script>" not in page
 
@@ -165,7 +174,7 @@ def test_results_in_files_are_exported_beside_the_runs(tmp_path):
 
 def test_an_export_is_replaced_only_with_force_and_nothing_else_ever_is(runs, tmp_path):
     out = tmp_path / "out"
-    export(runs / "alpha", out)
+    export(runs / "alpha", out, max_pages=2)
     with pytest.raises(BadInput, match="exists already"):
         export(runs / "alpha", out)
     with Run.open(runs / "alpha", write=True) as run:
@@ -178,14 +187,15 @@ def test_an_export_is_replaced_only_with_force_and_nothing_else_ever_is(runs, tm
     assert (out / "index.html").is_file()
 
 
-def test_what_fails_half_way_leaves_nothing(runs, tmp_path, monkeypatch):
+def test_what_fails_half_way_leaves_nothing(shared_runs, tmp_path, monkeypatch):
     monkeypatch.setattr("quaere.viewer.page_files.read_static", lambda name: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        export(runs / "alpha", tmp_path / "made" / "out")
+        export(shared_runs / "alpha", tmp_path / "made" / "out", max_pages=5)
     assert list((tmp_path / "made").iterdir()) == []
 
 
-def test_the_command_says_what_it_wrote(runs, tmp_path, capsys):
+def test_the_command_says_what_it_wrote(shared_runs, tmp_path, capsys):
+    runs = shared_runs
     out = str(tmp_path / "out")
     main(["view", str(runs / "alpha"), "--export", out, "--pages", "4"])
     said = capsys.readouterr().err.splitlines()

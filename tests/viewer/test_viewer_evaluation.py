@@ -1,5 +1,7 @@
 """Pages of evaluations: tables with intervals, and two results question by question."""
 
+import shutil
+
 import pytest
 from msgspec import structs
 
@@ -27,16 +29,23 @@ def read_run_scores(path, *, evidence=False):
         return [score_episode(episode, evidence=evidence) for episode in run.episodes()]
 
 
-@pytest.fixture
-def place(tmp_path):
-    write_eval(tmp_path / "runs/first", FIRST, evidence=True, sets=("old", "new"))
-    write_eval(tmp_path / "runs/second", SECOND, evidence=True, sets=("old", "new"))
-    write_run(tmp_path / "runs/alpha")
-    scores = read_run_scores(tmp_path / "runs/second", evidence=True)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Two evaluations and a training, and one of the evaluations as files; only to be copied."""
+    home = tmp_path_factory.mktemp("made")
+    write_eval(home / "runs/first", FIRST, evidence=True, sets=("old", "new"))
+    write_eval(home / "runs/second", SECOND, evidence=True, sets=("old", "new"))
+    write_run(home / "runs/alpha")
+    scores = read_run_scores(home / "runs/second", evidence=True)
     evaluation = Evaluation("stored", "tiny", {"questions": "eval.jsonl"}, score_answering(scores), tuple(scores))
-    write_evaluation(evaluation, tmp_path / "stored.json")
-    write_items(evaluation.items, tmp_path / "stored.items.jsonl.gz")
-    return tmp_path
+    write_evaluation(evaluation, home / "stored.json")
+    write_items(evaluation.items, home / "stored.items.jsonl.gz")
+    return home
+
+
+@pytest.fixture
+def place(made, tmp_path):
+    return shutil.copytree(made, tmp_path, dirs_exist_ok=True)
 
 
 @pytest.fixture

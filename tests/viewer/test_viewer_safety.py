@@ -145,10 +145,18 @@ def test_unprintable_characters_are_shown(tmp_path):
 # ------------------------------------------------------------------------------------------------------------- headers
 
 
+@pytest.fixture(scope="module")
+def plain_runs(tmp_path_factory):
+    """Two runs that nobody changes."""
+    folder = tmp_path_factory.mktemp("plain")
+    for name in ("alpha", "beta"):
+        write_run(folder / name)
+    return folder
+
+
 @pytest.mark.parametrize("path", ["/", "/json/", "/run/alpha", "/run/nowhere", "/static/viewer.js", "/nowhere"])
-def test_every_response_has_the_policy(tmp_path, path):
-    write_run(tmp_path / "alpha")
-    reply = open_client(tmp_path).get(path)
+def test_every_response_has_the_policy(plain_runs, path):
+    reply = open_client(plain_runs).get(path)
     for name, value in HEADERS.items():
         if name != "cache-control":
             assert reply.headers[name] == value
@@ -156,10 +164,8 @@ def test_every_response_has_the_policy(tmp_path, path):
 
 
 @pytest.mark.parametrize("path", ["/", "/run/alpha", "/run/alpha/step/1", "/compare?run=alpha&run=beta"])
-def test_pages_need_nothing_that_the_policy_forbids(tmp_path, path):
-    for name in ("alpha", "beta"):
-        write_run(tmp_path / name)
-    shown = read_skeleton(open_client(tmp_path).get(path).text)
+def test_pages_need_nothing_that_the_policy_forbids(plain_runs, path):
+    shown = read_skeleton(open_client(plain_runs).get(path).text)
     names = [name for part in shown.parts if isinstance(part, tuple) for name in part[1]]
     assert "style" not in names and not [name for name in names if name.startswith("on")]
     assert ("script", ()) not in shown.parts and ("style", ()) not in shown.parts
@@ -232,7 +238,9 @@ def ask_raw(url, path):
         return b"".join(iter(lambda: connection.recv(65536), b"")).decode("utf-8", "replace")
 
 
-def test_no_path_leads_out_of_the_runs(tmp_path):
+@pytest.mark.parametrize("share", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_no_path_leads_out_of_the_runs(tmp_path, share):
+    """Every third is tried, or all: each way to write a slash, and each to write a parent folder, is among them."""
     write_run(tmp_path / "runs/alpha")
     write_run(tmp_path / "secret", title="TOP-SECRET", ended="failed")
     (tmp_path / "secret.css").write_text("TOP-SECRET")
@@ -240,7 +248,8 @@ def test_no_path_leads_out_of_the_runs(tmp_path):
     tried += [f"/json/run/alpha/{path}" for path in traversals("../../secret")]
     tried += [f"/static/{path}" for path in traversals("../../../../../../../secret.css")]
     tried += [f"/static/{path}" for path in traversals("../pages.py")]
-    tried += [
+    tried = [
+        *tried[::share],
         f"/run/{tmp_path}/secret",
         f"/run//{tmp_path}/secret",
         f"/run/{str(tmp_path).replace('/', '%2f')}%2fsecret",
@@ -254,15 +263,16 @@ def test_no_path_leads_out_of_the_runs(tmp_path):
             assert " 200 OK" not in said.splitlines()[0], path
 
 
-def test_no_path_leads_out_of_the_index(tmp_path):
+@pytest.mark.parametrize("share", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_no_path_leads_out_of_the_index(tmp_path, share):
     write_run(tmp_path / "runs/alpha", index=tmp_path / "index")
     (tmp_path / "secret.md").write_text("TOP-SECRET")
     (tmp_path / "docs").mkdir()
     index = write_documents(tmp_path / "docs")
     shutil.move(tmp_path / "docs/index", tmp_path / "index")
-    ways = [*traversals("../secret.md"), *traversals("../../secret.md"), str(tmp_path / "secret.md")]
-    tried = [f"/{base}?id={way}" for base in ("document", "run/alpha/document") for way in ways]
-    tried += [f"/{base}/{way}" for base in ("ask", "json/ask", "document") for way in ways]
+    ways, whole = [*traversals("../secret.md"), *traversals("../../secret.md")], tmp_path / "secret.md"
+    bases = ("document?id=", "run/alpha/document?id=", "ask/", "json/ask/", "document/")
+    tried = [f"/{base}{way}" for base in bases for way in ways][::share] + [f"/{base}{whole}" for base in bases]
     assert len(tried) >= 200 and index is not None
     with open_queue(str(tmp_path / "index")) as queue, serve_view(tmp_path / "runs", queue=queue) as url:
         for base in ("/document", "/run/alpha/document"):
@@ -286,13 +296,12 @@ def test_a_run_whose_files_are_links_is_not_shown(tmp_path):
 # ------------------------------------------------------------------------------------------------- hosts, origins, keys
 
 
-@pytest.mark.parametrize("path", ["/", "/json/", "/run/alpha", "/changes", "/static/viewer.js"])
-def test_a_foreign_host_or_origin_is_refused(tmp_path, path):
-    write_run(tmp_path / "alpha")
-    with serve_view(tmp_path) as url:
-        for headers in ({"host": "evil.example"}, {"origin": "https://evil.example"}, {"origin": "null"}):
-            reply = httpx.get(url + path, headers=headers, trust_env=False)
-            assert reply.status_code == 403 and "alpha" not in reply.text
+def test_a_foreign_host_or_origin_is_refused(plain_runs):
+    with serve_view(plain_runs) as url:
+        for path in ("/", "/json/", "/run/alpha", "/changes", "/static/viewer.js"):
+            for headers in ({"host": "evil.example"}, {"origin": "https://evil.example"}, {"origin": "null"}):
+                reply = httpx.get(url + path, headers=headers, trust_env=False)
+                assert reply.status_code == 403 and "alpha" not in reply.text, path
         assert httpx.get(url + "/", headers={"origin": url}, trust_env=False).status_code == 200
 
 

@@ -16,6 +16,7 @@ from quaere.errors import UPDATE_HINT, BadInput
 
 SCHEMA_VERSION = 7
 OLDEST_VERSION = 2  # readers leave it unchanged; it is migrated when opened for writing
+SYNCHRONOUS = "FULL"  # a committed row survives a power cut, like its frame
 _BUSY_S = 30.0  # how long a writer waits for another: a run in training, or a person adding verdicts or questions
 
 # People's verdicts on candidates. A table of its own without a step column, so that `drop_after` cannot delete them.
@@ -97,6 +98,7 @@ def create_database(path: Path) -> None:
     """Create an empty database with the tables of the current schema."""
     database = sqlite3.connect(path)
     try:
+        database.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
         database.execute("PRAGMA journal_mode = WAL")
         database.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
     finally:
@@ -118,7 +120,7 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
         database.row_factory = sqlite3.Row
         version = _read_version(database)
         if write:
-            database.execute("PRAGMA synchronous = FULL")  # a committed row survives a power cut, like its frame
+            database.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
             version = _migrate(database, version)
     except sqlite3.Error as error:
         raise BadInput(f"{path} cannot be read: {error}", hint="quaere runs list") from error
