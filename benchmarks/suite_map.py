@@ -66,8 +66,8 @@ class SuiteMap:
     def batches_for(self, mutant: Mutant, seconds: float) -> list[Batch]:
         """The tests that may notice a mutant, while there is time: two thirds of it for those of its room's folder."""
         near, far = self._callers(mutant)
-        chosen = _choose(near, seconds * 2 / 3)
-        chosen += _choose(far, seconds - sum(takes for _, takes in chosen))
+        chosen = _choose(near, seconds * 2 / 3, in_turn=False)
+        chosen += _choose(far, seconds - sum(takes for _, takes in chosen), in_turn=True)
         batches: list[Batch] = []
         for test, takes in chosen:
             if not batches or batches[-1].seconds > BATCH_S:
@@ -96,16 +96,18 @@ class SuiteMap:
         return self.home / f"{path.stem}-{digest([path], self.helpers)}.json"
 
 
-def _choose(files: Sequence[tuple[TestFile, list[str]]], seconds: float) -> list[tuple[str, float]]:
-    """Tests and what they take: the first of each file, then the second of each and so on, while there is time."""
+def _choose(files: Sequence[tuple[TestFile, list[str]]], seconds: float, *, in_turn: bool) -> list[tuple[str, float]]:
+    """Tests and what they take, while there is time: the quickest first, or the first of each file, then the second."""
+    tests = [(file, test, turn) for file, calling in files for turn, test in enumerate(calling)]
+    tests.sort(key=lambda one: one[2] if in_turn else one[0].cost_of(one[1], set()))
     chosen: list[tuple[str, float]] = []
     ready: dict[str, set[str]] = defaultdict(set)
-    for turn in range(max((len(tests) for _, tests in files), default=0)):
-        for file, tests in files:
-            if turn < len(tests) and (takes := file.cost_of(tests[turn], ready[file.name])) <= seconds:
-                chosen.append((tests[turn], takes))
-                seconds -= takes
-                ready[file.name].update(file.needs[tests[turn]])
+    for file, test, _ in tests:
+        takes = file.cost_of(test, ready[file.name])
+        if takes <= seconds:
+            chosen.append((test, takes))
+            seconds -= takes
+            ready[file.name].update(file.needs[test])
     return chosen
 
 

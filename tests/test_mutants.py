@@ -130,24 +130,25 @@ def test_a_test_costs_what_its_fixtures_cost_unless_they_are_made_already(tools)
     assert (file.cost_of("a", set()), file.cost_of("b", {"model"}), file.cost_of("c", set())) == (11.0, 2.0, 0.5)
 
 
-def test_a_mutant_meets_its_folder_first_and_the_first_test_of_each_file_before_the_second(tools, tmp_path):
+def test_a_mutant_meets_the_quickest_of_its_folder_and_then_the_first_of_each_other_file(tools, tmp_path):
     from forked_tests import TestFile
     from mutations import Mutant
-    from suite_map import Batch, SuiteMap
+    from suite_map import SuiteMap
 
     (tmp_path / "src" / "small").mkdir(parents=True)
     known = SuiteMap(tmp_path / "home", tmp_path)
-    one, two = {"one::a": 1.0, "one::b": 1.5}, {"two::c": 0.25, "two::d": 9.0}
-    for folder, name, seconds in (("room", "one", one), ("room", "two", two), ("runs", "far", {"far::e": 0.5})):
-        calls, needs = ({test: [told] for test in seconds} for told in ("room/sums.py:add", "model"))
-        path = tmp_path / "tests" / folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("")
-        known.files[path] = TestFile(name, True, seconds, calls, [], {"model": 4.0}, needs)
+    near = {"one": {"one::a": 1.0, "one::b": 1.5}, "two": {"two::c": 0.25, "two::d": 9.0}}
+    far = {"far": {"far::e": 0.5, "far::f": 0.1}, "off": {"off::g": 0.75}}
+    for folder, files in (("room", near), ("runs", far)):
+        for name, seconds in files.items():
+            calls, needs = ({test: [told] for test in seconds} for told in ("room/sums.py:add", "model"))
+            path = tmp_path / "tests" / folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("")
+            known.files[path] = TestFile(name, True, seconds, calls, [], {"model": 4.0}, needs)
     mutant = Mutant("room/sums.py", 1, "add", "constant", 0, 1, "1", "2")
-    assert known.batches_for(mutant, 15) == [Batch(["one::a"], 5.0), Batch(["two::c"], 4.25), Batch(["far::e"], 4.5)]
-    near = [batch.tests for batch in known.batches_for(mutant, 18)]
-    assert near == [["one::a"], ["two::c"], ["one::b", "far::e"]], "there is time for another, whose fixture is ready"
+    met = [(batch.tests, pytest.approx(batch.seconds)) for batch in known.batches_for(mutant, 15)]
+    assert met == [(["two::c"], 4.25), (["one::a"], 5.0), (["far::f"], 4.1), (["far::e"], 0.5)]
     assert known.batches_for(mutant, 1) == [] and known.why_none(mutant) == "dear"
     assert known.why_none(Mutant("room/sums.py", 1, "other", "constant", 0, 1, "1", "2")) == "uncalled"
 
