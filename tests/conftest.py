@@ -1,6 +1,7 @@
 import gc
 import os
-from functools import cache
+import sqlite3
+from functools import cache, partial
 
 # Before torch is loaded: see quaere.cli.main.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -62,11 +63,22 @@ def pytest_collection_finish():
     gc.enable()
 
 
+class Unflushed(sqlite3.Connection):
+    """A database whose commits are as atomic as any, and wait for no disk."""
+
+    def execute(self, sql, *values):
+        found = super().execute(sql.replace("synchronous = FULL", "synchronous = OFF"), *values)
+        if sql.startswith("PRAGMA journal_mode"):  # of a new database, which is flushed unless told otherwise
+            super().execute("PRAGMA synchronous = OFF")
+        return found
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _no_waiting_for_disks():
     """A tiny run flushes a hundred files, at milliseconds each, and no test cuts the power: kills lose nothing."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
+        patch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Unflushed))
         yield
 
 

@@ -12,6 +12,8 @@ LOOP = {
     "iterations": 2,
     "proposer.steps": 1,
     "proposer.hop_ratio": [1, 1],
+    "proposer.batch": 4,
+    "proposer.attempts": 2,
     "generation.candidates": 8,
     "generation.attempts": 0,
     "solver.steps": WINDOW + 2,
