@@ -197,8 +197,7 @@ def supports(run):
 
 def test_more_samples(other_numbers, two_steps):
     counts = [
-        {len(rows) for rows in about(run, "proposer", "closed-book").values()}
-        for run in (two_steps, other_numbers)
+        {len(rows) for rows in about(run, "proposer", "closed-book").values()} for run in (two_steps, other_numbers)
     ]
     assert counts == [{3}, {4}]
 
