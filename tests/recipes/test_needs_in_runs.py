@@ -18,6 +18,7 @@ LOOP = {
     "generation.attempts": 0,
     "solver.steps": WINDOW + 2,
     "solver.batch": 2,
+    "solver.attempts": 2,
     "solver.max_draws": 0,
     "checkpoints.every": 3,
 }
