@@ -6,14 +6,14 @@ import torch
 import tiny
 from quaere.errors import BadInput
 from quaere.policies.native.bridge import load_model, use_packed_attention
-from quaere.policies.native.cpu_matmul import INT8_ROWS, decodes_in_int8, prepare_products, use_int8
+from quaere.policies.native.cpu_matmul import INT8_ROWS, SMALL, decodes_in_int8, prepare_products, use_int8
 from quaere.policies.native.engine import Engine, Request
 from quaere.policies.sampler import SamplingParams
 
 TOKENIZER = tiny.tokenizer()
 
 
-@pytest.mark.parametrize("rows", [1, 6, 7, 60])
+@pytest.mark.parametrize("rows", [1, 6, 7, 24, 60])
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_layer_says_about_the_same(rows, bias):
     torch.manual_seed(rows)
@@ -27,6 +27,21 @@ def test_a_layer_says_about_the_same(rows, bias):
         assert 0 < apart < 0.02
     else:
         assert apart < 1e-6  # a prompt is read with the whole weights
+
+
+@pytest.mark.parametrize("num_outputs", [48, 300])
+@pytest.mark.parametrize("rows", [4, 9, 48, 49])
+def test_small_and_large_products_are_those_of_the_layer(rows, num_outputs):
+    """Of the widths, one is small at every number of rows here and the other at the fewest alone."""
+    torch.manual_seed(rows)
+    layer, states = torch.nn.Linear(800, num_outputs), torch.randn(1, rows, 800)
+    is_small = [count * layer.weight.numel() < SMALL for count in (4, 9)]
+    assert is_small == ([True, True] if num_outputs == 48 else [True, False])
+    expected = layer(states).detach()
+    prepare_products(layer)
+    with torch.no_grad():
+        found = layer(states)
+    assert float((found - expected).norm() / expected.norm()) < 1e-6
 
 
 def sample(model, **options):

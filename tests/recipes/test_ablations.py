@@ -1,6 +1,6 @@
 """Every ablation of EvalAct and Eval-RAR, and every option they leave open, is one value and changes what it names.
 
-Most are two steps of a real run. What the learner was given is caught on its way to it: the episodes of a first step
+Most are a step of a real run. What the learner was given is caught on its way to it: the episodes of a first step
 are the same whatever they are paid, so that runs can be compared episode by episode.
 """
 
@@ -53,10 +53,11 @@ class Ran:
 
 @pytest.fixture(scope="module")
 def ablate(weighing_paths, tmp_path_factory):
-    """Two steps of a recipe with some values changed."""
+    """A step of a recipe with some values changed."""
 
     def run(name, *assignments, questions=None, **changes):
         index, model, given = weighing_paths
+        changes = {"solver.steps": 1, **changes}
         config = make_practice(name, (index, model, questions or given), *assignments, **changes)
         samples, step = [], Learner.step
 
@@ -141,7 +142,7 @@ def test_a_score_off_the_scale(weighing_paths):
 
 def test_thoughts_before_an_evaluation(ablate, evalact):
     """The taught model always thinks, so that nothing is paid where that is forbidden; and it is told so."""
-    strict = ablate("evalact", "solver.evaluation.think_before_evaluate=fail", "solver.steps=1")
+    strict = ablate("evalact", "solver.evaluation.think_before_evaluate=fail")
     thinking = [row for row in strict.rows() if find_pairs(strict.run.episode(row.id))]
     assert thinking and {row.metrics["format/held"] for row in thinking} == {0}
     assert sum(evalact.paid("format/held").values()) > 0 < sum(evalact.paid("reward/total").values())
@@ -162,7 +163,7 @@ def test_the_warm_up_alone(ablate, weighing_paths):
 
 
 def test_without_the_evaluate_loop_it_is_paid_alike(ablate, weighing_paths):
-    ran = ablate("evalact", "solver.dialect=tool-call", "solver.steps=1")
+    ran = ablate("evalact", "solver.dialect=tool-call")
     assert {row.protocol for row in ran.rows()} == {"drzero-solver"}
     assert ran.paid("reward/total") == ran.paid("answer/f1")
     solver = solver_of(make_practice("evalact", weighing_paths, "solver.dialect=tool-call").solver, "full")
@@ -201,7 +202,7 @@ def test_letter_for_letter(ablate, weighing_paths, tmp_path):
 
 
 def test_without_evaluations(ablate):
-    ran = ablate("evalrar", "solver.dialect=search-r1", "solver.steps=1")
+    ran = ablate("evalrar", "solver.dialect=search-r1")
     assert {row.protocol for row in ran.rows()} == {"search-r1-solver"}
     assert all("reward/note" not in row.metrics for row in ran.rows())
 
@@ -210,7 +211,7 @@ def test_tokens_count_by_episode_or_one_by_one(ablate, evalact):
     """EvalAct's paper sums over the tokens of an episode, Eval-RAR's takes their mean; by default all tokens of the
     batch count alike.
     """
-    paper = "solver.learner.kl_beta=0.001", "solver.learner.kl_flat=true", "solver.steps=1"
+    paper = "solver.learner.kl_beta=0.001", "solver.learner.kl_flat=true"
     summed = ablate("evalact", "solver.learner.aggregation=token_sum", *paper)
     averaged = ablate("evalrar", "solver.learner.aggregation=sequence_mean", *paper)
     losses = [abs(ran.run.metrics_at(1)["loss/kl"]) for ran in (summed, averaged)]
@@ -226,6 +227,6 @@ def test_tokens_count_by_episode_or_one_by_one(ablate, evalact):
 
 
 def test_shuffled_advantages(ablate, evalact):
-    control = ablate("evalact", "solver.shuffle_advantages=true", "solver.steps=1")
+    control = ablate("evalact", "solver.shuffle_advantages=true")
     ours, theirs = control.paid("advantage"), evalact.paid("advantage")
     assert ours != theirs and sorted(ours.values()) == pytest.approx(sorted(theirs.values()))

@@ -13,6 +13,8 @@ from village_runs import Told, make_config, make_quoting, run_drzero, run_eve
 MINE = make_added("Who built Halm?", "Venn")
 VAGUE = make_added("Who built it?", "Brod")
 LATER = make_added("Who built Oss?", "Brod", iteration=1)
+# Questions are added to what an untrained proposer wrote.
+UNTRAINED = {"proposer.steps": 0, "generation.candidates": 8}
 
 
 class Paused(Exception):
@@ -39,7 +41,7 @@ class Person(Told):
 
 @pytest.mark.parametrize("pauses", [False, True], ids=["running", "paused and gone on with"])
 def test_the_solver_learns_from_what_was_added_and_not_rejected(paths, tmp_path, pauses):
-    folder, config = tmp_path / "run", make_config(paths)
+    folder, config = tmp_path / "run", make_config(paths, **UNTRAINED)
     if pauses:
         with pytest.raises(Paused):
             run_drzero(folder, config, Person(folder, pauses))
@@ -60,7 +62,7 @@ def test_the_solver_learns_from_what_was_added_and_not_rejected(paths, tmp_path,
 
 
 def test_a_solver_with_evidence_is_paid_by_the_span_that_was_added(quoting_paths, tmp_path):
-    folder, config = tmp_path / "run", make_quoting(quoting_paths)
+    folder, config = tmp_path / "run", make_quoting(quoting_paths, **UNTRAINED)
     evidence = Evidence("Halm", 0, 32, "Venn built it. Tavi paid for it.")
     spans = {"Halm": {"evidence": evidence}, "Oss": {"span": "Brod built it. Sorn paid for it."}, "Korrin": {}}
     mine = [make_added(f"Who built {name}?", "Venn", **given) for name, given in spans.items()]

@@ -57,6 +57,8 @@ def test_an_iteration_that_ends_early_leaves_the_next_its_place(paths, tmp_path)
         "solver.max_draws": 1,
         "iterations": 2,
         "proposer.steps": 1,
+        "proposer.batch": 4,
+        "proposer.attempts": 2,
         "generation.attempts": 0,
     }
     config = make_config(paths, **changes, **{"generation.candidates": 8})

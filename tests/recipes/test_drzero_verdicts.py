@@ -7,6 +7,9 @@ from dictating import dictating
 from quaere.runs import Run, give_verdicts, judge
 from village_runs import Told, make_config, run_drzero
 
+# A person looks at the questions: the proposer need not have learned.
+UNTRAINED = {"proposer.steps": 0, "generation.candidates": 16}
+
 
 @pytest.fixture(autouse=True)
 def _dictated():
@@ -46,7 +49,7 @@ def reject_all_but_one(candidates):
 
 @pytest.mark.parametrize("pauses", [False, True], ids=["running", "paused and gone on with"])
 def test_the_solver_learns_from_what_a_person_left_it(paths, tmp_path, pauses):
-    folder, config = tmp_path / "run", make_config(paths)
+    folder, config = tmp_path / "run", make_config(paths, **UNTRAINED)
     if pauses:
         with pytest.raises(Paused):
             run_drzero(folder, config, Person(folder, reject_all_but_one, pauses))
@@ -73,7 +76,8 @@ def test_a_solver_without_a_question_learns_nothing_and_says_why(paths, tmp_path
     def reject_all(candidates):
         return [judge(candidate, "rejected") for candidate in candidates if candidate.kept]
 
-    run, told = run_drzero(tmp_path / "run", make_config(paths), Person(tmp_path / "run", reject_all, pauses=False))
+    folder, config = tmp_path / "run", make_config(paths, **UNTRAINED)
+    run, told = run_drzero(folder, config, Person(folder, reject_all, pauses=False))
     with run:
         assert run.index(phase="solver") == []
     assert "iteration 1: every question that was kept was rejected, so the solver learns nothing" in told.notes

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from quaere.runs import Run
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.search.index import open_index
 from quaere.training.selector.feedback import Pulled
-from village_runs import make_quoting, proposals, run_eve
+from village_runs import Told, make_quoting, proposals, run_eve
 
 pytest.importorskip("sklearn")
 
@@ -36,8 +37,28 @@ SELECTING = {
 }
 
 
-def select(paths, folder, *assignments):
-    return run_eve(folder / "run", make_quoting(paths, *assignments, **SELECTING))[0]
+class Enough(Exception):
+    """Nothing after this step is looked at."""
+
+
+class Stopping(Told):
+    """Ends a run after a step and its checkpoint."""
+
+    def __init__(self, last_step):
+        super().__init__()
+        self.last_step = last_step
+
+    def step(self, report):
+        super().step(report)
+        if report.step == self.last_step:
+            raise Enough
+
+
+def select(paths, folder, *assignments, last_step=None):
+    """The run, as far as this step or to its end."""
+    with suppress(Enough):
+        run_eve(folder / "run", make_quoting(paths, *assignments, **SELECTING), Stopping(last_step))[0].close()
+    return Run.open(folder / "run")
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +152,7 @@ def test_it_learns_between_iterations_and_only_there(selected):
 
 
 def test_a_rescaled_run_score(selected, quoting_paths, tmp_path):
-    run = select(quoting_paths, tmp_path, "selector.run_score=rescale", "iterations=2")
+    run = select(quoting_paths, tmp_path, "selector.run_score=rescale", last_step=4)
     proposer, solver = mean_rewards(run)
     assert [proposer, solver] == mean_rewards(selected)
     pulls, rewards = expected_types(run, ((proposer + 0.5) / 2.6 + solver / 1.3) / 2)
@@ -141,7 +162,7 @@ def test_a_rescaled_run_score(selected, quoting_paths, tmp_path):
 
 
 def test_the_mean_of_an_arm_before(selected, quoting_paths, tmp_path):
-    run = select(quoting_paths, tmp_path, "selector.previous_mean=arm mean")
+    run = select(quoting_paths, tmp_path, "selector.previous_mean=arm mean", last_step=7)
     # Fresh arms have no past; from the second time on they are held to what they were paid, which is more.
     assert state(run, 4)["types.rewards"].tolist() == state(selected, 4)["types.rewards"].tolist()
     before, after = state(selected, 7), state(run, 7)
@@ -150,7 +171,7 @@ def test_the_mean_of_an_arm_before(selected, quoting_paths, tmp_path):
 
 
 def test_more_topics_as_it_goes_on(selected, quoting_paths, tmp_path):
-    run = select(quoting_paths, tmp_path, "selector.growth=2", "iterations=2")
+    run = select(quoting_paths, tmp_path, "selector.growth=2", last_step=4)
     sizes = [len(state(run, step)["clusters.pulls"]) for step in (3, 4)]
     assert sizes == [4, 6]
     assert len(state(selected, 4)["clusters.pulls"]) == 4

@@ -231,15 +231,16 @@ def test_given_again_they_are_attempted_by_the_solver_of_every_iteration(paths, 
 # ------------------------------------------------------------------------------------------------------------ going on
 
 
-@pytest.mark.parametrize("num_steps", [1, 2])
-def test_a_run_that_was_stopped_ends_as_if_it_had_not_been_though_the_file_is_gone(paths, tmp_path, num_steps):
+def test_a_run_that_was_stopped_ends_as_if_it_had_not_been_though_the_file_is_gone(paths, tmp_path):
+    """Stopped after its first step and once more after its second."""
     source = tmp_path / "mine.jsonl"
     changes = {"proposer.steps": 0, "generation.candidates": 8, "solver.steps": 2}
     config = make_config(paths, **changes, **write(source, *(row(number) for number in range(8))))
     whole, _ = run_drzero(tmp_path / "whole", config)
-    with pytest.raises(Paused):
-        run_drzero(tmp_path / "cut", config, Pausing(num_steps))
-    source.unlink()
+    for num_steps in (1, 2):
+        with pytest.raises(Paused):
+            run_drzero(tmp_path / "cut", config, Pausing(num_steps))
+        source.unlink(missing_ok=True)
     cut, _ = run_drzero(tmp_path / "cut", config)
     with whole, cut:
         assert whole.candidates() == cut.candidates() and len(given(cut)) == 8

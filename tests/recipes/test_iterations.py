@@ -148,18 +148,22 @@ class Interrupting(Told):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("every", [1, 100])
-def test_stopped_after_every_step_it_ends_with_the_same_bits(paths, tmp_path, carried, every):
+@pytest.mark.parametrize(
+    ("every", "stride"),
+    [(1, 3), (100, 3), pytest.param(1, 1, marks=pytest.mark.slow), pytest.param(100, 1, marks=pytest.mark.slow)],
+)
+def test_stopped_in_every_phase_it_ends_with_the_same_bits(paths, tmp_path, carried, every, stride):
+    """After the first step of the proposer, after the generation, and so on; in the slow ones after every step."""
     config = make_config(paths, **TWO, **{"proposer.carry_on": True, "checkpoints.every": every})
     num_steps = find_checkpoints(carried / "checkpoints")[-1].step
     num_stops = 0
-    for step in range(1, num_steps):
+    for step in range(1, num_steps, stride):
         try:
             run_drzero(tmp_path / "stopped", config, Interrupting(step))[0].close()
         except KeyboardInterrupt:
             num_stops += 1
     run_drzero(tmp_path / "stopped", config)[0].close()
-    assert num_stops == num_steps - 1 > 8
+    assert num_stops == len(range(1, num_steps, stride)) and num_steps > 9
     assert digest(tmp_path / "stopped") == digest(carried)
     assert contents(tmp_path / "stopped") == contents(carried)
 
@@ -168,13 +172,14 @@ def test_switched_on_in_the_middle_it_says_that_nothing_was_kept(paths, tmp_path
     config = make_config(paths, **TWO)
     with pytest.raises(KeyboardInterrupt):
         run_drzero(tmp_path / "run", config, Interrupting(5))
-    run, told = run_drzero(tmp_path / "run", make_config(paths, **TWO, **{"proposer.carry_on": True}))
-    run.close()
+    told = Interrupting(6)  # the second iteration has begun
+    with pytest.raises(KeyboardInterrupt):
+        run_drzero(tmp_path / "run", make_config(paths, **TWO, **{"proposer.carry_on": True}), told)
     assert [note for note in told.notes if "the proposer's optimizer starts anew" in note]
 
 
 def test_eve_carries_on_too(quoting_paths, tmp_path):
-    changes = {"iterations": 2, "proposer.carry_on": True, "checkpoints.keep": 100, "generation.attempts": 0}
+    changes = {**TWO, "proposer.carry_on": True, "proposer.attempts": 2, "verifier.samples": 1, "solver.steps": 1}
     run_eve(tmp_path / "run", make_quoting(quoting_paths, **changes))[0].close()
     saved = load_file(last_of(tmp_path / "run", 1, "proposer") / OPTIMIZER_FILE)
     assert int(saved["num_steps"]) == 4

@@ -12,10 +12,13 @@ LOOP = {
     "iterations": 2,
     "proposer.steps": 1,
     "proposer.hop_ratio": [1, 1],
+    "proposer.batch": 4,
+    "proposer.attempts": 2,
     "generation.candidates": 8,
     "generation.attempts": 0,
     "solver.steps": WINDOW + 2,
     "solver.batch": 2,
+    "solver.attempts": 2,
     "solver.max_draws": 0,
     "checkpoints.every": 3,
 }

@@ -95,13 +95,13 @@ def test_citing_the_record_and_choosing_coverage_are_paid_for(newsroom_paths, tm
     """
     with dictating(newsroom.dictate_acts):
         shuffle = f"shuffle_advantages={str(is_cut).lower()}"
-        run, _ = learn(newsroom_paths, tmp_path, shuffle, **{"solver.steps": 6})
+        run, _ = learn(newsroom_paths, tmp_path, shuffle, **{"solver.steps": 5})
     found = signals(run, newsroom.SAME)
     if is_cut:
         assert max(map(abs, found)) < CHANCE
     else:
         assert min(found) > CHANCE
-        assert favoured(run, 6) > favoured(run, 1) + 3
+        assert favoured(run, 5) > favoured(run, 1) + 3
 
 
 @pytest.fixture(scope="module", params=SEEDS)

@@ -41,7 +41,7 @@ class Deadly(Told):
 @pytest.mark.parametrize(
     ("name", "num_steps"),
     [
-        ("functions", 4),  # both opens thoughts and has a markup
+        ("functions", 3),  # both opens thoughts and has a markup
         *(pytest.param(name, 10, marks=pytest.mark.slow) for name in thinking_village.TEMPLATES),
     ],
 )

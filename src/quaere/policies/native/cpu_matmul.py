@@ -1,7 +1,7 @@
 """Matrix products of linear layers for sampling on a CPU.
 
-Two optimisations: for few rows the product is computed transposed, and with int8 weights (`packed`) a decode step reads
-those. Prompts have many rows, where int8 gains nothing, and use the float weights.
+Three optimisations: for few rows the product is computed transposed, small products avoid oneDNN, and with int8 weights
+(`packed`) a decode step reads those. Prompts have many rows, where int8 gains nothing, and use the float weights.
 """
 
 from __future__ import annotations
@@ -17,13 +17,18 @@ from torch.nn.functional import linear
 from quaere.policies.native.packed import Packed, pack
 
 SWAPPED_ROWS = range(4, 49)
+# On ARM, PyTorch gives products of more than 8 rows to oneDNN, which takes 80 us to set one up: longer than products of
+# up to this many multiplications take.
+SMALL = 2 << 20
+DIRECT_ROWS = 8
 INT8_ROWS = range(1, 7)  # with more rows, unpacking int8 costs more than it saves in reading
 
 
 def multiply(states: Tensor, weight: Tensor, bias: Tensor | None, packed: Packed | None = None) -> Tensor:
     """`states @ weight.T + bias` by the fastest product for this number of rows; `packed` is the weight in int8.
 
-    In float32, `(weight @ states.T).T` is faster than `states @ weight.T` for the number of rows of a decode batch.
+    In float32, `(weight @ states.T).T` is faster than `states @ weight.T` for the number of rows of a decode batch. A
+    contiguous `states.T` is a layout that PyTorch does not give to oneDNN.
     """
     rows = states.numel() // states.shape[-1]
     if packed is not None and rows in INT8_ROWS:
@@ -31,9 +36,11 @@ def multiply(states: Tensor, weight: Tensor, bias: Tensor | None, packed: Packed
         if bias is not None:
             product += bias
         return product.reshape(*states.shape[:-1], -1)
-    if rows not in SWAPPED_ROWS or states.dtype != torch.float32:
+    is_small = rows * weight.numel() < SMALL
+    if rows not in SWAPPED_ROWS or states.dtype != torch.float32 or (is_small and rows <= DIRECT_ROWS):
         return linear(states, weight, bias)
-    product = weight @ states.reshape(rows, -1).t()
+    columns = states.reshape(rows, -1).t()
+    product = weight @ (columns.contiguous() if is_small else columns)
     if bias is not None:
         product += bias[:, None]
     return product.t().reshape(*states.shape[:-1], -1)
