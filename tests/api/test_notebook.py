@@ -18,11 +18,21 @@ def read_cells():
     return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
 
 
+def test_every_name_it_takes_from_the_package_is_there():
+    """Its cells are run by the slow test; what they call is public, and shown in docs/python.md, which is run."""
+    import quaere
+
+    nodes = [node for cell in read_cells() for node in ast.walk(ast.parse(cell)) if isinstance(node, ast.Attribute)]
+    names = {node.attr for node in nodes if isinstance(node.value, ast.Name) and node.value.id == "quaere"}
+    assert {"Agent", "Index"} < names and all(hasattr(quaere, name) for name in names)
+
+
 def test_the_notebook_is_kept_without_output():
     cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
     assert all(not cell["outputs"] and cell["execution_count"] is None for cell in cells if cell["cell_type"] == "code")
 
 
+@pytest.mark.slow
 @pytest.mark.model
 async def test_every_cell_runs(capsys, monkeypatch):
     monkeypatch.setattr(bridge, "load_model", cache(bridge.load_model))  # two agents have the same

@@ -131,8 +131,10 @@ def test_what_it_cannot_compute_is_left_to_the_model():
     assert read_llama(tiny.model("llama").bfloat16()) is None
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_the_real_model_writes_the_same_text():
+    """As the tiny ones do above, token by token."""
     path = resolve_model("smollm2-135m").path
     from transformers import AutoTokenizer
 

@@ -75,7 +75,9 @@ def child(folder, config, moment):
     run_eve(folder, config, MOMENTS[moment]())
 
 
+@pytest.mark.slow
 def test_killed_anywhere_it_ends_with_the_same_weights_selector_and_store(quoting_paths, tmp_path):
+    """The suite kills Dr. Zero's runs, and stops EVE's in every phase (`test_iterations.py`)."""
     config = make_quoting(quoting_paths, **CONFIG)
     run_eve(tmp_path / "straight", config)
     for moment in MOMENTS:

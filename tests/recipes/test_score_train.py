@@ -368,7 +368,7 @@ def test_pairs_are_the_best_and_the_worst_of_a_question(preferred):
             assert worth[max(rewards)] > 0 > worth[min(rewards)] and len(worth) == 2
         else:
             assert not worth
-    # Nobody has moved yet: no pair is preferred, and each pulls with beta.
+    # Nobody has moved yet: no pair is preferred, and each pulls with `dpo_beta`.
     assert run.metrics_at(1)["dpo/margin"] == pytest.approx(0, abs=1e-6)
     assert run.metrics_at(1)["advantage/max_abs"] == pytest.approx(0.3, abs=1e-5)
     assert run.metrics_at(2)["dpo/margin"] != 0

@@ -167,9 +167,10 @@ def save_for_ever(folder):
         print("saved", flush=True)
 
 
-def test_killed_at_any_moment_what_is_found_is_whole(tmp_path):
+@pytest.mark.parametrize("num_rounds", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_at_any_moment_what_is_found_is_whole(tmp_path, num_rounds):
     draw = random.Random(3)
-    for round_number in range(6):
+    for round_number in range(num_rounds):
         folder = tmp_path / str(round_number)
         process, stdout = start(save_for_ever, folder, stream="stdout")
         with stdout:
