@@ -115,6 +115,8 @@ def test_words_are_found_as_by_bm25(built):
         ids = [hit.passage.id for hit in index.search([query], 3)[0]]
         assert ids and ids == [hit.passage.id for hit in bm25.search([query], 3)[0]]
     assert index.search(["xyzzy", "", "?!"], 3) == [[], [], []]
+    many = index.search(["oss"], 40)[0]
+    assert len(many) == 40 and many[:3] == index.search(["oss"], 3)[0]
 
 
 @lance
