@@ -1,6 +1,7 @@
 """Scores of whole question sets, from scripted episodes through the real loop."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -175,6 +176,8 @@ async def test_two_evaluations_are_compared_question_by_question(tmp_path):
     assert compare(good, other_words) is None
     write_evaluation(good, tmp_path / "good.json")
     assert read_evaluation(tmp_path / "good.json") == good
+    # The names in a file are those of earlier versions, whose results can be read.
+    assert [group["hops"] for group in json.loads((tmp_path / "good.json").read_bytes())["score"]["by_hops"]] == [1]
     assert [path.name for path in tmp_path.iterdir()] == ["good.json"]
 
 

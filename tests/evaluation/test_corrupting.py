@@ -79,6 +79,31 @@ def test_by_hand():
     assert "1702" not in spoiled["number changed"].text and " [1]." in spoiled["number changed"].text
 
 
+def test_a_sentence_without_an_end_is_replaced_too():
+    report = make_report("The Oss is long [2].")
+    text = "Venn built it in 1702 [1]\n\nThe Oss is long [2]"
+    one, other = (
+        structs.replace(report.statements[0], text=line, start=text.index(line), end=text.index(line) + len(line),
+                        citations=cited)
+        for line, cited in zip(text.split("\n\n"), [(1,), (2,)], strict=True)
+    )  # fmt: skip
+    report = structs.replace(report, text=text, statements=(one, other))
+    found = {corrupt("sentence replaced by another", report, random.Random(seed)).report.text for seed in range(9)}
+    assert found == {
+        "The Oss is long [1]\n\nThe Oss is long [2]",
+        "Venn built it in 1702 [1]\n\nVenn built it in 1702 [2]",
+    }
+
+
+def test_a_conclusion_without_statements_is_contradicted():
+    report = make_report("The Oss is long [2].\n\nConclusion: It was built. Venn built it.")
+    bare = structs.replace(report, statements=report.statements[:1])
+    found = corrupt("conclusion contradicted", bare, random.Random(0)).report
+    assert found.conclusion == "It was not built. It is not true that Venn built it."
+    assert found.text == f"The Oss is long [2].\n\nConclusion: {found.conclusion}"
+    assert corrupt("conclusion contradicted", report, random.Random(0)).report.conclusion == found.conclusion
+
+
 def test_negating():
     assert negate("It was built [1].") == "It was not built [1]."
     assert negate("It was not built [1].") == "It was built [1]."

@@ -113,7 +113,7 @@ def scripted(lines, **options):
 
 
 async def test_a_model_grades_one_dimension_a_turn():
-    lines = ["<grades>\n1: 7\n</grades>", "<grades>1: 4\n2: 8/10</grades>", "<grades>1: 11</grades>", "<grades>1: 5"]
+    lines = ["<grades>\n1: 7\n</grades>", "<grades>1: 4\n \n2: 8/10</grades>", "<grades>1: 11</grades>", "<grades>1: 5"]
     grader, sampler = scripted(lines)
     advanced = []
     items = [
@@ -154,7 +154,10 @@ async def test_an_endpoint_grades_as_a_list_and_writes_dimensions():
     def answer(body):
         system, asked = body["messages"][0]["content"], body["messages"][-1]["content"]
         if "You plan" in system:
-            made = [{"name": "dates", "text": "Says when.", "weight": 2}, {"name": "costs", "text": "What it cost."}]
+            made = [
+                {"name": " dates ", "text": "Says when.\n", "weight": 2},
+                {"name": "costs", "text": "What it cost."},
+            ]
             return json.dumps(made if "Halm" in asked else made[:1])
         numbers = range(1, asked.partition("Criteria:")[2].count("\n") + 1)
         return json.dumps([{"number": number, "grade": 10 - number, "why": "so"} for number in numbers])

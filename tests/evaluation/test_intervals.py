@@ -60,6 +60,12 @@ def test_a_large_set_is_drawn_in_chunks_that_agree_with_one_draw(monkeypatch):
     assert bootstrap_interval(sample, num_resamples=500) == whole
 
 
+def test_every_resample_is_drawn():
+    # With one resample, both ends are its mean: of -1 and 1 that is -1, 0 or 1, whatever memory held before.
+    ends = {bootstrap_interval([-1, 1], seed=seed, num_resamples=1).low for seed in range(20)}
+    assert ends == {-1.0, 0.0}  # the lower end is never above the mean, 0
+
+
 @settings(max_examples=examples(60))
 @given(values, st.integers(0, 5))
 def test_it_holds_the_mean_lies_within_the_values_and_repeats(sample, seed):

@@ -52,6 +52,13 @@ def test_good_reports_are_whole_and_always_the_same():
         assert report.text.endswith(report.conclusion) and report.conclusion
 
 
+def test_some_good_reports_combine_two_sources_in_a_sentence():
+    joined = [[one for one in report.statements if len(set(one.citations)) == 2] for report in make_reports(NUM)]
+    assert {len(found) for found in joined} == {0, 1}
+    (one, *_) = (found[0] for found in joined if found)
+    assert "; " in one.text and one.text.endswith(" [1] [4].")
+
+
 def test_a_sentence_says_the_same_in_other_words():
     assert _round_numbers("In 1702 its 1,204 stones and 86 steps of 347 ells.") == (
         "In 1702 its about 1,200 stones and 86 steps of about 350 ells."

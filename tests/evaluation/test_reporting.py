@@ -126,7 +126,10 @@ async def test_paired_differences():
     assert found.measures[VALID].num == 4
     assert found.measures[VALID].mean == pytest.approx(2 / 8)
     assert found.measures["cited"].mean == 0.0
-    assert found.smallest[VALID] > 0 and found.smallest["cited"] > 0
+    # By hand, (1.960 + 0.842) sqrt(s^2 / 4): with the pseudo-observations, four gains of 1/4 have s^2 = 0.25 - 0.2^2
+    # and four of none 0.2, which is then scaled from 0 to 1 to the grades' 0 to 10.
+    assert found.smallest[VALID] == pytest.approx(2.8016 * (0.21 / 4) ** 0.5, rel=1e-4)
+    assert found.smallest["cited"] == pytest.approx(10 * 2.8016 * (0.2 / 4) ** 0.5, rel=1e-4)
     assert compare_reports(ours, await evaluation("other", [GOOD], judge="another")) is None
     same = compare_reports(ours, ours)
     assert all(interval.mean == 0 for interval in same.measures.values())

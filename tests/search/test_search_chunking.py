@@ -104,3 +104,9 @@ def test_rows_stay_whole_up_to_a_length():
 def test_impossible_sizes_are_refused(settings):
     with pytest.raises(BadInput):
         settings.check()
+
+
+def test_the_smallest_sizes_are_taken():
+    settings = ChunkSettings(max_words=1, row_words=0)
+    settings.check()
+    assert [passage.text for passage in cut(document("One two.", "row"), settings)] == ["One", "two."]

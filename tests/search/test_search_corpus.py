@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaere.errors import BadInput, install_hint
+from quaere.search import files
 from quaere.search.corpus import CorpusReader, Document
+from quaere.search.extracted import Unreadable
 from quaere.search.files import read_file
 from quaere.search.formats.text import decode
 from quaere.search.json_lines import join_contents, read_rows, split_contents
@@ -182,6 +184,35 @@ def test_a_file_that_fails_while_it_is_read_is_passed_over(folder, monkeypatch):
     whole = Path.read_bytes
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
     assert read(folder) == (["coast/lighthouse.txt", "tokyo.txt"], ["rivers.md: Input/output error"])
+
+
+def test_rows_that_cannot_be_read_end_the_reading(folder):
+    """A file of rows is a corpus of its own: it is not passed over as one document is."""
+    (folder / "rows.jsonl").write_bytes(as_lines(ROWS))
+    documents = iter(CorpusReader(folder))
+    assert next(documents).id == "coast/lighthouse.txt"
+    (folder / "rows.jsonl").unlink()
+    with pytest.raises(BadInput, match=r"rows\.jsonl cannot be read: No such file"):
+        list(documents)
+
+
+def test_the_bytes_of_the_files_before_are_counted(folder):
+    reader = CorpusReader(folder)
+    sizes = [(folder / name).stat().st_size for name in ("coast/lighthouse.txt", "rivers.md", "tokyo.txt")]
+    assert [reader.num_read for _ in reader] == [sizes[0], sizes[0] + sizes[1], sum(sizes)]
+
+
+def test_the_reason_that_a_library_gives_is_told_or_the_name_of_its_error(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("text")
+    for error, reason in ((ValueError("no table\n at 7"), "no table at 7"), (KeyError(), "KeyError")):
+
+        def fail(data, limit, error=error):
+            raise error
+
+        monkeypatch.setitem(files._READERS, ".txt", fail)
+        with pytest.raises(Unreadable) as caught:
+            read_file(tmp_path / "a.txt")
+        assert str(caught.value) == f"not a readable TXT file ({reason})"
 
 
 def test_documents_have_a_largest_size_and_json_lines_have_none(tmp_path):

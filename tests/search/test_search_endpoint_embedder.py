@@ -111,7 +111,7 @@ def test_a_key_that_is_missing_or_wrong_is_one_line(hashing, folder, tmp_path, m
 
 @pytest.mark.usefixtures("_key")
 def test_a_model_the_server_does_not_have_is_one_line(hashing, folder, tmp_path):
-    with pytest.raises(SearchFailed, match=r"404.*nothing-like-it") as caught:
+    with pytest.raises(SearchFailed, match=r"is not there.*404.*nothing-like-it") as caught:
         build_index(folder, tmp_path / "index", settings(hashing.replace(":hash@", ":nothing-like-it@")))
     assert caught.value.kind == "rejected" and "\n" not in str(caught.value)
 
@@ -187,6 +187,14 @@ def test_a_server_that_stays_busy_fails_after_so_many_tries():
         with pytest.raises(SearchFailed, match=r"failed 3 times \(503\): busy") as caught:
             make(name, max_retries=2).embed_queries(["a"])
         assert (caught.value.kind, len(requests)) == ("overloaded", 3)
+
+
+def test_an_address_without_the_model_says_what_to_try():
+    with serve_embeddings(lambda texts, number: JSONResponse({"error": "no such page"}, 404)) as (name, requests):
+        with pytest.raises(SearchFailed, match=r"a part such as /v1 \(404\): no such page") as caught:
+            make(name).embed_queries(["a"])
+        assert (caught.value.kind, len(requests)) == ("rejected", 1)
+        assert caught.value.hint == f"curl {name.partition('@')[2]}/models"
 
 
 @pytest.mark.parametrize(

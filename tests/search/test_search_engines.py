@@ -98,6 +98,15 @@ def test_impossible_constants_are_refused(settings):
         settings.check()
 
 
+@pytest.mark.parametrize(
+    "settings", [Bm25Settings(k1=0), Bm25Settings(b=0), Bm25Settings(b=1), Bm25Settings(title_weight=0)]
+)
+def test_the_smallest_and_largest_constants_are_taken(tmp_path, settings):
+    settings.check()
+    engine = build(tmp_path, passages_of([("Halm", "bridge"), ("", "river")]), settings)
+    assert [match.number for match in engine.search(["bridge"], 2)[0]] == [0]
+
+
 # ------------------------------------------------------------------------------------------------------------- hybrid
 
 

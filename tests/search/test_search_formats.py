@@ -199,6 +199,26 @@ def test_footnotes_nested_tables_and_grouped_shapes_are_read(tmp_path):
     assert read_file(tmp_path / "deck.pptx").text == "grouped\n\n| cell"
 
 
+def test_notes_of_slides_are_read_and_empty_lines_are_not(tmp_path):
+    pytest.importorskip("pptx", reason="python-pptx is in the dev extra")
+    slides = make_pptx(("The weir", "  It is old. ", ""), ("Eels", " ", "Say: ladder!"), ("Oak", "One\vtwo", ""))
+    (tmp_path / "talk.pptx").write_bytes(slides)
+    read = read_file(tmp_path / "talk.pptx")
+    assert read.text == "The weir\n\nIt is old.\n\nEels\n\nSay: ladder!\n\nOak\n\nOne\ntwo"
+    assert [part.group for part in read.parts] == ["slide 1", "slide 2", "slide 3"]
+
+
+def test_comments_of_readers_are_no_part_of_an_article(tmp_path):
+    pytest.importorskip("trafilatura", reason="trafilatura is in the dev extra")
+    article = f"<article><h1>Turm</h1><p>{'Der Turm steht auf einer Klippe am Meer. ' * 9}</article>"
+    comments = (
+        "<section id='comments'><div class='comment'><p>I have never seen a nicer tower in my life.</div></section>"
+    )
+    (tmp_path / "turm.html").write_text(f"<body>{article}{comments}")
+    read = read_file(tmp_path / "turm.html").text
+    assert "Klippe" in read and "nicer" not in read
+
+
 def test_a_message_is_read_in_its_encoding(tmp_path):
     (tmp_path / "a.eml").write_bytes(
         b"Subject: =?iso-2022-jp?b?GyRCRWw1fhsoQg==?=\nContent-Type: text/plain; charset=iso-2022-jp\n\n"

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 import shutil
@@ -14,7 +15,7 @@ from quaere.search.bm25 import Bm25Settings
 from quaere.search.chunks import ChunkSettings, cut
 from quaere.search.corpus import Document
 from quaere.search.dense_settings import DenseSettings
-from quaere.search.index import IndexSettings, build_index, open_index
+from quaere.search.index import IndexSettings, _fingerprint, build_index, open_index
 from quaere.search.store import Store, StoreWriter
 
 
@@ -120,6 +121,13 @@ def test_the_fingerprint_ignores_what_does_not_matter(index, folder, tmp_path):
     moved = shutil.copytree(folder, tmp_path / "elsewhere")
     unused = IndexSettings(dense=DenseSettings(embedder="another"))
     assert build_index(moved, tmp_path / "again", unused).fingerprint == index.fingerprint
+
+
+def test_the_fingerprint_of_a_corpus_is_that_of_earlier_versions():
+    """Else every index in use would seem to be another one once it is built again."""
+    used = b'{"bm25":{"k1":1.2,"b":0.75,"title_weight":2},"chunks":{"max_words":120,"overlap_words":0,"row_words":300},'
+    used += b'"engine":"bm25","format":1}'
+    assert _fingerprint("d1", IndexSettings()) == hashlib.sha256(b"d1" + used).hexdigest()
 
 
 # ------------------------------------------------------------------------------------------------------ never by half
@@ -228,10 +236,11 @@ def test_a_newer_format_is_refused(index):
 
 
 @pytest.mark.parametrize("written", [b"", b"{", b"\xff", b"[]", b'{"kind": "quaere-index", "format": 1}'])
-def test_a_damaged_manifest_is_refused(index, written):
-    (index.path / "manifest.json").write_bytes(written)
-    with pytest.raises(BadInput, match=r"manifest\.json is damaged"):
-        open_index(index.path)
+def test_a_damaged_manifest_is_refused(tmp_path, written):
+    (tmp_path / "manifest.json").write_bytes(written)
+    with pytest.raises(BadInput, match=r"manifest\.json is damaged") as caught:
+        open_index(tmp_path)
+    assert caught.value.hint == f"delete {tmp_path}, then quaere index FOLDER --out {tmp_path}"
 
 
 def test_the_manifest_of_another_program_is_refused(index):
@@ -240,11 +249,10 @@ def test_the_manifest_of_another_program_is_refused(index):
         open_index(index.path)
 
 
-def test_every_missing_or_cut_file_is_noticed(index, folder):
+def test_every_missing_or_cut_file_is_noticed(index):
     for name in index.manifest.file_sizes:
-        build_index(folder, index.path, force=True)
-        with (index.path / name).open("r+b") as file:
-            file.truncate(os.path.getsize(file.name) - 1)
+        whole = (index.path / name).read_bytes()
+        (index.path / name).write_bytes(whole[:-1])
         with pytest.raises(BadInput, match="damaged") as caught:
             open_index(index.path)
         assert name in str(caught.value)
@@ -252,6 +260,8 @@ def test_every_missing_or_cut_file_is_noticed(index, folder):
         (index.path / name).unlink()
         with pytest.raises(BadInput, match="damaged"):
             open_index(index.path)
+        (index.path / name).write_bytes(whole)
+    assert open_index(index.path).manifest == index.manifest
 
 
 @pytest.mark.parametrize("name", ["data.csc.index.npy", "vocab.index.json", "params.index.json"])

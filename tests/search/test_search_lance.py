@@ -16,6 +16,7 @@ from quaere.search.bm25 import Bm25Settings
 from quaere.search.dense_settings import DenseSettings
 from quaere.search.index import IndexSettings, build_index, open_index
 from quaere.search.lance import LanceSettings
+from quaere.search.lance_table import _share
 from quaere.search.update import update_index
 
 SEARCHES = ("text", "dense", "hybrid")
@@ -114,6 +115,8 @@ def test_words_are_found_as_by_bm25(built):
         ids = [hit.passage.id for hit in index.search([query], 3)[0]]
         assert ids and ids == [hit.passage.id for hit in bm25.search([query], 3)[0]]
     assert index.search(["xyzzy", "", "?!"], 3) == [[], [], []]
+    many = index.search(["oss"], 40)[0]
+    assert len(many) == 40 and many[:3] == index.search(["oss"], 3)[0]
 
 
 @lance
@@ -136,8 +139,9 @@ def test_vectors_are_found_as_by_faiss(built, rows, tmp_path, embedder, dense):
 
 
 @lance
-def test_few_probes_find_less_but_never_nonsense(rows, tmp_path, embedder):
-    index = build_index(rows, tmp_path / "index", settings("dense", ann="ivf", num_lists=12, num_probes=1))
+@pytest.mark.parametrize("lists", [{"num_lists": 12}, {}])  # by themselves, 120 passages are three lists
+def test_few_probes_find_less_but_never_nonsense(rows, tmp_path, embedder, lists):
+    index = build_index(rows, tmp_path / "index", settings("dense", ann="ivf", num_probes=1, **lists))
     for hits in index.search(["korrin lamp", "oss ferry"], 100):
         assert 0 < len(hits) < 100 and hits == sorted(hits, key=lambda hit: -hit.score)
 
@@ -193,6 +197,42 @@ def test_an_updated_index_finds_what_a_new_one_finds(tmp_path, embedder, search,
         updated = open_index(index.path)
         assert updated.fingerprint == fresh.fingerprint
         assert found(updated) == found(fresh)
+
+
+@lance
+@pytest.mark.filterwarnings("error")
+def test_a_build_and_an_update_say_what_they_do_and_nothing_else(rows, tmp_path, embedder):
+    told = []
+    options = settings("hybrid", ann="ivf")
+    index = build_index(rows, tmp_path / "index", options, progress=lambda *said: told.append(said))
+    stages = ["reading documents", "embedding", "scoring words", "linking neighbours"]
+    assert list(dict.fromkeys(doing for doing, _, _ in told)) == stages
+    assert max(done for doing, done, _ in told if doing == "embedding") == 120
+    told.clear()
+    write_rows(rows, range(121))
+    update_index(index.path, lambda *said: told.append(said))
+    assert ("embedding", 1, 1) in told
+    # Vectors are put into their clusters before the words are scored.
+    assert list(dict.fromkeys(doing for doing, _, _ in told))[-2:] == ["linking neighbours", "scoring words"]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_shared"),
+    [("data/a.lance", True), ("_indices/b/index.idx", True), ("_versions/1.manifest", False), ("numbers.npy", False)],
+)
+def test_files_that_lancedb_never_changes_are_shared_by_links(tmp_path, name, is_shared):
+    one, other = tmp_path / "one" / name, tmp_path / "other"
+    one.parent.mkdir(parents=True)
+    one.write_bytes(b"rows")
+    _share(str(one), str(other))
+    assert other.read_bytes() == b"rows" and other.samefile(one) is is_shared
+
+
+@lance
+def test_reading_words_is_told_by_the_passage(built, tmp_path):
+    told = []
+    build_index(built / "rows.jsonl", tmp_path / "index", settings(), progress=lambda *said: told.append(said))
+    assert ("reading words", 120, 120) in told and told[-1] == ("scoring words", 0, None)
 
 
 @lance

@@ -32,6 +32,8 @@ def test_tags_are_told_from_text(markup, text):
 
 
 def test_a_title_ends_with_the_next_tag():
+    assert read_page("<title>The Oss</title>It rises.") == ("The Oss", "It rises.")
+    assert read_page("<title>The</b> Oss</title>") == ("The Oss", "")  # the end of what has not begun is no tag
     assert read_page("<title>The <svg><title>no</title></svg>") == ("The", "")
     assert read_page("<title>A < B &amp; C<p>one") == ("A < B & C", "one")
 

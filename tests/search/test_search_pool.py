@@ -99,6 +99,7 @@ def test_requests_are_spread_over_the_servers(shared_index, serve):
     async def ask(urls):
         async with SearchPool(urls) as pool:
             await ask_many(pool, 60, 6)
+            assert {server.num_in_flight for server in pool._servers} == {0}
             return [server.num_asked for server in pool._servers]
 
     with serve(shared_index) as one, serve(shared_index) as other, serve(shared_index) as third:
@@ -126,6 +127,17 @@ async def test_only_if_every_server_fails_the_request_does(free_urls):
                 await ask
             assert caught.value.kind == "unreachable"
             assert "\n" not in str(caught.value)
+
+
+async def test_a_server_that_nobody_runs_is_refused_before_a_model_is_loaded(free_urls, url):
+    for where in (free_urls[0], ",".join(free_urls)):
+        searcher = open_searcher(where)
+        with pytest.raises(SearchFailed, match="cannot be reached"):
+            await check_reachable(searcher)
+        await searcher.close()
+    searcher = open_searcher(url)
+    await check_reachable(searcher)
+    await searcher.close()
 
 
 async def test_servers_that_are_down_are_tried_before_a_request_fails(shared_index, serve, free_urls):
@@ -206,6 +218,7 @@ def test_one_url_is_a_client_several_are_a_pool(shared_index):
         str(shared_index.path): LocalSearcher,
         "http://a:1/retrieve": SearchClient,
         "http://a:1, https://b:2/": SearchPool,
+        "http://a:1,": SearchClient,  # as a script may write a list of one
     }
     for where, kind in kinds.items():
         searcher = open_searcher(where)

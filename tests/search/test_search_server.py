@@ -260,6 +260,25 @@ async def test_failures_have_a_kind_and_nothing_is_tried_twice(odd_server, answe
     assert odd_server.num_requests == 1
 
 
+async def test_an_answer_may_have_the_largest_size_and_not_a_byte_more(odd_server):
+    body = b'{"result": [[]]}'
+    odd_server.answer = http_answer(body)
+    async with SearchClient(odd_server.url, max_response_bytes=len(body)) as client:
+        assert await client.search(["x"], 1) == [[]]
+        odd_server.answer = http_answer(body + b" ")
+        with pytest.raises(SearchFailed, match=f"answered with more than {len(body)} bytes"):
+            await client.search(["x"], 1)
+
+
+@pytest.mark.parametrize(("status", "asks"), [("401 Unauthorized", True), ("403 Forbidden", True), ("404 No", False)])
+async def test_a_server_that_wants_a_key_says_how_to_give_one(odd_server, status, asks):
+    odd_server.answer = http_answer(b"no", status)
+    async with SearchClient(odd_server.url) as client:
+        with pytest.raises(SearchFailed, match=rf"refused the request \({status[:3]}\): no") as caught:
+            await client.search(["x"], 1)
+    assert ("export QUAERE_SEARCH_KEY=" in caught.value.hint) is asks
+
+
 async def test_nobody_listening_is_unreachable():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

@@ -249,14 +249,15 @@ def test_vectors_are_taken_over_from_every_layout(tmp_path, folder, embedder, an
 
 def test_only_what_changed_is_read_and_embedded(tmp_path, folder, embedder, parsed):
     (folder / "rows.jsonl").write_text('{"id": "1", "text": "salt"}\n{"id": "2", "text": "storm"}\n')
-    index = build_index(folder, tmp_path / "index", settings("hybrid"))
+    index, told = build_index(folder, tmp_path / "index", settings("hybrid")), []
     assert len(parsed) == 4
     parsed.clear()
     embedder.embedded.clear()
     (folder / "new.txt").write_text("eel weir")
     (folder / "rivers.md").write_text("# The Oss\n\nThe mill stands on the Oss.")
     (folder / "tokyo.txt").unlink()
-    counts = update_index(index.path).counts
+    counts = update_index(index.path, lambda *said: told.append(said)).counts
+    assert told[-2:] == [("embedding", 2, 2), ("linking neighbours", 0, None)]
     assert sorted(parsed) == ["new.txt", "rivers.md"]
     # One that is kept is embedded once more, to see whether the embedder is still the same.
     assert len(embedder.embedded) == 3
@@ -321,10 +322,11 @@ def test_where_nothing_changed_nothing_is_written(tmp_path, folder, parsed, monk
     assert parsed == []
 
 
-def test_a_change_of_the_same_size_at_the_same_time_is_found(tmp_path, folder):
+@pytest.mark.parametrize("seconds", [1, -60])  # from when the file changed to when it was read
+def test_a_change_of_the_same_size_at_the_same_time_is_found(tmp_path, folder, seconds):
     path = folder / "coast" / "lighthouse.txt"
-    age(path, -60)
     index, status = build_index(folder, tmp_path / "index"), path.stat()
+    os.utime(index.path / SOURCES, ns=(0, status.st_mtime_ns + seconds * 10**9))
     path.write_bytes(path.read_bytes().replace(b"1850", b"1851"))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert update_index(index.path).counts.num_changed == 1

@@ -1,5 +1,7 @@
 """Which files become documents: several sources, globs, .gitignore."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -146,6 +148,18 @@ def test_a_gitignore_made_to_hang_is_not_followed(tmp_path, tree):
         ".gitignore: 4003 patterns not followed: too many wildcards, or lines",
         "drafts/.gitignore: not followed: not a regular file of at most 64 KiB",
     ]
+
+
+def test_a_gitignore_that_cannot_be_read_is_named(tree, monkeypatch):
+    (tree / ".gitignore").write_text("*.md")
+
+    def read_text(path, *rest, **options):
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "read_text", read_text)
+        found, report = ids(tree)
+    assert "a.md" in found and report.problems == [".gitignore: not followed: Input/output error"]
 
 
 def test_left_out_files_are_no_part_of_the_fingerprint(tmp_path, tree):
