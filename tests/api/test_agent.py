@@ -144,8 +144,9 @@ def test_a_callback_that_asks_again_is_refused_rather_than_never_ending(index, s
         agent.ask("When?", on_turn=lambda turn: agent.ask("And then?"))
 
 
-def test_options_say_how_the_model_is_asked(index, says, monkeypatch):
-    says(TURNS)
+@pytest.fixture
+def sampled(monkeypatch):
+    """How each turn was sampled."""
     given = []
     sample = ScriptedSampler.sample
 
@@ -154,16 +155,31 @@ def test_options_say_how_the_model_is_asked(index, says, monkeypatch):
         return await sample(self, session, token_ids, params)
 
     monkeypatch.setattr(ScriptedSampler, "sample", noted)
-    with quaere.Agent("a-model", index, temperature=0.7, turn_tokens=99, style="brief", dialect="search-r1") as agent:
+    return given
+
+
+def test_options_say_how_the_model_is_asked(says, sampled):
+    says(["<answer>1066</answer>"])
+    options = {"temperature": 0.7, "turn_tokens": 99, "style": "brief", "dialect": "search-r1"}
+    with quaere.Agent("a-model", search=list, **options) as agent:
         agent.ask("When?")
-    assert (given[0].temperature, given[0].max_tokens) == (0.7, 99)
+        agent.ask_many(["When?"], progress=False)
+    assert [(params.temperature, params.max_tokens) for params in sampled] == [(0.7, 99)] * 2
     assert (agent.protocol.name, agent.limits.turn_tokens) == ("search-r1-solver", 99)
 
 
-def test_a_closed_book_is_one_turn_without_search(says):
+def test_a_closed_book_is_one_turn_without_search_and_without_chance(says, sampled):
     says(["<answer>1066</answer>"])
     with quaere.Agent("a-model", closed_book=True) as agent:
         assert isinstance(agent.protocol, ClosedBook) and agent.ask("When?").text == "1066"
+    assert [params.temperature for params in sampled] == [0.0]
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 1])
+def test_any_share_of_a_questions_key_words_may_be_required(says, share):
+    says([])
+    with quaere.Agent("a-model", closed_book=True, min_overlap=share) as agent:
+        assert agent.min_overlap == share
 
 
 @pytest.mark.parametrize(
@@ -174,10 +190,6 @@ def test_a_closed_book_is_one_turn_without_search(says):
         (lambda index: quaere.Agent("m", index, max_trns=3), "did you mean max_turns?"),
         (lambda index: quaere.Agent("m", index, max_turns=0), "at least 1"),
         (lambda index: quaere.Agent("m", index, max_turns=1), "max_turns must be at least 2"),
-        (lambda index: quaere.Agent("m", index, temperature=-1), "temperature"),
-        (lambda index: quaere.Agent("m", index, min_overlap=-0.1), "min_overlap"),
-        (lambda index: quaere.Agent("m", index, min_overlap=1.1), "min_overlap"),
-        (lambda index: quaere.Agent("m", index, max_rows=0), "max_rows"),
         (lambda index: quaere.Agent("m", search="notes-index"), "must be a function"),
         (lambda index: quaere.Agent("openai:m@http://me:secret@host/v1", index), "password"),
         (lambda index: quaere.Agent("m", "http://me:secret@host"), "password"),
@@ -190,6 +202,20 @@ def test_bad_input_is_said_before_anything_is_asked(index, says, attempt, said):
     says(TURNS)
     with pytest.raises(quaere.BadInput, match=said):
         attempt(index)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"temperature": -0.1}, "temperature must be 0 or more, not -0.1"),
+        ({"min_overlap": -0.1}, "min_overlap must be from 0 to 1, not -0.1"),
+        ({"min_overlap": 1.1}, "min_overlap must be from 0 to 1, not 1.1"),
+        ({"max_rows": 0}, "max_rows must be at least 1, not 0"),
+    ],
+)
+def test_numbers_out_of_range_are_refused_before_a_model_is_looked_for(options, said):
+    with pytest.raises(quaere.BadInput, match=said):
+        quaere.Agent("no-such-folder/model", closed_book=True, **options)
 
 
 def test_a_model_that_is_not_there_leaves_no_thread(index):

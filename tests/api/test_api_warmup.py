@@ -7,7 +7,11 @@ import pytest
 import quaere
 import quaere.warmup.lessons  # the package has the name of the function, and both are to be had
 import tiny
+from evaluated import answer, episode, search
+from quaere.api import warmup as work
 from quaere.api.background import run_in_thread
+from quaere.api.warmup_settings import WarmupSettings
+from quaere.warmup.scripted_episodes import Demonstrations
 
 SMALL = {"episodes": 4, "facts": (1,), "proposer_hops": (1,), "epochs": 1, "batch": 2, "articles": 200}
 SMALL |= {"device": "cpu", "style": "brief", "topk": 1, "turn_tokens": 1024, "tool_response_tokens": 200}
@@ -31,6 +35,20 @@ async def test_a_model_is_taught_beside_a_running_loop(base, tmp_path):
     assert [step.step for step in steps] == [1, 2] and notes[0].startswith("4 episodes kept")
     with quaere.Agent(out, search=lambda query: [], max_turns=2, turn_tokens=4) as agent:
         assert agent.protocol.style == "brief" and agent.ask("Who?").episode.turns
+
+
+def test_an_adapter_is_written_alone_with_what_it_was_taught(base, tmp_path):
+    out = tmp_path / "warm"
+    given = {"also": ("eve",), "lora_rank": 4, "adapter": True, "epochs": 1, "batch": 2, "device": "cpu"}
+    settings = WarmupSettings(recipe="drzero", model=str(base), out=out, **given)
+    shown = Demonstrations([episode(search(), answer("Venn"))] * 2)
+    work._warm_up(settings, work._Callbacks(print, print, lambda: None), lambda renderer: shown)
+    assert {path.name for path in out.iterdir()} == {"adapter_config.json", "adapter_model.safetensors", "warmup.json"}
+    config, manifest = (json.loads((out / name).read_text()) for name in ("adapter_config.json", "warmup.json"))
+    assert (config["r"], config["lora_alpha"], config["base_model_name_or_path"]) == (4, 8, str(base))
+    assert (manifest["num_episodes"], manifest["num_steps"], manifest["lora_rank"]) == (2, 1, 4)
+    # One of its dialects quotes, so it is asked to.
+    assert manifest["evidence"] and manifest["also"] == ["eve"]
 
 
 @pytest.mark.parametrize(

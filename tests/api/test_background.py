@@ -1,6 +1,7 @@
 """Coroutines run from synchronous code: beside a running loop, from callbacks, and when interrupted."""
 
 import asyncio
+import inspect
 import threading
 from concurrent.futures import CancelledError
 
@@ -60,8 +61,11 @@ def test_after_closing_nothing_runs_and_closing_again_is_nothing():
     loop.close()
     loop.close()
     assert loop.is_closed
+    late = double(1)
     with pytest.raises(BadInput, match="closed"):
-        loop.run(double(1))
+        loop.run(late)
+    # Python would warn of a coroutine that was never awaited.
+    assert inspect.getcoroutinestate(late) == inspect.CORO_CLOSED
 
 
 def test_an_interrupted_caller_waits_until_the_coroutine_has_let_go(monkeypatch):

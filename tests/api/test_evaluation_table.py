@@ -108,3 +108,44 @@ def test_gold_where_it_is_known(capsys):
     said = printed(capsys, evaluation("base", cited("a")), evaluation("warm", cited("a", gold=True), cited("b")))
     assert "warm 1 100.0 [20.7, 100.0] 100.0 [20.7, 100.0]" in said
     assert "gold: the span is verbatim of a gold passage" in said
+
+
+# -------------------------------------------------------------------------------------------------------------- layout
+
+
+def test_a_table_has_a_line_for_each_result_and_two_spaces_between_columns(capsys):
+    print_results(evaluation("warm", score("a", 1.0)), [], None)
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()[:2]] == [
+        "result  questions  EM %                 F1 %                 searches  answered",
+        "warm    1          100.0 [20.7, 100.0]  100.0 [20.7, 100.0]  1.00      100.0%",
+    ]
+
+
+def test_a_long_name_is_wrapped_at_120_columns_and_numbers_are_not(capsys):
+    scores = [score(f"q{facts}", 1.0, facts=facts) for facts in range(1, 5)]
+    print_results(evaluation("a model with a very long name, " * 8, *scores), [], None)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) == 120
+    assert any(line.count("100.0 [20.7, 100.0] of 1") == 4 for line in lines)
+
+
+def test_on_a_terminal_warnings_are_yellow_and_remarks_dim(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    scores = [cited("a", True), score("b", 0.0, span="", end="failed")]
+    scores.append(score("c", 0.0, span="", end="turn_limit", search_failed=True))
+    told = judging(balanced=UNSURE, num_unread=1)
+    print_results(evaluation("warm", *scores, judging=told), [evaluation("base", score("a", 0.0))], None)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "\x1b[33m" in line] == [
+        f"\x1b[33m{words}\x1b[0m"
+        for words in (
+            "this judge has not been shown to be better than chance: do not rely on `supported`",
+            "1 verdict could not be read here; each counts as not supported",
+            "search failed in 1 episode; each counts as wrong",
+            "the model failed in 1 episode",
+            "33.3% of the questions were left unanswered at a limit of turns or tokens",
+        )
+    ]
+    assert [line[4:19] for line in lines if line.startswith("\x1b[2m")] == ["in brackets the", "3 questions; 2."]

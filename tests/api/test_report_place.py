@@ -1,5 +1,6 @@
 """Where reports are written: one file or a folder, and names that are valid anywhere."""
 
+import os
 import re
 
 import pytest
@@ -36,9 +37,16 @@ def test_what_cannot_be_written_is_refused_before_the_work(tmp_path):
         report_place(tmp_path / "file" / "a.md")
 
 
+def test_a_folder_without_permission_is_refused_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # to root everything is permitted
+    with pytest.raises(BadInput, match="no permission"):
+        report_place(tmp_path / "a.md")
+
+
 def test_a_folder_gets_both_formats_and_a_file_one(tmp_path):
     both = write_report(make_report(), report_place(tmp_path / "reports"), "q1", None, "docs")
-    assert sorted(path.name for path in both) == ["q1.html", "q1.md"]
+    assert [path.name for path in both] == ["q1.md", "q1.html"]
+    assert [path.read_text().startswith("<!DOCTYPE html>") for path in both] == [False, True]
     (page,) = write_report(make_report(), report_place(tmp_path / "one.html"), "q1", None, "docs")
     assert page.name == "one.html"
     assert page.read_text() == both[1].read_text() != both[0].read_text()

@@ -60,6 +60,7 @@ def test_a_plain_function_is_called_in_one_thread_that_is_not_the_loops():
 
     search(look_up, "a", "b")
     assert len(set(threads)) == 1 and threads[0] is not threading.current_thread()
+    assert not threads[0].is_alive()  # it ends with the searcher
 
 
 def fails(query):

@@ -3,6 +3,7 @@
 import pytest
 
 from quaere.api.agent import check_limits, make_question, open_search
+from quaere.api.report import choose_writer
 from quaere.api.solver_setup import choose_solver
 from quaere.dialects.notes import Notes
 from quaere.errors import BadInput
@@ -52,9 +53,30 @@ def test_a_small_model_is_guided_where_the_protocol_can(options, is_guided):
     assert (guided.opening(task) != plain.opening(task)) is is_guided
 
 
+def test_any_model_can_be_guided_where_the_caller_says_so():
+    task = SolveTask(Question("q", "Who?"))
+    assert choose(guided=True)[0].opening(task) != choose()[0].opening(task)
+
+
 def test_too_few_turns_are_refused_in_the_callers_words():
     with pytest.raises(BadInput, match="--turns"):
         choose(dialect="evalact", limits={"max_turns": 1}, turns_option="--turns")
+
+
+def test_a_report_has_room_for_ten_long_turns_and_is_short_where_the_model_is_guided():
+    usual = Limits(10, turn_tokens=2048, sequence_tokens=12288, tool_response_tokens=1024, answer_tokens=1024)
+    assert choose_writer(Notes(), guided=False, limits={})[1] == usual
+    guided = choose_writer(Notes(), guided=True, limits={"topk": 1})[1]
+    assert (guided.max_turns, guided.turn_tokens, guided.sequence_tokens, guided.topk) == (2, 128, 4096, 1)
+
+
+def test_only_a_model_that_was_taught_to_write_reports_writes_them_as_it_was_trained():
+    trained = Limits(max_turns=7)
+    taught = Notes(recipe="score", style="brief", limits=trained)
+    writer, limits = choose_writer(taught, guided=False, limits={})
+    assert (writer.style, limits) == ("brief", trained)
+    writer, limits = choose_writer(Notes(recipe="drzero", style="brief", limits=trained), guided=False, limits={})
+    assert (writer.style, limits.max_turns) == ("full", 10)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from msgspec import structs
 
-from quaere.api.evolution import ConfigOptions, create_store, open_stopped, train_to_end
+from quaere.api.evolution import ConfigOptions, create_store, evolve, open_stopped, resume, train_to_end
 from quaere.errors import BadInput, ExtraMissing, TrainingStopped
 from quaere.recipes.registry import find_recipe
 from quaere.runs import Run, RunState
@@ -142,3 +142,36 @@ async def test_a_writer_that_is_no_longer_installed_is_said_and_left_out(stopped
     assert told.notes[1].startswith("nothing is written to wandb, to which the run began to write: wandb is not")
     assert told.notes[-1] == f"done; look at it with: quaere runs show {stopped}"
     assert told.state == RunState("done")
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Let every recipe train nothing; returns the configs it was to train with."""
+    configs = []
+
+    async def train(config, store, told):
+        configs.append(config)
+
+    monkeypatch.setattr("quaere.training.outcome.check_learned", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "quaere.api.evolution.find_recipe", lambda name: structs.replace(find_recipe(name), train=train)
+    )
+    return configs
+
+
+def test_a_solver_is_trained_in_the_dialect_that_is_asked_for(village_paths, trained, tmp_path):
+    index, model = village_paths
+    given = {"index": index, "model": model, "settings": SMALL, "out": tmp_path / "run"}
+    run = evolve("drzero", dialect="search-r1", **given)
+    assert trained[0].solver.dialect == run.config["solver"]["dialect"] == "search-r1"
+
+
+def test_a_resumed_run_writes_to_the_writers_that_it_began_with(stopped, trained, monkeypatch):
+    with Run.open(stopped, write=True) as run:
+        run.change_settings({"writers": ["wandb"]})
+    missing = ExtraMissing("wandb is not installed", extra="wandb")
+    monkeypatch.setattr("quaere.training.metric_sinks.find_missing", lambda names: dict.fromkeys(names, missing))
+    notes = []
+    resume(stopped, on_note=notes.append)
+    assert len(trained) == 1
+    assert notes[1].startswith("nothing is written to wandb, to which the run began to write")

@@ -36,7 +36,7 @@ def test_what_is_quick_says_how_it_began_and_ended(monkeypatch):
 
 
 def test_what_is_very_slow_says_a_line_every_half_minute(monkeypatch):
-    said = lines(monkeypatch, 16.0, total=100)
+    said = lines(monkeypatch, 15.0, total=100)
     assert [int(line.split()[0]) for line in said[:6]] == [2, 4, 6, 8, 10, 12]  # and not only after every tenth
 
 

@@ -58,6 +58,16 @@ def test_every_fact_can_be_stated(family):
             assert text.endswith(".") and text[0] == text[0].upper() and not set("{}[]|") & set(text)
 
 
+def test_the_form_of_a_statement_says_which_name_comes_first():
+    world = generate_world(1, 200)
+    graph = world.graph
+    fact = next(fact for fact in world.facts() if not graph.relations[fact.relation].is_literal)
+    said = [state_fact(graph, fact, "Ilse Varn", form=form) for form in range(4)]
+    assert [line.endswith(" is Ilse Varn.") for line in said] == [True, False, True, False]
+    assert [line.startswith("Ilse Varn is ") for line in said] == [False, True, False, True]
+    assert state_fact(graph, fact, "Ilse Varn") == said[0]
+
+
 def test_families_share_no_statement():
     names = [{relation.name for relation in family.relations} for family in map(load_family, FAMILIES)]
     texts = [{text for name in own & set(_LITERALS) for text in _LITERALS[name]} for own in names]

@@ -16,6 +16,7 @@ import pytest
 from quaere.cli import world as command
 from quaere.errors import BadInput
 from quaere.worlds import generate_world, write_world
+from quaere.worlds.articles import check_destination
 
 PRINT_HASHES = """
 from pathlib import Path
@@ -107,6 +108,21 @@ def test_a_folder_that_is_not_empty_is_refused_unless_forced(tmp_path: Path) -> 
     assert (tmp_path / "note.txt").read_text() == "mine"
     with pytest.raises(BadInput, match="is a file"):
         write_world(world, tmp_path / "note.txt")
+
+
+def test_the_place_of_a_world_is_checked_before_it_is_made(tmp_path: Path) -> None:
+    full, empty = tmp_path / "full", tmp_path / "empty"
+    for folder in (full, empty):
+        folder.mkdir()
+    (full / "note.txt").write_text("mine")
+    check_destination(tmp_path / "new", force=False)
+    check_destination(empty, force=False)
+    check_destination(full, force=True)
+    with pytest.raises(BadInput, match="is not empty"):
+        check_destination(full, force=False)
+    for force in (False, True):
+        with pytest.raises(BadInput, match="is a file"):
+            check_destination(full / "note.txt", force)
 
 
 def test_an_empty_folder_is_filled(tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""Lessons from documents, as far as nothing is taught: who is asked, what is told, and what follows the seed."""
+
+from pathlib import Path
+
+import pytest
+
+import quaere
+import tiny
+from backups import DOCUMENT, SENTENCE, call
+from quaere.api.warmup_documents import obtain_questions, play_documents
+from quaere.api.warmup_settings import WarmupSettings
+from quaere.chat.renderer import Renderer
+from quaere.records import Evidence
+from quaere.rollout.episode import Limits
+from quaere.warmup.documents.writer import CheckedQuestion
+
+START = DOCUMENT.index(SENTENCE)
+EVIDENCE = Evidence("ops.md", START, START + len(SENTENCE), SENTENCE)
+QUESTIONS = [
+    CheckedQuestion(id, "When did we move the backups?", ("May 2019",), "single", 1, 1, 1, (EVIDENCE,)) for id in "ab"
+]
+# The tiny tokenizer takes three times as many tokens as a real one.
+LIMITS = Limits(turn_tokens=1024, sequence_tokens=20_000, tool_response_tokens=2000)
+
+
+def settings(**given):
+    usual = {"recipe": "drzero", "model": "a-model", "out": Path("warm"), "index": Path("notes-index")}
+    return WarmupSettings(**{**usual, "proposer_hops": (1,), "attempts": 2, **given})
+
+
+@pytest.fixture(autouse=True)
+def _index(notes):
+    quaere.Index.build("notes/", "notes-index")
+
+
+def play(told, **given):
+    return play_documents(
+        settings(**given),
+        QUESTIONS,
+        Renderer(tiny.tokenizer()),
+        limits=lambda dialect: LIMITS,
+        note=told.append,
+        progress=lambda *counted: None,
+    ).episodes
+
+
+def test_a_solvers_attempts_follow_the_seed_and_the_model_is_let_go_of(says):
+    stopped, told = says([call("backups"), "<answer>May 2019</answer>"]), []
+    first, again, other = (play(told, roles=("solver",), seed=seed) for seed in (3, 3, 4))
+    assert [episode.seed for episode in first] == [episode.seed for episode in again]
+    assert not {episode.seed for episode in first} & {episode.seed for episode in other}
+    assert stopped == ["a-model"] * 3
+    assert told == ["drzero: 2 of 2 questions answered well"] * 3
+
+
+def test_a_proposers_thoughts_follow_the_seed():
+    def thoughts(seed):
+        return [turn.text for episode in play([], roles=("proposer",), seed=seed) for turn in episode.turns]
+
+    assert thoughts(1) == thoughts(1) != thoughts(2)
+
+
+def test_a_model_that_writes_no_question_was_loaded_for_it_and_leaves_no_file(says, tmp_path):
+    stopped, told = says(["I cannot."]), []
+    with pytest.raises(quaere.BadInput, match="became a question that passed every check"):
+        obtain_questions(settings(drafts=2), told.append, lambda *counted: None)
+    assert told == ["loading a-model"] and stopped == ["a-model"]
+    assert not Path("warm-questions.jsonl").exists()
