@@ -178,6 +178,13 @@ def test_a_name_may_follow_the_first_letter_of_a_text():
     assert find_phrases("Bolzano is far") == [], "which may be capitalised as the first word"
 
 
+def test_a_title_is_linked_without_its_article(tmp_path):
+    rows = [("a", "Halm", "It is named in an old Salt Ledger."), ("b", "The Salt Ledger", "A book of debts.")]
+    topics = Topics(make_index(tmp_path, rows), seed=1)
+    found = {topic.name: topic for topic in map(topics.find, range(2))}
+    assert [other.name for other in topics.linked(found["Halm"])] == ["The Salt Ledger"]
+
+
 def test_the_order_of_words_makes_no_other_question():
     assert _key("How do Halm and the Oss compare?") == _key("How do the Oss and Halm compare?")
     assert _key("How do Halm and the Oss compare?") != _key("How do Halm and Korrin compare?")
