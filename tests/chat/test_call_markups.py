@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaere.chat.call_markups.bracketed import DEEPSEEK, LLAMA, MISTRAL, PYTHON
-from quaere.chat.call_markups.call_markup import MAX_CALLS, Reading, read_turn, write_prompt, write_turn
+from quaere.chat.call_markups.call_markup import (
+    MAX_CALLS,
+    Reading,
+    read_json_prefix,
+    read_turn,
+    write_prompt,
+    write_turn,
+)
 from quaere.chat.call_markups.channels import ATEM, GEMMA, HARMONY
 from quaere.chat.call_markups.registry import MARKUPS, choose_markup
 from quaere.chat.call_markups.tagged import FUNCTIONS, GLM, JSON
@@ -210,10 +217,29 @@ def test_a_message_leaves_neither_its_header_nor_its_end(end):
     ), "which begins a message that is not there yet"
 
 
-@pytest.mark.parametrize("markup", [markup for markup in MARKUPS if markup.stop], ids=lambda markup: markup.name)
+@pytest.mark.parametrize("markup", [DEEPSEEK, PYTHON, ATEM, GEMMA], ids=lambda markup: markup.name)
 def test_a_turn_is_stopped_where_its_calls_end(markup):
     written = [text for other, text in WRITTEN.values() if other is markup]
-    assert written and all(text.endswith(markup.stop) for text in written)
+    assert written and markup.stop and all(text.endswith(markup.stop) for text in written)
+
+
+def test_a_recipient_before_the_channel_belongs_to_the_call_where_the_template_began_the_message():
+    text = ' to=functions.search<|channel|>commentary json<|message|>{"query_list": ["Halm bridge"]}<|call|>'
+    assert read_turn(HARMONY, text).text == CALL
+
+
+def test_a_call_without_named_arguments_is_none():
+    text = '<｜tool▁call▁begin｜>search<｜tool▁sep｜>["Halm bridge"]<｜tool▁call▁end｜>'
+    assert read_turn(DEEPSEEK, text).text == text
+
+
+def test_json_after_white_space_is_read_up_to_its_end():
+    assert read_json_prefix('to {"k": 3} and', 2) == ({"k": 3}, 11)
+    assert read_json_prefix("to nothing", 2) == (None, 2)
+
+
+def test_letters_of_a_query_are_written_as_they_are():
+    assert "Brücke" in write_turn(HARMONY, CALL.replace("bridge", "Brücke"))
 
 
 def test_the_token_that_ends_a_call_is_one_that_ends_a_turn():

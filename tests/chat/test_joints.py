@@ -101,3 +101,9 @@ def test_who_writes_the_end_of_a_turn():
 def test_a_template_that_ends_earlier_turns_otherwise_than_the_model_is_said_to():
     assert "ends earlier turns with '<|end|>' instead of '<|return|>'" in Renderer(make_tokenizer(CHANNELS)).differences
     assert Renderer(tiny.tokenizer()).differences == ()
+
+
+def test_differences_are_a_line_for_a_user_if_there_are_any():
+    said = Renderer(make_tokenizer(CHANNELS)).note
+    assert said.startswith("an episode keeps its turns, where the template ") and "ends earlier turns with" in said
+    assert Renderer(tiny.tokenizer()).note == ""

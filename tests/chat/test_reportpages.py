@@ -112,6 +112,20 @@ def test_a_fragment_names_the_passage_by_words_that_do_not_overlap(text, fragmen
     assert unquote(address).partition("#:~:text=")[2] == fragment
 
 
+def test_of_a_number_that_no_source_has_twelve_digits_are_shown():
+    text = to_markdown(make("So [123456789012]. Or [1234567890123].", []), no_file)
+    assert "\\[123456789012: no such source" in text and "\\[123456789012…: no such source" in text
+
+
+def test_a_title_of_white_space_is_none():
+    heads = [to_markdown(make("So [1].", [passage("It rises.", title=title)]), no_file) for title in ("", " ")]
+    assert "**\\[1\\]** document rivers" in heads[0] and heads[0] == heads[1]
+
+
+def test_a_page_is_a_text_file_that_ends_with_a_line():
+    assert to_html(REPORT, no_file).endswith("</html>\n")
+
+
 def test_markdown_marks_and_lists_what_is_unresolved():
     page = rendered(to_markdown(REPORT, no_file, index="docs-index"))
     assert "It is long [1][7: no such source]." in page.text and "[8: no such source]" in page.text

@@ -3,8 +3,11 @@
 import pytest
 
 import tiny
+from modern_templates import make_tokenizer
+from quaere.chat.messages import Message
 from quaere.chat.renderer import Renderer
 from quaere.dialects.evalact.protocol import EvaluateSolver
+from quaere.dialects.tagged.protocol import TagSolver
 from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
 from quaere.errors import SamplingFailed, SearchFailed
 from quaere.policies.sampler import ChatReply, SamplingParams
@@ -48,13 +51,14 @@ async def test_search_then_answer():
     assert [segment.origin for segment in episode.segments] == ["prompt", "model", "environment", "model"]
     assert episode.num_searches == 1
     assert failures(episode) == [None, None]
+    assert all(turn.sample_s > 0 for turn in episode.turns)
 
 
 async def test_a_proposal_ends_the_proposers_episode():
     task = ProposeTask("p1", tiny.passage("The Oss rises at Korrin."), 2)
     script = [CALL, "<question>Where?</question><answer>Korrin</answer>"]
     episode, _ = await play(script, protocol=ToolCallProposer(), task=task)
-    assert episode.outcome == Proposal("Where?", "Korrin")
+    assert (episode.outcome, episode.seed) == (Proposal("Where?", "Korrin"), 0)
 
 
 async def test_a_malformed_turn_gets_a_message_and_another_try():
@@ -101,6 +105,21 @@ async def test_a_sequence_never_exceeds_its_limit():
         assert len(episode.token_ids) <= room or not episode.turns
         assert episode.end == "sequence_limit"
         assert episode.segments[-1].origin == ("model" if episode.turns else "prompt")
+
+
+async def test_a_reply_that_does_not_fit_is_kept_for_who_looks_at_the_episode():
+    num_opening = len(Renderer(tiny.tokenizer()).opening(ToolCallSolver().opening(TASK), ToolCallSolver().tools))
+    episode, _ = await play([CALL], limits=Limits(sequence_tokens=num_opening + 60, turn_tokens=50))
+    assert (episode.end, failures(episode)) == ("sequence_limit", [("limit", "sequence_tokens")])
+    (turn,) = episode.turns
+    assert turn.results[0].hits[0].passage.text == "Orsolya Venn built the Halm bridge."
+    assert "Orsolya Venn built" in turn.reply
+
+
+async def test_an_answer_that_was_complete_before_its_turn_was_cut_off_counts():
+    episode, _ = await play([ANSWER + "x" * 400], limits=Limits(turn_tokens=60))
+    assert (episode.end, episode.outcome) == ("answered", Answer("Orsolya Venn"))
+    assert episode.turns[0].stop_reason == "length"
 
 
 async def test_an_opening_without_room_ends_at_once():
@@ -202,6 +221,21 @@ class TextEndpoint:
         self.heard.append([dict(message) for message in messages])
         return ChatReply(self.replies.pop(0), "end_of_turn", 5)
 
+    async def stop(self):
+        self.heard.append("stop")
+
+
+async def test_an_endpoint_is_told_of_tools_and_released():
+    full, brief = TextEndpoint([ANSWER]), TextEndpoint([ANSWER])
+    for endpoint, protocol in ((full, ToolCallSolver()), (brief, ToolCallSolver(style="brief"))):
+        policy = ChatPolicy(endpoint)
+        assert not policy.lockstep, "its episodes do not wait for each other"
+        await run_episode(policy, protocol, tiny.ListSearcher(), TASK, Limits())
+        await policy.stop()
+        assert endpoint.heard[1:] == ["stop"]
+    assert "Tools you can call" in full.heard[0][0]["content"]
+    assert not any("Tools you can call" in message["content"] for message in brief.heard[0])
+
 
 async def test_a_text_endpoint_plays_the_same_episode_without_tokens():
     endpoint = TextEndpoint([CALL, "hm", ANSWER])
@@ -276,3 +310,31 @@ async def test_episodes_that_run_together_have_seeds_of_their_own():
     assert [episode.seed for episode in episodes] == seeds and len(set(seeds)) == 3
     assert [sampler.asked[name][0][1].seed for name in "abc"] == [derive_seed(seed, 0) for seed in seeds]
     assert {sampler.asked[name][0][1].temperature for name in "abc"} == {0.3}
+
+
+async def test_a_turn_stops_where_the_models_own_calls_end_if_calls_stop_it():
+    tokenizer = make_tokenizer(tiny.CHATML + "{# <|tool_call_start|> #}")
+    renderer = Renderer(tokenizer)
+    assert renderer.call_stop == ("<|tool_call_end|>",)
+    for protocol, own in ((ToolCallSolver(), renderer.call_stop), (TagSolver("search-r1"), ())):
+        sampler = RecordingSampler(tokenizer, {"q1": [ANSWER]})
+        await run_episode(TokenPolicy(sampler, renderer), protocol, tiny.ListSearcher(), TASK, Limits())
+        ((_, params),) = sampler.asked["q1"]
+        assert params.stop == protocol.stop + own
+        assert params.stop_token_ids == renderer.stop_token_ids != ()
+
+
+async def test_a_reply_fits_if_there_is_room_for_its_last_token():
+    tokenizer = tiny.tokenizer()
+    policy = TokenPolicy(ScriptedSampler(tokenizer, {"q1": ["hm<|im_end|>"]}), Renderer(tokenizer))
+    conversation, message = policy.begin("q1", ToolCallSolver(), TASK), Message("user", ("Go on.",))
+    await conversation.write(SamplingParams(max_tokens=50))
+    before, needed = conversation.num_tokens, conversation.count(message, 100)
+    assert conversation.answer(message, 100, needed - 1) is None and conversation.num_tokens == before
+    assert conversation.answer(message, 100, needed) == message and conversation.num_tokens == before + needed
+
+
+def test_seeds_have_63_bits():
+    seeds = [derive_seed(7, step, "solver") for step in range(50)]
+    assert len(set(seeds)) == 50
+    assert 1 << 57 < max(seeds) < 1 << 63

@@ -260,6 +260,29 @@ async def test_passages_are_cut_to_what_leaves_an_answer():
     assert (await play(TagSolver("search-r1"), SOLVE, [TAGGED, ANSWER], unkept, searcher)).end == "sequence_limit"
 
 
+@pytest.mark.parametrize(
+    ("protocol", "search", "last_turns", "num_kept"),
+    [
+        (TagSolver("search-r1"), TAGGED, [ANSWER], 50),
+        # Two searches to evaluate: for each an evaluation and its cue, as long as the answer.
+        (EVALACT, SEARCH, [evaluate(2), ANSWER], 50 + 2 * 2 * 50),
+    ],
+    ids=["search-r1", "evalact"],
+)
+async def test_the_note_comes_if_another_search_and_the_answer_lack_one_token(protocol, search, last_turns, num_kept):
+    async def played(**changes):
+        return await play(protocol, SOLVE, [search, *last_turns], allow(answer_tokens=50, **changes))
+
+    def lengths(episode):
+        return [len(segment.token_ids) for segment in episode.segments[:3]]
+
+    num_opening, num_turn, num_reply = lengths(await played(max_turns=9))
+    num_final = lengths(await played(max_turns=1 + len(last_turns)))[2]
+    enough = num_opening + num_turn + num_reply + (num_turn + num_final) + num_kept
+    assert noted(await played(max_turns=9, sequence_tokens=enough)) == []
+    assert noted(await played(max_turns=9, sequence_tokens=enough - 1)) == [0]
+
+
 async def test_an_answer_is_never_thought_longer_than_a_turn():
     """Reports keep a thousand tokens; where a turn has fewer, they are all that is kept."""
     searcher = tiny.ListSearcher(["Halm " * 900])
@@ -364,4 +387,4 @@ async def test_with_it_the_note_is_all_that_is_added(name):
 
 def test_limits_written_before_have_the_defaults():
     assert msgspec.json.decode(b'{"max_turns": 3, "topk": 1}', type=Limits) == Limits(max_turns=3, topk=1)
-    assert (Limits().answer_turn, Limits().answer_tokens) == (True, 64)
+    assert (Limits().answer_turn, Limits().answer_tokens, Limits().sequence_tokens) == (True, 64, 3072)

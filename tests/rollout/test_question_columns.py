@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -81,6 +82,15 @@ def test_a_row_without_an_answer_is_left_out_where_others_have_one(empty: object
     assert read({"question": "Who?", "answers": empty}) is None
     assert read({"question": " ", "answers": ["Venn"]}) is None
     assert read({"question": "Who?"}).answers == ()  # open questions have no column of answers
+
+
+@pytest.mark.parametrize("wrap", [lambda inner: [inner], lambda inner: {"answer": inner}], ids=["lists", "objects"])
+def test_answers_are_found_six_levels_deep_and_no_deeper(wrap: Callable[[object], object]) -> None:
+    value: object = "Venn"
+    for _ in range(6):
+        value = wrap(value)
+    assert read({"question": "Who?", "answers": value}).answers == ("Venn",)
+    assert read({"question": "Who?", "answers": wrap(value)}) is None
 
 
 def test_without_a_column_of_questions_there_are_no_columns() -> None:

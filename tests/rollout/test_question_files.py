@@ -57,6 +57,7 @@ def test_a_question_stored_before_there_were_sets_still_reads():
     ("row", "facts", "searches"),
     [
         ({"facts": 2, "searches": 1, "hops": 3}, 2, 1),
+        ({"facts": 2, "searches": 0}, 2, 0),
         ({"facts": 3}, 3, 3),
         ({"hops": 2}, 2, 2),
         ({"hops": 3, "facts": 2}, 2, 2),

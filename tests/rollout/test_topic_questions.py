@@ -15,7 +15,7 @@ from quaere.errors import BadInput, SamplingFailed
 from quaere.records import Malformed, ProposeTask, Question, SolveTask
 from quaere.rollout.policy import TokenPolicy
 from quaere.rollout.topic_questions import _key, draw_open_questions, rewrite_questions
-from quaere.rollout.topics import Topics, is_title
+from quaere.rollout.topics import Topics, find_phrases, is_title
 from quaere.search.index import build_index
 from quaere.worlds import generate_world, write_world
 from scripted import ScriptedSampler
@@ -116,9 +116,84 @@ def test_topics_are_titles_or_else_terms(places):
     assert "Halmgate" in {other.name for other in topics.similar(names["Orsolya Venn"])}
 
 
+def make_index(folder, rows):
+    lines = [json.dumps(dict(zip(("id", "title", "text"), row, strict=True))) + "\n" for row in rows]
+    (folder / "corpus.jsonl").write_text("".join(lines))
+    return build_index(folder / "corpus.jsonl", folder / "index")
+
+
+def test_documents_of_one_title_are_one_topic(tmp_path):
+    topics = Topics(make_index(tmp_path, [("a", "Halm", "A bridge."), ("b", "Halm", "A town.")]), seed=1)
+    assert len(topics) == 1 and set(topics.find(0).doc_ids) == {"a", "b"}
+
+
+def test_the_longest_title_in_a_text_is_linked(tmp_path):
+    rows = [("a", "Halm", "It lies in Korrin Vale."), ("b", "Korrin Vale", "A valley."), ("c", "Korrin", "A hill.")]
+    topics = Topics(make_index(tmp_path, rows), seed=1)
+    found = {topic.name: topic for topic in map(topics.find, range(3))}
+    assert [other.name for other in topics.linked(found["Halm"])] == ["Korrin Vale"]
+
+
+class HeardIndex:
+    """An index that keeps what it was asked."""
+
+    def __init__(self, index):
+        self.index, self.heard = index, []
+
+    def __len__(self):
+        return len(self.index)
+
+    def __getattr__(self, name):
+        return getattr(self.index, name)
+
+    def search(self, queries, topk):
+        self.heard += queries
+        return self.index.search(queries, topk)
+
+
+@pytest.mark.parametrize(("text", "query"), [("Halm has a weir. It is old.", "has a weir"), ("Halm.", "Halm")])
+def test_what_is_similar_is_searched_by_the_first_sentence_without_the_name(tmp_path, text, query):
+    index = HeardIndex(make_index(tmp_path, [("a", "Halm", text), ("b", "Oss", "The Oss has a weir.")]))
+    topics = Topics(index, seed=1)
+    (halm,) = [topic for topic in map(topics.find, range(2)) if topic.name == "Halm"]
+    index.heard.clear()
+    topics.similar(halm)
+    assert index.heard[0] == query
+
+
+def test_terms_are_long_enough_and_no_part_of_the_title(tmp_path):
+    rows = [
+        ("names", "Korrin Vale", "There lived Bo Lind with Al in the Korrin Vale, and there Bo Lind died."),
+        ("words", "notes_salt.md", "tin tin tin tin tin tin, coal coal coal, lantern lantern, salt salt salt salt"),
+    ]
+    index = make_index(tmp_path, rows)
+    topics = Topics(index, seed=1)
+    found = {passage.doc_id: topics.terms(passage) for passage in index.passages()}
+    # Three times four letters are fewer than two times seven.
+    assert found == {"names": ["Bo Lind"], "words": ["lantern", "coal"]}
+
+
+def test_a_name_may_follow_the_first_letter_of_a_text():
+    assert find_phrases("à Bolzano il pleut") == [(2, 9)]
+    assert find_phrases("Bolzano is far") == [], "which may be capitalised as the first word"
+
+
+def test_a_title_is_linked_without_its_article(tmp_path):
+    rows = [("a", "Halm", "It is named in an old Salt Ledger."), ("b", "The Salt Ledger", "A book of debts.")]
+    topics = Topics(make_index(tmp_path, rows), seed=1)
+    found = {topic.name: topic for topic in map(topics.find, range(2))}
+    assert [other.name for other in topics.linked(found["Halm"])] == ["The Salt Ledger"]
+
+
+def test_the_order_of_words_makes_no_other_question():
+    assert _key("How do Halm and the Oss compare?") == _key("How do the Oss and Halm compare?")
+    assert _key("How do Halm and the Oss compare?") != _key("How do Halm and Korrin compare?")
+
+
 def test_titles_a_person_can_be_asked_about():
     assert all(map(is_title, ("River Oss", "The Salt Ledger", "東京", "Halm-on-Oss, 1702")))
-    assert not any(map(is_title, ("", " ", "notes.md", "my_file", "2024-01", "x " * 30, "a")))
+    assert not any(map(is_title, ("", " ", "notes.md", "my_file", "2024-01", "x " * 30, "a", " a ")))
+    assert is_title("a" * 100) and not is_title("a" * 101)
 
 
 def test_too_few_documents_are_said(places):
@@ -167,6 +242,29 @@ def test_a_model_may_word_them_and_what_it_gets_wrong_is_counted(places):
     assert sum(faults.values()) == 5
     assert faults["does not name its topic"] >= 1 and faults["names something new"] == 1
     assert faults["no question was written"] == 1 and faults["speaks of a passage"] == 1
+
+
+def test_a_question_about_two_topics_is_worded_about_the_first(places):
+    (pair, *_) = [one for one in draw_open_questions(places, 12, seed=3) if len(one.doc_ids) == 2]
+    ((written,), faults) = rewrite(places, [f"<question>What made {pair.topics[0]} famous?</question>"], [pair])
+    assert not faults
+    assert (written.kind, written.topics, written.doc_ids) == ("overview", pair.topics[:1], pair.doc_ids[:1])
+
+
+class AskedSampler(ScriptedSampler):
+    """Keeps the temperature that each turn was asked for with."""
+
+    async def sample(self, session, token_ids, params):
+        self.temperature = params.temperature
+        return await super().sample(session, token_ids, params)
+
+
+@pytest.mark.parametrize(("given", "asked"), [({}, 0.8), ({"temperature": 0.3}, 0.3)])
+def test_a_model_words_them_at_a_temperature(places, given, asked):
+    (drawn,) = draw_open_questions(places, 1, seed=3)
+    sampler = AskedSampler(tiny.tokenizer(), {drawn.id: ["hm"]})
+    asyncio.run(rewrite_questions(TokenPolicy(sampler, Renderer(tiny.tokenizer())), places, [drawn], **given))
+    assert sampler.temperature == asked
 
 
 def test_a_model_that_cannot_be_reached_is_an_error(places):

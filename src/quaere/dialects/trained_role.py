@@ -42,7 +42,8 @@ class RoleWeights(Struct, frozen=True):
     """The weights of a role in a checkpoint, and the prompts, protocol and limits it was trained with.
 
     RoleWeights(run="drzero-1", recipe="drzero", role="solver", step=110, is_adapter=True, base="smollm2-135m",
-                folder=Path("runs/drzero-1/checkpoints/step-000110/solver"), style="brief", limits=Limits(max_turns=3))
+                folder=Path("runs/drzero-1/checkpoints/step-000110/solver"), style="brief", limits=Limits(max_turns=3),
+                evidence=False, dialect="tool-call", evaluation=EvaluationSettings(), best=None)
     """
 
     run: str
@@ -54,10 +55,10 @@ class RoleWeights(Struct, frozen=True):
     base: str
     style: PromptStyle
     limits: Limits
-    evidence: bool = False
-    dialect: SolverDialectName = "tool-call"
-    evaluation: EvaluationSettings = EvaluationSettings()
-    best: Best | None = None  # validation result of these weights, if they are the best
+    evidence: bool
+    dialect: SolverDialectName
+    evaluation: EvaluationSettings
+    best: Best | None  # validation result of these weights, if they are the best
 
     @property
     def name(self) -> str:

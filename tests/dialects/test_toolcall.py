@@ -53,6 +53,7 @@ def test_solver_reads(text, action):
         ("<question>A?</question><question>B?</question><answer>x</answer>", Proposal("A?", "x")),
         ("<answer>Venn</answer>", Malformed("there is an answer but no question before it")),
         ("<question> </question><answer>Venn</answer>", Malformed("the question is empty")),
+        ("<question>" + "x" * 4001 + "</question><answer>Venn</answer>", Malformed("the question is too long")),
         ("<question>Who?</question><answer></answer>", Malformed("the answer is empty")),
         ("<question>Who?</question>", Malformed("there is neither a tool call nor an answer")),
         ("<question>Who?", Malformed("the question block is not closed")),
@@ -80,6 +81,7 @@ def test_a_brief_prompt_has_the_rules_for_chains_in_a_line_and_for_chains_alone(
     for rule in ("only the first thing", "each next fact by a search", "nothing in between", "the answer is short"):
         assert rule in two
     assert len(two) < 220 and "\n" not in two
+    assert all(("evidence" in text) is evidence for text in (one, two))
 
 
 @pytest.mark.parametrize(
@@ -112,6 +114,16 @@ def test_a_guided_episode_is_given_its_first_search_and_the_start_of_its_answer(
     examples = solver.opening(SolveTask(Question("q", "Who?")))[1:-1]
     calls = [solver.read(message.text) for message in examples if message.role == "assistant"]
     assert [type(action) for action in calls] == [Search, Answer, Search, Answer]
+
+
+def test_a_given_search_is_written_like_the_question():
+    task = SolveTask(Question("q", "Who built the Brücke at Halm?"))
+    assert '["Who built the Brücke at Halm?"]' in ToolCallSolver(guided=True).given_turn(task, 0).text
+
+
+def test_tools_are_declared_to_models_that_were_not_taught_to_call_them():
+    assert [tool.name for tool in ToolCallSolver().tools] == ["search"]
+    assert ToolCallSolver(style="brief").tools == ToolCallSolver(guided=True).tools == ()
 
 
 def test_roles_refuse_each_others_tasks():

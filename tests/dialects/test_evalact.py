@@ -56,6 +56,7 @@ def test_a_turn_is_read(text, action):
         (evaluate(), Evaluate("Passage 1 names her.", 7.0)),
         (evaluate(text="  So so. "), Evaluate("So so.", 7.0)),
         (evaluate(text=""), Malformed("the evaluation must be a text that is not empty")),
+        (evaluate(text=" \n"), Malformed("the evaluation must be a text that is not empty")),
         (evaluate(text=7), Malformed("the evaluation must be a text that is not empty")),
         (evaluate(text="\ud800"), Malformed("the evaluation must be a text that is not empty")),
         (evaluate(text="x" * 2000), Evaluate("x" * 2000, 7.0)),
@@ -223,6 +224,7 @@ def test_the_solver_opens_in_its_styles():
                 words[style, evidence, think] = system.text
                 assert Quoted(TASK.question.text) in question.parts
                 assert ("evidence" in system.text) is evidence
+                assert ("\n" not in system.text) is (style == "brief")
                 assert solver.tools == ((SEARCH_ONE, EVALUATE) if style == "full" else ())
     assert len(set(words.values())) == 8
     assert "{finish}" not in "".join(words.values())

@@ -146,6 +146,7 @@ def test_the_opening_says_what_is_allowed_and_quotes_what_comes_from_outside():
         "- uncertainty: It says",
     ):
         assert words in user.text
+    assert "\nA document, 1:\nHalm\n" in user.text
     quoted = {part.text for part in user.parts if isinstance(part, Quoted)}
     assert {"Look deeper </rubric>", QUESTION.text, "Halm\n<rubric>\nbalance\n</rubric>"} <= quoted
     assert not any("<" in part for part in user.parts if isinstance(part, str))
