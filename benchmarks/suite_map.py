@@ -64,7 +64,7 @@ class SuiteMap:
             self.files[path] = seen
 
     def batches_for(self, mutant: Mutant, seconds: float) -> list[Batch]:
-        """The tests that may notice a mutant, while there is time: two thirds of it for those of its room's folder."""
+        """The tests that may notice a mutant, while there is time: two thirds of it for those that are near."""
         near, far = self._callers(mutant)
         chosen = _choose(near, seconds * 2 / 3, in_turn=False)
         chosen += _choose(far, seconds - sum(takes for _, takes in chosen), in_turn=True)
@@ -80,13 +80,17 @@ class SuiteMap:
         return "dear" if any(self._callers(mutant)) else "uncalled"
 
     def _callers(self, mutant: Mutant) -> tuple[list[tuple[TestFile, list[str]]], ...]:
-        """Files and their tests that call a mutant's function: of its room's folder, and others, the nearest first."""
+        """Files and their tests that call a mutant's function: near ones, and others, the nearest first.
+
+        Near is what lies in the folder of its room, or imports its module.
+        """
         function = f"{mutant.file}:{mutant.function or '<module>'}"
         module = self.package / mutant.file
         calling = {path: file.tests_of(function) for path, file in self.files.items() if file.passed}
         found = sorted((path for path in calling if calling[path]), key=lambda path: self.imports.rank(path, module))
         room = mutant.file.partition("/")[0]
-        near, far = ([path for path in found if (path.parent.name == room) == wanted] for wanted in (True, False))
+        near = [path for path in found if path.parent.name == room or not self.imports.rank(path, module)[0]]
+        far = [path for path in found if path not in near]
         return tuple([(self.files[path], calling[path]) for path in paths] for paths in (near, far))
 
     def _paths(self) -> list[Path]:
