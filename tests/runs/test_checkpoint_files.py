@@ -60,6 +60,16 @@ def test_damage_is_named(tmp_path, damage):
         newest_checkpoint(tmp_path, told.append, usable=lambda checkpoint: True)
 
 
+def test_a_checkpoint_with_an_invalid_best_is_passed_over_and_said(tmp_path):
+    folder = tmp_path / "new" / "checkpoints"
+    save_checkpoint(folder, 1, write_files(b"x"), best(1))
+    save_checkpoint(folder, 2, write_files(b"x"), {"best": {"role": "solver", "step": "two"}})
+    told = []
+    assert [checkpoint.step for checkpoint in find_checkpoints(folder, told.append)] == [1]
+    (line,) = told
+    assert "step-000002" in line and "the entry `best` of manifest.json is invalid" in line
+
+
 def test_only_the_newest_are_kept_and_order_is_by_number(tmp_path):
     for step in (2, 10, 9, 1):
         save_checkpoint(tmp_path, step, write_files(b"x"), {})

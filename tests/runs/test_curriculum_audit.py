@@ -16,7 +16,8 @@ from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.errors import BadInput
 from quaere.records import DropReason, Evidence, Support
 from quaere.rollout.question_files import read_questions
-from quaere.runs.curriculum_audit import Item, ItemFilter, check_item, measures
+from quaere.runs import Run, give_verdicts
+from quaere.runs.curriculum_audit import Item, ItemFilter, check_item, measures, read_items
 from quaere.runs.item_files import COLUMNS, SCORE, QuestionRow, VerdictRow, read_verdict_rows, write_items, write_verl
 from quaere.runs.verdicts import VerdictKind, judge
 
@@ -116,6 +117,13 @@ def test_a_filter_shows_what_it_says_and_all_of_it(listed: list[Item], wanted: I
         assert wanted.admits(item) == (breaks(item, wanted) == [])
 
 
+@pytest.mark.parametrize(
+    ("text", "is_shown"), [("", True), ("STRASSE", True), ("straße", True), ("venn", True), ("Vennstraße", False)]
+)
+def test_a_text_is_looked_for_in_question_and_answer_whatever_its_case(text: str, is_shown: bool) -> None:
+    assert ItemFilter(text=text).admits(build_item("a", question="Which Straße leads to Halm?")) == is_shown
+
+
 @pytest.mark.parametrize("value", [None, math.nan, 0.0, 0.5, 1.0])
 @pytest.mark.parametrize("bound", [0.0, 0.5, 1.0])
 def test_bounds_include_their_ends_and_nothing_that_was_not_measured(value: float | None, bound: float) -> None:
@@ -132,6 +140,18 @@ def test_a_bound_on_what_nobody_measured_is_refused() -> None:
         ItemFilter(most={"vots": 1.0}).check_measures(listed, "r")
     assert "votes" in caught.value.hint
     assert measures(build_candidate("a", num_attempts=0, scores={})) == {}
+
+
+def test_a_verdict_on_an_earlier_wording_is_shown_as_outdated(tmp_path: Path) -> None:
+    with Run.create(tmp_path / "r", "evolve") as run:
+        run.add_candidates([build_candidate("a", evidence=SPAN), build_candidate("b")])
+        current = judge(build_candidate("b"), "accepted")
+        earlier = judge(build_candidate("a", question="Who built the old bridge?"), "rejected")
+    give_verdicts(run.path, [current, earlier])
+    with Run.open(run.path) as run:
+        first, second = read_items(run)
+    assert (first.verdict, first.outdated, first.evidence_state) == (None, earlier, "unchecked")
+    assert (second.verdict, second.outdated, second.evidence_state) == (current, None, "")
 
 
 # ------------------------------------------------------------------------------------------------------------ evidence

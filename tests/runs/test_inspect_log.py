@@ -65,6 +65,9 @@ def test_scores_are_the_finite_metrics_and_results_their_means(run, tmp_path):
 def test_a_part_of_a_run_is_written(run, tmp_path):
     assert write_inspect_log(run, tmp_path / "step.json", step=4) == 3
     assert write_inspect_log(run, tmp_path / "phase.json", phase="validation") == 1
+    (sample,) = read(tmp_path / "phase.json")["samples"]
+    assert sample["id"] == "q/2 & ü"  # with its own messages; the run's first episode has one more
+    assert [message["role"] for message in sample["messages"]] == ["user", "assistant", "tool", "assistant"]
     with pytest.raises(BadInput, match="no such episodes"):
         write_inspect_log(run, tmp_path / "none.json", step=5)
     assert not (tmp_path / "none.json").exists()

@@ -96,7 +96,7 @@ def test_a_run_says_what_it_is(tmp_path: Path) -> None:
     info = Run.open(tmp_path / "ask-1").info
     assert (info.id, info.kind) == ("ask-1", "ask")
     assert info.settings == {"model": "tiny", "limits": {"max_turns": 3}}
-    assert info.created.endswith("+00:00")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", info.created)
     assert info.version
     with Run.open(tmp_path / "ask-1", write=True) as run:
         run.change_settings({"model": "larger"})
@@ -129,6 +129,15 @@ def test_filters_narrow_the_list(tmp_path: Path, make_episode: MakeEpisode) -> N
         assert [row.id for row in run.index(end="failed")] == ["d"]
         assert [episode.id for episode in run.episodes(protocol="tags", answered=True)] == ["c"]
         assert run.count_episodes() == (4, 2)
+
+
+def test_the_best_paid_episodes_come_first(tmp_path: Path, make_episode: MakeEpisode) -> None:
+    with Run.create(tmp_path / "r", "train") as run:
+        for id, reward in (("a", 1.0), ("b", 0.25), ("c", math.nan), ("d", 0.5)):
+            run.add_episode(make_episode(id), metrics={"reward/total": reward})
+        run.add_episode(make_episode("e"), metrics={"seconds": 9.0})
+        assert run.best_paid("reward/total", 2) == ["a", "d"]
+        assert run.best_paid("reward/total", 9) == ["a", "d", "b"]
 
 
 def test_metrics_are_kept_by_step(tmp_path: Path) -> None:
@@ -248,13 +257,17 @@ def test_a_writer_that_cannot_write_leaves_no_lock(tmp_path: Path) -> None:
     assert not is_locked(tmp_path / "r"), caught  # held, it would be let go of with the error at the latest
 
 
-def test_a_run_in_a_folder_that_nobody_can_write_is_readable(tmp_path: Path, make_episode: MakeEpisode) -> None:
+def test_a_run_in_a_folder_that_nobody_can_write_is_readable(
+    tmp_path: Path, make_episode: MakeEpisode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Run.create(tmp_path / "r", "ask") as run:
         run.add_episode(make_episode("a"))
     os.chmod(tmp_path / "r", stat.S_IRUSR | stat.S_IXUSR)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # which root is never told
     try:
         with Run.open(tmp_path / "r") as run:
             assert run.episode("a").id == "a"
+            assert sorted(path.name for path in run.path.glob("run.db*")) == ["run.db"]
     finally:
         os.chmod(tmp_path / "r", stat.S_IRWXU)
 

@@ -128,6 +128,37 @@ def test_a_slow_answer_is_waited_for(serve):
         assert ask(server.url).text == "done"
 
 
+def waits_for(server, expected_s):
+    """Waits until the only client of the server has this many seconds to act."""
+    wait_until(lambda: len(server.server_state.connections) == 1)
+    (connection,) = server.server_state.connections
+    wait_until(lambda: connection.due - connection.since == pytest.approx(expected_s))
+
+
+def test_after_an_answer_a_client_has_the_time_of_a_head_for_its_next_request(serve):
+    with serve(head_timeout_s=70, transfer_timeout_s=110) as server, httpx.Client(trust_env=False) as client:
+        assert client.get(f"{server.url}/health").status_code == 200
+        waits_for(server, 70)
+
+
+def test_an_answer_has_its_own_time_to_be_read_and_then_the_connection_is_idle(serve):
+    """More than the buffers of the system hold, so that the end is still unread when the application is done."""
+    size = 16 << 20
+
+    async def large(scope, receive, send):
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % size)]})
+            await send({"type": "http.response.body", "body": b"x" * size})
+
+    whole = f"{HEAD}Content-Length: 2\r\n\r\n{{}}"
+    with serve(large, head_timeout_s=70, transfer_timeout_s=110) as server, connect(server.url, whole) as client:
+        waits_for(server, 110)
+        num_read = 0
+        while num_read < size:
+            num_read += len(client.recv(1 << 20))
+        waits_for(server, 70)
+
+
 def test_a_head_without_end_is_dropped(serve):
     with serve() as server, connect(server.url, HEAD) as waiting:
         with pytest.raises((ConnectionResetError, BrokenPipeError)):

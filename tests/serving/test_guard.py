@@ -158,7 +158,33 @@ def test_all_bodies_together_are_bounded(serve, monkeypatch):
         assert ask(server.url).status_code == 429
 
 
+def test_a_search_may_have_four_mebibytes_and_not_a_byte_more(url):
+    large = b" " * (4 << 20)
+    assert ask(url, content=large).status_code != 413
+    assert ask(url, content=large + b" ").json()["error"] == "the request is larger than 4194304 bytes"
+
+
 # -------------------------------------------------------------------------------------------------------------- binding
+
+
+def test_a_port_can_be_taken_again_right_after_its_server_has_ended():
+    """The system keeps the connection that the server has closed for a minute more."""
+    with bind(ServerSettings(port=0), key="") as listener:
+        listener.listen()
+        address = listener.getsockname()
+        with socket.create_connection(address) as client:
+            socket.socket.accept(listener)[0].close()
+            assert client.recv(1) == b""
+    bind(ServerSettings(port=address[1]), key="").close()
+
+
+def test_the_url_of_an_ipv6_address_has_brackets(serve):
+    try:
+        starting = serve(host="::1")
+    except BadInput:
+        pytest.skip("this machine has no IPv6")
+    with starting as server:
+        assert server.url == f"http://[::1]:{server.listener.getsockname()[1]}"
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", ""])

@@ -8,8 +8,9 @@ import struct
 import pytest
 
 from quaere.policies.sampler import Sampled
-from quaere.serving.model.embeddings import open_embedder
-from quaere.serving.model.wire import ChatRequest, read_body
+from quaere.search.dense_settings import DenseSettings
+from quaere.serving.model.embeddings import ModelEmbedder, open_embedder
+from quaere.serving.model.wire import ChatRequest, Refused, read_body
 from served import make_policy, serving, text_of
 
 # ---------------------------------------------------------------------------------------------------------------- tools
@@ -164,6 +165,14 @@ def test_embeddings_by_words(client):
 def test_embeddings_that_cannot_be_made_are_refused(client, fields, status):
     reply = client.post("/v1/embeddings", {"model": "hash", **fields})
     assert reply.status_code == status and reply.json()["error"]["message"]
+
+
+def test_an_embedding_model_has_one_size(client):
+    embedder = ModelEmbedder(DenseSettings(embedder=f"openai:hash@{client.url}/v1"))
+    for wanted in (None, 1024):
+        assert embedder.embed(["The Halm bridge"], wanted).shape == (1, 1024)
+    with pytest.raises(Refused, match="dimensions must be 1024 for this embedder"):
+        embedder.embed(["The Halm bridge"], 16)
 
 
 def test_without_scikit_learn_a_model_is_served_all_the_same(monkeypatch):

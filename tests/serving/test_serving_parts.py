@@ -1,5 +1,6 @@
 """What an answer shows while it grows, over any tokens at all."""
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -7,6 +8,7 @@ from quaere.chat.tools import SEARCH
 from quaere.policies.sampler import Sampled, SamplingParams
 from quaere.serving.model.generation import Writer
 from quaere.serving.model.prompt_tokens import Prompt
+from quaere.serving.model.wire import ChatRequest, Refused
 from served import make_policy
 
 POLICY = make_policy()
@@ -47,3 +49,16 @@ def test_what_was_shown_and_the_rest_are_the_answer(pieces, stop, prompt, cuts):
     assert shown + growing.rest_of(written) == written.text
     assert not any(text in written.text for text in stop)
     assert len(written.tokens) == len(written.logprobs) <= len(ids)
+
+
+def test_the_end_of_a_turn_is_not_shown():
+    growing = WRITER.follow(Prompt((1,)), SamplingParams())
+    assert growing.push([*encode("the bridge"), POLICY.renderer.stop_token_ids[0]]) == "the bridge"
+
+
+def test_a_prompt_leaves_the_rest_of_the_context_to_the_answer():
+    request = ChatRequest(model="tiny", messages=[])
+    context = POLICY.sampler.max_positions
+    assert WRITER.params_for(Prompt((1,) * (context - 3)), request, seed=0).max_tokens == 3
+    with pytest.raises(Refused, match=f"the prompt has {context} tokens; this model takes {context - 1}"):
+        WRITER.params_for(Prompt((1,) * context), request, seed=0)

@@ -80,6 +80,14 @@ def test_bad_requests_are_refused_in_the_known_form(client, body, param):
     assert client.get("/health").status_code == 200
 
 
+@pytest.mark.parametrize(
+    "fields", [{"temperature": -1}, {"n": 0}, {"stop": ""}, {"logit_bias": {"5": 100}}, {"best_of": 2}, {"echo": True}]
+)
+def test_a_completion_is_refused_for_what_a_chat_is_and_for_its_own_options(client, fields):
+    reply = client.post("/v1/completions", {"model": "tiny", "prompt": "Hello", **fields})
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, *fields)
+
+
 def test_odd_but_possible_requests_do_no_harm(client):
     for fields in (
         {"seed": -(10**18)},
@@ -163,6 +171,14 @@ def test_what_is_being_tokenised_is_counted():
         first.join(timeout=30)
         assert replies[0].status_code == 200
         assert client.chat("Hello").status_code == 200
+
+
+def test_conversations_of_long_ago_are_let_go():
+    """As many stay as there are rows, for their next turns."""
+    with serving(make_policy(max_rows=2)) as client:
+        for _ in range(4):
+            assert client.chat("Hello", max_tokens=1).status_code == 200
+        assert len(client.service.policy.sampler._sessions) == 2
 
 
 def test_pages_from_elsewhere_and_bodies_that_are_not_json_are_refused(client):

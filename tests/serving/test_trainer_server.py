@@ -150,7 +150,9 @@ def test_a_model_without_a_dtype_gets_a_copy_with_one(tmp_path):
     assert served == model  # it has one, and is served as it is
     described.pop("dtype")
     (model / "config.json").write_text(json.dumps(described))
-    served = prepare_model(str(model), tmp_path / "models", backend="jax", num_gpus=0, report=print)
+    told = []
+    served = prepare_model(str(model), tmp_path / "models", backend="jax", num_gpus=0, report=told.append)
+    assert told == [f"writing {model} for the trainer to {served}"]
     assert served.parent == tmp_path / "models"
     assert json.loads((served / "config.json").read_text())["dtype"] == "float32"
     assert (served / "tokenizer.json").is_file()

@@ -90,6 +90,7 @@ def test_a_server_is_started_once_and_again_at_its_port(uv, model, tmp_path):
     folder = Path(trainer.folder)
     assert (options["-m"], options["--base-model"], options["--backend"]) == ("skyrl.tinker.api", model, "jax")
     assert options["--host"] == "127.0.0.1" and trainer.url.endswith(options["--port"])
+    assert int(options["--port"]) >= 1024  # any free one, of those that every user may take
     assert options["--checkpoints-base"] == str(folder / "checkpoints")
     assert json.loads(options["--backend-config"]) == {
         "max_lora_adapters": 3,
@@ -125,7 +126,27 @@ def test_a_server_that_does_not_come_up_is_said_in_one_line(uv, model, behaves, 
 
 def test_what_is_installed_follows_the_gpus(uv, tmp_path):
     uv("serves")
+    left = tmp_path / "home" / "env-jax-cpu" / "half-installed"  # by an earlier attempt that was interrupted
+    left.mkdir(parents=True)
     for gpus, name in ((0, "env-jax-cpu"), (2, "env-jax-gpu")):
         assert prepare_environment(tmp_path / "home", "jax", gpus, lambda line: None).name == name
     installed = [words for words, _ in asked(tmp_path) if words[0] == "pip"]
     assert ["skyrl[tinker,jax]==0.4.0" in installed[0], "skyrl[tinker,jax,gpu]==0.4.0" in installed[1]] == [True, True]
+    assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    ("backend", "gpus", "spread"),
+    [
+        ("jax", 1, {}),
+        ("jax", 2, {"tensor_parallel_size": 2}),
+        ("fsdp", 1, {"trainer.placement.policy_num_gpus_per_node": 1, "generator.inference_engine.num_engines": 1}),
+        ("fsdp", 4, {"trainer.placement.policy_num_gpus_per_node": 4, "generator.inference_engine.num_engines": 4}),
+    ],
+)
+def test_an_engine_is_spread_over_all_gpus(backend, gpus, spread):
+    config = trainer_server._usual_config(TrainerOptions(backend=backend, num_gpus=gpus))
+    if backend == "jax":  # these have nothing to do with the number of GPUs
+        spread |= {"max_lora_adapters": 16, "max_lora_rank": 32}
+        spread |= {"train_micro_batch_size": 8, "sample_max_num_sequences": 32}
+    assert config == spread

@@ -7,6 +7,7 @@ import pytest
 from quaere.worlds import generate_world
 from quaere.worlds.blocked import BLOCKED
 from quaere.worlds.dice import Dice
+from quaere.worlds.families import load_family
 from quaere.worlds.names import capitalise, is_inventable, strip_article
 
 
@@ -70,6 +71,19 @@ def test_some_entities_are_near_namesakes(family: str) -> None:
     twins = [sorted(group) for group in pairs.values() if len(group) > 1]
     assert twins
     assert all(name.count(" ") >= 3 for group in twins for name in group)  # every one of them has its epithet
+
+
+@pytest.mark.parametrize("family", ["evaluation", "warmup"])
+def test_a_namesake_has_the_article_of_the_name_it_is_made_from(family: str) -> None:
+    """The Oss and the Little Oss."""
+    entities = generate_world(5, 1000, family).entities
+    checked = set()
+    for kind in load_family(family).kinds:
+        begins = {pattern.startswith("the ") for pattern in kind.naming.names}
+        if begins == {True} or not (begins | {form.startswith("the ") for form in kind.naming.namesakes}) - {False}:
+            checked |= begins
+            assert {one.name.startswith("the ") for one in entities if one.kind == kind.name} == begins
+    assert checked == {True, False}
 
 
 def test_a_town_on_a_river_is_on_that_river() -> None:

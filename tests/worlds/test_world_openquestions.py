@@ -8,6 +8,7 @@ from quaere.worlds.articles import open_world, report_line
 from quaere.worlds.fact_sentences import _LITERALS, name_unknown, state_fact, unknown_relations
 from quaere.worlds.families import load_family
 from quaere.worlds.gold_questions import says
+from quaere.worlds.names import capitalise
 from quaere.worlds.open_questions import ask_open_questions
 
 both = pytest.mark.parametrize("family", list(FAMILIES))
@@ -58,13 +59,22 @@ def test_every_fact_can_be_stated(family):
             assert text.endswith(".") and text[0] == text[0].upper() and not set("{}[]|") & set(text)
 
 
-def test_the_form_of_a_statement_says_which_name_comes_first():
-    world = generate_world(1, 200)
-    graph = world.graph
-    fact = next(fact for fact in world.facts() if not graph.relations[fact.relation].is_literal)
+def test_the_form_of_a_statement_chooses_phrase_and_order():
+    graph = generate_world(7, 200).graph
+    fact = next(
+        fact
+        for fact in graph.facts()
+        if len(graph.relations[fact.relation].phrases) > 1 and not graph.relations[fact.relation].is_literal
+    )
+    subject, phrases = graph.entities[fact.subject].name, graph.relations[fact.relation].phrases
+    first, second = (phrase.replace("{X}", subject) for phrase in phrases[:2])
     said = [state_fact(graph, fact, "Ilse Varn", form=form) for form in range(4)]
-    assert [line.endswith(" is Ilse Varn.") for line in said] == [True, False, True, False]
-    assert [line.startswith("Ilse Varn is ") for line in said] == [False, True, False, True]
+    assert said == [
+        f"{capitalise(first)} is Ilse Varn.",
+        f"Ilse Varn is {first}.",
+        f"{capitalise(second)} is Ilse Varn.",
+        f"Ilse Varn is {second}.",
+    ]
     assert state_fact(graph, fact, "Ilse Varn") == said[0]
 
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from properties import examples
 from quaere.worlds import Article, World, generate_world
 from quaere.worlds.dice import Dice
-from quaere.worlds.outline import choose_form
-from quaere.worlds.prose import MAX_WORDS, MIN_WORDS, with_article, write_article
+from quaere.worlds.graph import Entity
+from quaere.worlds.outline import Sentence, choose_form
+from quaere.worlds.prose import MAX_WORDS, MIN_WORDS, _Writer, with_article, write_article
 
 FAMILIES = ("evaluation", "warmup")
 
@@ -71,6 +72,12 @@ def test_an_article_that_is_too_long_keeps_its_facts_and_aliases(world: World, m
         assert all(alias.lower() in article.text.lower() for alias in entity.aliases)
 
 
+def test_only_a_sentence_without_fact_and_alias_can_be_omitted(world: World) -> None:
+    assert Sentence("{S} is often windy.").is_spare
+    assert not Sentence("{S} is called {A}.", alias="the Grey Water").is_spare
+    assert not Sentence("{S} rises in {O}.", fact=next(iter(world.facts()))).is_spare
+
+
 def test_some_objects_are_called_by_an_alias(world: World, articles: list[Article]) -> None:
     titles = {name for entity in world.entities for name in (entity.name, *entity.also)}
     mentions = [support.mention for article in articles for support in article.supports]
@@ -96,6 +103,22 @@ def test_pronouns_agree(world: World, articles: list[Article]) -> None:
             assert not re.search(r"\b(?:he|him|his|himself)\b", article.text, re.IGNORECASE), article.text
         elif entity.pronoun == "he":
             assert not re.search(r"\b(?:she|her|herself)\b", article.text, re.IGNORECASE), article.text
+
+
+def test_a_pronoun_has_a_rival_where_it_could_be_another(world: World) -> None:
+    """Of people those with the same pronoun, of things those of the same kind."""
+
+    def has_rival(subject: Entity, other: Entity) -> bool:
+        writer = _Writer(world.graph, Dice(1), subject.index)
+        writer._call(other, 0)
+        return writer.has_rival
+
+    by_pronoun = {pronoun: [one for one in world.entities if one.pronoun == pronoun] for pronoun in ("she", "he", "it")}
+    (she, another_she, *_), (he, *_), (it, *things) = by_pronoun.values()
+    assert has_rival(she, another_she)
+    assert not has_rival(it, she) and not has_rival(it, he)
+    assert has_rival(it, next(one for one in things if one.kind == it.kind))
+    assert not has_rival(it, next(one for one in things if one.kind != it.kind))
 
 
 def test_articles_of_a_kind_are_not_one_skeleton(world: World, articles: list[Article]) -> None:
