@@ -8,7 +8,9 @@ DEMO ?= demo
 # Most tests use one thread, so several files are run at once; a file's tests share what they have built. The order is
 # that of tests/conftest.py, and not by how many tests a file has: the longest have few. Bytecode is written even where
 # the environment forbids it, or every worker and every command that a test starts compiles all sources again.
-TESTS := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# One worker more than there are cores: some tests wait for servers and for processes that they kill.
+WORKERS := $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
+TESTS := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo demo-ask demo-learn test test-slow browser screenshots check docs wheel-check scale-check mutants lint types setup model clean
 

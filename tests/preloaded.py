@@ -147,7 +147,11 @@ def _serve(requests):
             for other in asking.values():
                 other.close()
             signal.set_wakeup_fd(-1)
-            os._exit(_work(*handles))
+            try:
+                code = _work(*handles)
+            except KeyboardInterrupt:  # another one, while it was leaving
+                code = 130
+            os._exit(code)
         for handle in handles[1:]:
             os.close(handle)
         asking[child] = socket.socket(fileno=handles[0])
@@ -180,6 +184,7 @@ def _work(asked, stdout, stderr):
     except BaseException:
         traceback.print_exc()
     finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # nor does it change what a program that ends says at its end
         threading._shutdown()  # waits for threads, as at the end of every program
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
