@@ -279,7 +279,10 @@ def die_once(patch, owner, name, place_of, places):
 
 @pytest.mark.slow
 def test_killed_anywhere_it_ends_with_the_same_weights_store_and_best(straight, paths, tmp_path, monkeypatch):
-    """The suite kills runs in `test_drzero_resume.py`. Here: in a validation, between a new checkpoint and the end of the old ones, and before the best is taken."""
+    """In a validation, between a new checkpoint and the end of the old ones, and before the best is taken.
+
+    The suite kills runs in `test_drzero_resume.py`.
+    """
     config, num_kills = make_config(paths, **LOOP), 0
     script(monkeypatch)
     asked = [(4, "validation_start"), (6, "validation"), (7, "validation"), (11, "validation_start")]
