@@ -7,10 +7,10 @@ The rooms `objectives` and `rewards` are tried whole, of every other a seeded sa
 faults that a test noticed, with its Wilson interval, and each that none did. All is kept in `.mutants/`: a run that was
 stopped goes on, and what survived is tried again once the tests it meets have changed.
 
-Which tests: first every test file is run once, to see that it passes and which functions each of its tests calls (some
-20 minutes on two cores; later only those that have changed, or whose modules have). A mutant then meets the tests that
-call its function, whatever folder they lie in: those of the nearest files and the quickest first, from many files
-rather than many of one, up to `--seconds` of them. Where a fixture that tests share calls it, and for code outside
+Which tests: first every test file is run once, to see that it passes and which functions each of its tests calls (about
+half an hour; later only those that have changed, or whose modules have). A mutant then meets the tests that call its
+function, up to `--seconds` of them: the quickest of its room's folder and of files that import its module, then the
+first of each other file, the second of each, and so on. Where a fixture that tests share calls it, and for code outside
 functions, all tests of the file are meant. What only another process calls is not seen.
 
 What becomes of a mutant: "killed" by a test, or by the clock ("timeout"); "survived" its tests; "uncalled" by any;
@@ -174,8 +174,8 @@ class Trial:
 
     def __init__(self, home: Path, pool: Pool, *, seconds: float) -> None:
         self.home, self.pool, self.seconds = home, pool, seconds
-        self.package = next(path for path in (ROOT / "src").iterdir() if path.suffix != ".egg-info")
         self.map = SuiteMap(home / "tests", ROOT)
+        self.package = self.map.package
 
     def look(self) -> None:
         """Run every test file of which too little is known."""

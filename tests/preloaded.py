@@ -94,7 +94,7 @@ class Process:
 class Value:
     """A whole number that such a process can set."""
 
-    def __init__(self, kind, value, file=None):
+    def __init__(self, value, file=None):
         self._file = file or tempfile.NamedTemporaryFile()  # noqa: SIM115 (it is there as long as the number)
         self.value = value
 
@@ -109,10 +109,7 @@ class Value:
             file.write(NUMBER.pack(value))
 
     def __reduce__(self):
-        return Value, ("q", self.value, SimpleNamespace(name=self._file.name))
-
-
-SPAWN = SimpleNamespace(Process=Process, Value=Value)
+        return Value, (self.value, SimpleNamespace(name=self._file.name))
 
 
 # ----------------------------------------------------------------------------------------------------------- the server
@@ -184,7 +181,7 @@ def _work(asked, stdout, stderr):
     except BaseException:
         traceback.print_exc()
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # nor does it change what a program that ends says at its end
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a program that is ending keeps its exit code
         threading._shutdown()  # waits for threads, as at the end of every program
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):

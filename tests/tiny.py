@@ -126,7 +126,7 @@ _MADE: dict[str, tuple] = {}
 def model(family: str = "llama", seed: int = 0, scale: float = 4, **changes):
     """A randomly initialised model of a real family, small enough for a test.
 
-    One that was asked for before is copied, in less than half of the time; torch's dice then lie as if it were made.
+    One that was asked for before is copied, which is quicker; torch's random state is then as if it had been made.
     """
     import torch
 
@@ -134,9 +134,9 @@ def model(family: str = "llama", seed: int = 0, scale: float = 4, **changes):
     if key not in _MADE:
         made = _make_model(family, seed, scale, **changes)
         _MADE[key] = made, torch.get_rng_state()
-    made, dice = _MADE[key]
+    made, state = _MADE[key]
     torch.manual_seed(seed)
-    torch.set_rng_state(dice)
+    torch.set_rng_state(state)
     return copy.deepcopy(made)
 
 

@@ -227,7 +227,7 @@ PIECES = st.one_of(
 TEXTS = st.lists(PIECES, max_size=12).map("".join)
 
 
-def test_a_cry_before_a_citation_makes_no_image_of_it():
+def test_an_exclamation_mark_before_a_citation_makes_no_image_of_it():
     page = rendered(to_markdown(make("It is long![1]\nLook \\![1].", [OSS]), to_file))
     assert "img" not in page.tags and page.links.count("#source-1") == 2
     assert "It is long![1]" in page.text and "Look \\![1]" in page.text

@@ -16,7 +16,7 @@ import pytest
 from test_eval_command import QUESTIONS
 from test_export_command import make_base, make_run, write_adapters
 
-from preloaded import SPAWN
+from preloaded import Process, Value
 from quaere.cli.main import main
 from quaere.runs import Run, list_runs
 
@@ -75,7 +75,7 @@ def child(words, moment, counted):
 
 
 def start(words, moment=0, counted=None):
-    process = SPAWN.Process(target=child, args=(words, moment, counted))
+    process = Process(target=child, args=(words, moment, counted))
     process.start()
     process.join()
     return process.exitcode
@@ -103,7 +103,7 @@ def stored(home):
 def test_a_killed_command_gives_the_same_when_it_is_run_again(place, tmp_path, kind, kills):
     (tmp_path / "home").mkdir()
     words, out = command(kind, place, tmp_path / "home")
-    counted = SPAWN.Value("q", 0)
+    counted = Value(0)
     assert start(words, counted=counted) == 0
     expected = digest(out)
     episodes = stored(tmp_path / "home") if kind == "eval" else None

@@ -12,7 +12,7 @@ import time
 import msgspec
 import pytest
 
-from preloaded import SPAWN
+from preloaded import Process
 from quaere.recipes.drzero.recipe import train
 from quaere.runs import Run, checkpoints
 from quaere.runs.checkpoints import find_checkpoints
@@ -79,7 +79,7 @@ def child(folder, config, marker, threads):
 
 
 def start(folder, config, marker=None):
-    process = SPAWN.Process(target=child, args=(folder, config, marker, 1))
+    process = Process(target=child, args=(folder, config, marker, 1))
     process.start()
     return process
 

@@ -6,7 +6,7 @@ import signal
 import pytest
 from test_drzero_resume import contents, digest
 
-from preloaded import SPAWN
+from preloaded import Process
 from quaere.runs import checkpoints
 from quaere.training.selector.selector import STATE_FILE, Selector
 from village_runs import Told, make_quoting, run_eve
@@ -81,7 +81,7 @@ def test_killed_anywhere_it_ends_with_the_same_weights_selector_and_store(quotin
     config = make_quoting(quoting_paths, **CONFIG)
     run_eve(tmp_path / "straight", config)
     for moment in MOMENTS:
-        process = SPAWN.Process(target=child, args=(tmp_path / "killed", config, moment))
+        process = Process(target=child, args=(tmp_path / "killed", config, moment))
         process.start()
         process.join()
         assert process.exitcode == (0 if moment == "nothing" else -signal.SIGKILL), moment

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preloaded import SPAWN
+from preloaded import Process
 from properties import examples
 from quaere.errors import UPDATE_HINT, BadInput, IndexMissing
 from quaere.search.bm25 import Bm25Settings
@@ -199,7 +199,7 @@ def build_and_die(folder, path, stage):
 
 @pytest.mark.parametrize("stage", ["reading documents", "reading words", "scoring words"])
 def test_a_killed_build_leaves_no_index_that_opens(folder, tmp_path, stage):
-    process = SPAWN.Process(target=build_and_die, args=(folder, tmp_path / "killed", stage))
+    process = Process(target=build_and_die, args=(folder, tmp_path / "killed", stage))
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL

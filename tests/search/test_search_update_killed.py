@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from preloaded import SPAWN
+from preloaded import Process, Value
 from quaere.cli.main import main
 from quaere.search.index import build_index, open_index
 from quaere.search.update import update_index
@@ -36,7 +36,7 @@ def child(words, moment, counted):
 
 
 def start(words, moment, counted):
-    process = SPAWN.Process(target=child, args=(words, moment, counted))
+    process = Process(target=child, args=(words, moment, counted))
     process.start()
     process.join()
     return process.exitcode
@@ -49,7 +49,7 @@ def test_a_killed_update_leaves_the_old_index_or_the_new_one(folder, tmp_path, k
     shutil.copytree(index, kept)
     (folder / "new.txt").write_text("eel weir")
     (folder / "rivers.md").unlink()
-    words, counted = ["index", "--update", str(index)], SPAWN.Value("q", 0)
+    words, counted = ["index", "--update", str(index)], Value(0)
     old = open_index(kept, check_sources=False)
     assert start(words, 0, counted) == 0
     new = open_index(index)

@@ -29,7 +29,7 @@ class PlainEncoder:
                 f"{type(tokenizer).__name__} is not a fast tokenizer, so documents could carry control tokens",
                 hint="choose a model that ships a tokenizer.json",
             )
-        # The vocabulary, which is nearly all of it, is passed on unread: reading it takes half a second.
+        # The vocabulary, which is nearly all of it, is passed on unread: reading it takes longest.
         layout = msgspec.json.decode(backend.to_str(), type=dict[str, msgspec.Raw])
         # Not control tokens: a token of one character, which cannot be split and controls nothing, and the unknown
         # token, which stands for text without an id.

@@ -17,8 +17,8 @@ from torch.nn.functional import linear
 from quaere.policies.native.packed import Packed, pack
 
 SWAPPED_ROWS = range(4, 49)
-# On ARM, PyTorch gives products of more than 8 rows to oneDNN, which takes 80 us to set one up: longer than products of
-# up to this many multiplications take.
+# On ARM, PyTorch gives products of more than 8 rows to oneDNN, which takes longer to set one up than products of up to
+# this many multiplications take.
 SMALL = 2 << 20
 DIRECT_ROWS = 8
 INT8_ROWS = range(1, 7)  # with more rows, unpacking int8 costs more than it saves in reading
