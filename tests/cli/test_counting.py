@@ -1,6 +1,7 @@
 """How far a command has come, where there is no terminal."""
 
 import io
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -11,8 +12,9 @@ from quaere.api.counts import count, counting, format_duration
 
 def lines(monkeypatch, seconds_each, total=20):
     now = iter(seconds_each * number for number in range(total + 1))
-    monkeypatch.setattr(module.time, "monotonic", lambda: next(now))
-    monkeypatch.setattr(module.sys, "stderr", io.StringIO())
+    # Names of this module, not of the process: another thread that asks for the time must not take one of these.
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=io.StringIO()))
     stream = io.StringIO()
     with counting("writing", total, Console(file=stream, width=100)) as advance:
         for _ in range(total):

@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+import time
 import warnings
+from types import SimpleNamespace
 
 import pytest
 
@@ -185,7 +187,7 @@ def polls(monkeypatch):
         if step := steps.pop(0):
             step()
 
-    monkeypatch.setattr(update.time, "sleep", sleep)
+    monkeypatch.setattr(update, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic, time_ns=time.time_ns))
     return steps
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -247,7 +248,7 @@ def test_three_hundred_half_open_clients_and_128_descriptors(index, tmp_path):
 @pytest.mark.parametrize(("soft", "limit"), [(128, 128 - 20 - 64), (1024, 940), (4096, 1024), (-1, 1024)])
 def test_the_limit_of_connections_is_below_that_of_open_files(monkeypatch, soft, limit):
     monkeypatch.setattr(connections.resource, "getrlimit", lambda kind: (soft, soft))
-    monkeypatch.setattr(connections.os, "listdir", lambda folder: range(20))
+    monkeypatch.setattr(connections, "os", SimpleNamespace(listdir=lambda folder: range(20)))
     assert resource.RLIM_INFINITY == -1
     assert connection_limit(1024) == limit
 
