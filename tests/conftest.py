@@ -1,7 +1,10 @@
 import gc
+import importlib
 import os
 import sys
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 
 # Before torch is loaded: see quaere.cli.main.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -62,9 +65,22 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
 
-def pytest_collection():
+def pytest_collection(session):
     """What is loaded to collect stays until the end: it is not searched for garbage."""
     gc.disable()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        _import_share(session.config.args)
+
+
+def _import_share(folders):
+    """Each worker begins with other test files: their assertions are rewritten once, and the others find that done."""
+    number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+    files = sorted(path for folder in folders for path in Path(folder).rglob("test_*.py"))
+    for path in files[number :: int(os.environ["PYTEST_XDIST_WORKER_COUNT"])]:
+        sys.path.insert(0, str(path.parent))
+        with suppress(Exception, pytest.skip.Exception):  # whoever collects the file meets it again, and says so
+            importlib.import_module(path.stem)
+        sys.path.pop(0)
 
 
 def pytest_collection_finish():
