@@ -95,7 +95,7 @@ async def test_a_server_that_is_lost_while_many_wait_ends_each_in_one_line(monke
     monkeypatch.setattr("quaere.policies.tinker_service._LOOK_S", 0.05)
     with Replayer(recording()["exchanges"]) as server:
         service = TinkerService(server.url, patience_s=0.2)
-    async with asyncio.timeout(10):  # never reached: nothing else would end a request without an answer
+    async with asyncio.timeout(30):  # never reached: nothing else would end a request without an answer
         with pytest.raises(TrainingStopped, match=r"the trainer at http://127.0.0.1:\d+ has not answered for \d+ s"):
             await service.wait(Future())
 
