@@ -1,9 +1,11 @@
 """Our side of the Tinker interface against exchanges recorded with a real SkyRL server, one recording per SDK."""
 
+import asyncio
 import base64
 import importlib.util
 import json
 import math
+from concurrent.futures import Future
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -86,6 +88,16 @@ def test_a_server_that_is_lost_ends_in_one_line(monkeypatch):
     monkeypatch.setattr("quaere.policies.tinker_service._LOOK_S", 0.05)
     with pytest.raises(TrainingStopped, match=r"the trainer at http://127.0.0.1:9 has not answered for \d+ s"):
         TinkerService("http://127.0.0.1:9", patience_s=0.2).models()
+
+
+@needs_sdk
+async def test_a_server_that_is_lost_while_many_wait_ends_each_in_one_line(monkeypatch):
+    monkeypatch.setattr("quaere.policies.tinker_service._LOOK_S", 0.05)
+    with Replayer(recording()["exchanges"]) as server:
+        service = TinkerService(server.url, patience_s=0.2)
+    async with asyncio.timeout(30):  # never reached: nothing else would end a request without an answer
+        with pytest.raises(TrainingStopped, match=r"the trainer at http://127.0.0.1:\d+ has not answered for \d+ s"):
+            await service.wait(Future())
 
 
 @needs_sdk
