@@ -223,7 +223,7 @@ def test_the_solver_s_questions_are_about_documents_of_their_own_if_so_wished(sa
     )
     shards = asyncio.run(_open_shards(config, SimpleNamespace(index=passages, searcher=OneEach()), None))
     first, second = (
-        {task.document.doc_id for task in shard.draw(range(400), seed=1, name="i0", step_seed=2)} for shard in shards
+        {task.document.doc_id for task in shard.draw(range(150), seed=1, name="i0", step_seed=2)} for shard in shards
     )
     assert first | second == {passage.doc_id for passage in passages}
     assert first == second if same else first.isdisjoint(second)
