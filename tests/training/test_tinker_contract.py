@@ -188,6 +188,41 @@ def test_scores_are_asked_for_up_to_the_last_token_that_carries_loss():
     assert datum.loss_fn_inputs == {"target_tokens": [2, 3, 4], "weights": [1.0, 1.0, 1.0]}
 
 
+def test_a_reference_scores_samples_without_loss_as_nothing():
+    """A KL term over flat samples reaches those in which nothing carries loss."""
+    asked = []
+
+    async def score_many(sequences):
+        asked.extend(sequences)
+        return [[-float(token) for token in tokens] for tokens in sequences]
+
+    role = SimpleNamespace(service=SimpleNamespace(call=lambda request: request()))
+    learner = TinkerLearner(role, LearnerSettings(), reference=SimpleNamespace(score_many=score_many))
+    assert learner.score_reference([UNPAID, PAID]) == [[], [-3.0, -4.0]]
+    assert asked == [[1, 2, 3, 4, 5], [1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize(("warmup_steps", "rates"), [(0, [0.5, 0.5]), (1, [0.5, 0.5]), (4, [0.125, 0.25])])
+def test_the_rate_of_an_update_and_the_norm_that_the_server_reports(warmup_steps, rates):
+    """Of the server's figures only that of the gradient is taken for one."""
+    sent, steps = [], []
+
+    def optim_step(adam):
+        steps.append(adam)
+        metrics = {"clock_cycle": 7.0, "skyrl.ai/grad_norm": 0.25}
+        return SimpleNamespace(result=lambda: SimpleNamespace(metrics=metrics))
+
+    learner = scoring_learner([-0.5, -0.25, -0.125], sent)
+    learner.settings, learner.warmup_steps = LearnerSettings(learning_rate=0.5), warmup_steps
+    learner._service.types.AdamParams = SimpleNamespace
+    learner._role.client.optim_step = optim_step
+    learner._role.client.forward_backward = lambda data, loss: SimpleNamespace(result=lambda: sent.extend(data))
+    metrics = [learner.step([PAID]) for _ in rates]
+    assert [one["learner/rate"] for one in metrics] == [adam.learning_rate for adam in steps] == rates
+    assert [one["gradient/norm"] for one in metrics] == [0.25, 0.25]
+    assert learner._role.has_stepped
+
+
 def test_an_archive_that_is_none_ends_in_one_line(tmp_path):
     with pytest.raises(TrainingStopped, match="archive of an adapter cannot be read"):
         read_archive(b"no archive")
