@@ -2,19 +2,15 @@
 
 import json
 import re
-from io import StringIO
 from urllib.parse import unquote
 
 import pytest
-from rich.console import Console
 
 import tiny
 from quaere.chat.renderer import Renderer
 from quaere.cli.main import main
-from quaere.cli.report_view import render_report
 from quaere.rollout.policy import TokenPolicy
 from quaere.runs import Run
-from reported import SOURCES, make_report
 from reporting import answer, search
 from scripted import ScriptedSampler
 
@@ -74,13 +70,6 @@ def test_turns_then_the_report_with_its_sources_and_counts(place, says, capsys):
         (row,) = run.index()
         assert row.metrics["report/num_unresolved"] == 1
         assert run.episode("report-r0").outcome.text == TEXT
-
-
-def test_citations_that_lead_nowhere_are_red():
-    stream = StringIO()
-    report = make_report("Venn built it [1]. She paid [1, 5].", SOURCES[:1])
-    Console(file=stream, width=100, force_terminal=True, color_system="standard").print(render_report(report))
-    assert "Venn built it \x1b[36m[1]\x1b[0m. She paid \x1b[1;31m[1, 5]\x1b[0m." in stream.getvalue()
 
 
 @pytest.mark.parametrize("name", ["report.md", "sub/report.html"])
