@@ -18,17 +18,20 @@ from quaere.training import role_play
 from scripted import ScriptedSampler
 
 
-class Dictated(ScriptedSampler):
-    """Writes what it is told to, with the log-probs of a real sampler."""
+async def add_logprobs(sampler, episodes):
+    """The episodes with this sampler's log-probs of all that was written in them, from as few passes as possible."""
+    starts = [max(1, (*episode.loss_mask, True).index(True)) for episode in episodes]
+    scored = await sampler.score_many([episode.token_ids for episode in episodes], starts)
+    return [_with_logprobs(episode, logprobs) for episode, logprobs in zip(episodes, scored, strict=True)]
 
-    def __init__(self, policy, scripts):
-        super().__init__(policy.renderer.tokenizer, scripts)
-        self.real = policy.sampler
 
-    async def sample(self, session, token_ids, params):
-        said = await super().sample(session, token_ids, params)
-        scored = await self.real.score([*token_ids, *said.token_ids])
-        return structs.replace(said, logprobs=tuple(scored[len(token_ids) :]))
+def _with_logprobs(episode, logprobs):
+    segments, start = [], 0
+    for segment in episode.segments:
+        end = start + len(segment.token_ids)
+        segments.append(structs.replace(segment, logprobs=tuple(logprobs[start:end])) if segment.logprobs else segment)
+        start = end
+    return structs.replace(episode, segments=tuple(segments))
 
 
 @contextmanager
@@ -37,12 +40,14 @@ def dictating(script):
 
     async def run(policy, jobs, searcher, limits, **how):
         scripts = {job.episode_id: turns for job in jobs if (turns := script(job)) is not None}
-        parts = [(TokenPolicy(Dictated(policy, scripts), policy.renderer), True), (policy, False)]
+        dictated = TokenPolicy(ScriptedSampler(policy.renderer.tokenizer, scripts), policy.renderer)
         played = {}
-        for speaker, is_dictated in parts:
+        for speaker, is_dictated in [(dictated, True), (policy, False)]:
             share = [job for job in jobs if (job.episode_id in scripts) == is_dictated]
-            async for episode in run_many(speaker, share, searcher, limits, **how):
-                played[episode.id] = episode
+            episodes = [episode async for episode in run_many(speaker, share, searcher, limits, **how)]
+            if is_dictated:
+                episodes = await add_logprobs(policy.sampler, episodes)
+            played |= {episode.id: episode for episode in episodes}
         for job in jobs:
             yield played[job.episode_id]
 

@@ -9,6 +9,7 @@ import asyncio
 import json
 import random
 import re
+from contextlib import contextmanager
 from functools import lru_cache
 
 import tiny
@@ -163,6 +164,16 @@ async def play_lessons(tokenizer, index_path, draw_lessons, num_rounds, limits):
     return rounds
 
 
+@contextmanager
+def _without_onednn():
+    """It takes longer to set up a product as small as these than to compute it."""
+    import torch
+
+    before, torch.backends.mkldnn.enabled = torch.backends.mkldnn.enabled, False
+    yield
+    torch.backends.mkldnn.enabled = before
+
+
 def save_taught(folder, tokenizer, index, draw_lessons, limits, num_rounds, num_times=1):
     """Teach a small model by imitation, each round so many times, and write it as a folder that is not there yet."""
 
@@ -172,8 +183,9 @@ def save_taught(folder, tokenizer, index, draw_lessons, limits, num_rounds, num_
         model = tiny.model("llama", seed=0, **shape)
         rounds = asyncio.run(play_lessons(tokenizer, index, draw_lessons, num_rounds, Limits(**limits)))
         learner = Learner(model, LearnerSettings(learning_rate=8e-3, loss="policy_gradient", weight_decay=0.0))
-        for samples in rounds * num_times:
-            learner.step(samples)
+        with _without_onednn():
+            for samples in rounds * num_times:
+                learner.step(samples)
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 

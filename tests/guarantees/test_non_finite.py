@@ -20,6 +20,7 @@ import weighing
 from dictating import dictating
 from practice_runs import make_practice, run_practice
 from quaere.errors import TrainingStopped
+from quaere.records import AssessTask, ReportTask
 from quaere.rollout.samples import Sample
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.training.adapters import add_adapters, save_weights
@@ -174,6 +175,16 @@ def answer(job):
     return [f"<search>{bridge}</search>", f"<answer>{right if job.episode_id.endswith('a0') else wrong}</answer>"]
 
 
+def write(job):
+    """Every act in the newsroom: of the reports on a question the first cites the record, and is scored high for it."""
+    if isinstance(job.task, AssessTask):
+        return newsroom.write_assessment(job.task)
+    if not isinstance(job.task, ReportTask):
+        return newsroom.dictate(job)
+    text = newsroom.UNCITED if job.task.number else newsroom.REPORT.format(1, newsroom.WORDS[0])
+    return [f"<search>{job.task.question.text}</search>", text]
+
+
 def start(name, places, folder):
     """A run of a recipe in which rewards differ, so that weights would move."""
     if name in ("drzero", "eve"):
@@ -184,7 +195,7 @@ def start(name, places, folder):
     elif name == "search-r1":
         script, begin = answer, partial(run_practice, folder, name, make_practice(name, places["weighing"]))
     else:
-        script, begin = newsroom.dictate, partial(run_reports, folder, name, make_reports(name, places["newsroom"]))
+        script, begin = write, partial(run_reports, folder, name, make_reports(name, places["newsroom"]))
     with dictating(script):
         begin()
 

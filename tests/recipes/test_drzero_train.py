@@ -358,7 +358,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_moves_no_weight(paths, tmp_
 def test_an_alarm_stops_or_rolls_back(paths, tmp_path):
     sick = ["health.min_entropy=9", "health.patience=2", "proposer.steps=3", FEW]
     with pytest.raises(TrainingStopped, match="entropy"):
-        ablate(paths, tmp_path / "stop", *sick, "health.policy=stop")
+        ablate(paths, tmp_path / "stop", *sick, "health.policy=stop", "proposer.batch=4")
     told = Told()
     with pytest.raises(TrainingStopped, match="rollbacks did not help"):
         run_drzero(
@@ -370,5 +370,5 @@ def test_an_alarm_stops_or_rolls_back(paths, tmp_path):
     # What is drawn after a rollback is drawn anew.
     assert told.steps[0].metrics["policy/entropy"] != told.steps[2].metrics["policy/entropy"]
     assert any("went back from step 2 to step 0" in note for note in told.notes)
-    _, told = ablate(paths, tmp_path / "warn", *sick)
+    _, told = ablate(paths, tmp_path / "warn", *sick, "proposer.batch=4")
     assert sum(bool(report.alarms) for report in told.steps) == 1

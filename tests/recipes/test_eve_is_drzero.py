@@ -37,7 +37,7 @@ def weights(run):
 @pytest.fixture(scope="module")
 def both(paths, tmp_path_factory):
     folder = tmp_path_factory.mktemp("both")
-    changes = {"iterations": 2, "proposer.steps": 1, "solver.steps": 1}
+    changes = {"iterations": 2, "proposer.steps": 1, "proposer.attempts": 2, "solver.steps": 1}
     drzero, _ = run_drzero(folder / "drzero", make_config(paths, **changes))
     eve, _ = run_eve(folder / "eve", make_eve(paths, **changes, **OFF))
     return drzero, eve

@@ -48,6 +48,14 @@ def smoke(newsroom_paths, tmp_path_factory):
     return root / "run"
 
 
+@pytest.fixture(scope="module")
+def one_step(newsroom_paths, tmp_path_factory):
+    """One step with a rubric a question, whose rubrics are dictated."""
+    config = make_reports("score", newsroom_paths, "traced_episodes=1", "solver.steps=1")
+    with dictating(newsroom.dictate):
+        return run_reports(tmp_path_factory.mktemp("one") / "run", "score", config)
+
+
 def test_two_steps_play_all_three_acts_and_learn(smoke):
     with Run.open(smoke) as run:
         protocols = [row.protocol for row in run.index()]
@@ -264,12 +272,13 @@ def test_the_evaluator_learns_at_its_own_rate_and_every_so_often(play):
 
 
 @pytest.mark.parametrize(("moments", "sets"), [("shared", {""}), ("own", {"", "evaluator"})])
-def test_each_role_has_moments_of_its_own_if_so_wished(play, moments, sets):
+def test_each_role_has_moments_of_its_own_if_so_wished(play, one_step, moments, sets):
     from safetensors.torch import load_file
 
     from quaere.runs.checkpoints import find_checkpoints
 
-    run = play("score", f"evaluator.moments={moments}", "traced_episodes=1", "solver.steps=1")
+    changed = ("score", "evaluator.moments=own", "traced_episodes=1", "solver.steps=1")
+    run = one_step if moments == "shared" else play(*changed)
     assert "gradient/norm" in run.metrics_at(1) and "evaluator/gradient_norm" in run.metrics_at(1)
     traced = {row.protocol for row in run.index(step=1) if run.token_trace(row.id)}
     assert traced == {"report-writer", "rubric-chooser"}  # one of each update
@@ -283,25 +292,23 @@ def test_a_fixed_rubric_is_never_asked_for(play):
     assert {episode.task.rubric.text for episode, _ in rows(run, "report-writer")} == {"factuality, insight 0.3"}
 
 
-def test_a_rubric_a_step_is_everybodys_and_a_rubric_a_question_its_own(play):
-    with dictating(newsroom.dictate):
-        run = play("score", "rubric_scope=step", "evaluator.shown_questions=1", folder="step")
-        by_query = play("score", "solver.steps=1", folder="query")
-    asked = rows(run, "rubric-chooser")
-    assert len(asked) == 2 and len(asked[0][0].task.questions) == 1
-    for number, (episode, _) in enumerate(asked):
-        told = {e.task.rubric for e, row in rows(run, "report-writer") if row.step == number + 1}
-        assert told == {episode.outcome} and isinstance(episode.outcome, Rubric)
-    asked = {episode.id.removesuffix("-rubric"): episode.outcome for episode, _ in rows(by_query, "rubric-chooser")}
+def test_a_rubric_a_step_is_everybodys_and_a_rubric_a_question_its_own(smoke, one_step):
+    with Run.open(smoke) as run:  # with `rubric_scope=step`
+        asked = rows(run, "rubric-chooser")
+        assert len(asked) == 2 and len(asked[0][0].task.questions) == 1
+        for number, (episode, _) in enumerate(asked):
+            told = {e.task.rubric for e, row in rows(run, "report-writer") if row.step == number + 1}
+            assert told == {episode.outcome} and isinstance(episode.outcome, Rubric)
+    asked = {episode.id.removesuffix("-rubric"): episode.outcome for episode, _ in rows(one_step, "rubric-chooser")}
     assert len(asked) == 4
-    for episode, _ in rows(by_query, "report-writer"):
+    for episode, _ in rows(one_step, "report-writer"):
         assert asked[episode.id.rpartition("-")[0]] == episode.task.rubric
 
 
-def test_only_the_rubrics_own_tokens_are_learned_from(play):
+def test_only_the_rubrics_own_tokens_are_learned_from(one_step):
     from quaere.recipes.score.train import rubric_sample
 
-    (episode, _), *_ = rows(play("score", "solver.steps=1"), "rubric-chooser")
+    (episode, _), *_ = rows(one_step, "rubric-chooser")
     sample, whole = rubric_sample(episode, 0.5, True), rubric_sample(episode, 0.5, False)
     start = episode.turns[0].acts_at
     assert all(place >= start for place, flag in enumerate(sample.loss_mask) if flag)

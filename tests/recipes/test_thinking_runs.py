@@ -22,7 +22,7 @@ OWN = {
     "arguments": "<arg_key>query_list</arg_key>",
     "call channels": "<|channel|>commentary to=functions.search",
 }
-STOPPED_AT = 2
+STOPPED_AT = 1
 
 
 class Stopped(Exception):
@@ -41,7 +41,7 @@ class Deadly(Told):
 @pytest.mark.parametrize(
     ("name", "num_steps"),
     [
-        ("functions", 3),  # both opens thoughts and has a markup
+        ("functions", 2),  # both opens thoughts and has a markup
         *(pytest.param(name, 10, marks=pytest.mark.slow) for name in thinking_village.TEMPLATES),
     ],
 )

@@ -37,7 +37,12 @@ class _Reader(yaml.SafeLoader):
         return made
 
 
-class _Writer(yaml.SafeDumper):
+# libyaml's emitter is ten times faster, but PyYAML may have been built without it. It writes the same, except that it
+# escapes characters beyond the basic plane.
+_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Writer(_Dumper):  # type: ignore[misc]
     """A YAML dumper with inline lists, and quotes around any text that a YAML reader could take for another type."""
 
     def ignore_aliases(self, data: object) -> bool:
