@@ -1,6 +1,8 @@
+import fcntl
 import gc
 import os
 import sys
+from contextlib import contextmanager
 from functools import cache
 
 # Before torch is loaded: see quaere.cli.main.
@@ -13,6 +15,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import httpx._transports.default as httpx_transports
 import pytest
 from hypothesis import settings
+from hypothesis import strategies as st
 
 import tiny
 
@@ -56,10 +59,33 @@ LONGEST = (
 )
 
 
+@contextmanager
+def one_worker_at_a_time(path):
+    """The first worker compiles and writes what the others, who would do the same at that moment, then read."""
+    with open(path) as file:
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """In a new checkout nothing is compiled, and to rewrite the tests takes as long as to load all libraries."""
+    path = collector.path
+    if not isinstance(collector, pytest.Module) or any((path.parent / "__pycache__").glob(f"{path.stem}.*-pytest-*")):
+        return (yield)
+    with one_worker_at_a_time(path):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """The order of the files; within one nothing changes."""
+    """The order of the files; within one nothing changes. Hypothesis looks for constants here, in every file."""
     places = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
+    with one_worker_at_a_time(__file__):
+        st.text().validate()  # its table of all characters
+        return (yield)
 
 
 def pytest_collection():
