@@ -1,3 +1,5 @@
+from functools import cache
+
 import pytest
 import torch
 from msgspec import structs
@@ -8,6 +10,7 @@ from quaere.policies.native.bridge import packed_states, use_packed_attention, u
 from quaere.policies.native.engine import Engine, Request
 from quaere.policies.native.varlen import Packing
 from quaere.policies.sampler import SamplingParams
+from quaere.training import estimate as training_estimate
 from quaere.training.adapters import add_adapters, trainable_weights
 from quaere.training.estimate import RunEstimate, estimate_rollouts, estimate_run
 from quaere.training.learner import Learner
@@ -15,6 +18,25 @@ from quaere.training.learner_settings import LearnerSettings
 from quaere.training.settings import AdapterSettings, EngineSettings
 
 FAMILIES = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt2"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _counted_once():
+    """The parameters of one config with the same adapters are counted once for all tests, as they always are the same."""
+    count, configs = training_estimate._count_parameters, {}
+
+    @cache
+    def count_once(name, adapter):
+        return count(configs[name], adapter)
+
+    def counted(config, adapter):
+        name = f"{type(config)} {config.to_json_string(use_diff=False)}"
+        configs[name] = config
+        return count_once(name, adapter)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_estimate, "_count_parameters", counted)
+        yield
 
 
 def estimate(model, *, rank=0, device="cpu", max_rows=4, num_tokens=512, num_roles=2, learner=None, **engine):
