@@ -22,7 +22,7 @@ FAMILIES = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt2"]
 
 @pytest.fixture(autouse=True, scope="module")
 def _counted_once():
-    """The parameters of one config with the same adapters are counted once for all tests, as they always are the same."""
+    """The parameters of one config with the same adapters are counted once for all tests."""
     count, configs = training_estimate._count_parameters, {}
 
     @cache
