@@ -333,10 +333,13 @@ def test_two_steps_on_a_tiny_model(place):
     assert taught.num_steps == 2 and taught.loss_after < taught.loss_before
 
 
-def test_from_the_command_line_to_notes_that_name_the_dialect(tmp_path):
+def test_from_the_command_line_to_notes_that_name_the_dialect(tmp_path, monkeypatch):
+    from quaere.api.warmup_settings import WarmupSettings
     from quaere.cli.main import main
     from quaere.dialects.notes import find_notes
 
+    # What was hardly taught writes to its limits when it is tried.
+    monkeypatch.setattr(WarmupSettings, "limits_of", lambda self, dialect: Limits(max_turns=2, turn_tokens=8))
     base, out = tmp_path / "base", tmp_path / "warm"
     tiny.model(scale=1, num_hidden_layers=1, max_position_embeddings=32768).save_pretrained(base)
     tiny.tokenizer().save_pretrained(base)
