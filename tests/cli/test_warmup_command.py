@@ -38,7 +38,7 @@ def main(*words):
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("base")
-    tiny.model(scale=1, num_hidden_layers=3).save_pretrained(folder)  # see test_adapter_folders.py
+    tiny.model(scale=1).save_pretrained(folder)
     tiny.tokenizer().save_pretrained(folder)
     return folder
 
