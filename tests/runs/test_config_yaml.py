@@ -58,7 +58,7 @@ def test_both_readers_read_the_deepest_that_the_quick_one_is_given():
         ("a: [1", "config, line 1: bad YAML"),
         ("a: 1\nb: \x07", "config, line 2: bad YAML: a character that YAML does not allow"),
         ("[" * 600, "config: bad YAML: nested too deeply"),
-        ("[" * 30_000, "config: bad YAML: nested too deeply"),  # libyaml would end the process
+        ("[\n" * 30_000, "config: bad YAML: nested too deeply"),  # libyaml would end the process
         ("- " * 3000 + "x", "config: bad YAML: nested too deeply"),
         ("? " * 3000 + "x", "config: bad YAML: nested too deeply"),
         ("a: !!python/object:os.system x", "config, line 1: bad YAML"),
