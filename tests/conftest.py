@@ -1,9 +1,11 @@
 import fcntl
 import gc
+import importlib
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
+from pathlib import Path
 
 # Before torch is loaded: see quaere.cli.main.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -61,21 +63,11 @@ LONGEST = (
 
 @contextmanager
 def one_worker_at_a_time(path):
-    """The first worker compiles and writes what the others, who would do the same at that moment, then read."""
+    """The first worker writes what the others, who would compute the same at that moment, then read."""
     with open(path) as file:
         if "PYTEST_XDIST_WORKER" in os.environ:
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector):
-    """In a new checkout nothing is compiled, and to rewrite the tests takes as long as to load all libraries."""
-    path = collector.path
-    if not isinstance(collector, pytest.Module) or any((path.parent / "__pycache__").glob(f"{path.stem}.*-pytest-*")):
-        return (yield)
-    with one_worker_at_a_time(path):
-        return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -88,9 +80,22 @@ def pytest_collection_modifyitems(items):
         return (yield)
 
 
-def pytest_collection():
+def pytest_collection(session):
     """What is loaded to collect stays until the end: it is not searched for garbage."""
     gc.disable()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        _import_share(session.config.args)
+
+
+def _import_share(folders):
+    """Each worker begins with other test files: their assertions are rewritten once, and the others find that done."""
+    number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+    files = sorted(path for folder in folders for path in Path(folder).rglob("test_*.py"))
+    for path in files[number :: int(os.environ["PYTEST_XDIST_WORKER_COUNT"])]:
+        sys.path.insert(0, str(path.parent))
+        with suppress(Exception, pytest.skip.Exception):  # whoever collects the file meets it again, and says so
+            importlib.import_module(path.stem)
+        sys.path.pop(0)
 
 
 def pytest_collection_finish():

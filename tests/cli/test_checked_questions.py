@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 
 import pytest
 
@@ -10,6 +11,7 @@ from quaere.policies.sampler import ChatReply
 from quaere.rollout.policy import ChatPolicy
 from quaere.rollout.question_files import read_questions
 from quaere.search.index import build_index
+from quaere.warmup.documents.writer import CheckedQuestion, Written
 
 TEXT = "Halm Bridge was built by Orsolya Venn for the old town."
 
@@ -63,6 +65,15 @@ def test_counts_as_json(monkeypatch, index, capsys):
     counted = json.loads(capsys.readouterr().out)
     assert (counted["questions"], counted["kinds"], counted["searches"]) == (1, {"single": 1}, {"1": 1})
     assert sum(counted["dropped"].values()) == counted["drafts"] - 1
+
+
+def test_counts_of_searches_begin_with_the_fewest(monkeypatch, index, capsys):
+    asked = [CheckedQuestion(f"q{num}", "Who?", ("Venn",), "chain", 2, num, 2, ()) for num in (3, 1, 2, 1)]
+    monkeypatch.setattr(
+        "quaere.api.checked_questions.write_checked", lambda *args, **options: Written(asked, Counter(), 9)
+    )
+    run(monkeypatch, index, "--json")
+    assert list(json.loads(capsys.readouterr().out)["searches"].items()) == [("1", 2), ("2", 1), ("3", 1)]
 
 
 @pytest.mark.parametrize("knows", ["by heart", "not at all"])

@@ -10,7 +10,7 @@ import pytest
 from quaere.cli.main import main
 from quaere.errors import install_hint
 from quaere.recipes.drzero.config import DrZeroConfig
-from quaere.records import Candidate, Evidence, Support
+from quaere.records import Candidate, Episode, Evidence, ProposeTask, Support
 from quaere.runs import Run
 from quaere.search.index import IndexSettings, build_index
 from quaere.training.config import config_to_yaml
@@ -205,6 +205,15 @@ def test_show_tells_everything_with_the_span_in_its_context(quaere):
     assert "evidence: found in nothing it was shown: fabricated" in quaere("show c")
 
 
+def test_show_tells_what_the_candidates_own_episode_was_paid(quaere, folder):
+    with Run.open(folder / "runs" / "r", write=True) as run:
+        for id, paid in (("b", 0.25), ("a", 0.75)):
+            episode = Episode(id, ProposeTask(id, None, 2), "tool-call", "m", 0, (), (), None, "turn_limit")
+            run.add_episode(episode, {"reward/total": paid})
+    assert "paid: reward/total 0.75" in quaere("show a").splitlines()
+    assert "paid: reward/total 0.25" in quaere("show b").splitlines()
+
+
 def change_evidence(folder, text):
     """As if the database had been tampered with, or written by a program that does not check."""
     database = sqlite3.connect(folder / "runs" / "r" / "run.db")
@@ -234,6 +243,7 @@ def test_without_the_documents_it_says_that_nothing_was_checked(quaere, made, fo
     (folder / "runs" / "r" / "config.yaml").write_text(config)
     shown = quaere("show a")
     assert "unchecked" in shown and "evidence is not checked" in " ".join(shown.split())
+    assert f"  {SPAN}" in shown.splitlines()
     assert "verbatim" in quaere(f"show a --index {moved}")
     assert json.loads(quaere("--hops 1 --json"))[0]["evidence_state"] == "unchecked"
 

@@ -184,7 +184,7 @@ def test_results_are_compared_pair_by_pair(place, tmp_path, capsys):
     assert found["compare"][0]["difference"] is None
 
 
-def test_stored_results_are_compared_without_a_model(results, capsys):
+def test_stored_results_are_compared_without_a_model(results, tmp_path, capsys):
     stored = [str(results / "lora.json"), str(results / "full.json")]
     capsys.readouterr()
     assert main(["eval", "--compare", *stored]) == 0
@@ -192,6 +192,11 @@ def test_stored_results_are_compared_without_a_model(results, capsys):
     assert main(["eval", "--compare", *stored, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["name"], found["compare"][0]["name"], found["run"]) == ("full", "lora", None)
+    told = json.loads((results / "full.json").read_text())
+    (tmp_path / "last.json").write_text(json.dumps({**told, "name": "last"}))
+    assert main(["eval", "--compare", *stored, str(tmp_path / "last.json"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["name"], [other["name"] for other in found["compare"]]) == ("last", ["lora", "full"])
     assert main(["eval", "--compare", stored[0]]) == 2
     assert "--model or --run" in capsys.readouterr().err
 

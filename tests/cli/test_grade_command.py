@@ -197,6 +197,7 @@ def test_an_endpoint_judges_by_the_criteria(place, endpoint, tmp_path, capsys):
     names = ["comprehensiveness", "insight", "instruction_following", "readability", "overall", "valid citations"]
     assert list(measures) == names
     assert measures["overall"]["value"]["mean"] == 8.0 and measures["overall"]["repeats"] == [8.0, 8.0]
+    assert found["settings"]["specific"] == {}  # nobody asked for dimensions, so none are written
     assert found["settings"]["temperature"] == 0.7 and found["judge"] == f"openai:judge@{endpoint}"
     found = in_json(capsys, place / "good.jsonl", *model, "--specific", "1", "--limit", "1")
     assert "dates" in found["results"][0]["score"]["measures"]

@@ -100,6 +100,19 @@ def test_every_long_command_answers(index, name):
     assert f"stopping; {kept}" in said and "press Ctrl-C again to stop now" in said
 
 
+def test_after_the_work_ctrl_c_is_what_it_was():
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with interrupt.interruptible():
+            assert signal.getsignal(signal.SIGINT) is not before
+        assert signal.getsignal(signal.SIGINT) is before
+        with pytest.raises(ValueError, match="broken"), interrupt.interruptible():
+            raise ValueError("broken")
+        assert signal.getsignal(signal.SIGINT) is before
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def press(times, target, *args):
     """Press Ctrl-C so often while a command works that would never end; what it says."""
     process, stderr = start(target, *args)

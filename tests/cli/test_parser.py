@@ -41,6 +41,12 @@ def test_where_nothing_is_near_the_hint_is_the_help(words, said, capsys):
     assert refused(words, capsys) == [f"quaere: {said}", "  try: quaere search --help"]
 
 
+@pytest.mark.parametrize("command", ["ask", "report"])
+def test_what_answers_from_documents_needs_an_index(command, capsys):
+    said = "quaere: the following arguments are required: --index"
+    assert refused([command, "Who built Halm?"], capsys) == [said, f"  try: quaere {command} --help"]
+
+
 def make_parser():
     parser = Parser(prog="tool")
     parser.add_argument("--verbose", action="store_true")

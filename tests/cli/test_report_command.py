@@ -62,7 +62,10 @@ def test_turns_then_the_report_with_its_sources_and_counts(place, says, capsys):
     assert "Turn 1" in shown and "→ searches: Halm bridge builder" in shown and TEXT.split("\n")[0] in shown
     assert "[1] Halm bridge old stone/halm.md 0-" in shown
     assert "3 statements, 3 of them cited; 3 citations, 2 resolved (67 %), 1 unresolved unresolved: [5]" in shown
-    with Run.open(out.rsplit("quaere runs show", 1)[1].strip()) as run:
+    path = out.rsplit("quaere runs show", 1)[1].strip()
+    assert main(["runs", "show", path, "report-r0"]) == 0
+    assert "3 citations, 2 resolved (67 %), 1 unresolved" in " ".join(capsys.readouterr().out.split())
+    with Run.open(path) as run:
         assert run.info.kind == "report" and run.info.settings["guided"] is False
         (row,) = run.index()
         assert row.metrics["report/num_unresolved"] == 1
@@ -86,7 +89,9 @@ def test_a_folder_gets_both_pages_and_documents_that_were_no_files(place, says, 
     says({"q0-r0": turns, "q1-r0": [answer("Nothing is known [1].")], "q2-r0": ["hm"] * 10})
     asked = ["--questions", str(place / "questions.jsonl")]
     assert report(place, *asked, "--out", str(tmp_path / "out"), index="rows-index") == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    out = capsys.readouterr().out
+    assert str(tmp_path / "out") in out.splitlines()
+    shown = " ".join(out.split())
     assert "3 questions, 2 reports, 4 citations, 2 resolved (50%), 2 unresolved" in shown and "(no report)" in shown
     files = {file.relative_to(tmp_path / "out").as_posix() for file in (tmp_path / "out").rglob("*") if file.is_file()}
     (document,) = [name for name in files if name.startswith("documents/")]

@@ -69,7 +69,8 @@ def test_teacher_forced_repeats_and_a_blank_span_is_worth_exactly_nothing(place,
     assert in_json(place, capsys, "--form", "teacher_forced", "--seed", "5")["items"] == found["items"]
 
 
-def test_the_table(place, capsys):
+def test_the_table(place, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")  # of the terminal, not of the pipe
     assert verify(place, "--form", "teacher_forced", "--limit", "2", "--index", str(place / "index")) == 0
     shown = capsys.readouterr()
     lines = shown.out.splitlines()

@@ -1,6 +1,7 @@
 """Adapters in folders: which base they mean, and the weights of base and adapter together."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -208,6 +209,18 @@ def test_tensors_in_bfloat16_are_added_as_they_are(place, tmp_path):
 def test_an_adapter_of_another_model_is_refused(tmp_path, had, has):
     adapter = make_adapter(tmp_path / "adapter", make_base(tmp_path / "base", **has), **had)
     with pytest.raises(BadInput, match=f"the adapter in {adapter} does not fit its base model"):
+        load_model(resolve_model(str(adapter)), "cpu", "float32")
+
+
+def test_a_matrix_that_would_have_to_be_stretched_is_refused(place, tmp_path):
+    """One row of B would be added to every row of the weight."""
+    from safetensors.torch import load_file, save_file
+
+    adapter = shutil.copytree(place / "warm", tmp_path / "adapter")
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    short = {name: tensor[:1].contiguous() if "lora_B" in name else tensor for name, tensor in tensors.items()}
+    save_file(short, adapter / "adapter_model.safetensors")
+    with pytest.raises(BadInput, match="does not fit its base model"):
         load_model(resolve_model(str(adapter)), "cpu", "float32")
 
 

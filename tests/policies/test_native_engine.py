@@ -10,6 +10,7 @@ from msgspec import structs
 import tiny
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.cpu_matmul import prepare_products
+from quaere.policies.native.decoder import _rounded
 from quaere.policies.native.engine import Engine, Request
 from quaere.policies.sampler import SamplingParams
 
@@ -258,6 +259,11 @@ def test_products_the_other_way_round_come_to_the_same(rows, bias):
     with torch.no_grad():
         layer[0].weight.zero_()  # new weights in place are seen
     torch.testing.assert_close(layer(states), torch.zeros(1, rows, 40) + (layer[0].bias if bias else 0))
+
+
+def test_a_gpu_captures_steps_of_few_sizes():
+    asked = [1, 2, 3, 5, 8, 9, 16, 17, 24, 25, 32, 33, 48, 49, 64, 65, 97]
+    assert [_rounded(size) for size in asked] == [1, 2, 4, 8, 8, 12, 16, 24, 24, 32, 32, 48, 48, 64, 64, 96, 128]
 
 
 @pytest.mark.parametrize("patience", [0, 16])

@@ -111,6 +111,10 @@ async def test_a_cancelled_coroutine_frees_its_row():
         assert not sampler.engine.busy
 
 
+def test_on_a_cpu_a_long_context_is_computed_in_steps_that_do_not_delay_others_for_long():
+    assert NativeSampler.over(MODEL, TOKENIZER.decode, name="tiny").engine.max_step_tokens == 2048
+
+
 async def test_a_session_computes_only_what_is_new():
     async with make_sampler() as sampler:
         context = list(range(1, 41))

@@ -87,6 +87,7 @@ def test_top_k_and_top_p_cut_and_renormalise():
     torch.testing.assert_close(draw(logits, top_p=0.75), torch.tensor([0.625, 0.375, 0, 0]), atol=0.03, rtol=0)
     assert draw(logits, top_p=0.1)[0] == 1
     assert draw(logits, top_k=100)[3] > 0
+    assert draw([0.5, 1.0, 0.0], top_k=1, count=200).tolist() == [0, 1, 0]
 
 
 def test_rows_with_different_settings_do_not_mix():

@@ -1,10 +1,12 @@
 """Products with int8 weights: when they are used, and that they follow the weights."""
 
+import os
+
 import pytest
 import torch
 
 import tiny
-from quaere.errors import BadInput
+from quaere.errors import BadInput, ModelMissing
 from quaere.policies.native.bridge import load_model, use_packed_attention
 from quaere.policies.native.cpu_matmul import INT8_ROWS, SMALL, decodes_in_int8, prepare_products, use_int8
 from quaere.policies.native.engine import Engine, Request
@@ -97,3 +99,11 @@ def test_it_is_loaded_by_its_name_and_refused_on_a_gpu(tmp_path):
     assert not decodes_in_int8(load_model(str(tmp_path), "cpu", "float32"))
     with pytest.raises(BadInput, match="int8 works only on a CPU"):
         load_model(str(tmp_path), "cuda", "int8")
+
+
+def test_threads_that_wait_leave_the_cores_to_others_unless_told_otherwise(tmp_path, monkeypatch):
+    for given, used in (("active", "active"), (None, "passive")):
+        monkeypatch.setenv("OMP_WAIT_POLICY", given) if given else monkeypatch.delenv("OMP_WAIT_POLICY")
+        with pytest.raises(ModelMissing):  # there is none in this folder
+            load_model(str(tmp_path), "cpu", "float32")
+        assert os.environ["OMP_WAIT_POLICY"] == used

@@ -81,6 +81,23 @@ def test_memory_is_bounded_by_rows_tokens_and_logits(monkeypatch):
     assert sum(tokens for tokens, *_ in seen) == sum(len(ids) - 1 for ids in asked)
 
 
+def test_short_sequences_are_not_given_the_room_of_long_ones(monkeypatch):
+    from quaere.policies.native import sequence_logprobs as scoring
+    from quaere.policies.native import storage
+
+    rooms = set()
+    forward = scoring.forward
+
+    def watched(model, where, *rest):
+        rooms.add((where.storage.num_slots, where.storage.capacity))
+        return forward(model, where, *rest)
+
+    monkeypatch.setattr(scoring, "forward", watched)
+    monkeypatch.setattr(storage, "STRIDE", 16)
+    engine(max_rows=2).score_many([[1] * 40, [2] * 5, [3] * 40, [4] * 5])
+    assert rooms == {(2, 16), (2, 48)}
+
+
 def test_nothing_and_too_little_to_score():
     assert engine().score_many([]) == []
     assert engine().score_many([[], [7], [7, 8]])[:2] == [[], [0.0]]

@@ -20,6 +20,24 @@ def test_nothing_is_kept_of_a_session_whose_context_changed():
     assert again.slot.num_stored == 20
 
 
+def test_a_context_without_a_session_is_kept_for_nobody():
+    table = SlotTable(2)
+    taken = table.take("", [1] * 40)
+    taken.slot.num_stored = 40
+    table.rest(taken.slot)
+    assert table.stored() == {}
+    assert table.take("a", [1] * 40).donor is None
+
+
+def test_without_reuse_a_session_finds_nothing_of_its_last_turn():
+    table = SlotTable(1, reuse=False)
+    taken = table.take("a", [1] * 40)
+    taken.slot.num_stored = 40
+    table.rest(taken.slot)
+    assert table.stored() == {}
+    assert table.take("a", [1] * 60).slot.num_stored == 0
+
+
 @settings(max_examples=examples(60))
 @given(
     st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 3), st.integers(1, 50), st.booleans()), max_size=30)

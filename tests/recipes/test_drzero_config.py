@@ -8,6 +8,7 @@ from msgspec import Struct, structs
 from quaere.errors import BadInput
 from quaere.recipes.drzero import config as module
 from quaere.recipes.drzero.config import PRESETS, DrZeroConfig
+from quaere.recipes.registry import find_recipe
 from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs, load_config
 from quaere.training.self_play.config import check_self_play as check_config
 
@@ -241,6 +242,14 @@ def test_senseless_values_are_refused(assignments, says):
         load(*assignments.split())
     assert str(caught.value).startswith(says)
     assert "\n" not in str(caught.value)
+
+
+def test_the_recipe_refuses_them_before_it_opens_anything():
+    check, plain = find_recipe("drzero").check, DrZeroConfig()
+    with pytest.raises(BadInput, match=r"solver\.attempts must be at least 2, not 1"):
+        check(structs.replace(plain, solver=structs.replace(plain.solver, attempts=1)))
+    with pytest.raises(BadInput, match="no model is given"):
+        check(plain)
 
 
 def test_another_policy_than_the_one_that_is_trained_is_sampled_only_on_request():

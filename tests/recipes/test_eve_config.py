@@ -283,6 +283,7 @@ def test_a_dry_run_says_what_would_run(named, tmp_path, capsys, preset):
         assert "uniform; triples about 20% held out" in said
     else:
         assert "of the proposer's and solver's phase" in said and "guards: verbatim, focused" in said
+        assert f"sampled: {4 if preset == 'demo' else 10} single turns for each valid question" in said
     assert not list(tmp_path.iterdir())
 
 

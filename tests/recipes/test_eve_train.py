@@ -168,6 +168,18 @@ def test_what_the_evidence_of_candidates_is_worth_is_stored(whole):
     assert {item.id for item in verified} == set(sides[0])
 
 
+def test_a_candidate_is_judged_by_the_attempts_at_its_own_question(whole):
+    """And what is dropped for its form is not attempted."""
+    run, _, config = whole
+    attempts = about(run, "generation", "eve-solver")
+    for item in run.candidates():
+        rows = attempts.get(item.id, [])
+        right = sum(row.metrics["answer/exact_match"] for row in rows)
+        assert (item.num_attempts, item.num_right) == (len(rows), right), item.id
+        assert len(rows) in (0, config.generation.attempts) and (item.kept <= (0 < right < len(rows)))
+    assert 0 < len(attempts) < len(run.candidates())
+
+
 def by_hand_f1(one, other):
     words = [
         Counter(re.sub(r"\b(a|an|the)\b", " ", re.sub(r"[!-/:-@[-`{-~]", "", text.lower())).split())

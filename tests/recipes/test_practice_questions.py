@@ -59,3 +59,6 @@ def test_what_cannot_be_learned_from_is_refused(source, tmp_path):
     (tmp_path / "open.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(BadInput, match="question q2 and 1 more cannot be trained on"):
         read_source(str(tmp_path / "open.jsonl"))
+    (tmp_path / "open.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:2]))
+    with pytest.raises(BadInput, match="question q2 cannot be trained on"):
+        read_source(str(tmp_path / "open.jsonl"))

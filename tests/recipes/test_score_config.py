@@ -162,6 +162,26 @@ def test_a_rubric_reads_back_as_it_says_itself():
     assert parse_rubric(rubric.text, POOL) == rubric
 
 
+@pytest.mark.parametrize(
+    ("assignments", "says"),
+    [
+        (["trainer.kind=tinker", "evaluator.moments=own"], "a Tinker server has one set of optimizer moments"),
+        (["trainer.kind=tinker"], "no model is given"),  # and nothing else
+        (["evaluator.moments=own"], "no model is given"),
+    ],
+)
+def test_moments_of_its_own_are_refused_where_a_server_trains(assignments, says):
+    with pytest.raises(BadInput, match=says):
+        find_recipe("score").check(load("score", *assignments))
+
+
+def test_the_first_harness_is_the_one_that_was_set():
+    sets = ["harness.dimensions.k=3", "harness.process.min_tool_calls=3", "harness.process.require_gap_analysis=false"]
+    first = load("score", *sets, "harness.notes=Look at dates.").harness.first()
+    assert (first.dimensions.k, first.notes) == (3, "Look at dates.")
+    assert (first.process.min_tool_calls, first.process.require_gap_analysis) == (3, False)
+
+
 def test_a_pool_of_ones_own():
     config = load("score", 'harness.extra=[{name: chronology, text: "Events stand in their order."}]')
     assert (

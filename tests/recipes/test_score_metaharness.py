@@ -15,6 +15,8 @@ from quaere.chat.dimensions import POOL
 from quaere.errors import SamplingFailed
 from quaere.policies.openai import Endpoint, OpenAISampler
 from quaere.policies.sampler import ChatReply
+from quaere.recipes.score import recipe
+from quaere.recipes.score.config import HarnessSettings
 from quaere.recipes.score.harness import HarnessLimits, default_harness, encode_harness, find_fault
 from quaere.recipes.score.metaharness import FixedHarness, LlmHarness, Regenerated, RuleSettings, RulesHarness
 from quaere.recipes.score.statistics import Statistics, compare
@@ -50,6 +52,12 @@ def numbers(harness):
         ({"share_under_verified": 0.6}, (5, "factuality", 0.1, 0.5, 1), "unverified"),
         ({"share_at_ceiling": 0.6}, (6, "factuality", 0.1, 0.5, 3), "saturated"),
         ({"score_spread": 0.02}, (6, "factuality", 0.1, 0.5, 3), "saturated"),
+        # One report is enough to be at the ceiling, though not to have a spread.
+        (
+            {"num_scored": 1, "share_at_ceiling": 1.0, "score_spread": None},
+            (6, "factuality", 0.1, 0.5, 3),
+            "saturated",
+        ),
         ({"citation_change": -0.06, "reward_change": 0.01}, (5, "citation", 0.1, 0.5, 2), "citations"),
         ({"entropy": 0.7, "entropy_change": -0.3}, (5, "factuality", 0.05, 0.55, 2), "entropy"),
         # At the very bounds, and half of a reason, no rule fits.
@@ -180,6 +188,19 @@ def test_settings_are_the_configs():
     assert exact.find_rules(Statistics(**beyond)) == ["rubrics", "assessments", "unverified"]
     guarded = regenerate(rules=rules, citation_change=-0.1, reward_change=0.1).harness
     assert guarded.dimensions.must_include == "depth"
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [("rules", ("rubrics", "")), ("none", ("", "")), ("llm", ("", "the model did not answer: it is gone"))],
+)
+def test_the_harness_is_revised_by_whom_and_what_was_set(kind, found, monkeypatch):
+    monkeypatch.setattr(recipe, "OpenAISampler", lambda endpoint: Endless(SamplingFailed("it is gone")))
+    model = "openai:harness@http://localhost:1/v1" if kind == "llm" else ""
+    meta = recipe.open_meta(HarnessSettings(kind=kind, model=model, rules=RuleSettings(max_invalid=0.2)))
+    changes = {"share_invalid_rubrics": 0.22}  # too little for the rules as they stand, enough for these
+    regenerated = regenerate(rules=meta, **changes)
+    assert (regenerated.why, regenerated.fault) == found and regenerate(**changes).why == "calm"
 
 
 def test_no_meta_harness():

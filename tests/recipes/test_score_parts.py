@@ -1,6 +1,7 @@
-"""Parts of SCORE's loop without a run: what a report is paid under which `tau`, what the evaluator learns from."""
+"""Parts of SCORE's loop without a run: what a report is paid under which `tau`, what each role learns from and when."""
 
 import asyncio
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -8,12 +9,14 @@ from msgspec import structs
 
 import tiny
 from judging import HARNESS, QUESTION, RUBRIC, report
+from quaere.objectives.advantages import grpo
 from quaere.recipes.registry import find_recipe
 from quaere.recipes.score.config import HarnessSettings, ScoreConfig, ScoreEvaluatorConfig, ScoreSolverConfig
 from quaere.recipes.score.metaharness import Regenerated
 from quaere.recipes.score.scheduler import Scheduler, SchedulerSettings
-from quaere.recipes.score.train import Chosen, Score
+from quaere.recipes.score.train import Chosen, Judged, Score
 from quaere.records import Episode, Hints, Question, ReportTask, Scores, Segment, Turn
+from quaere.rewards.reports import ReportPay
 from quaere.training.phases.assessments import Assessed, Verdict
 from quaere.training.phases.report_episodes import Written
 from quaere.training.report_run import Research
@@ -49,9 +52,10 @@ def make_score(stage=None, training=None, meta=None, **options):
     return Score(config, Research(config, training, stage, QUESTIONS), memory, meta)
 
 
-def make_step(number=0):
+def make_step(number=0, num_traced=0):
     place = {"number": number, "step": number + 1, "iteration": 0, "name": "s", "seed": 0}
-    return SimpleNamespace(**place, metrics={}, num_traced=0, learner=Learned())
+    options = {"num_traced": num_traced, "traces": {}, "measures_update": False}
+    return SimpleNamespace(**place, **options, metrics={}, learner=Learned())
 
 
 @pytest.mark.parametrize(
@@ -69,12 +73,17 @@ def test_a_report_is_paid_once_it_was_looked_into_as_often_as_tau_says(tau, num_
 class Learned:
     """A learner that keeps what it is given."""
 
+    settings = None
+
     def __init__(self):
         self.samples = []
 
     def step(self, samples, how=None, *, moments=""):
         self.samples += samples
-        return {}
+        return {"gradient/norm": 0.25, "batch/model_tokens": 4.0}
+
+    def score_tokens(self, samples):
+        return [((-1.0,) * sum(sample.loss_mask), (0.5,) * sum(sample.loss_mask)) for sample in samples]
 
 
 @pytest.mark.parametrize(("beta", "baseline"), [(0.7, 0.7 * 0.5 + 0.3 * 0.9), (0.2, 0.2 * 0.5 + 0.8 * 0.9)])
@@ -102,7 +111,90 @@ def test_signals_may_be_given_by_a_coin():
     assert set(map(abs, tossed)) == set(plain) and len(set(plain)) == 1 < len(set(tossed))
 
 
+@pytest.mark.parametrize(("agreements", "signal"), [([0.8, None], 0.8 - 0.5), ([None, None], None)])
+def test_questions_without_two_conclusions_say_nothing_about_a_rubric(agreements, signal):
+    score, step = make_score(), make_step()
+    (found,) = score.update_evaluator(step, [Chosen(RUBRIC, (0, 1), CHOICE, valid=True)], agreements)
+    assert found == (signal if signal is None else pytest.approx(signal))
+    assert score.memory.baseline == pytest.approx(0.5 if signal is None else 0.7 * 0.5 + 0.3 * 0.8)
+
+
+@pytest.mark.parametrize(
+    ("every", "frozen", "learns"), [(1, False, [0, 1, 2, 3, 4, 5]), (3, False, [2, 5]), (1, True, [])]
+)
+def test_the_evaluator_learns_every_so_many_steps_unless_it_is_frozen(every, frozen, learns):
+    steps = [make_step(number) for number in range(6)]
+    for step in steps:
+        make_score(every=every, frozen=frozen).update_evaluator(step, [Chosen(RUBRIC, (0,), CHOICE, valid=True)], [0.8])
+    assert [step.number for step in steps if step.learner.samples] == learns
+    assert [step.number for step in steps if step.metrics.get("evaluator/gradient_norm") == 0.25] == learns
+
+
+def test_the_tokens_of_a_rubric_may_be_looked_at_too():
+    step = make_step(num_traced=1)
+    make_score().update_evaluator(step, [Chosen(RUBRIC, (0,), CHOICE, valid=True)], [0.8])
+    (trace,) = step.traces.values()
+    assert trace.places == (4, 5) and trace.advantages == pytest.approx((0.3, 0.3))
+
+
+def judge_each(*rewards):
+    """Reports on one question with these rewards; None for one that was not assessed."""
+    return [
+        Judged(
+            Written(structs.replace(CHOICE, id=f"w{number}"), None),
+            0,
+            pay=None if reward is None else ReportPay(0.0, 0.0, True, reward),
+        )
+        for number, reward in enumerate(rewards)
+    ]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_solver_learns_from_reports_compared_with_one_another_unless_it_is_frozen(frozen):
+    step, score = make_step(), make_score(solver=ScoreSolverConfig(frozen=frozen, delta=0.0, unbiased_std=False))
+    advantages = score.update_solver(step, judge_each(0.0, None, 1.0, 1.0, 0.0))
+    assert advantages.values.tolist() == pytest.approx([-1.0, 1.0, 1.0, -1.0])
+    learned = {sample.episode_id: sample.advantages[-1] for sample in step.learner.samples}
+    assert learned == ({} if frozen else pytest.approx({"w0": -1.0, "w2": 1.0, "w3": 1.0, "w4": -1.0}))
+    assert ("gradient/norm" in step.metrics) == (not frozen)
+
+
+def test_as_a_control_the_solver_s_advantages_go_to_other_reports():
+    judged = judge_each(*(float(number) for number in range(20)))
+    plain, mixed = (
+        make_score(shuffle_advantages=shuffle).update_solver(make_step(), judged).values.tolist()
+        for shuffle in (False, True)
+    )
+    assert plain == sorted(plain) != mixed and sorted(mixed) == plain
+
+
+def test_a_step_is_stored_with_the_harness_it_was_played_under():
+    score, step = make_score(), make_step()
+    score.memory.harness = structs.replace(TWO_CALLS, version=3)
+    score.measure(step, [], [], Assessed([], {}), [], grpo([], []), [])
+    stored = {"harness/version": 3.0, "harness/k": 3.0, "harness/min_tool_calls": 2.0, "evaluator/baseline": 0.5}
+    assert {name: step.metrics.get(name) for name in stored} == stored
+
+
 # ------------------------------------------------------------------------------------------------- what is asked for
+
+
+@pytest.mark.parametrize(
+    ("scope", "names", "shown"),
+    [("step", ["s-rubric"], [2]), ("query", ["s-q0-rubric", "s-q1-rubric", "s-q2-rubric"], [1, 1, 1])],
+)
+def test_a_rubric_is_chosen_once_a_step_or_for_each_question(scope, names, shown):
+    asked = []
+
+    async def play(step, role, jobs, limits, **_):
+        asked.extend(jobs)
+        return SimpleNamespace(episodes=[CHOICE] * len(jobs))
+
+    score = make_score(SimpleNamespace(play=play), rubric_scope=scope, shown_questions=2, initial_retrieval=0)
+    chosen = asyncio.run(score.choose_rubrics(make_step(), QUESTIONS[:3], HARNESS))
+    assert [job.episode_id for job in asked] == names
+    assert [len(job.task.questions) for job in asked] == shown
+    assert [one.places for one in chosen] == ([(0, 1, 2)] if scope == "step" else [(0,), (1,), (2,)])
 
 
 @pytest.mark.parametrize("schedule", [True, False])
@@ -153,6 +245,23 @@ def test_the_harness_is_made_anew_when_it_is_due(kind, every, due):
 )
 def test_the_plan_says_who_learns(newsroom_paths, assignments, learns):
     assert dict(find_recipe("score").plan(make_reports("score", newsroom_paths, *assignments)))["learns"] == learns
+
+
+def test_moments_of_its_own_take_the_evaluator_as_much_memory_again(tmp_path):
+    from transformers import LlamaConfig
+
+    sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 8, "vocab_size": 32000}
+    LlamaConfig(**sizes, num_attention_heads=8).save_pretrained(tmp_path / "model")
+    (tmp_path / "open.jsonl").write_text('{"question": "What is known of Halm?"}\n', encoding="utf-8")
+
+    def moments(*assignments):
+        paths = tmp_path / "index", tmp_path / "model", tmp_path / "open.jsonl"
+        planned = dict(find_recipe("score").plan(make_reports("score", paths, *assignments)))
+        return float(re.search(r"moments ([\d.]+)", planned["memory"])[1])
+
+    shared, own = moments(), moments("evaluator.moments=own")
+    assert own == pytest.approx(2 * shared, abs=0.02) and shared > 0.1  # rounded to hundredths
+    assert moments("evaluator.moments=own", "solver.frozen=true") == shared  # only one of them learns
 
 
 def test_a_judge_that_reads_long_reports_needs_memory(newsroom_paths):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import re
@@ -9,6 +10,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -42,7 +44,7 @@ from quaere.records import (
     StopReason,
     Turn,
 )
-from quaere.runs import Metric, Run, find_run, list_runs, runs_root
+from quaere.runs import Metric, Run, directory, find_run, list_runs, runs_root
 from quaere.runs.directory import is_locked
 from quaere.runs.shards import Frame, ShardWriter, read_frame
 
@@ -255,6 +257,17 @@ def test_a_writer_that_cannot_write_leaves_no_lock(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot write to the run") as caught:
         Run.open(tmp_path / "r", write=True)
     assert not is_locked(tmp_path / "r"), caught  # held, it would be let go of with the error at the latest
+
+
+def test_a_writer_waits_for_whoever_only_looks_whether_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Run.create(tmp_path / "r", "ask").close()
+    monkeypatch.setattr(directory, "_LOOK_S", 60)  # on a busy machine an instant is long
+    with open(tmp_path / "r" / directory.LOCK) as looked_at:
+        fcntl.flock(looked_at, fcntl.LOCK_SH)
+        threading.Timer(0.02, fcntl.flock, (looked_at, fcntl.LOCK_UN)).start()
+        Run.open(tmp_path / "r", write=True).close()
 
 
 def test_a_run_in_a_folder_that_nobody_can_write_is_readable(

@@ -12,13 +12,14 @@ from builders import build_candidate, build_episode
 from msgspec import structs
 
 from quaere.cli import runs as cli
+from quaere.cli.run_view import render_state
 from quaere.errors import BadInput
 from quaere.recipes.score.harness import default_harness
 from quaere.recipes.score.statistics import Statistics
 from quaere.recipes.score.versions import HarnessVersion, Versions
 from quaere.runs import Run, RunState
 from quaere.runs.checkpoints import save_checkpoint
-from quaere.runs.phases import CandidateCount, Change, PhaseSummary, count_candidates, summarise_phases
+from quaere.runs.phases import PHASES, CandidateCount, Change, PhaseSummary, count_candidates, summarise_phases
 
 
 def call(*argv: str) -> None:
@@ -169,6 +170,26 @@ def test_the_phases_of_a_real_run_fit_a_terminal(
     assert header.split() == ["phase", "steps", *names]
     assert rows[0].split() == ["2", "generation", "100-149", *["0.123→0.123"] * 4]
     assert rows[1].split() == ["2", "phase", "7", "150", *["2e-05"] * 4]  # a phase nobody has named yet
+
+
+def test_the_main_figures_of_report_runs_have_a_line_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Run.create(tmp_path / "r", "evolve") as run:
+        phase = {"run/iteration": 0.0, "run/phase": float(PHASES.index("reports"))}
+        run.log_metrics(1, phase | {"reward/mean": 0.5})
+    call("show", str(tmp_path / "r"))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["reports,", "step", "1", "metric"] in lines and ["reward", "0.500", "reward/mean"] in lines
+    with Run.open(run.path, write=True) as opened:
+        opened.log_metrics(3, phase | {"reward/mean": -0.25})
+    call("show", str(tmp_path / "r"))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["reports,", "steps", "1", "to", "3", "metric"] in lines
+    assert ["reward", "0.500→-0.250", "reward/mean"] in lines
+
+
+def test_only_a_run_that_failed_is_red() -> None:
+    states = RunState("failed"), RunState("done"), RunState("stopped")
+    assert [render_state(state)[0].style for state in states] == ["red", "green", "green"]
 
 
 def test_a_run_that_has_only_begun_is_shown(

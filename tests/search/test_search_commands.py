@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -60,6 +61,15 @@ def test_index_and_search(folder, tmp_path, capsys):
     assert "1. The Oss  rivers.md#0" in shown
     assert "Orsolya Venn" in shown
     assert "nothing found" in shown
+
+
+def test_the_summary_says_how_long_it_took(folder, tmp_path, capsys, monkeypatch):
+    now = iter([100.0, 102.5, 200.0, 200.5])
+    monkeypatch.setattr(index_command, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    quaere("index", folder, "--out", tmp_path / "index")
+    assert "engine bm25, 2.5 s\n" in capsys.readouterr().out
+    quaere("index", "--update", tmp_path / "index")
+    assert "engine bm25, 0.5 s\n" in capsys.readouterr().out
 
 
 def test_a_file_that_cannot_be_read_is_named_and_the_rest_is_indexed(folder, tmp_path, capsys):

@@ -49,6 +49,13 @@ def test_what_is_always_the_same_is_a_single_token(tokenizer):
     ]
 
 
+def test_no_text_is_two_tokens(tokenizer):
+    """Or a model would have to learn a full stop twice; bytes that are no character by themselves are all alike."""
+    texts = [tokenizer.decode([number]) for number in range(len(tokenizer))]
+    whole = [text for text in texts if text != "\N{REPLACEMENT CHARACTER}"]
+    assert len(whole) == len(set(whole))
+
+
 def test_any_other_text_is_spelled(tokenizer):
     text = "Ünknown words, <tags> and 7 ◊"
     assert tokenizer.decode(tokenizer.encode(text)) == text

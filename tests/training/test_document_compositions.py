@@ -144,6 +144,9 @@ def test_agreements_say_yes_as_often_as_no():
         ("earlier", "Who died first, Orsolya Venn or Marta Oleen?", ""),
         ("later", "Which was born later, Orsolya Venn or Marta Oleen?", "Who was born later, {X} or {Y}?"),
         ("earlier", "Which mason was born first, Orsolya Venn or Marta Oleen?", ""),
+        ("earlier", "Orsolya Venn or Marta Oleen, who was born first?", ""),
+        ("earlier", "Who was born first, Orsolya Venn or Marta Oleen", ""),
+        ("earlier", "Who was born first, Orsolya Venn and Marta Oleen?", ""),
         ("later", 'Who was born later, "Orsolya Venn" or Marta Oleen?', "Who was born later, {X} or {Y}?"),
         (
             "same",
@@ -184,6 +187,7 @@ def test_what_a_page_is_called_may_be_left_out_but_not_made_up(line, read):
             "Which was passed away earlier, Low Water or Grey Coast?",
             "Who passed away earlier",
         ),
+        ("When did {} marry?", "Who was married earlier, Low Water or Grey Coast?", "Who married earlier"),
         ("When did {} start?", "Which was started earlier, Low Water or Grey Coast?", "Which started earlier"),
         ("When was {} released?", "Which was released earlier, Low Water or Grey Coast?", "Which was released earlier"),
     ],

@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -57,6 +58,18 @@ def test_spans_are_whole_short_and_share_no_word_with_the_title():
         assert fact.answer in fact.evidence.text
 
 
+def test_a_name_before_a_date_is_asked_about_and_the_month_inside_it_is_not():
+    page = passage("Halm Bridge", "Orsolya Venn built it on 4 May 1702 for the whole town.")
+    assert {(fact.kind, fact.answer) for fact in find_facts(page)} == {("name", "Orsolya Venn"), ("date", "4 May 1702")}
+
+
+def test_an_answer_has_six_words_at_most():
+    six = "Ada Maria Brandt Oleen Venn Korrin"
+    for name, answers in ((six, [six]), (f"{six} Sall", [])):
+        page = passage("Halm Bridge", f"It was built by {name} for the town.")
+        assert [fact.answer for fact in find_facts(page)] == answers
+
+
 def test_a_sentence_that_was_cut_is_not_asked_about():
     cut = passage("Halm", "built by Orsolya Venn in the year of the flood. Later it was rebuilt by Marta Oleen and")
     assert list(find_facts(cut)) == []
@@ -93,6 +106,14 @@ def test_links_are_whole_names_of_other_pages(pages_index):
     assert list(pages.links(passage("Essay", "Venn and Orsolya Vennings built Halm Bridges."))) == []
     (last,) = pages.links(passage("Essay", "It was built by Orsolya Venn"))
     assert last == Link(16, 28, "Orsolya Venn")
+
+
+def test_a_text_may_end_with_a_name_that_is_shorter_than_others():
+    named = [passage(title, "") for title in ("Old Halm Bridge", "Halm Bridge", "Halm")]
+    pages = Pages(SimpleNamespace(passages=lambda: named))
+    for title in ("Old Halm Bridge", "Halm Bridge", "Halm"):
+        essay = passage("Essay", f"The road leads to {title}")
+        assert list(pages.links(essay)) == [Link(18, len(essay.text), title)]
 
 
 def test_no_more_facts_are_drafted_than_were_asked_for(pages_index):
@@ -262,6 +283,36 @@ async def test_searches_needed_are_counted_by_what_one_search_finds(pages_index)
             found = {hit.passage.doc_id for hit in pages_index.search([question.question], 2)[0]}
             reached = question.evidence[-1].doc_id in found
             assert question.searches == (1 if question.facts == 1 or reached else 2)
+
+
+async def test_a_chain_whose_second_page_no_search_with_it_finds_needs_two_searches(pages_index):
+    written = await write(pages_index, topk=1)
+    (chain,) = [question for question in written.questions if question.kind == "chain"]
+    assert chain.question == "Where was the builder of Halm Bridge born?"  # which finds the bridge and not its builder
+    given = chain.to_question()
+    assert (given.text, given.answers, given.evidence) == (chain.question, ("Korrin Vale",), chain.evidence)
+    assert (given.facts, given.searches) == (2, 2)
+    assert {question.to_question().searches for question in written.questions if question.kind == "single"} == {1}
+
+
+@pytest.mark.parametrize(("num_right", "scores"), [(3, {0.6}), (2, set())])
+async def test_three_of_five_answers_with_the_page_must_be_right_unless_set_otherwise(pages_index, num_right, scores):
+    """The documented thresholds: `--min-right` (3) of `--tries` (5)."""
+
+    class Wavering(Reader):
+        """Right the first few times it is shown the page."""
+
+        def __init__(self):
+            super().__init__()
+            self.times = {}
+
+        def answer(self, asked):
+            self.times[asked] = self.times.get(asked, 0) + 1
+            return super().answer(asked) if self.times[asked] <= num_right else "?"
+
+    settings = WriterSettings(drafts=40, topk=2)
+    written = await write_questions(ChatPolicy(Wavering()), pages_index, settings)
+    assert {question.scores["with_page"] for question in written.questions} == scores
 
 
 async def test_a_wording_that_the_rules_refuse_is_asked_for_once_more(pages_index):

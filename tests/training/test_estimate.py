@@ -1,4 +1,5 @@
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,9 +11,9 @@ from quaere.policies.native.bridge import packed_states, use_packed_attention, u
 from quaere.policies.native.engine import Engine, Request
 from quaere.policies.native.varlen import Packing
 from quaere.policies.sampler import SamplingParams
-from quaere.training import estimate as training_estimate
+from quaere.training import estimate as estimate_module
 from quaere.training.adapters import add_adapters, trainable_weights
-from quaere.training.estimate import RunEstimate, estimate_rollouts, estimate_run
+from quaere.training.estimate import RunEstimate, estimate_rollouts, estimate_run, needs_checkpointing
 from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.settings import AdapterSettings, EngineSettings
@@ -23,7 +24,7 @@ FAMILIES = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt2"]
 @pytest.fixture(autouse=True, scope="module")
 def _counted_once():
     """The parameters of one config with the same adapters are counted once for all tests."""
-    count, configs = training_estimate._count_parameters, {}
+    count, configs = estimate_module._count_parameters, {}
 
     @cache
     def count_once(name, adapter):
@@ -35,7 +36,7 @@ def _counted_once():
         return count_once(name, adapter)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training_estimate, "_count_parameters", counted)
+        patch.setattr(estimate_module, "_count_parameters", counted)
         yield
 
 
@@ -229,6 +230,25 @@ def test_checkpointing_keeps_the_inputs_of_layers_and_one_layer():
     between_layers = found - plain // 6  # the layer computed again is not alive yet after a forward pass
     assert 0.4 < between_layers / kept_bytes(model, 2, 64) <= 1.4
     assert found < plain / 3
+
+
+def test_when_a_gpu_has_too_little_memory_by_hand(monkeypatch):
+    """A step of 64 tokens over 1,000 weights in float32, of which 100 are trained.
+
+    Gradients and moments 100 * 4 * 3, weights cast 1,000 * 2, logits 1,024 * 440 * 4 * 3; activations of 64 tokens in
+    2 layers: 8 * 48 * 4 + (4 * 96 + 2 * 80) * 2 = 2,624 each. A quarter is added.
+    """
+    needed = (1200 + 2000 + 5_406_720 + 64 * 2 * 2624) * 5 // 4
+    weight = SimpleNamespace(is_cuda=True, element_size=lambda: 4, numel=lambda: 1000)
+    model = SimpleNamespace(parameters=lambda: iter([weight]), config=tiny.model("llama").config)
+    trained = [SimpleNamespace(numel=lambda: 100)]
+    for free in (needed - 1, needed, needed + 1):
+        monkeypatch.setattr(estimate_module, "_free_bytes", lambda free=free: free)
+        found = needs_checkpointing(model, trained, LearnerSettings(micro_tokens=64), sequence_tokens=64)
+        assert found == (free < needed)
+    weight.is_cuda = False
+    monkeypatch.setattr(estimate_module, "_free_bytes", lambda: 0)
+    assert not needs_checkpointing(model, trained, LearnerSettings(micro_tokens=64), sequence_tokens=64)
 
 
 def test_one_long_episode_is_a_micro_batch_of_its_own():

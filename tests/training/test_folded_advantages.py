@@ -70,5 +70,7 @@ def test_token_weights_by_hand():
     assert token_weight(3, COUNTS, "token_mean") == 1 / 10
     assert token_weight(3, COUNTS, "sequence_mean") == pytest.approx(1 / 3 / 3)
     assert token_weight(3, COUNTS, "token_sum") == pytest.approx(1 / 3)
+    for aggregation in ("token_mean", "sequence_mean", "token_sum"):  # a batch of one token
+        assert token_weight(1, [1], aggregation) == 1.0
     assert server_factor(7, 3, "sequence_mean") == 21.0
     assert server_factor(7, 3, "sum") == 1.0

@@ -347,3 +347,14 @@ def test_two_roles_share_a_base_and_nothing_else():
     solver.step(samples)
     assert proposer.score(samples) == after_proposer
     assert solver.score(samples) != at_first
+
+
+def test_scores_are_those_without_dropout_also_between_updates():
+    """GPT-2 drops a tenth of its activations while it is trained."""
+    learner = Learner(tiny.model("gpt2"), LearnerSettings(learning_rate=1e-4))
+    samples = make_samples(2)
+    learner.step(samples)
+    learner.model.train()
+    first, again = (learner.score(samples) for _ in range(2))
+    learner.model.eval()
+    assert first == again == learner.score(samples)

@@ -81,6 +81,20 @@ def test_other_adapters_are_chosen_and_left_out_as_by_peft():
         assert torch.equal(ours(x), theirs(x))
 
 
+def test_a_layer_that_the_active_adapter_leaves_alone_is_the_base_alone():
+    x = torch.randn(4, 24, generator=torch.Generator().manual_seed(2))
+    outs = []
+    for fused in (True, False):
+        model = adapted(fused=fused)
+        model.add_adapter("three", LoraConfig(r=8, target_modules=["down"]))
+        model.set_adapter("three")
+        up = model.get_submodule("base_model.model.up")
+        assert "three" not in up.lora_A
+        assert torch.equal(up(x), up.base_layer(x))
+        outs.append(model(x))
+    torch.testing.assert_close(*outs, rtol=1e-4, atol=1e-4)
+
+
 def test_under_autocast_it_is_no_further_from_the_exact_result():
     """The sum of products is rounded once, peft's three times."""
     x = torch.randn(200, 24, generator=torch.Generator().manual_seed(3))

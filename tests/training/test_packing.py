@@ -14,6 +14,7 @@ from quaere.policies.native.bridge import decoder_layers, packed_states, use_var
 from quaere.policies.native.varlen import VARLEN, Packing, kernel_works
 from quaere.rollout.samples import Sample
 from quaere.training import estimate
+from quaere.training import learner as learner_module
 from quaere.training.adapters import add_adapters
 from quaere.training.batches import split_batch
 from quaere.training.learner import Learner
@@ -312,6 +313,17 @@ def test_on_a_cpu_auto_does_not_checkpoint():
     assert not any(layer.gradient_checkpointing for layer in decoder_layers(learner.model))
     asked = Learner(make_model("llama"), LearnerSettings(gradient_checkpointing=True))
     assert all(layer.gradient_checkpointing for layer in decoder_layers(asked.model))
+
+
+def test_auto_checkpoints_from_the_first_step_on_that_needs_it(monkeypatch):
+    asked = []
+    monkeypatch.setattr(learner_module, "needs_checkpointing", lambda *given, **how: asked.append(how) or True)
+    learner = Learner(make_model("llama"), LearnerSettings(gradient_checkpointing="auto"))
+    assert not any(layer.gradient_checkpointing for layer in decoder_layers(learner.model))
+    for _ in range(2):
+        learner.step(make_samples())
+        assert all(layer.gradient_checkpointing for layer in decoder_layers(learner.model))
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize("rank", [0, 4])

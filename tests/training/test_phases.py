@@ -163,6 +163,15 @@ def test_the_year_of_a_date_is_accepted_where_it_is_asked_for():
         assert proposed.question.answers == candidate.answers == as_questions([candidate])[0].answers == answers
 
 
+def test_a_candidate_names_the_document_it_was_written_about():
+    written = episode()
+    alone = structs.replace(written, task=structs.replace(written.task, document=None))
+    for one, document in ((written, "d0"), (alone, "")):
+        candidate = make_candidate(read_proposal(one), step=3, iteration=1, reason="duplicate")
+        assert (candidate.document_id, candidate.hops, candidate.reason) == (document, 2, "duplicate")
+        assert (candidate.step, candidate.iteration, candidate.num_attempts) == (3, 1, 0)
+
+
 def test_a_question_is_kept_by_the_rules_it_was_scored_by():
     """`invalid_rule` and `containment` decide about a leaked answer, in the reward and in the curriculum alike."""
     leak = episode("Did Orsolya Venn build it?")

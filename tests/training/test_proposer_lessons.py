@@ -151,6 +151,18 @@ async def test_episodes_search_for_each_page_and_end_with_the_checked_question(i
         assert judge(episode, "proposer", dialect) == "" and read_proposal(episode).score.total == 1.0
 
 
+async def test_a_thought_fits_the_step_it_stands_before(index):
+    planned = {(item.question.id, item.hops): item for item in plan(index)}
+    for key, steps in (
+        (("quays", 1), [("own", "Sall")]),
+        (("chain", 3), [("first", "Halm Bridge"), ("next", "Orsolya Venn"), ("found", "Halm Bridge")]),
+    ):
+        (episode,) = (await play(index, [planned[key]])).episodes
+        for turn, (kind, name) in zip(episode.turns, steps, strict=True):
+            said = [form.format(name=name, answer=planned[key].answer) for form in THOUGHTS[kind]]
+            assert any(f"<think>{thought}</think>" in turn.text for thought in said)
+
+
 async def test_each_question_is_shown_once_and_no_more_than_wanted(index):
     played = await play(index, plan(index))
     assert sorted(episode.id.split("-")[-1] for episode in played.episodes) == ["born", "built", "chain", "quays"]

@@ -6,8 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
+import tiny
 from quaere.recipes.drzero.config import DrZeroConfig
-from quaere.training.remote.remote_actors import RemoteActors
+from quaere.training.remote import remote_actors
+from quaere.training.remote.remote_actors import RemoteActors, open_remote_actors
+from quaere.training.settings import AdapterSettings, TrainerSettings
 
 NUMBERS = itertools.count()
 
@@ -61,3 +64,33 @@ def test_a_state_goes_with_the_last_checkpoint_that_names_it(is_resumed, tmp_pat
     assert proposers in states
     assert len(states) == 3
     assert len(first & states) == 1
+
+
+def test_a_run_on_a_trainer_says_what_it_fetches_and_where_it_trains(monkeypatch, tmp_path):
+    """The model's tokenizer is needed here, its weights are there."""
+    service = SimpleNamespace(
+        name="the trainer at h",
+        models=lambda: ["base"],
+        call=lambda request: request(),
+        sdk=SimpleNamespace(create_sampling_client=lambda base_model: f"client of {base_model}"),
+    )
+    used, notes = [], []
+    sampler = SimpleNamespace(name="m", lockstep=False, use=used.append)
+
+    def resolve(name, report=print):
+        report(f"{name} is downloaded")
+        return SimpleNamespace(path=str(tmp_path), tokenizer=str(tmp_path))
+
+    monkeypatch.setattr("quaere.policies.catalogue.resolve_model", resolve)
+    monkeypatch.setattr("quaere.policies.loading.load_tokenizer", lambda path: tiny.tokenizer())
+    monkeypatch.setattr(remote_actors, "TinkerService", lambda url, patience_s: service)
+    monkeypatch.setattr(remote_actors, "TinkerSampler", lambda *given, **options: sampler)
+    monkeypatch.setattr(remote_actors, "RemoteRole", lambda service, base, rank, seed: (base, rank, seed))
+    trainer = TrainerSettings(kind="tinker", url="http://h")
+    config = DrZeroConfig(model="m", trainer=trainer, adapter=AdapterSettings(rank=8))
+    actors = open_remote_actors(config, ("proposer", "solver"), notes.append)
+    assert notes[0] == "m is downloaded"
+    assert notes[-1] == "sampling and gradients on the trainer at h: adapters of base"
+    assert used == ["client of base"]
+    (proposer, solver) = actors._roles.values()
+    assert proposer[:2] == solver[:2] == ("base", 8) and proposer[2] != solver[2]

@@ -1,9 +1,11 @@
 """Our side of the Tinker interface against exchanges recorded with a real SkyRL server, one recording per SDK."""
 
+import asyncio
 import base64
 import importlib.util
 import json
 import math
+from concurrent.futures import Future
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -86,6 +88,16 @@ def test_a_server_that_is_lost_ends_in_one_line(monkeypatch):
     monkeypatch.setattr("quaere.policies.tinker_service._LOOK_S", 0.05)
     with pytest.raises(TrainingStopped, match=r"the trainer at http://127.0.0.1:9 has not answered for \d+ s"):
         TinkerService("http://127.0.0.1:9", patience_s=0.2).models()
+
+
+@needs_sdk
+async def test_a_server_that_is_lost_while_many_wait_ends_each_in_one_line(monkeypatch):
+    monkeypatch.setattr("quaere.policies.tinker_service._LOOK_S", 0.05)
+    with Replayer(recording()["exchanges"]) as server:
+        service = TinkerService(server.url, patience_s=0.2)
+    async with asyncio.timeout(30):  # never reached: nothing else would end a request without an answer
+        with pytest.raises(TrainingStopped, match=r"the trainer at http://127.0.0.1:\d+ has not answered for \d+ s"):
+            await service.wait(Future())
 
 
 @needs_sdk
@@ -174,6 +186,41 @@ def test_scores_are_asked_for_up_to_the_last_token_that_carries_loss():
     (datum,) = sent
     assert datum.model_input == [1, 2, 3]
     assert datum.loss_fn_inputs == {"target_tokens": [2, 3, 4], "weights": [1.0, 1.0, 1.0]}
+
+
+def test_a_reference_scores_samples_without_loss_as_nothing():
+    """A KL term over flat samples reaches those in which nothing carries loss."""
+    asked = []
+
+    async def score_many(sequences):
+        asked.extend(sequences)
+        return [[-float(token) for token in tokens] for tokens in sequences]
+
+    role = SimpleNamespace(service=SimpleNamespace(call=lambda request: request()))
+    learner = TinkerLearner(role, LearnerSettings(), reference=SimpleNamespace(score_many=score_many))
+    assert learner.score_reference([UNPAID, PAID]) == [[], [-3.0, -4.0]]
+    assert asked == [[1, 2, 3, 4, 5], [1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize(("warmup_steps", "rates"), [(0, [0.5, 0.5]), (1, [0.5, 0.5]), (4, [0.125, 0.25])])
+def test_the_rate_of_an_update_and_the_norm_that_the_server_reports(warmup_steps, rates):
+    """Of the server's figures only that of the gradient is taken for one."""
+    sent, steps = [], []
+
+    def optim_step(adam):
+        steps.append(adam)
+        metrics = {"clock_cycle": 7.0, "skyrl.ai/grad_norm": 0.25}
+        return SimpleNamespace(result=lambda: SimpleNamespace(metrics=metrics))
+
+    learner = scoring_learner([-0.5, -0.25, -0.125], sent)
+    learner.settings, learner.warmup_steps = LearnerSettings(learning_rate=0.5), warmup_steps
+    learner._service.types.AdamParams = SimpleNamespace
+    learner._role.client.optim_step = optim_step
+    learner._role.client.forward_backward = lambda data, loss: SimpleNamespace(result=lambda: sent.extend(data))
+    metrics = [learner.step([PAID]) for _ in rates]
+    assert [one["learner/rate"] for one in metrics] == [adam.learning_rate for adam in steps] == rates
+    assert [one["gradient/norm"] for one in metrics] == [0.25, 0.25]
+    assert learner._role.has_stepped
 
 
 def test_an_archive_that_is_none_ends_in_one_line(tmp_path):

@@ -65,6 +65,8 @@ def test_jobs_by_hand():
     assert [job.protocol.span for job in jobs] == [CLAIM.span] * 2 + [""] * 2 + ["Halm."] * 2 + [""] * 2
     assert {job.task.question.text for job in jobs} == {"Who built the bridge?"}
     assert jobs[0].task.question.answers == ("Venn",)
+    assert [job.protocol.prefix(0, True) for job in jobs] == [""] * 8  # no turn is opened for the solver
+    assert verification_jobs([CLAIM], 1, "i0", guided=True)[0].protocol.prefix(0, True) == "<answer>"
     assert VerifierSettings(turn_tokens=9).limits.max_turns == 1
 
 
@@ -184,6 +186,10 @@ async def test_teacher_forcing_by_hand():
         """A token costs 0.1, or 0.3 where the span was not shown."""
 
         async def score_many(self, sequences, starts=()):
+            self.scored = [
+                (self.tokenizer.decode(ids[:start]), self.tokenizer.decode(ids[start:]))
+                for ids, start in zip(sequences, starts, strict=True)
+            ]
             cost = [0.1 if "Evidence:" in self.tokenizer.decode(ids) else 0.3 for ids in sequences]
             return [
                 [0.0] * start + [-each] * (len(ids) - start)
@@ -198,6 +204,9 @@ async def test_teacher_forcing_by_hand():
     assert support.chance_with == pytest.approx(np.exp(-0.1 * num_tokens))
     assert support.chance_without == pytest.approx(np.exp(-0.3 * num_tokens))
     assert support.num_samples == 0
+    # The turn is opened as an answer; what is scored is the answer and its closing tag.
+    assert [answer for _, answer in policy.sampler.scored] == ["Orsolya Venn of Halmgate</answer>", "Venn</answer>"] * 2
+    assert all(prompt.endswith("<answer>") for prompt, _ in policy.sampler.scored)
     with pytest.raises(ValueError, match="claim c1 has no answer"):
         await score_supports(policy, [structs.replace(CLAIM, answers=())])
 
@@ -207,6 +216,10 @@ async def test_what_does_not_fit_is_not_verified_and_the_others_are():
     found = await score_supports(DEAF, [CLAIM, long, CLAIM], sequence_tokens=300)
     assert found[1] is None
     assert found[0] == found[2] != None  # noqa: E711
+    rows = DEAF.renderer.opening(ClosedBook(span=CLAIM.span).opening(CLAIM.task))
+    num_tokens = len(rows) + len(DEAF.sampler.tokenizer.encode("<answer>Venn</answer>", add_special_tokens=False))
+    assert await score_supports(DEAF, [CLAIM], sequence_tokens=num_tokens) == found[:1]  # it just fits
+    assert await score_supports(DEAF, [CLAIM], sequence_tokens=num_tokens - 1) == [None]
     sampled = await verify_claims(DEAF, [CLAIM, long], VerifierSettings(sequence_tokens=300, samples=2))
     assert sampled == [Support(1.0, 1.0, 2), None]
 

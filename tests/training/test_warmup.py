@@ -220,6 +220,8 @@ def test_what_is_cut_off_is_not_found(place):
     limits = Limits(turn_tokens=1024, sequence_tokens=40_000, tool_response_tokens=250)
     played = play(place, roles=("solver",), num_episodes=6, fact_ratio=(1,), limits=limits)
     assert played.dropped["a fact was not found"] > 0
+    num_played = int(played.episodes[-1].id.removeprefix("solver-1-w1-q")) + 1  # questions are numbered as they come
+    assert num_played == played.dropped.total() + 6
     for episode in played.episodes:
         seen = renderer.decode(episode.token_ids)
         assert all(evidence.text in seen for evidence in episode.task.question.evidence)

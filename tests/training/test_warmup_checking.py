@@ -11,7 +11,7 @@ from quaere.records import Episode, Question, SolveTask
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
 from quaere.warmup.dialect_check import Learnt, describe_learnt, open_spoken, play_held_out
-from quaere.warmup.imitation import split_held_out, spread_evenly
+from quaere.warmup.imitation import count_steps, split_held_out, spread_evenly
 from scripted import ScriptedSampler
 
 ANSWER = "<answer>Venn</answer>"
@@ -42,6 +42,12 @@ def test_every_dialect_and_role_is_counted_by_itself():
         "drzero proposer": Learnt(),
         "evalrar solver": Learnt(3, num_answered=2, num_sound=1, num_matched=1),
     }
+
+
+def test_of_score_the_writer_is_checked_beside_every_role_of_the_others():
+    for dialects in (("score", "drzero"), ("drzero", "score")):
+        names = {one.name for one in open_spoken(dialects, "brief").values()}
+        assert names == {"score solver", "drzero solver", "drzero proposer"}
 
 
 def test_limits_are_those_of_the_dialect():
@@ -75,6 +81,12 @@ def test_what_is_held_out_is_a_matter_of_places_and_seed():
     held_out, learnt = split_held_out(given, 7)
     assert len(held_out) == 2 and sorted(one.id for one in [*held_out, *learnt]) == sorted(one.id for one in given)
     assert split_held_out(given, 7)[0] == held_out != split_held_out(given, 8)[0]
+
+
+def test_of_few_episodes_one_is_held_out():
+    held_out = {num: len(split_held_out(list(episodes(*[SOLVER] * num)), 0)[0]) for num in (2, 5, 14, 16, 40)}
+    assert held_out == {2: 1, 5: 1, 14: 1, 16: 2, 40: 4}
+    assert [count_steps(num, epochs=2, batch=4) for num in (2, 5, 14)] == [2, 2, 8]  # of 1, 4 and 13 episodes
 
 
 @given_(st.lists(st.sampled_from([SOLVER, TAGGED]), min_size=1, max_size=80), st.integers(0, 99), st.data())

@@ -106,7 +106,7 @@ def enact(dialect, texts):
         RENDERER,
         protocol,
         LIMITS,
-        episode_id="q1",
+        episode_id="hand-1",
         name="hand",
     )
     return asyncio.run(played)
@@ -125,6 +125,7 @@ def test_an_episode_by_hand(dialect):
     if dialect == "evalact":
         actions.insert(1, Evaluate(note, 9.0))
     assert [turn.action for turn in episode.turns] == actions
+    assert (episode.id, episode.task.id, episode.model) == ("hand-1", "q1", "hand")
     assert judge(episode, "solver", dialect) == ""
 
 
@@ -198,6 +199,7 @@ def test_scores_keep_to_their_tier():
     for kind, allowed in (tiers | {"missing": range(4)}).items():
         drawn = {Verdict(kind).draw_score(dice) for _ in range(60)}
         assert len(drawn) > 1 and drawn <= set(allowed)
+        assert {"found": 10, "missing": 0}.get(kind, 5) in drawn  # the whole scale is used
 
 
 # ---------------------------------------------------------------------------------------------------------- evalact
@@ -363,6 +365,9 @@ def test_turns_are_counted_by_dialect():
     refuse_few_turns(plan, Limits(max_turns=4), {"evalact": 5})
     with pytest.raises(BadInput, match="a solver of search-r1 needs 3 turns for 2 facts"):
         refuse_few_turns(plan, Limits(max_turns=2), {"evalact": 5})
+    with pytest.raises(BadInput, match="needs 3 turns for 2 facts") as raised:  # not the 2 turns that 1 fact needs
+        refuse_few_turns(plan_lessons(("solver",), 2, (1, 1)), Limits(max_turns=1))
+    assert raised.value.hint.startswith("--max-turns 3, or fewer facts")
     assert allow_turns(Limits(max_turns=4), {"evalact": 5}, "evalact").max_turns == 5
     assert allow_turns(Limits(max_turns=4), {"evalact": 5}, "drzero").max_turns == 4
 

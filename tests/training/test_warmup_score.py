@@ -14,12 +14,11 @@ from properties import examples
 from quaere.chat.dimensions import POOL
 from quaere.chat.renderer import Renderer
 from quaere.dialects.report.assessment import count_searches, read_assessment
-from quaere.dialects.report.demonstration import write_rubric
 from quaere.dialects.report.protocol import bind_report, numbered_sources
-from quaere.dialects.report.rubric import read_rubric
 from quaere.errors import BadInput, SamplingFailed
 from quaere.records import AssessTask, Malformed, ReportTask, RubricTask, Search
 from quaere.rollout.episode import Limits
+from quaere.search.searcher import LocalSearcher
 from quaere.training.learner import Learner
 from quaere.warmup.dialects import DIALECTS, role_of, roles_of
 from quaere.warmup.findings import facts_in
@@ -29,7 +28,7 @@ from quaere.warmup.marks import explain, mark
 from quaere.warmup.oracle import play_oracle
 from quaere.warmup.oracle_reports import FLAWS, write_draft
 from quaere.warmup.report_lessons import MAX_REPORTS, MAX_SCORES, MAX_SEARCHES, MIN_REPORTS, Research
-from quaere.warmup.rubric_lessons import draw_harness, draw_hints, draw_rubric
+from quaere.warmup.scripted_episodes import demonstrate
 from quaere.worlds import generate_world
 from quaere.worlds.dice import Dice
 from quaere.worlds.open_questions import ask_open_questions
@@ -135,19 +134,12 @@ def test_reports_search_one_at_a_time_and_end_with_a_conclusion(played):
 # ------------------------------------------------------------------------------------------------------------ rubrics
 
 
-@settings(max_examples=examples(200))
-@given(st.integers(0, 1 << 30), st.integers(2, 6))
-def test_any_rubric_that_is_drawn_is_valid_and_follows_advice(seed, max_k):
-    dice = Dice(seed)
-    harness = draw_harness(dice, max_k)
-    hints = draw_hints(harness, dice)
-    rubric = draw_rubric(harness, hints, ("comparison", "open"), dice)
-    assert 2 <= harness.dimensions.k <= max_k
-    assert read_rubric(write_rubric("So be it.", rubric), harness) == rubric
-    assert set(hints.required) <= set(rubric.dimensions)
-    assert not set(hints.avoided) & set(rubric.dimensions)
-    if len(hints.required) < harness.dimensions.k - 1:
-        assert set(hints.explore) <= set(rubric.dimensions)
+def test_a_writer_plans_two_to_four_searches_and_is_shown_two_to_six_dimensions(place):
+    world, index, _ = place
+    research = Research(world, index, LIMITS, style="brief", seed=0)
+    drawn = [research.draw("report") for _ in range(60)]
+    assert {attempt.script.plan.num_searches for attempt in drawn} == {2, 3, MAX_SEARCHES}
+    assert {len(attempt.task.rubric.dimensions) for attempt in drawn if attempt.task.rubric} == {2, 3, 4, 5, 6}
 
 
 def test_rubric_turns_vary(played):
@@ -174,6 +166,7 @@ def test_assessments_score_every_report_after_looking(played):
         assert min(count_searches(episode, len(task.reports))) >= task.harness.process.min_tool_calls
         searches = [turn.action for turn in episode.turns[:-1]]
         assert any(action.about for action in searches) or len(searches) >= MAX_SEARCHES - 1
+        assert (about := [action.about for action in searches if action.about]) == sorted(about)
     assert min(sizes) <= 3 and max(sizes) >= 6
     assert min(sizes) >= MIN_REPORTS and max(sizes) <= MAX_REPORTS
 
@@ -183,6 +176,18 @@ def test_an_assessment_can_be_read_back(place, played):
         task = episode.task
         assert read_assessment(episode.turns[-1].text, task.rubric, len(task.reports), 10.0, False) == episode.outcome
         assert len(task.rubric.dimensions) * len(task.reports) <= MAX_SCORES
+
+
+def test_few_reports_may_be_verified_one_by_one(place, monkeypatch):
+    for name, value in (("MAX_REPORTS", 3), ("_FULL_PERCENT", 100), ("_EACH_PERCENT", 100)):
+        monkeypatch.setattr(f"quaere.warmup.report_lessons.{name}", value)
+    world, index, renderer = place
+    research, searcher = Research(world, index, LIMITS, style="brief", seed=0), LocalSearcher(index)
+    attempts = (research.draw("assessment") for _ in range(20))
+    attempt = next(one for one in attempts if one.task.harness.process.min_tool_calls == 1)
+    parts = (attempt.task, attempt.script, searcher, renderer, attempt.protocol, LIMITS)
+    episode = asyncio.run(demonstrate(*parts, episode_id="one", name="hand"))
+    assert [turn.action.about for turn in episode.turns[:-1]] == [1, 2, 3]
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +219,7 @@ def test_flaws_are_what_they_are_called(place, drafted):
             assert (claim.said != claim.finding.said) == (claim.flaw == "false")
         assert drafts["uncited"].bind(gold, sources).citations == ()
         assert drafts["unresolved"].bind(gold, sources).unresolved
-        assert len(drafts["missing"].claims) == 2
+        assert [claim.flaw for claim in drafts["missing"].claims] == ["", ""]
         miscited = drafts["miscited"]
         for claim in miscited.claims:
             if claim.flaw == "miscited":
@@ -223,6 +228,24 @@ def test_flaws_are_what_they_are_called(place, drafted):
             else:
                 assert claim.flaw in ("", "unresolved")
         assert any(claim.flaw for claim in miscited.claims)
+
+
+def test_a_conclusion_is_on_what_was_asked_and_what_it_is_linked_with(place, drafted):
+    world, _, _ = place
+    seen = set()
+    for gold, sources, sound, drafts in drafted:
+        things = [world.entity(entity) for entity in gold.entities]
+        for draft in (sound, drafts["missing"]):
+            about = [[claim for claim in draft.claims if claim.finding.fact.subject == thing.index] for thing in things]
+            links = [[claim.said for claim in claims if claim.finding.fact.object is not None] for claims in about]
+            named = [things[0].name]
+            if all(links):
+                named = [thing.name for thing in things] if len(things) > 1 else [*named, *links[0][:2]]
+            first, *_ = re.split(r"(?<=\.) ", conclusion := draft.bind(gold, sources).conclusion)
+            assert all(name.lower() in (conclusion if links[0] else first).lower() for name in named)
+            assert sum(map(len, about)) <= 6  # the longest has two sentences left for what is linked with it
+            seen.add((len(things), min(2, len(links[0]))))
+    assert seen >= {(1, 1), (1, 2), (2, 0), (2, 1), (2, 2)}
 
 
 def test_scores_order_reports_by_their_flaws(drafted):

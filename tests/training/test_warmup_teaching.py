@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from itertools import count
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -10,6 +12,7 @@ from msgspec import structs
 import tiny
 from quaere.chat.renderer import Renderer
 from quaere.errors import BadInput
+from quaere.records import Episode, Question, Segment, SolveTask
 from quaere.rollout.episode import Limits
 from quaere.training.learner import Learner
 from quaere.warmup.imitation import count_steps, imitation, teach
@@ -42,6 +45,27 @@ def test_held_out_loss_falls(episodes):
     assert steps[-1].loss < steps[0].loss
     assert all(step.tokens_per_s > 0 and step.num_steps == 6 for step in steps)
     assert sum(step.num_tokens for step in steps[:3]) == sum(step.num_tokens for step in steps[3:])
+
+
+def test_the_pace_is_the_tokens_of_a_step_by_its_seconds(monkeypatch):
+    class Still:
+        """A learner that learns nothing."""
+
+        def step(self, samples):
+            return {"loss/policy": 1.0}
+
+        def score(self, samples):
+            return [[-1.0] for _ in samples]
+
+    def told(number):
+        segments = (Segment("prompt", (1, 2), (), (False,) * 2), Segment("model", (3,) * 8, (), (True,) * 8))
+        return Episode(f"e{number}", SolveTask(Question("q", "Who?")), "p", "m", 0, segments, (), None, "answered")
+
+    steps = []
+    ticks = count(100, 4)  # four seconds pass between any two looks at the clock
+    monkeypatch.setattr("quaere.warmup.imitation.time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    teach(Still(), [told(number) for number in range(5)], epochs=1, batch=2, report=steps.append)
+    assert [(step.num_tokens, step.tokens_per_s) for step in steps] == [(20, 5.0), (20, 5.0)]
 
 
 def test_without_learning_nothing_changes(episodes):

@@ -101,6 +101,26 @@ def test_wandb_writes_beside_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert b"tiny" in content
 
 
+def test_wandb_draws_curves_over_the_step_that_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own counter only goes up, and a run that is rolled back takes a step again."""
+    told: list[Any] = []
+    run = SimpleNamespace(
+        define_metric=lambda name, **options: told.append((name, options)),
+        log=lambda metrics: told.append((metrics["run/step"], metrics["reward/mean"])),
+        alert=lambda title, text: told.append((title, text)),
+    )
+    fake = SimpleNamespace(init=lambda **options: told.append(options) or run, Settings=lambda **options: options)
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    writer = WandbReporter("quaere", "evolve-1", {"model": "tiny"}, folder=tmp_path)
+    writer.step(report(2, 0.25))
+    writer.step(report(1, 0.5, "the entropy is low"))
+    opened, *rest = told
+    assert (opened["name"], opened["group"], opened["dir"]) == ("evolve-1", "evolve-1", str(tmp_path))
+    assert (opened["config"], opened["mode"]) == ({"model": "tiny"}, "offline")
+    assert rest == [("*", {"step_metric": "run/step"}), (2, 0.25), (1, 0.5), ("step 1", "the entropy is low")]
+
+
 def test_nothing_is_sent_unless_the_user_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
@@ -163,6 +183,8 @@ def test_trackio_is_told_and_stdout_is_left_to_programs(
         ("evolve-1", "allow", {"model": "tiny"}),
     ]
     assert (fake.logged, fake.alerts, fake.num_finished) == ([(1, 0.25)], [("step 1", "the entropy is low")], 2)
+    # In a notebook no page is shown, and no figures of the machine are logged beside the run's.
+    assert not any(one[name] for one in fake.opened for name in ("embed", "auto_log_gpu", "auto_log_cpu"))
     assert capsys.readouterr().out == ""
 
 

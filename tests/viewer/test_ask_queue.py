@@ -1,6 +1,9 @@
 """Questions to one agent: their order, their cancelling, their history."""
 
 import json
+import os
+import threading
+from types import SimpleNamespace
 
 import pytest
 from msgspec import structs
@@ -14,7 +17,7 @@ from quaere.errors import BadInput
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.sampler import NativeSampler
 from quaere.rollout.policy import TokenPolicy
-from quaere.viewer import ask_queue
+from quaere.viewer import ask_history, ask_queue
 from quaere.viewer.ask_history import AskHistory, AskRecord
 from quaere.viewer.ask_queue import AskQueue, QueueFull
 
@@ -117,6 +120,14 @@ def test_closing_cancels_what_runs_and_what_waits(index):
         queue.add("one more?")
 
 
+def test_no_thread_of_a_queue_keeps_the_process_alive(index):
+    """A second Ctrl-C ends the viewer, also in the middle of a turn that cannot be stopped."""
+    before = set(threading.enumerate())
+    with open_queue(index):
+        begun = set(threading.enumerate()) - before
+        assert begun and all(thread.daemon for thread in begun)
+
+
 # ------------------------------------------------------------------------------------------------------------- history
 
 
@@ -150,16 +161,17 @@ def test_a_file_of_something_else_is_left_alone(tmp_path):
             AskHistory(path)
 
 
-def test_what_cannot_be_written_is_kept_and_said(tmp_path, monkeypatch):
+@pytest.mark.parametrize("fails", ["pwrite", "fsync"])  # some disks say only at the end that they are full
+def test_what_cannot_be_written_is_kept_and_said(tmp_path, monkeypatch, fails):
     history = AskHistory(tmp_path / "asked.jsonl")
     first, second = (AskRecord(id, "Who?", "2025-03-01T10:15:00+00:00", "answered", id) for id in ("a", "b"))
     history.add(first)
 
-    def full(handle, data, offset):
+    def full(*given):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("os.pwrite", full)
+        patch.setattr(ask_history, "os", SimpleNamespace(**{**vars(os), fails: full}))
         history.add(second)
     assert history.read("a") == first and history.read("b") == second and "No space left" in history.said
     history.close()

@@ -79,8 +79,14 @@ def test_a_page_has_what_the_server_shows_and_its_twin_too(shared_runs, exported
         file = exported / "pages" / f"{name_file(address)}.html"
         served, written = client.get(address).text, file.read_text(encoding="utf-8")
         assert read_text(written) == read_text(served)
+        assert anchors_of(written) == anchors_of(served) != []
         twin = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
         assert twin == client.get(f"/json{address}").json()
+
+
+def anchors_of(page):
+    """Links to places of the same page."""
+    return re.findall(r' href="(#[^"]*)"', page)
 
 
 def read_text(page):
@@ -98,7 +104,9 @@ def test_the_tokens_of_a_long_episode_come_with_its_page(exported):
 
 
 def test_pages_without_room_are_counted_and_not_linked_to(shared_runs, tmp_path):
-    done = export(shared_runs / "alpha", tmp_path / "out", max_pages=5)
+    told = []
+    done = export(shared_runs / "alpha", tmp_path / "out", max_pages=5, on_page=lambda *counts: told.append(counts))
+    assert [num_done for num_done, _ in told] == [1, 2, 3, 4, 5] and told[-1] == (5, 5)
     pages = list((tmp_path / "out").rglob("*.html"))
     assert len(pages) == done.num_pages == 5 and done.num_left_out > 5
     assert all(target.is_file() for page in pages for target in links_of(page))

@@ -11,6 +11,7 @@ from asked import ask_and_wait, open_queue, wait_until, write_documents
 from backups import SENTENCE
 from quaere.cli.main import main
 from quaere.records import Evidence
+from quaere.runs import Run
 from quaere.search.index import build_index
 from quaere.viewer import ask_pages, ask_queue
 from quaere.viewer.ask_history import AskHistory, AskRecord
@@ -131,6 +132,15 @@ def test_documents_come_from_the_named_indexes_alone(client, place):
         for id in ("../secret.md", str(place / "secret.md"), "docs/../../secret.md", "", "nowhere.md"):
             reply = client.get(base, params={"id": id})
             assert reply.status_code == 404 and "TOP-SECRET" not in reply.text
+
+
+def test_a_document_of_an_index_that_has_changed_since_the_run_says_so(index, tmp_path):
+    with Run.create(
+        tmp_path / "early", "evolve", {"index": str(index.path), "index_fingerprint": "of other documents"}
+    ):
+        pass
+    page = open_client(tmp_path).get("/run/early/document?id=oss.md").text
+    assert "Korrin" in page and "holds other documents than when the run began" in page
 
 
 def test_a_run_with_no_index_shows_no_document(tmp_path):

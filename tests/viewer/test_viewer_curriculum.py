@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from quaere.records import Proposal, ProposeTask
+from quaere.records import Proposal, ProposeTask, Support
 from quaere.runs import Run, give_verdicts, judge
+from quaere.runs.added import EVERY_ITERATION
 from quaere.runs.curriculum_audit import Item
 from quaere.search.index import build_index
 from quaere.viewer import curriculum_browser
@@ -96,6 +97,30 @@ def test_a_facet_counts_what_its_other_values_would_give(client):
         "kept": (2, True),
         "never solved": (2, False),
     }
+
+
+def facets_of(chosen=None, **field):
+    """The facets of items that differ in one field: (value, count) by name."""
+    ((name, values),) = field.items()
+    items = [
+        Item(structs.replace(make_candidate(f"c{number}", 0), **{name: value})) for number, value in enumerate(values)
+    ]
+    _, facets = Shelf(items).select(chosen or {}, "", {})
+    return {facet.name: [(one.value, one.count) for one in facet.values] for facet in facets}
+
+
+def test_numbers_are_in_their_order_and_what_has_none_is_last():
+    assert facets_of(iteration=[10, EVERY_ITERATION, 2])["iteration"] == [("2", 1), ("10", 1), ("every", 1)]
+
+
+def test_evidence_without_an_effect_is_not_worse_than_none():
+    supports = [Support(0.5, 0.5), Support(0.25, 0.5), Support(1.0, 0.0), None]
+    groups = [("not measured", 1), ("below 0", 1), ("0 to 0.25", 1), ("0.75 to 1", 1)]
+    assert facets_of(support=supports)["value"] == groups
+
+
+def test_a_choice_that_nothing_has_any_more_is_shown_so_that_it_can_be_undone():
+    assert facets_of({"cluster": "7"}, cluster=[1, 1])["cluster"] == [("1", 2), ("7", 0)]
 
 
 VALUES = st.sampled_from(["kept", "1", "never", "none"])

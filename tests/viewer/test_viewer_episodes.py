@@ -5,11 +5,12 @@ import math
 import pytest
 from msgspec import structs
 
+from quaere.records import Search, Turn
 from quaere.records.token_trace import TokenTrace
 from quaere.runs import Run
 from quaere.runs.groups import EpisodeFilter
 from quaere.viewer import attempt_groups
-from quaere.viewer.attempt_groups import rank_attempts, reward_of
+from quaere.viewer.attempt_groups import describe_turn, rank_attempts, reward_of
 from quaere.viewer.reward_bars import REST, WIDTH, stack_rewards
 from quaere.viewer.token_lane import NUM_TOKENS, TokenCell, read_lane
 from quaere.viewer.transcript import TextPart, mark_span
@@ -90,6 +91,8 @@ def test_attempts_are_ranked_by_reward_within_a_step(client):
         ("s4-a2", 2, 0.75, 0.5),
         ("s4-a1", 3, 0.0, -1.0),
     ]
+    parts = {"reward/total": 1.0, "reward/answer": 1.2, "reward/brevity": -0.2, "odd ": 1.0}
+    assert first[0]["parts"] == parts  # the advantage is no part of the reward
     assert [turn["kind"] for turn in first[0]["turns"]] == ["search", "evaluate", "answer"]
     assert first[2]["turns"][1] == {"kind": "malformed", "text": "no call", "fault": "protocol: not closed "}
     page = client.get("/run/alpha/group?task=q1").text
@@ -100,6 +103,8 @@ def test_attempts_are_ranked_by_reward_within_a_step(client):
 def test_attempts_of_a_group_are_filtered(client):
     shown = twin(client, "group?task=q1&step=6&part=reward/total&most=0.8")
     assert [one["id"] for section in shown["sections"] for one in section["attempts"]] == ["s6-a2", "s6-a1"]
+    assert twin(client, "group?task=q1&least_searches=2")["sections"] == []  # each searched once
+    assert len(twin(client, "group?task=q1&least_searches=1&most_searches=1")["sections"]) == 2
     assert "No attempt is within these bounds" in client.get("/run/alpha/group?task=q1&end=failed").text
     assert twin(client, "group?task=q/2%20%26%203")["sections"][0]["attempts"][0]["reward"] is None
 
@@ -109,6 +114,11 @@ def test_equal_rewards_have_equal_ranks(runs):
         rows = run.rows(EpisodeFilter(task_id="q1", step=4))
         assert [rank for rank, _ in rank_attempts([*rows, rows[0]])] == [1, 1, 3, 4]
     assert reward_of({"reward/total": math.nan, "answer/exact_match": 1.0}) == 1.0 and reward_of({}) is None
+
+
+@pytest.mark.parametrize(("query", "line"), [("x" * 200, "x" * 200), ("x" * 201, "x" * 200 + " …"), ("a\n b", "a b")])
+def test_a_turn_is_one_line_of_200_characters(query, line):
+    assert describe_turn(Turn(0, "", Search((query,)), "stop_string")).text == line
 
 
 def test_unknown_questions_and_episodes_are_said(client):
@@ -170,6 +180,17 @@ def test_reward_parts_are_a_waterfall():
     assert stack_rewards({"answer/exact_match": 1.0}) == stack_rewards({"reward/total": math.nan}) == []
 
 
+def test_a_negative_reward_is_a_waterfall_from_zero_downwards():
+    bars = stack_rewards({"reward/total": -1.0, "reward/answer": 0.5, "reward/brevity": -1.5})
+    assert [(bar.x, bar.width) for bar in bars] == [(200.0, 100.0), (0.0, 300.0), (0.0, 200.0)]  # 200 is zero
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_rounding_leaves_of_a_large_reward_is_no_part_of_it(sign):
+    parts = {"reward/total": sign * 30.00001, "reward/answer": sign * 30.0}
+    assert [bar.name for bar in stack_rewards(parts)] == ["reward/answer", "reward/total"]
+
+
 def test_tokens_are_read_by_range(client):
     lane = twin(client, "episode?id=s4-a2")["lane"]
     assert (lane["num_tokens"], lane["next"], len(lane["rows"])) == (3012, NUM_TOKENS, 16)
@@ -212,7 +233,14 @@ def test_any_start_is_rounded_to_a_row(start):
 
 @pytest.mark.parametrize(
     ("logprob", "entropy", "advantage", "shade"),
-    [(None, None, None, 0), (-0.05, 0.05, 0.0, 0), (-0.5, 0.3, -0.1, 1), (-1.0, 1.0, 0.5, 2), (-3.0, 2.0, -1.0, 3)],
+    [
+        (None, None, None, 0),
+        (-0.05, 0.05, 0.0, 0),
+        (-0.15, 0.15, 0.01, 1),
+        (-0.5, 0.3, -0.1, 1),
+        (-1.0, 1.0, 0.5, 2),
+        (-3.0, 2.0, -1.0, 3),
+    ],
 )
 def test_a_token_is_the_darker_the_more_surprising_it_was(logprob, entropy, advantage, shade):
     cell = TokenCell(1, "policy", True, logprob, advantage, entropy=entropy)

@@ -182,6 +182,19 @@ def test_files_are_checked_before_anything_is_served(place, tmp_path, capsys):
     assert read_scored(place / "stored.json").name == "stored"
 
 
+def test_sets_are_listed_by_name(tmp_path):
+    names = ("popqa", "bamboogle", "nq", "musique", "hotpotqa", "2wiki", "triviaqa")
+    known = {"end": "answered", "num_turns": 2, "num_searches": 1, "num_tokens": 9, "f1": 1.0, "answer": "Venn"}
+    items = [Item(id=f"q-{name}", text_hash="0" * 8, set=name, exact_match=1.0, **known) for name in names]
+    write_items(items, tmp_path / "a.items.jsonl")
+    (tmp_path / "runs").mkdir()
+    shown = twin(
+        open_client(tmp_path / "runs", files=[tmp_path / "a.items.jsonl"]), "/evaluation?of=file:a.items.jsonl"
+    )
+    ordered = ["2wiki", "bamboogle", "hotpotqa", "musique", "nq", "popqa", "triviaqa"]
+    assert [row["name"] for row in shown["groups"]] == ["all", *(f"set {name}" for name in ordered)]
+
+
 def test_gold_is_compared_over_the_questions_that_both_know_it_of(tmp_path):
     known = {"end": "answered", "num_turns": 2, "num_searches": 1, "num_tokens": 9, "f1": 1.0, "answer": "Venn"}
     known |= {"present": True, "verbatim": True}

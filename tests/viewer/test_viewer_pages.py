@@ -11,6 +11,7 @@ from quaere.errors import BadInput
 from quaere.recipes.baselines.report_baselines import HARNESS
 from quaere.recipes.score.versions import HarnessVersion, Versions
 from quaere.runs import Run
+from quaere.runs.checkpoints import save_checkpoint
 from quaere.viewer import run_list
 from quaere.viewer.run_folder import open_folder, read_signature
 from viewing import log_step, open_client, write_run
@@ -48,7 +49,7 @@ def twin(client, path):
 
 def test_runs_are_listed_with_state_metrics_and_what_to_type(client, runs):
     listed = {card["name"]: card for card in twin(client, "/")["page"]["items"]}
-    assert set(listed) == {"alpha", "beta", "asked", "broken"}
+    assert list(listed) == ["asked", "beta", "alpha", "broken"]  # newest first
     alpha, beta = listed["alpha"], listed["beta"]
     assert (alpha["recipe"], alpha["model"], alpha["state"]["name"], alpha["step"]) == ("drzero", "tiny", "done", 6)
     assert alpha["figures"] == pytest.approx({"reward/mean": 0.6, "policy/entropy": 1 / 6})  # passes/mean is NaN there
@@ -56,7 +57,8 @@ def test_runs_are_listed_with_state_metrics_and_what_to_type(client, runs):
     assert alpha["next"] == f"quaere export {runs.absolute()}/alpha --merge --out DIR"
     assert beta["state"] == {"name": "failed", "why": "the gradient is not finite "}
     assert beta["next"].startswith("quaere evolve --resume ")
-    assert "cannot be read" in listed["broken"]["problem"]
+    broken = listed["broken"]
+    assert "cannot be read" in broken["problem"] and broken["num_episodes"] == broken["num_answered"] == 0
 
 
 def test_the_page_of_runs_shows_the_same(client):
@@ -95,7 +97,7 @@ def test_a_run_is_read_again_only_when_it_was_written_to(tmp_path, monkeypatch):
     describe, complete = run_list._describe, run_list._complete
     monkeypatch.setattr(run_list, "_describe", lambda run, name: read.append("begun") or describe(run, name))
     monkeypatch.setattr(run_list, "_complete", lambda run, card: read.append("stands") or complete(run, card))
-    twin(client, "/?text=nothing")
+    twin(client, "/?text=nothing"), twin(client, "/evaluations")
     assert read == ["begun"]  # a run that is on no page is not read in full
     twin(client, "/"), twin(client, "/"), twin(client, "/?state=done")
     assert read == ["begun", "begun", "stands"]
@@ -155,6 +157,17 @@ def test_the_harness_over_time_is_shown(tmp_path):
         (4, "kept", "the proposal was no JSON"),
     ]
     assert "the proposal was no JSON" in open_client(tmp_path).get("/run/alpha").text
+
+
+def test_the_best_checkpoint_is_the_one_that_the_last_one_names(tmp_path):
+    path = write_run(tmp_path / "alpha")
+    for step, exact_match in ((2, 0.25), (4, 0.5)):  # each the best so far
+        best = {"role": "solver", "step": step, "exact_match": exact_match, "num_questions": 64}
+        save_checkpoint(path / "checkpoints", step, write=lambda made: (made / "weights").touch(), state={"best": best})
+    client = open_client(tmp_path)
+    shown = [(one["name"], one["best"]) for one in twin(client, "/run/alpha")["checkpoints"]]
+    assert shown == [("step-000002", None), ("step-000004", 0.5)]
+    assert "best, exact match 0.5" in client.get("/run/alpha").text
 
 
 def test_a_run_of_an_earlier_version_is_shown(tmp_path):
@@ -245,6 +258,13 @@ def test_a_run_or_a_folder_is_named(runs, monkeypatch):
     monkeypatch.chdir(runs / "alpha")
     assert open_folder(".").only == "alpha"
     assert list(open_folder(".").paths()) == ["alpha"]
+
+
+def test_hidden_folders_and_unprintable_names_are_no_runs(tmp_path):
+    for name in ("alpha", ".alpha", "be\nta"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.db").touch()
+    assert list(open_folder(str(tmp_path)).paths()) == ["alpha"]
 
 
 def test_what_is_neither_is_said(runs, tmp_path, monkeypatch, capsys):

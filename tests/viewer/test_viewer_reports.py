@@ -2,9 +2,12 @@
 
 import pytest
 
+from quaere.dialects.report.protocol import bind_report
+from quaere.records import Question
 from quaere.runs import Run
 from quaere.search.index import build_index
-from viewed_reports import TEXTS, add_reports, write_reports_run
+from quaere.viewer import report_reader
+from viewed_reports import TEXTS, add_reports, make_assessment, make_report_episode, write_reports_run
 from viewing import open_client, write_run
 
 
@@ -64,6 +67,21 @@ def test_rubric_scores_reasons_and_harness_are_shown(client):
     page = client.get("/run/oss/report?id=r1-0").text
     for text in ("k 4 → 2", "in force", "Missing:", "Verified:", "primary"):
         assert text in page
+
+
+def test_a_report_that_was_scored_once_has_the_harness_of_that_pass(client, tmp_path):
+    alone = make_report_episode("alone", Question("q9", "What else is known?"))
+    with Run.open(tmp_path / "runs/oss", write=True) as run:
+        run.add_episodes([alone, make_assessment("pass", [bind_report(alone)])], [{}, {}], step=1, phase="actor")
+    shown = twin(client, "report?id=alone")
+    assert [one["id"] for one in shown["passes"]] == ["pass"] and shown["harness_version"] == 1
+
+
+def test_long_lists_have_pages_from_the_first_on(client, monkeypatch):
+    monkeypatch.setattr(report_reader, "PAGE_SIZE", 2)
+    first, second = (twin(client, f"reports{query}")["page"] for query in ("", "?page=2"))
+    assert [line["id"] for line in first["items"]] == ["r1-0", "r1-1"] and first["number"] == 1
+    assert [line["id"] for line in second["items"]] == ["r1-2"]
 
 
 def test_a_report_that_was_not_finished_says_so(client):

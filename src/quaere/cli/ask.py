@@ -220,11 +220,12 @@ def render_evidence(episode: Episode) -> Text:
 
     span, found, passage = find_span(episode)
     if not span:
-        return Text("Evidence: ", "dim") + Text("it gave none\n", "yellow") + render_support(episode)
-    shown = Text("Evidence: ", "dim") + Text(printable(found.text if found else span), "green" if found else "yellow")
+        return Text.assemble(("Evidence: ", "dim"), ("it gave none\n", "yellow"), render_support(episode))
     if found is None or passage is None:
-        return shown + Text("\n  not found in anything it was shown", "yellow")
-    return shown + Text(printable(f"\n  found verbatim in {_place(found, passage)}"), "dim")
+        lost = "\n  not found in anything it was shown"
+        return Text.assemble(("Evidence: ", "dim"), (printable(span) + lost, "yellow"))
+    place = printable(f"\n  found verbatim in {_place(found, passage)}")
+    return Text.assemble(("Evidence: ", "dim"), (printable(found.text), "green"), (place, "dim"))
 
 
 def render_support(episode: Episode) -> Text:
@@ -240,8 +241,8 @@ def render_support(episode: Episode) -> Text:
     if not found:
         return Text("No sentence it was shown contains this answer", "yellow")
     sentence, passage = found
-    shown = Text("Found in: ", "dim") + Text(printable(sentence.text), "green")
-    return shown + Text(printable(f"\n  {_place(sentence, passage)}"), "dim")
+    place = printable(f"\n  {_place(sentence, passage)}")
+    return Text.assemble(("Found in: ", "dim"), (printable(sentence.text), "green"), (place, "dim"))
 
 
 def render_doubt(episode: Episode, min_overlap: float) -> Text:
@@ -254,9 +255,8 @@ def render_doubt(episode: Episode, min_overlap: float) -> Text:
     if not isinstance(episode.outcome, Answer) or is_found(episode, min_overlap):
         return Text()
     share = f"{question_overlap(episode):.0%} of the question's key words, less than {min_overlap:.0%}"
-    return (
-        Text(f"The passage with this answer has {share}: do not rely on it\n", "yellow") + _render_seen(episode) + "\n"
-    )
+    doubt = f"The passage with this answer has {share}: do not rely on it\n", "yellow"
+    return Text.assemble(doubt, _render_seen(episode), "\n")
 
 
 def _render_seen(episode: Episode) -> Text:
@@ -266,7 +266,7 @@ def _render_seen(episode: Episode) -> Text:
     from quaere.cli.episode_view import printable
 
     seen = [f"\n  {_name(passage)}" for passage in shown_passages(episode)[:_MAX_SEEN]]
-    return Text("Passages seen:" if seen else "No passage was seen", "dim") + Text(printable("".join(seen)), "dim")
+    return Text("Passages seen:" + printable("".join(seen)) if seen else "No passage was seen", "dim")
 
 
 def _name(passage: Passage) -> str:

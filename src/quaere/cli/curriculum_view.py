@@ -76,7 +76,7 @@ def render_item(item: Item, paid: Mapping[str, float], document: str, said: str,
     if candidate.cluster >= 0:
         place += f", cluster {candidate.cluster}"
     parts: list[RenderableType] = [
-        Text(printable(candidate.id), "bold") + Text(printable(f"  {place}"), "dim"),
+        Text.assemble((printable(candidate.id), "bold"), (printable(f"  {place}"), "dim")),
         _line("question", candidate.question or "none", "bold"),
         _line("answer", " or ".join(candidate.answers) or "none", "bold green"),
         _line("document", candidate.document_id or "none", ""),
@@ -110,12 +110,8 @@ def _evidence_lines(item: Item, document: str) -> list[RenderableType]:
         told = f"found in nothing it was shown: {candidate.span}" if candidate.span else "none"
         return [_line("evidence", told, "yellow" if candidate.span else "dim")]
     where = f"{evidence.doc_id} {evidence.start}-{evidence.end}, "
-    head = (
-        Text("evidence: ", "dim")
-        + Text(printable(where))
-        + Text(item.evidence_state, _STATE_STYLES[item.evidence_state])
-    )
-    lines: list[RenderableType] = [head]
+    state = item.evidence_state, _STATE_STYLES[item.evidence_state]
+    lines: list[RenderableType] = [Text.assemble(("evidence: ", "dim"), printable(where), state)]
     if item.problem:
         lines.append(Text(printable(f"  {item.problem}"), "bold red"))
     context = _context(evidence, document) if document else Text(printable(evidence.text), "reverse")
@@ -129,10 +125,10 @@ def _context(evidence: Evidence, document: str) -> Text:
     """The span with the text around it, marked by characters that survive a pipe."""
     first, last = max(0, evidence.start - _CONTEXT_CHARS), min(len(document), evidence.end + _CONTEXT_CHARS)
     before, after = document[first : evidence.start], document[evidence.end : last]
-    return (
-        Text("… " * (first > 0) + printable(before), "dim")
-        + Text(f"»{printable(document[evidence.start : evidence.end])}«", "bold reverse")
-        + Text(printable(after) + " …" * (last < len(document)), "dim")
+    return Text.assemble(
+        ("… " * (first > 0) + printable(before), "dim"),
+        (f"»{printable(document[evidence.start : evidence.end])}«", "bold reverse"),
+        (printable(after) + " …" * (last < len(document)), "dim"),
     )
 
 
@@ -184,4 +180,4 @@ def _count_line(page: Sequence[Item], found: Sequence[Item], offset: int) -> str
 
 
 def _line(label: str, value: str, style: str) -> Text:
-    return Text(f"{label}: ", "dim") + Text(printable(value), style)
+    return Text.assemble((f"{label}: ", "dim"), (printable(value), style))

@@ -80,13 +80,14 @@ def render_turn(turn: Turn, *, full: bool = False) -> Group:
     sampled = [count(turn.num_tokens, "token"), _STOPS[turn.stop_reason]]
     took = sampled if turn.num_tokens or turn.stop_reason != "stop_string" else ["written for the model"]
     took += [f"{name} {seconds:.1f} s" for name, seconds in _timings(turn) if seconds]
-    parts: list[RenderableType] = [Text(f"\nTurn {turn.index + 1}", style="bold") + Text(f"  {', '.join(took)}", "dim")]
+    head = Text.assemble((f"\nTurn {turn.index + 1}", "bold"), (f"  {', '.join(took)}", "dim"))
+    parts: list[RenderableType] = [head]
     parts.append(_indent(_style_model_text(turn.text)))
     parts.append(_indent(_render_action(turn)))
     parts += [_indent(_render_result(result, full=full)) for result in turn.results]
     if turn.reply and (full or not turn.results):  # after a search, the reply mostly repeats the passages
         reply = printable(turn.reply if full else trim(turn.reply))
-        parts.append(_indent(Text("environment: ", "dim") + Text(reply, "dim")))
+        parts.append(_indent(Text(f"environment: {reply}", "dim")))
     if turn.failure:
         parts.append(_indent(_render_failure(turn.failure)))
     return Group(*parts)
@@ -168,36 +169,37 @@ def _render_action(turn: Turn) -> Text:
     match turn.action:
         case Search(queries, about=about):
             whom = f" for report {about}" if about else ""
-            return Text(f"→ searches{whom}: ", "cyan") + Text(printable("; ".join(queries)))
+            return Text.assemble((f"→ searches{whom}: ", "cyan"), printable("; ".join(queries)))
         case Evaluate(text, score):
-            return Text(f"→ gives it {score:g} of 10: ", "cyan") + Text(printable(text))
+            return Text.assemble((f"→ gives it {score:g} of 10: ", "cyan"), printable(text))
         case Answer(text):
             # The model's own text just above has the whole report, so a long one is not repeated.
-            return Text("→ answers: ", "green") + Text(printable(text if len(text) <= _TRIM_CHARS else trim(text)))
+            shown = text if len(text) <= _TRIM_CHARS else trim(text)
+            return Text.assemble(("→ answers: ", "green"), printable(shown))
         case Proposal(question, answer):
-            return Text("→ proposes: ", "green") + Text(printable(f"{question} -> {answer}"))
+            return Text.assemble(("→ proposes: ", "green"), printable(f"{question} -> {answer}"))
         case Rubric() | Assessment():
-            return Text("→ decides: ", "green") + Text(printable(turn.action.text))
+            return Text.assemble(("→ decides: ", "green"), printable(turn.action.text))
         case Malformed(reason):
-            return Text("→ cannot be read: ", "yellow") + Text(printable(reason))
+            return Text.assemble(("→ cannot be read: ", "yellow"), printable(reason))
 
 
 def _render_result(result: SearchResult, *, full: bool) -> Group:
     found = f"{count(len(result.hits), 'passage')} for " if result.hits else "nothing found for "
-    parts: list[RenderableType] = [Text(found, "dim") + Text(printable(result.query), "italic")]
+    parts: list[RenderableType] = [Text.assemble((found, "dim"), (printable(result.query), "italic"))]
     for rank, hit in enumerate(result.hits, start=1):
         passage = hit.passage
         place = f", {passage.place}" if passage.place else ""
         source = f"  {passage.doc_id} {passage.start}-{passage.end}{place}, score {hit.score:.2f}"
-        head = Text(f"[{rank}] ", "dim") + Text(printable(passage.title), "bold") + Text(printable(source), "dim")
-        parts.append(head)
+        named = (f"[{rank}] ", "dim"), (printable(passage.title), "bold"), (printable(source), "dim")
+        parts.append(Text.assemble(*named))
         parts.append(_indent(Text(printable(passage.text if full else trim(passage.text)))))
     return Group(*parts)
 
 
 def _render_failure(failure: Failure) -> Text:
     said = printable(f"{failure.kind}: {failure.message}")
-    return Text(f"failed at the {failure.boundary}: ", "bold red") + Text(said, "red")
+    return Text.assemble((f"failed at the {failure.boundary}: ", "bold red"), (said, "red"))
 
 
 def _style_model_text(text: str) -> Text:
@@ -210,7 +212,8 @@ def _style_model_text(text: str) -> Text:
 
 
 def _line(label: str, value: str, style: str) -> Text:
-    return Text(f"{label}: ", "dim") + Text(printable(value), style)
+    # Not `Text(label, "dim") + ...`: the style of the first text would hold for all of the sum.
+    return Text.assemble((f"{label}: ", "dim"), (printable(value), style))
 
 
 def _timings(turn: Turn) -> tuple[tuple[str, float], tuple[str, float]]:

@@ -25,8 +25,8 @@ def render_report(report: Report) -> Group:
     for source in report.sources:
         passage = source.passage
         place = f"  {passage.doc_id} {passage.start}-{passage.end}"
-        head = Text(f"[{source.number}] ", "cyan") + Text(printable(passage.title), "bold")
-        parts += [head + Text(printable(place), "dim"), Padding(Text(printable(trim(passage.text))), (0, 0, 0, 4))]
+        named = (f"[{source.number}] ", "cyan"), (printable(passage.title), "bold"), (printable(place), "dim")
+        parts += [Text.assemble(*named), Padding(Text(printable(trim(passage.text))), (0, 0, 0, 4))]
     parts += [Text(), Text(count_line(report), "yellow" if report.unresolved else "bold")]
     if report.unresolved:
         numbers = ", ".join(f"[{number}]" for number in report.unresolved[:20])

@@ -325,7 +325,6 @@ class TrainingRun:
             if found.step > good.step:
                 discard_folder(found.path)
         line = f"went back from step {self._position} to step {good.step}: {said}"
-        self.store.truncate_after(good.step)
         self.store.add_event(good.step, "rollback", line)
         self._restore(good)
         self.reporter.note(line)

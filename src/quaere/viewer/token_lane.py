@@ -100,7 +100,7 @@ class TokenLane(Struct, frozen=True):
     next: int
     rows: list[TokenRow]
     segments: list[SegmentLine]
-    is_traced: bool = False
+    is_traced: bool
 
 
 def read_lane(episode: Episode, trace: TokenTrace | None, start: int) -> TokenLane:

@@ -53,7 +53,7 @@ class LessonSettings(Struct, frozen=True):
         LessonSettings(num_episodes=100, roles=("solver",), dialects=("drzero", "eve"), style="brief")
     """
 
-    num_episodes: int = 400
+    num_episodes: int
     roles: Sequence[Role] | None = None
     dialects: Sequence[Dialect] = ("drzero",)
     fact_ratio: Sequence[int] = FACT_RATIO

@@ -17,7 +17,8 @@ from quaere.training.phases.proposals import Proposed
 class JudgedTriple(Struct, frozen=True):
     """A proposal with the results of solver and verifier, and its reward.
 
-    JudgedTriple(Traced(...), num_right=2, num_attempts=5, support=Support(0.8, 0.2, 5), reward=TripleReward(...))
+    JudgedTriple(Traced(...), num_right=2, num_attempts=5, support=Support(0.8, 0.2, 5), reward=TripleReward(...),
+                 cluster=-1)
     """
 
     traced: Traced
@@ -25,7 +26,7 @@ class JudgedTriple(Struct, frozen=True):
     num_attempts: int
     support: Support | None
     reward: TripleReward
-    cluster: int = -1  # chosen by the selector; -1 without one
+    cluster: int  # chosen by the selector; -1 without one
 
     @property
     def proposed(self) -> Proposed:

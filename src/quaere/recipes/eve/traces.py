@@ -102,4 +102,4 @@ def hear(traced: Traced, support: Support | None, config: EvidenceConfig) -> Tra
         return traced
     chances = {"chance_with": support.chance_with, "chance_without": support.chance_without}
     triple = structs.replace(traced.triple, **chances)
-    return _judged(structs.replace(traced, triple=triple), refusals(triple, ["needed"]), is_lacking=False)
+    return _judged(traced, refusals(triple, ["needed"]), is_lacking=False)

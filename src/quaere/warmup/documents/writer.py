@@ -223,7 +223,7 @@ class _Writer:
             answers=worded.answers,
             kind=draft.kind,
             facts=num_facts,
-            searches=1 if num_facts == 1 or self._reached[worded.question] else num_facts,
+            searches=1 if self._reached[worded.question] else num_facts,
             hops=num_facts,
             evidence=tuple(fact.evidence for fact in draft.facts),
             scores=worded.scores,

@@ -1,0 +1,116 @@
+"""The solver's phase by hand: who is compared, what ends early, what is said and measured; nobody thinks."""
+
+import asyncio
+import math
+
+import pytest
+
+import tiny
+from observing_runs import SEGMENTS, Acting, Training
+from quaere.dialects.solver_dialect import Solver
+from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.errors import TrainingStopped
+from quaere.records import Answer, Candidate, Episode, Question
+from quaere.training.phases.solver import SolverConfig, practise, train_solver
+from quaere.training.phases.stage import Stage, check_finite
+from quaere.training.phases.validation import Validator
+from quaere.training.settings import ValidationSettings
+from quaere.training.step import Step, Validated
+
+QUESTIONS = [Question(f"q{number}", "Who?", ("Venn",)) for number in range(4)]
+UNVALIDATED = {"solver": Solver(ToolCallSolver()), "validation": ValidationSettings(questions=0), "seed": 0}
+
+
+class Alternating(Acting):
+    """Of two attempts at a question the first is right."""
+
+    def write(self, job):
+        answer = Answer("Venn" if job.episode_id.endswith("a0") else "Oss")
+        return Episode(job.episode_id, job.task, "s", "m", 0, SEGMENTS, (), answer, "answered")
+
+
+class Watched(Training):
+    """Keeps the metrics of steps, notes, and how many steps were skipped."""
+
+    def __init__(self):
+        super().__init__()
+        self.actors = Alternating()
+        self.notes, self.metrics, self.num_skipped = [], [], 0
+        self.reporter.note = self.notes.append
+
+    def steps(self, *args, **options):
+        for step in super().steps(*args, **options):
+            yield step
+            self.metrics.append(step.metrics)
+
+    def skip(self, count):
+        self.num_skipped += count
+
+
+def phase(**changes):
+    """A phase of batches of two questions, with two attempts at each."""
+    training, config = Watched(), SolverConfig(batch=2, attempts=2, delta=0.0, **changes)
+    stage = Stage(training.actors, tiny.ListSearcher())
+    asyncio.run(practise(training, stage, 0, config, questions=QUESTIONS, **UNVALIDATED))
+    return training
+
+
+def test_questions_that_run_out_end_the_phase_which_is_said_once():
+    """Four questions, each drawn once, last for two of five steps."""
+    training = phase(steps=5, max_draws=1)
+    assert training.notes == [
+        "iteration 1: the questions (4) last for 2 of 5 steps with solver.max_draws=1; the other steps are skipped"
+    ]
+    assert [metrics["questions/epochs"] for metrics in training.metrics] == [0.5, 1.0]
+    assert [metrics["questions/distinct"] for metrics in training.metrics] == [2.0, 4.0]
+    assert training.num_skipped == 3
+
+
+def test_questions_that_last_are_not_spoken_of():
+    training = phase(steps=2, max_draws=1)
+    assert training.notes == [] and training.num_skipped == 0
+
+
+@pytest.mark.parametrize(("unbiased", "expected"), [(False, 1.0), (True, math.sqrt(0.5))])
+def test_a_right_and_a_wrong_attempt_by_hand(unbiased, expected):
+    """Rewards of 1 and 0 are 0.5 from their mean; their deviation is 0.5 with n, sqrt(0.5) with n - 1."""
+    ((_, _, _, measured, learned),) = phase(steps=1, unbiased_std=unbiased).done
+    assert [one["advantage"] for one in measured] == pytest.approx([expected, -expected] * 2)
+    assert [sample.advantages[-1] for sample in learned] == pytest.approx([expected, -expected] * 2)
+
+
+def test_a_reward_that_is_no_number_ends_the_run_before_it_learns():
+    check_finite([1.0, -2.5])
+    with pytest.raises(TrainingStopped, match="the reward of episode 1 of the batch is not finite"):
+        check_finite([1.0, math.nan, math.inf])
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_an_iteration_without_questions_is_skipped_and_says_why(is_kept):
+    training, config = Watched(), SolverConfig(steps=7)
+    if is_kept:
+        training.done = [(0, "generation", [Candidate("c", 1, 0, "c", "d", 1, "Who?", "Venn")], [], [])]
+    asyncio.run(train_solver(training, None, 0, config, curriculum=[], **UNVALIDATED))
+    why = "every question that was kept was rejected" if is_kept else "no question was kept"
+    assert training.notes == [f"iteration 1: {why}, so the solver learns nothing"]
+    assert training.num_skipped == 7 and training.metrics == []
+
+
+class Silent(Acting):
+    """One question is answered right, one wrong, and two are not."""
+
+    def write(self, job):
+        answer = {"q0": Answer("Venn"), "q1": Answer("Oss")}.get(job.task.id)
+        end = "answered" if answer else "turn_limit"
+        return Episode(job.episode_id, job.task, "s", "m", 0, SEGMENTS, (), answer, end)
+
+
+def test_validation_counts_right_answers_and_those_that_are_missing():
+    step = Step(1, 0, "solver", 0, 0, None)
+    stage = Stage(Silent(), tiny.ListSearcher())
+    validator = Validator(stage, ToolCallSolver(), QUESTIONS, SolverConfig().limits, every=10, num_steps=50)
+    asyncio.run(validator.before(step))
+    assert step.validated_before == Validated(0.25, 4)
+    assert step.metrics["validation_start/exact_match"] == 0.25
+    assert step.metrics["validation_start/unanswered"] == 0.5
+    assert [scores["answer/exact_match"] for _, scores in step.validation] == [1.0, 0.0, 0.0, 0.0]
