@@ -1,8 +1,9 @@
+import fcntl
 import gc
 import importlib
 import os
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +17,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import httpx._transports.default as httpx_transports
 import pytest
 from hypothesis import settings
+from hypothesis import strategies as st
 
 import tiny
 
@@ -59,10 +61,23 @@ LONGEST = (
 )
 
 
+@contextmanager
+def one_worker_at_a_time(path):
+    """The first worker writes what the others, who would compute the same at that moment, then read."""
+    with open(path) as file:
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """The order of the files; within one nothing changes."""
+    """The order of the files; within one nothing changes. Hypothesis looks for constants here, in every file."""
     places = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
+    with one_worker_at_a_time(__file__):
+        st.text().validate()  # its table of all characters
+        return (yield)
 
 
 def pytest_collection(session):

@@ -1,5 +1,9 @@
 """Runs with checkpoints that can be exported."""
 
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import torch
 
 import tiny
@@ -44,10 +48,20 @@ def adapted_model(step):
     return model
 
 
-def write_adapters(folder, step):
+@cache
+def _saved_adapters(step):
+    """The files of both adapters: what peft makes of a model, it makes once for every step."""
     model = adapted_model(step)
-    for role in ("proposer", "solver"):
-        save_weights(model, folder / role, role)
+    with TemporaryDirectory() as place:
+        for role in ("proposer", "solver"):
+            save_weights(model, Path(place) / role, role)
+        return {path.relative_to(place): path.read_bytes() for path in Path(place).glob("*/*")}
+
+
+def write_adapters(folder, step):
+    for path, data in _saved_adapters(step).items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
 
 
 def write_models(folder, step):

@@ -191,7 +191,7 @@ def endpoint():
 
 
 def test_an_endpoint_judges_by_the_criteria(place, endpoint, tmp_path, capsys):
-    model = ("--judge", f"openai:judge@{endpoint}", "--probes", 2)
+    model = ("--judge", f"openai:judge@{endpoint}", "--probes", 2, "--max-rows", 8)
     found = in_json(capsys, place / "bench.jsonl", *model, "--bench", place / "bench", "--repeats", "2")
     measures = found["results"][0]["score"]["measures"]
     names = ["comprehensiveness", "insight", "instruction_following", "readability", "overall", "valid citations"]
@@ -199,19 +199,19 @@ def test_an_endpoint_judges_by_the_criteria(place, endpoint, tmp_path, capsys):
     assert measures["overall"]["value"]["mean"] == 8.0 and measures["overall"]["repeats"] == [8.0, 8.0]
     assert found["settings"]["specific"] == {}  # nobody asked for dimensions, so none are written
     assert found["settings"]["temperature"] == 0.7 and found["judge"] == f"openai:judge@{endpoint}"
-    found = in_json(capsys, place / "good.jsonl", *model, "--specific", "1", "--limit", "2")
+    found = in_json(capsys, place / "good.jsonl", *model, "--specific", "1", "--limit", "1")
     assert "dates" in found["results"][0]["score"]["measures"]
     assert found["settings"]["temperature"] == 0.0
     made = found["settings"]["specific"]["What is known of the Halm bridge and the Oss?"]
     assert [one["name"] for one in made] == ["dates"]
     rows = tmp_path / "criteria.jsonl"
     rows.write_text('{"id": "q0", "dimensions": [{"name": "costs", "text": "What it cost."}]}\n')
-    found = in_json(capsys, place / "good.jsonl", *model, "--criteria", rows)
+    found = in_json(capsys, place / "good.jsonl", *model, "--criteria", rows, "--limit", "2")
     assert found["results"][0]["score"]["measures"]["question-specific"]["value"]["num"] == 1
 
 
 def test_a_judge_no_better_than_chance_is_refused_unless_forced(place, endpoint, capsys):
-    chance = ("--judge", f"openai:chance@{endpoint}", "--probes", 2)
+    chance = ("--judge", f"openai:chance@{endpoint}", "--probes", 2, "--max-rows", 8, "--limit", 1)
     assert "no better than chance on corrupted reports (citations balanced 50.0 [50.0, 50.0] %" in refused(
         capsys, place / "good.jsonl", *chance
     )

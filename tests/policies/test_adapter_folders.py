@@ -10,6 +10,7 @@ import tiny
 from quaere.errors import BadInput, ModelMissing
 from quaere.policies.adapter_folders import base_names, is_adapter, split_base
 from quaere.policies.catalogue import CATALOGUE, ModelPath, lasting_name, resolve_model
+from quaere.policies.native import lora
 from quaere.policies.native.bridge import load_model
 from quaere.training.adapters import add_adapters, save_weights
 from quaere.training.settings import AdapterSettings
@@ -17,7 +18,7 @@ from quaere.training.settings import AdapterSettings
 RANK, ALPHA = 4, 8
 
 
-# peft writes the name of every adapted module where there are at most twenty, which is a form of its own.
+# peft writes the whole name of every adapted module where there are at most twenty, and else the ends of their names.
 SHAPE = {"num_hidden_layers": 3}
 
 
@@ -223,12 +224,18 @@ def test_a_matrix_that_would_have_to_be_stretched_is_refused(place, tmp_path):
         load_model(resolve_model(str(adapter)), "cpu", "float32")
 
 
-def test_merging_equals_pefts(place):
+@pytest.mark.parametrize("num_layers", [2, 3])  # with two, peft names every module
+def test_merging_equals_pefts(tmp_path, monkeypatch, num_layers):
     from peft import PeftModel
 
-    model = load_model(str(place / "base"), "cpu", "float32")
-    expected = weights(PeftModel.from_pretrained(model, str(place / "warm")).merge_and_unload())
-    found = weights(load_model(resolve_model(str(place / "warm")), "cpu", "float32"))
+    base = make_base(tmp_path / "base", num_hidden_layers=num_layers)
+    adapter = make_adapter(tmp_path / "adapter", base, num_hidden_layers=num_layers)
+    targets = json.loads((adapter / "adapter_config.json").read_text())["target_modules"]
+    assert len(targets) == (14 if num_layers == 2 else 7)
+    model = load_model(str(base), "cpu", "float32")
+    expected = weights(PeftModel.from_pretrained(model, str(adapter)).merge_and_unload())
+    monkeypatch.setattr(lora, "_merge_by_peft", None)
+    found = weights(load_model(resolve_model(str(adapter)), "cpu", "float32"))
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 

@@ -103,8 +103,9 @@ class Driven(RuleBasedStateMachine):
             assert self.engine.slots.stored() == {}
 
 
-def test_whatever_happens_a_turn_is_sampled_as_if_alone(monkeypatch):
+@pytest.mark.parametrize("num", [40, pytest.param(160, marks=pytest.mark.slow)])
+def test_whatever_happens_a_turn_is_sampled_as_if_alone(monkeypatch, num):
     monkeypatch.setattr(storage, "STRIDE", 16)  # so that memory grows often
     run_state_machine_as_test(
-        Driven, settings=settings(max_examples=examples(80), stateful_step_count=30, derandomize=True)
+        Driven, settings=settings(max_examples=examples(num), stateful_step_count=30, derandomize=True)
     )

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from quaere.errors import BadInput
-from quaere.runs.config_yaml import parse_yaml, write_yaml
+from quaere.runs.config_yaml import _QuickReader, _Reader, parse_yaml, write_yaml
 
 SAME = [4, 3, 2, 1]
 
@@ -42,6 +42,13 @@ def test_text_stays_text_for_every_reader(text):
 )
 def test_scalars_are_those_of_yaml_1_2(written, meant):
     assert parse_yaml(f"a: {written}", "config") == {"a": meant}
+    assert yaml.load(f"a: {written}", Loader=_Reader) == yaml.load(f"a: {written}", Loader=_QuickReader) == {"a": meant}
+
+
+def test_both_readers_read_the_deepest_that_the_quick_one_is_given():
+    deepest = "".join(f"{' ' * depth}a:\n" for depth in range(440))
+    for text in ("[" * 240 + "]" * 240, "- " * 240 + "x", deepest):
+        assert parse_yaml(text, "config") == yaml.load(text, Loader=_QuickReader)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +58,9 @@ def test_scalars_are_those_of_yaml_1_2(written, meant):
         ("a: [1", "config, line 1: bad YAML"),
         ("a: 1\nb: \x07", "config, line 2: bad YAML: a character that YAML does not allow"),
         ("[" * 600, "config: bad YAML: nested too deeply"),
+        ("[\n" * 30_000, "config: bad YAML: nested too deeply"),  # libyaml would end the process
+        ("- " * 3000 + "x", "config: bad YAML: nested too deeply"),
+        ("? " * 3000 + "x", "config: bad YAML: nested too deeply"),
         ("a: !!python/object:os.system x", "config, line 1: bad YAML"),
         ("? [1]\n: 2", "config, line 1: bad YAML"),
     ],

@@ -13,7 +13,6 @@ from quaere.search.embedders import open_embedder
 from quaere.search.index import IndexSettings, build_index, open_index
 
 faiss = pytest.importorskip("faiss")
-sentence_transformers = pytest.importorskip("sentence_transformers")
 
 WORDS = ["oss", "halm", "bridge", "river", "korrin", "cliff", "lamp", "venn", "town", "north", "query", "passage"]
 
@@ -21,6 +20,7 @@ WORDS = ["oss", "halm", "bridge", "river", "korrin", "cliff", "lamp", "venn", "t
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """The folder of a sentence-transformers model that knows a few words; mean of random vectors, length one."""
+    sentence_transformers = pytest.importorskip("sentence_transformers")  # a second to load, for all workers
     import torch
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast

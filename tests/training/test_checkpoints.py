@@ -34,9 +34,10 @@ def test_a_learner_goes_on_bit_for_bit(tmp_path, lora_rank, family):
         assert torch.equal(mine, theirs)
 
 
-def test_the_losses_of_a_hundred_steps_are_those_of_a_run_that_was_never_stopped(tmp_path):
+@pytest.mark.parametrize("num", [36, pytest.param(100, marks=pytest.mark.slow)])
+def test_the_losses_of_a_hundred_steps_are_those_of_a_run_that_was_never_stopped(tmp_path, num):
     """Gone on with at five places, each time by a model and an optimizer that know nothing but the checkpoint."""
-    batches = [make_samples(2, seed=step, longest=12) for step in range(100)]
+    batches = [make_samples(2, seed=step, longest=12) for step in range(num)]
 
     def fresh():
         model = tiny.model(num_hidden_layers=1)
@@ -46,13 +47,13 @@ def test_the_losses_of_a_hundred_steps_are_those_of_a_run_that_was_never_stopped
     expected = [straight.step(batch) for batch in batches]
     found, learner = [], fresh()
     for step, batch in enumerate(batches):
-        if step in (1, 17, 30, 64, 99):
+        if step in (1, 17, 30, num - 3, num - 1):
             saved = save_checkpoint(tmp_path, step, learner.save, {}, keep=1)
             learner = fresh()
             learner.load(saved.path)
         found.append(learner.step(batch))
     assert found == expected
-    assert len({metrics["loss/policy"] for metrics in found}) > 90  # each is a loss of its own
+    assert len({metrics["loss/policy"] for metrics in found}) > 0.9 * num  # each is a loss of its own
 
 
 def test_full_weights_are_loadable_by_transformers_as_they_are(tmp_path):

@@ -1,3 +1,4 @@
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +19,25 @@ from quaere.training.learner_settings import LearnerSettings
 from quaere.training.settings import AdapterSettings, EngineSettings
 
 FAMILIES = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt2"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _counted_once():
+    """The parameters of one config with the same adapters are counted once for all tests."""
+    count, configs = estimate_module._count_parameters, {}
+
+    @cache
+    def count_once(name, adapter):
+        return count(configs[name], adapter)
+
+    def counted(config, adapter):
+        name = f"{type(config)} {config.to_json_string(use_diff=False)}"
+        configs[name] = config
+        return count_once(name, adapter)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(estimate_module, "_count_parameters", counted)
+        yield
 
 
 def estimate(model, *, rank=0, device="cpu", max_rows=4, num_tokens=512, num_roles=2, learner=None, **engine):

@@ -163,17 +163,17 @@ def test_under_autocast_it_is_still_the_padded_step(family, monkeypatch):
 
 
 @pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean", "token_sum"])
-@pytest.mark.parametrize("kl_beta", [0.0, 0.5])
+@pytest.mark.parametrize("kl_beta", [pytest.param(0.0, marks=pytest.mark.slow), 0.5])  # the loss with a term more
 def test_how_a_batch_is_split_changes_nothing(aggregation, kl_beta):
-    samples = make_samples(9)
+    samples = make_samples(5)
 
     def gradients(micro_tokens, order):
         given = [samples[row] for row in order]
         options = {"loss": "clipped", "aggregation": aggregation, "kl_beta": kl_beta}
         return packed_gradients(make_model("qwen3"), given, micro_tokens=micro_tokens, **options)
 
-    loss, expected = gradients(10_000, range(9))
-    for micro_tokens, order in ((1, range(9)), (40, reversed(range(9)))):
+    loss, expected = gradients(10_000, range(5))
+    for micro_tokens, order in ((1, range(5)), (40, reversed(range(5)))):
         other, found = gradients(micro_tokens, list(order))
         assert other == pytest.approx(loss, rel=1e-5, abs=1e-7)
         assert_same(found, expected)
@@ -328,6 +328,9 @@ def test_auto_checkpoints_from_the_first_step_on_that_needs_it(monkeypatch):
 
 @pytest.mark.parametrize("rank", [0, 4])
 def test_auto_checkpoints_where_memory_would_not_do(monkeypatch, rank):
+    counted = estimate._count_parameters(make_model("llama").config, AdapterSettings(rank=rank))
+    monkeypatch.setattr(estimate, "_count_parameters", lambda config, adapter: counted)  # the same each time
+
     def activations(device, checkpointing, free):
         monkeypatch.setattr(estimate, "_free_bytes", lambda: free)
         return estimate.estimate_run(

@@ -195,7 +195,7 @@ def learned(tmp_path_factory):
         load_model(str(root / "base"), "cpu", "bfloat16", packed=False), ("solver",), AdapterSettings(rank=4, alpha=8)
     )
     learner = Learner(adapted.float(), LearnerSettings(learning_rate=1e-4, loss="policy_gradient"), adapter="solver")
-    samples = make_samples(40)
+    samples = make_samples(16)
     for _ in range(4):
         learner.step(samples)
     with Run.create(root / "runs" / "lora", "evolve", {"recipe": "drzero"}, config=CONFIG.format(model=root / "base")):

@@ -272,7 +272,7 @@ def taught_policy():
     )
 
 
-@pytest.mark.parametrize("num", [100, pytest.param(250, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num", [50, pytest.param(250, marks=pytest.mark.slow)])
 async def test_teacher_forced_chances_are_the_frequencies_of_sampling(num):
     policy = taught_policy()
     limits = VerifierSettings(turn_tokens=12).limits

@@ -49,12 +49,12 @@ def play(place, **changes):
 
 @pytest.fixture(scope="module")
 def evaluated(place):
-    return play(place, num_episodes=60, dialects=("evalact",))
+    return play(place, num_episodes=40, dialects=("evalact",))
 
 
 @pytest.fixture(scope="module")
 def tagged(place):
-    episodes = play(place, num_episodes=72, dialects=TAGGED)
+    episodes = play(place, num_episodes=36, dialects=TAGGED)
     return {name: [episode for episode in episodes if episode.protocol == f"{name}-solver"] for name in TAGGED}
 
 
@@ -206,7 +206,7 @@ def test_scores_keep_to_their_tier():
 
 
 def test_the_gate_holds_and_every_answer_is_right(evaluated):
-    assert len(evaluated) == 60
+    assert len(evaluated) == 40
     pay = open_solver("evalact").pay
     for episode in evaluated:
         assert episode.protocol == "evalact-solver"
@@ -225,7 +225,7 @@ def test_scores_are_honest(evaluated):
         for pair in find_pairs(episode):
             said.append(pair.score)
             good.append(verdicts[pair.turn])
-    assert len(said) > 100
+    assert len(said) > 90
     assert auroc(said, good) > 0.95
     tiers = Counter("low" if score <= 3 else "mid" if score <= 7 else "high" for score in said)
     assert min(tiers["low"], tiers["mid"]) >= 3 and tiers["high"] >= 60
@@ -301,7 +301,7 @@ def test_evaluations_are_model_tokens_and_cues_are_not(evaluated):
 @pytest.mark.parametrize("dialect", NOTED)
 def test_every_result_is_noted_and_the_last_note_holds_the_answer(tagged, dialect):
     tag = {"evalrar": "evaluate", "autorefine": "refine"}[dialect]
-    assert len(tagged[dialect]) == 24
+    assert len(tagged[dialect]) == 12
     for episode in tagged[dialect]:
         assert noted_share(episode.turns) == 1.0
         for before, turn in pairwise(episode.turns):

@@ -26,7 +26,7 @@ LIMITS = Limits(turn_tokens=1024, sequence_tokens=4096, tool_response_tokens=300
 @pytest.fixture(scope="module")
 def episodes(tmp_path_factory):
     world, index = build_world(1, 200, tmp_path_factory.mktemp("warmup"))
-    settings = {"roles": ("proposer",), "num_episodes": 16, "hop_ratio": (1,), "style": "brief", "limits": LIMITS}
+    settings = {"roles": ("proposer",), "num_episodes": 10, "hop_ratio": (1,), "style": "brief", "limits": LIMITS}
     return asyncio.run(play_oracle(world, index, Renderer(tiny.tokenizer()), LessonSettings(**settings))).episodes
 
 
@@ -36,15 +36,15 @@ def learner(rate=3e-3):
 
 def test_held_out_loss_falls(episodes):
     steps = []
-    taught = teach(learner(rate=1e-2), episodes, epochs=2, batch=4, seed=1, report=steps.append)
-    assert (taught.num_learnt, taught.num_held_out) == (14, 2)
-    assert taught.num_steps == len(steps) == count_steps(16, epochs=2, batch=4) == 8
+    taught = teach(learner(rate=1e-2), episodes, epochs=2, batch=3, seed=1, report=steps.append)
+    assert (taught.num_learnt, taught.num_held_out) == (9, 1)
+    assert taught.num_steps == len(steps) == count_steps(10, epochs=2, batch=3) == 6
     assert taught.loss_after < taught.loss_before - 0.5
-    assert [step.step for step in steps] == list(range(1, 9))
-    assert [step.epoch for step in steps] == [0] * 4 + [1] * 4
+    assert [step.step for step in steps] == list(range(1, 7))
+    assert [step.epoch for step in steps] == [0] * 3 + [1] * 3
     assert steps[-1].loss < steps[0].loss
-    assert all(step.tokens_per_s > 0 and step.num_steps == 8 for step in steps)
-    assert sum(step.num_tokens for step in steps[:4]) == sum(step.num_tokens for step in steps[4:])
+    assert all(step.tokens_per_s > 0 and step.num_steps == 6 for step in steps)
+    assert sum(step.num_tokens for step in steps[:3]) == sum(step.num_tokens for step in steps[3:])
 
 
 def test_the_pace_is_the_tokens_of_a_step_by_its_seconds(monkeypatch):
@@ -76,7 +76,7 @@ def test_without_learning_nothing_changes(episodes):
 def test_teaching_repeats(episodes):
     def losses(seed):
         steps = []
-        teach(learner(), episodes[:5], epochs=1, batch=2, seed=seed, report=steps.append)
+        teach(learner(), episodes[:4], epochs=1, batch=1, seed=seed, report=steps.append)
         return [step.loss for step in steps]
 
     assert losses(1) == losses(1) != losses(2)

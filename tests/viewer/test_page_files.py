@@ -138,10 +138,12 @@ def test_names_differ_on_every_file_system():
     assert all(re.fullmatch(r"[a-z0-9._=~-]{1,120}", name) for name in names)
 
 
-@pytest.mark.parametrize("max_pages", [16, pytest.param(160, marks=pytest.mark.slow)])
-def test_payloads_change_no_element_and_lead_nowhere(tmp_path, max_pages):
+@pytest.mark.parametrize(("max_pages", "share"), [(16, 5), pytest.param(160, 1, marks=pytest.mark.slow)])
+def test_payloads_change_no_element_and_lead_nowhere(tmp_path, max_pages, share):
+    """Of every fifth payload, or of all; test_viewer_safety.py has all of them on the pages of the server."""
     parts = []
-    for kind, payloads in (("hostile", PAYLOADS), ("harmless", [f"payload {n}" for n in range(len(PAYLOADS))])):
+    hostile, harmless = PAYLOADS[::share], [f"payload {n}" for n in range(len(PAYLOADS[::share]))]
+    for kind, payloads in (("hostile", hostile), ("harmless", harmless)):
         write_hostile(tmp_path / kind, payloads)
         done = export(tmp_path / kind / "main", tmp_path / f"{kind}-out", max_pages=max_pages)
         found = [read_skeleton(page.read_text(encoding="utf-8")) for page in pages_of(tmp_path / f"{kind}-out")]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import yaml
@@ -15,6 +16,25 @@ from msgspec import Struct
 from quaere.errors import BadInput
 
 _TAG = "tag:yaml.org,2002:"
+# libyaml reads seven times as fast, but nesting beyond its stack ends the process. Every level takes one of these marks
+# or, in a file of lines that are indented further and further, as many characters as it is deep.
+_NESTING = "[{-?"
+_MAX_QUICK_MARKS = 500
+_MAX_QUICK_CHARS = 100_000
+
+
+def _construct_mapping(
+    self: yaml.constructor.SafeConstructor, node: yaml.MappingNode, deep: bool = False
+) -> dict[Hashable, Any]:
+    """The mapping of a node; a duplicate key is an error, not silently overridden."""
+    made = yaml.constructor.SafeConstructor.construct_mapping(self, node, deep)
+    seen: set[object] = set()
+    for key_node, _ in node.value:
+        key = self.construct_object(key_node)
+        if key in seen:
+            raise yaml.MarkedYAMLError(problem=f"{key} is given twice", problem_mark=key_node.start_mark)
+        seen.add(key)
+    return made
 
 
 class _Reader(yaml.SafeLoader):
@@ -25,16 +45,15 @@ class _Reader(yaml.SafeLoader):
         tag: yaml.SafeLoader.yaml_constructors[tag] for tag in (*(_TAG + kind for kind in ("str", "seq", "map")), None)
     }
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """The mapping of a node; a duplicate key is an error, not silently overridden."""
-        made = super().construct_mapping(node, deep)
-        seen: set[object] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node)
-            if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"{key} is given twice", problem_mark=key_node.start_mark)
-            seen.add(key)
-        return made
+    construct_mapping = _construct_mapping
+
+
+class _QuickReader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
+    """The same loader on top of libyaml."""
+
+    yaml_implicit_resolvers = _Reader.yaml_implicit_resolvers
+    yaml_constructors = _Reader.yaml_constructors
+    construct_mapping = _construct_mapping
 
 
 # libyaml's emitter is ten times faster, but PyYAML may have been built without it. It writes the same, except that it
@@ -95,6 +114,11 @@ for _sequence in (list, tuple):
 
 def parse_yaml(text: str, source: str) -> Any:
     """The value of a YAML 1.2 text; raises BadInput with the line number if it is invalid."""
+    if len(text) <= _MAX_QUICK_CHARS and sum(map(text.count, _NESTING)) <= _MAX_QUICK_MARKS:
+        with suppress(
+            yaml.YAMLError, RecursionError
+        ):  # below, with the line and in the same words whichever reader is there
+            return yaml.load(text, Loader=_QuickReader)
     try:
         return yaml.load(text, Loader=_Reader)
     except yaml.MarkedYAMLError as error:

@@ -243,10 +243,14 @@ def _count_parameters(config: Any, adapter: AdapterSettings) -> tuple[int, int]:
     """Number of all parameters and of those one role trains; tied weights count once."""
     import torch
     from transformers import AutoModelForCausalLM
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     from quaere.policies.native.layer_support import refuse_unsupported
     from quaere.training.adapters import add_adapters, trainable_weights
 
+    # transformers would refuse it too, but loads the configs of all its models to list them.
+    if config.model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        raise ModelMissing(f"not a causal language model: {config.model_type}", hint="quaere models list")
     try:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)

@@ -117,7 +117,8 @@ def write_thought(
 
     write_thought(("it is {F}.",), dice, {"F": "Venn"}) == "It is Venn."
     """
-    drawn = [_fill(_draw(forms, dice, slots), slots) for _ in range(_NUM_DRAWS)]
+    usable = _usable(forms, slots)
+    drawn = [_fill(_draw(usable, dice), slots) for _ in range(_NUM_DRAWS)]
     return _begin_sentences(min(drawn, key=lambda text: _excess(text, min_words, max_words)))
 
 
@@ -126,10 +127,8 @@ def write_next(dice: Dice, found: Mapping[str, str], wanted: Mapping[str, str]) 
 
     "Passage 1 names Ilse Varn. Next: who acted as patron to Ilse Varn?"
     """
-    drawn = [
-        f"{_fill(_draw(FOUND, dice, found), found)} {_fill(_draw(NEXT_HOP, dice, wanted), wanted)}"
-        for _ in range(_NUM_DRAWS)
-    ]
+    first, second = _usable(FOUND, found), _usable(NEXT_HOP, wanted)
+    drawn = [f"{_fill(_draw(first, dice), found)} {_fill(_draw(second, dice), wanted)}" for _ in range(_NUM_DRAWS)]
     return _begin_sentences(min(drawn, key=_excess))
 
 
@@ -144,10 +143,14 @@ def _excess(text: str, min_words: int = MIN_WORDS, max_words: int = MAX_WORDS) -
     return max(min_words - num, num - max_words, 0)
 
 
-def _draw(forms: Sequence[str], dice: Dice, slots: Mapping[str, str]) -> str:
-    """One of the forms whose slots can be filled, with its alternatives chosen."""
-    usable = [form for form in forms if all(slots.get(slot) for slot in split_slots(form)[1::2])]
-    parts = split_forms(dice.pick(usable))
+def _usable(forms: Sequence[str], slots: Mapping[str, str]) -> list[str]:
+    """The forms whose slots can be filled."""
+    return [form for form in forms if all(slots.get(slot) for slot in split_slots(form)[1::2])]
+
+
+def _draw(forms: Sequence[str], dice: Dice) -> str:
+    """One of the forms, with its alternatives chosen."""
+    parts = split_forms(dice.pick(forms))
     return "".join(dice.pick(part.split("|")) if number % 2 else part for number, part in enumerate(parts))
 
 
@@ -185,8 +188,9 @@ def _new_query(
     slots = wording_slots(wording, name) | {"keys": keys, "noun": noun}
     slots["want"] = strip_article(slots["want"])
     slots["ask"] = slots["ask"].rstrip("?")
+    usable = _usable(forms, slots)
     for _ in range(_NUM_DRAWS):
-        query = _fill(_draw(forms, dice, slots), slots)
+        query = _fill(_draw(usable, dice), slots)
         if query not in asked:
             return query
     return strip_article(mention)

@@ -45,9 +45,12 @@ class _Form(Struct):
         """True if each weight changes by alpha / r * B A and nothing else does."""
         switches = (self.use_dora, self.use_rslora, self.fan_in_fan_out, self.lora_bias, self.bias != "none")
         parts = (self.rank_pattern, self.alpha_pattern, self.modules_to_save, self.layer_replication)
-        chosen = isinstance(self.target_modules, list) and not any("." in name for name in self.target_modules)
         some = self.layers_to_transform is not None or self.exclude_modules
-        return self.r > 0 and chosen and not any((*switches, *parts, some))
+        return self.r > 0 and isinstance(self.target_modules, list) and not any((*switches, *parts, some))
+
+    def changes(self, name: str) -> bool:
+        """True if the module of this name is one that the adapter changes: the whole name is listed, or its end."""
+        return any(f".{name}".endswith(f".{target}") for target in self.target_modules or ())
 
 
 def merge_adapters(model: Any, folders: Sequence[str], stored: torch.dtype, *, as_base: bool = False) -> Any:
@@ -74,26 +77,25 @@ def _merge(model: Any, folder: str) -> Any:
         given = load_file(Path(folder) / WEIGHTS)
         if not form.ordinary or not all(name.endswith((_A, _B)) for name in given):
             return _merge_by_peft(model, folder, set(given), misfit)
-        _add(model, given, form.lora_alpha / form.r)
+        _add(model, given, form)
     except (RuntimeError, ValueError, KeyError, TypeError, OSError, AttributeError, SafetensorError) as error:
         raise BadInput(misfit) from error
     return model
 
 
-def _add(model: Any, given: dict[str, torch.Tensor], scale: float) -> None:
-    """Add scale * B A to each weight that the adapter names; nothing is added if one of them does not fit."""
+def _add(model: Any, given: dict[str, torch.Tensor], form: _Form) -> None:
+    """Add alpha / r * B A to each weight that the adapter names; nothing is added if one of them does not fit."""
     names = {name.removesuffix(_A).removesuffix(_B) for name in given}
     updates = []
     for name in sorted(names):
         weight = model.get_submodule(name.removeprefix(_PREFIX)).weight
-        update = given[name + _B].float() @ given[name + _A].float() * scale
+        update = given[name + _B].float() @ given[name + _A].float() * (form.lora_alpha / form.r)
         if update.shape != weight.shape:
             raise ValueError(f"{name} has another shape")
         updates.append((weight, update))
-    # An adapter of a model with fewer layers fits in part: layers of one kind are adapted all or not at all.
-    kinds = {name.rpartition(".")[2] for name in names}
+    # An adapter of a model with fewer layers fits in part.
     linear = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
-    if {name for name in linear if name.rpartition(".")[2] in kinds} != {one.removeprefix(_PREFIX) for one in names}:
+    if {name for name in linear if form.changes(name)} != {name.removeprefix(_PREFIX) for name in names}:
         raise ValueError("the adapter changes other layers")
     with torch.no_grad():
         for weight, update in updates:
