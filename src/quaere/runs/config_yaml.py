@@ -58,10 +58,7 @@ class _QuickReader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoade
 
 # libyaml's emitter is ten times faster, but PyYAML may have been built without it. It writes the same, except that it
 # escapes characters beyond the basic plane.
-_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-
-
-class _Writer(_Dumper):  # type: ignore[misc]
+class _Writer(yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper):  # type: ignore[misc]
     """A YAML dumper with inline lists, and quotes around any text that a YAML reader could take for another type."""
 
     def ignore_aliases(self, data: object) -> bool:
@@ -115,9 +112,8 @@ for _sequence in (list, tuple):
 def parse_yaml(text: str, source: str) -> Any:
     """The value of a YAML 1.2 text; raises BadInput with the line number if it is invalid."""
     if len(text) <= _MAX_QUICK_CHARS and sum(map(text.count, _NESTING)) <= _MAX_QUICK_MARKS:
-        with suppress(
-            yaml.YAMLError, RecursionError
-        ):  # below, with the line and in the same words whichever reader is there
+        # What it refuses is read again below, so that an error has the same words with and without libyaml.
+        with suppress(yaml.YAMLError, RecursionError):
             return yaml.load(text, Loader=_QuickReader)
     try:
         return yaml.load(text, Loader=_Reader)
