@@ -293,7 +293,7 @@ def test_a_fixed_rubric_is_never_asked_for(play):
 
 
 def test_a_rubric_a_step_is_everybodys_and_a_rubric_a_question_its_own(smoke, one_step):
-    with Run.open(smoke) as run:  # with `rubric_scope=step`
+    with Run.open(smoke) as run:  # with `rubric_scope=step` and `shown_questions=1`
         asked = rows(run, "rubric-chooser")
         assert len(asked) == 2 and len(asked[0][0].task.questions) == 1
         for number, (episode, _) in enumerate(asked):
