@@ -1,3 +1,4 @@
+import logging
 import threading
 from contextlib import contextmanager
 
@@ -18,6 +19,23 @@ def index(tmp_path_factory):
     (home / "docs").mkdir()
     (home / "docs" / "rivers.md").write_text("# The Oss\n\nThe Oss rises near Halmgate.\n")
     return build_index(home / "docs", home / "index")
+
+
+@pytest.fixture
+def logged():
+    """What our servers log from INFO on while a test runs, and everybody's warnings.
+
+    pytest's `caplog` would do, but its plugin takes a millisecond of every test of the suite, and is switched off.
+    """
+    records: list[logging.LogRecord] = []
+    handler, servers, root = logging.Handler(), logging.getLogger("quaere.serving"), logging.getLogger()
+    handler.emit = records.append
+    before = servers.level
+    servers.setLevel(logging.INFO)
+    root.addHandler(handler)
+    yield records
+    root.removeHandler(handler)
+    servers.setLevel(before)
 
 
 @contextmanager

@@ -219,14 +219,13 @@ def test_a_key_file_that_cannot_be_used_is_said(index, tmp_path, capsys):
 # -------------------------------------------------------------------------------------------------------------- the log
 
 
-def test_one_line_a_request_and_nothing_of_the_query(serve, caplog):
-    caplog.set_level(logging.INFO, "quaere.serving")
+def test_one_line_a_request_and_nothing_of_the_query(serve, logged):
     with serve(key="s3cret") as server:
         ask(server.url, {"authorization": "Bearer s3cret"})
         ask(server.url, path="/retrieve?api_key=s3cret")
         ask(server.url, path="/no%0awhere")
         assert ask_raw(server.url, b"\x16\x03\x01 this is no HTTP\r\n\r\n") == 400
-    lines = [record.getMessage() for record in caplog.records]
+    lines = [record.getMessage() for record in logged]
     assert [re.sub(r"\d+ ms", "N ms", line) for line in lines] == [
         "127.0.0.1 POST /retrieve 200 N ms",
         "127.0.0.1 POST /retrieve 200 N ms",
@@ -235,7 +234,7 @@ def test_one_line_a_request_and_nothing_of_the_query(serve, caplog):
     ]
 
 
-def test_an_application_that_fails_is_one_line_and_a_500(serve, caplog):
+def test_an_application_that_fails_is_one_line_and_a_500(serve, logged):
     async def broken(scope, receive, send):
         if scope["type"] == "http":
             raise ZeroDivisionError("oh\nno")
@@ -243,15 +242,12 @@ def test_an_application_that_fails_is_one_line_and_a_500(serve, caplog):
     with serve(broken) as server:
         reply = ask(server.url)
     assert (reply.status_code, reply.json()) == (500, {"error": "the server failed: ZeroDivisionError"})
-    (record,) = [
-        record for record in caplog.records if record.levelno >= logging.ERROR and "lifespan" not in record.msg
-    ]
+    (record,) = [record for record in logged if record.levelno >= logging.ERROR and "lifespan" not in record.msg]
     assert "failed: ZeroDivisionError at test_guard.py" in record.getMessage()
     assert record.exc_info is None and "\n" not in record.getMessage()
 
 
-def test_a_client_that_hangs_up_in_the_middle_leaves_no_traceback(serve, caplog):
-    caplog.set_level(logging.INFO)
+def test_a_client_that_hangs_up_in_the_middle_leaves_no_traceback(serve, logged):
     with serve() as server:
         host, port = server.url.removeprefix("http://").split(":")
         head = (
@@ -260,4 +256,4 @@ def test_a_client_that_hangs_up_in_the_middle_leaves_no_traceback(serve, caplog)
         with socket.create_connection((host, int(port))) as connection:
             connection.sendall(head.encode() + b'{"queries"')
         assert ask(server.url).status_code == 200
-    assert not any(record.exc_info for record in caplog.records)
+    assert not any(record.exc_info for record in logged)

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 import re
 import socket
 import time
@@ -183,8 +182,7 @@ def test_the_next_turn_of_a_conversation_is_not_computed_again(client):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_goes_away_frees_its_row(client, stream, caplog):
-    caplog.set_level(logging.INFO, "quaere.serving")
+def test_a_client_that_goes_away_frees_its_row(client, stream, logged):
     body = {"model": "tiny", "messages": [{"role": "user", "content": "Go"}], "max_tokens": 512, "stream": stream}
     content = json.dumps({**body, "n": 4, "seed": 11, "temperature": 2}).encode()
     host, port = client.url.removeprefix("http://").split(":")
@@ -201,10 +199,10 @@ def test_a_client_that_goes_away_frees_its_row(client, stream, caplog):
     assert client.engine.counts.drawn - drawn < 4 * 512
     assert client.service._writer._num_active == 0
     deadline = time.monotonic() + 20
-    while not caplog.records:
+    while not logged:
         assert time.monotonic() < deadline
         time.sleep(0.001)
-    assert f"POST /v1/chat/completions {200 if stream else 499} " in caplog.records[-1].getMessage()
+    assert f"POST /v1/chat/completions {200 if stream else 499} " in logged[-1].getMessage()
 
 
 def test_beyond_what_may_wait_it_says_so():
