@@ -25,7 +25,7 @@ def index(tmp_path_factory):
 def logged():
     """What our servers log from INFO on while a test runs, and everybody's warnings.
 
-    pytest's `caplog` would do, but its plugin takes a millisecond of every test of the suite, and is switched off.
+    pytest's `caplog` would do, but its plugin takes some time of every test of the suite, and is switched off.
     """
     records: list[logging.LogRecord] = []
     handler, servers, root = logging.Handler(), logging.getLogger("quaere.serving"), logging.getLogger()
