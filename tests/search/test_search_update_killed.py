@@ -42,7 +42,7 @@ def start(words, moment, counted):
     return process.exitcode
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [3, pytest.param(40, marks=pytest.mark.slow)])
 def test_a_killed_update_leaves_the_old_index_or_the_new_one(folder, tmp_path, kills):
     index, kept = tmp_path / "index", tmp_path / "kept"
     build_index(folder, index)
