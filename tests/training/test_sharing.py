@@ -192,7 +192,9 @@ def assert_sharing_changes_nothing(model, samples, budget, tolerance):
 @settings(max_examples=examples(16))
 @given(samples=SAMPLES, budget=st.integers(1, 60))
 def test_however_samples_share_the_gradients_are_the_same(family, samples, budget):
-    assert_sharing_changes_nothing(use_varlen_attention(make_model(family)), samples, budget, 1e-5)
+    # Experts add up their tokens in another order; to ten digits is the next test.
+    tolerance = 1e-4 if "moe" in family else 1e-5
+    assert_sharing_changes_nothing(use_varlen_attention(make_model(family)), samples, budget, tolerance)
 
 
 @settings(max_examples=examples(30))
