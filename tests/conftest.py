@@ -3,7 +3,7 @@ import gc
 import importlib
 import os
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -61,21 +61,14 @@ LONGEST = (
 )
 
 
-@contextmanager
-def one_worker_at_a_time(path):
-    """The first worker writes what the others, who would compute the same at that moment, then read."""
-    with open(path) as file:
-        if "PYTEST_XDIST_WORKER" in os.environ:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items):
     """The order of the files; within one nothing changes. Hypothesis looks for constants here, in every file."""
     places = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
-    with one_worker_at_a_time(__file__):
+    with open(__file__) as file:
+        if "PYTEST_XDIST_WORKER" in os.environ:  # one at a time: the first writes what the others then only read
+            fcntl.flock(file, fcntl.LOCK_EX)
         st.text().validate()  # its table of all characters
         return (yield)
 

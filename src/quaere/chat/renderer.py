@@ -200,8 +200,7 @@ class Renderer:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of the ids, control tokens included. It is for reading only and never encoded again."""
-        # Not by `tokenizer.decode`, which first looks at every id: that takes as long as decoding, or four times as
-        # long for the few ids of a step.
+        # Not by `tokenizer.decode`, which first looks at every id: for the few ids of a step that takes longest.
         return str(self.tokenizer.backend_tokenizer.decode(list(token_ids), skip_special_tokens=False))
 
     def read_turn(self, token_ids: Sequence[int]) -> str:

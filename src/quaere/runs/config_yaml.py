@@ -16,8 +16,8 @@ from msgspec import Struct
 from quaere.errors import BadInput
 
 _TAG = "tag:yaml.org,2002:"
-# libyaml reads seven times as fast, but nesting beyond its stack ends the process. Every level takes one of these marks
-# or, in a file of lines that are indented further and further, as many characters as it is deep.
+# libyaml reads much faster, but nesting beyond its stack ends the process. Every level takes one of these marks or,
+# in a file of lines that are indented further and further, as many characters as it is deep.
 _NESTING = "[{-?"
 _MAX_QUICK_MARKS = 500
 _MAX_QUICK_CHARS = 100_000
@@ -56,7 +56,7 @@ class _QuickReader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoade
     construct_mapping = _construct_mapping
 
 
-# libyaml's emitter is ten times faster, but PyYAML may have been built without it. It writes the same, except that it
+# libyaml's emitter is much faster, but PyYAML may have been built without it. It writes the same, except that it
 # escapes characters beyond the basic plane.
 class _Writer(yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper):  # type: ignore[misc]
     """A YAML dumper with inline lists, and quotes around any text that a YAML reader could take for another type."""
