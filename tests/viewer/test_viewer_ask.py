@@ -189,7 +189,7 @@ def test_steps_are_told_as_they_are_taken(place, queue):
         httpx.stream("GET", f"{url}/ask/{id}/changes", timeout=60, trust_env=False) as stream,
     ):
         for line in stream.iter_lines():
-            if line.startswith("retry:"):
+            if line == "data: 0":
                 wait_until(lambda: len(queue.find(id).turns) == 1)
                 queue.cancel(id)
             if line == "event: change" and queue.find(id).is_over:

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
-from asked import ask_and_wait, fill_history, open_queue, write_documents, write_payloads
+from asked import ask_and_wait, fill_history, open_queue, wait_until, write_documents, write_payloads
 from backups import SENTENCE
 from browsing import AXE, find_barriers, find_chromium, open_browser, watch
 from hostile_markup import PAYLOADS
@@ -251,6 +251,45 @@ def test_steps_come_in_and_a_question_is_cancelled(browser, url, queue):
         page.keyboard.press("u")
         page.wait_for_url("**/ask")
         assert page.locator("[data-entry]").first.text_content().startswith("wait for it")
+
+
+def test_what_ends_before_its_page_is_followed_is_shown(browser, url, queue):
+    """Nobody tells a stream of what happened before it was opened."""
+    with watch(browser, url) as watched:
+        asked = queue.add("wait for it")
+        wait_until(lambda: len(queue.find(asked.id).turns) == 1)
+
+        def open_late(route):
+            queue.cancel(asked.id)
+            wait_until(lambda: queue.find(asked.id).is_over)
+            route.continue_()
+
+        watched.page.route("**/changes", open_late)
+        page = watched.open(f"/ask/{asked.id}")
+        page.locator(".state.cancelled").wait_for()
+        page.locator("[data-live-mark]").wait_for(state="hidden")
+
+
+def test_an_older_reply_never_replaces_a_newer_one(browser, url):
+    """The first of two requests is answered late."""
+    with watch(browser, url) as watched:
+        page = watched.open("/run/alpha/item?id=c0")
+        page.evaluate(
+            """async () => {
+                stream?.close();  // nobody else asks
+                await refresh();
+                const parts = document.documentElement.outerHTML;
+                let number = 0;
+                window.fetch = async () => {
+                    const reply = parts.replace("</main>", `<p id="which" data-live>${++number}</p></main>`);
+                    if (number === 1) await new Promise((done) => setTimeout(done, 200));
+                    return new Response(reply);
+                };
+                one("main").insertAdjacentHTML("beforeend", '<p id="which" data-live>0</p>');
+                await Promise.all([refresh(), refresh(), refresh()]);
+            }"""
+        )
+        assert page.locator("#which").text_content() == "2"  # one answer for the two that asked while it was awaited
 
 
 def test_a_report_is_read_and_its_citations_are_opened(browser, url):

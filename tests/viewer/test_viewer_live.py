@@ -17,13 +17,13 @@ def _quick(monkeypatch):
 
 
 def wait_for_change(url, write):
-    """Whether a stream tells of what `write` does once it is open."""
+    """Whether a stream tells of what `write` does once it is open; its first event is of the opening itself."""
     with httpx.stream("GET", url, timeout=20, trust_env=False) as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
         for line in stream.iter_lines():
-            if line.startswith("retry:"):
+            if line == "data: 0":
                 write()
-            if line == "event: change":
+            if line == "data: 1":
                 return True
     return False
 
@@ -51,7 +51,9 @@ async def test_a_quiet_stream_says_now_and_then_that_it_is_there(monkeypatch):
     looks = []
     streams = live.Streams(lambda: len(looks) > 9)
     told = [event async for event in streams.follow(lambda: looks.append(1), every_s=1 / 128).body_iterator]
-    assert told == ["retry: 2000\n\n", ": still here\n\n", ": still here\n\n"]  # after 4 looks of 9, and after 8
+    first, *rest = told
+    assert first == "retry: 2000\nevent: change\ndata: 0\n\n"
+    assert rest == [": still here\n\n", ": still here\n\n"]  # after 4 looks of 9, and after 8
 
 
 def test_a_server_with_followed_pages_stops_at_once(tmp_path):

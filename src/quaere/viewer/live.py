@@ -4,7 +4,8 @@
     data: 7
 
 The content is not sent: a page that was opened now and one that was followed for hours are made by the same code. Only
-the attributes of a few files are looked at, so following a run costs its training nothing.
+the attributes of a few files are looked at, so following a run costs its training nothing. The first event comes at
+once: what was written between the making of the page and the opening of its stream is seen by nobody else.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Streams:
         self._num_open = 0
 
     def follow(self, look: Callable[[], Signature], every_s: float | None = None) -> Response:
-        """A stream with an event whenever `look()`, once a second or as often as given, returns something new."""
+        """An event at once, and whenever `look()`, once a second or as often as given, returns something new."""
         if self._num_open >= MAX_STREAMS:
             return Response("too many pages are being followed", 503, {"Retry-After": "30"}, "text/plain")
         return StreamingResponse(self._events(look, every_s or LOOK_EVERY_S), media_type="text/event-stream")
@@ -39,7 +40,7 @@ class Streams:
         self._num_open += 1
         try:
             seen, number, waited = await run_in_threadpool(look), 0, 0.0
-            yield "retry: 2000\n\n"
+            yield f"retry: 2000\nevent: change\ndata: {number}\n\n"
             while not self._is_stopping():
                 await asyncio.sleep(every_s)
                 waited += every_s

@@ -152,8 +152,25 @@ document.addEventListener("click", (event) => {
 
 // ------------------------------------------------------------------------------------------------------------ live
 
+// One at a time: of two that overlap, the older reply could come last. Who asks meanwhile gets another one after it.
+let refreshing = null, again = false;
+function refresh() {
+  again = true;
+  refreshing ??= (async () => {
+    try {
+      while (again) {
+        again = false;
+        await renew();
+      }
+    } finally {
+      refreshing = null;
+    }
+  })();
+  return refreshing;
+}
+
 // Ask for the page again and put its parts in place. What a person has set stays: marks, open sections, the step.
-async function refresh() {
+async function renew() {
   const reply = await fetch(location.href, { headers: { accept: "text/html" } });
   if (!reply.ok) return;
   const fresh = new DOMParser().parseFromString(await reply.text(), "text/html");
