@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -53,11 +54,12 @@ Seed = dict[Key, Item]  # the results of one file, by question
 class Arm(Struct, frozen=True):
     """A named system with the results of each of its seeds.
 
-    Arm(name="evolved", seeds=[{("q1", "3f0c9a51"): Item(...)}, {...}])
+    Arm(name="evolved", seeds=[{("q1", "3f0c9a51"): Item(...)}, {...}], labels=["seed 1", "seed 3"])
     """
 
     name: str
     seeds: list[Seed]
+    labels: list[str]
 
 
 class Group(Struct, frozen=True):
@@ -196,7 +198,7 @@ def make_table(arms: Sequence[Arm], baseline: Arm, group: Group) -> str:
     for arm in arms:
         told = [(arm.name, arm.seeds)]
         if len(arm.seeds) > 1:
-            told = [(f"{arm.name}, seed {number}", [seed]) for number, seed in enumerate(arm.seeds)]
+            told = [(f"{arm.name}, {label}", [seed]) for label, seed in zip(arm.labels, arm.seeds, strict=True)]
             told.append((f"{arm.name}, mean of {len(arm.seeds)}", arm.seeds))
         against = [] if arm.name == baseline.name else baseline.seeds
         rows += [make_row(name, seeds, against, group.keys, sets, evidence) for name, seeds in told]
@@ -211,9 +213,21 @@ def read_seed(path: Path, digits: frozenset[str]) -> Seed:
     return {item.key: item for item in read_items(path) if first_digit(item.id) in digits}
 
 
+def label_seeds(paths: Sequence[str]) -> list[str]:
+    """What tells the files apart: the numbers their names end with, or else their places.
+
+    label_seeds(["eve-1.items.jsonl.gz", "eve-3.items.jsonl.gz"]) == ["seed 1", "seed 3"]
+    """
+    found = [re.search(r"-(\d+)$", Path(path).name.partition(".")[0]) for path in paths]
+    numbers = [match[1] for match in found if match]
+    if len(set(numbers)) < len(paths):
+        numbers = [str(place) for place in range(len(paths))]
+    return [f"seed {number}" for number in numbers]
+
+
 def read_arms(given: Sequence[Sequence[str]], digits: frozenset[str]) -> list[Arm]:
     """The arms of the command line, each a name and its files."""
-    arms = [Arm(name, [read_seed(Path(path), digits) for path in paths]) for name, *paths in given]
+    arms = [Arm(name, [read_seed(Path(path), digits) for path in paths], label_seeds(paths)) for name, *paths in given]
     for arm in arms:
         if not arm.seeds:
             raise BadInput(f"arm {arm.name} has no file", hint="--arm NAME FILE.items.jsonl.gz ...")

@@ -15,6 +15,7 @@
 #   direct      form, then reinforcement on the same questions as free (no label): Dr. Zero's solver
 #   eve         the same as direct, and the solver is also paid for quoting the sentence that proves its answer: EVE's
 #   unpaid      the same as eve, quotations asked for and not paid: what the reward for them is worth
+#   strict      the same as eve, and a quotation is paid only if it is verbatim in a text that was shown
 #   second      two iterations of direct: in each the solver learns from the questions it solves sometimes
 #   second-eve  two iterations of eve
 #   labelled    form, then reinforcement on TRAIN's labelled questions
@@ -27,25 +28,26 @@
 #
 # QUOTES=1 is for all arms that are compared by their evidence, and implied by eve: form is taught to answer with and
 # without a quotation, and every evaluation asks for one; form and direct, which learn without, are also evaluated without
-# ("-unasked"). "gold joint" is exact match with a verbatim span of a gold passage that holds the answer, on the sets whose
+# ("-unasked"; not with UNASKED=). "gold joint" is exact match with a verbatim span of a gold passage that holds the answer, on the sets whose
 # gold is complete (GOLD).
 #
-# Form is kept as an adapter. START=DIR is the form of another seed, to reinforce several seeds from one start.
+# Form is kept as an adapter. START=DIR is the form of another seed, to reinforce several seeds from one start. With
+# ATTEMPTS=4 direct, eve, unpaid and strict first try every question four times and learn from those solved sometimes.
 #
 # Arms run one after another. To run two at once: the script with ARMS= (index and form only), `nvidia-cuda-mps-control -d`,
-# then the script twice with other ARMS and the same OUT; MAX_ROWS=160 MICRO=8192 leaves room for both on 139 GiB. QUAERE is
-# the command, if it is not `quaere`; PYTHON the interpreter.
+# then the script twice with other ARMS or SEEDs and the same OUT; MAX_ROWS=160 MICRO=8192 EVAL_ROWS=128 leaves room for both
+# on 139 GiB. QUAERE is the command, if it is not `quaere`; PYTHON the interpreter.
 set -euo pipefail
 : "${MODEL:?}" "${DEV:?}" "${OUT:?}"
 SEED=${SEED:-0} ARMS=${ARMS-form own free labelled} MINUTES=${MINUTES:-15} DRAFTS=${DRAFTS:-13000}
-MAX_ROWS=${MAX_ROWS:-512} MICRO=${MICRO:-16384} GIVEN=${GIVEN:-} SHUFFLED=${SHUFFLED:-} GOLD=${GOLD:-popqa hotpot}
+MAX_ROWS=${MAX_ROWS:-512} EVAL_ROWS=${EVAL_ROWS:-256} MICRO=${MICRO:-16384} UNASKED=${UNASKED-1} GIVEN=${GIVEN:-} SHUFFLED=${SHUFFLED:-} GOLD=${GOLD:-popqa hotpot}
 STEPS=${STEPS:-100} EPISODES=${EPISODES:-500} ARTICLES=${ARTICLES:-2000} PRESET=${PRESET:-large-gpu}
 quaere() { ${QUAERE:-command quaere} "$@"; }
 python() { command "${PYTHON:-python}" "$@"; }
 HERE=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$OUT"
 wants() { [[ " $ARMS " == *" $1 "* ]]; }
-if wants eve || wants unpaid || wants second-eve; then QUOTES=1; fi
+if wants eve || wants unpaid || wants strict || wants second-eve; then QUOTES=1; fi
 QUOTES=${QUOTES:-}
 
 # A turn that quotes a sentence is longer, and the form has two ways to answer to learn.
@@ -61,8 +63,8 @@ TEACH=(--style brief --lora-rank 32 --learning-rate 2e-4 --batch 16 --micro-toke
 index() { [[ -f $2/manifest.json ]] || quaere index "$1" --out "$2"; }
 
 evaluate() {  # name, then what to evaluate
-    local same=(--questions "$OUT/report.jsonl" --index "$OUT/dev-index" "${LIMITS[@]}" --max-searches 6 --max-rows 256)
-    if [[ $QUOTES && $1 =~ ^(form|direct) ]]; then
+    local same=(--questions "$OUT/report.jsonl" --index "$OUT/dev-index" "${LIMITS[@]}" --max-searches 6 --max-rows "$EVAL_ROWS")
+    if [[ $QUOTES && $UNASKED && $1 =~ ^(form|direct) ]]; then
         quaere eval "${@:2}" "${same[@]}" --no-evidence --name "$1-unasked" --out "$OUT/$1-unasked-$SEED.json"
     fi
     quaere eval "${@:2}" "${same[@]}" "${ASKS[@]}" --name "$1" --out "$OUT/$1-$SEED.json"
@@ -90,7 +92,7 @@ evolve_labelled() {  # name, further settings
 
 evolve_given() {  # name, recipe, start, further settings: one iteration on the given questions
     stop_in_time quaere evolve "$2" --model "$3" --out "$OUT/$1$SUFFIX-$SEED" "${NO_PROPOSER[@]}" "${TRAIN_MORE[@]}" \
-        --set iterations=1 --set generation.attempts=0 --set generation.given="$PRACTICE" "${@:4}"
+        --set iterations=1 --set generation.attempts="${ATTEMPTS:-0}" --set generation.given="$PRACTICE" "${@:4}"
     evaluate "$1$SUFFIX" --run "$OUT/$1$SUFFIX-$SEED"
 }
 
@@ -104,7 +106,7 @@ evolve_twice() {  # name, recipe: two iterations, each on what its solver solves
     evaluate "$1$SUFFIX" --run "$run" --checkpoint last
 }
 
-python "$HERE/split_questions.py" "$DEV/questions.jsonl.gz" --digits 5-f --out "$OUT/report.jsonl"
+[[ -f $OUT/report.jsonl ]] || python "$HERE/split_questions.py" "$DEV/questions.jsonl.gz" --digits 5-f --out "$OUT/report.jsonl"
 index "$DEV/corpus.jsonl.gz" "$OUT/dev-index"
 
 FORM=${START:-$OUT/form${QUOTES:+-quotes}-$SEED} OWN=$OUT/own-$SEED
@@ -117,7 +119,7 @@ if wants form; then evaluate form --model "$FORM"; fi
 if [[ $GIVEN && ! -f $PRACTICE ]]; then
     python "$HERE/restore_evidence.py" "$GIVEN" --index "$OUT/dev-index" --out "$PRACTICE"
 fi
-if wants own || wants free || { [[ ! $GIVEN ]] && [[ $ARMS =~ direct|eve|unpaid|second ]]; }; then
+if wants own || wants free || { [[ ! $GIVEN ]] && [[ $ARMS =~ direct|eve|unpaid|strict|second ]]; }; then
     [[ -f $QUESTIONS ]] || quaere questions --checked --index "$OUT/dev-index" --model "$MODEL" --drafts "$DRAFTS" --topk 3 \
         --max-rows "$MAX_ROWS" --seed "$SEED" --out "$QUESTIONS"
     [[ -d $OWN ]] || quaere warmup search-r1 --model "$FORM" --index "$OUT/dev-index" --questions "$QUESTIONS" --attempts 4 \
@@ -128,6 +130,7 @@ if wants free; then evolve_given free drzero "$OWN"; fi
 if wants direct; then evolve_given direct drzero "$FORM"; fi
 if wants eve; then evolve_given eve eve "$FORM"; fi
 if wants unpaid; then evolve_given unpaid eve "$FORM" --set evidence.span_weight=0; fi
+if wants strict; then evolve_given strict eve "$FORM" --set evidence.paid=verbatim; fi
 if wants second; then evolve_twice second drzero; fi
 if wants second-eve; then evolve_twice second-eve eve; fi
 
@@ -141,8 +144,8 @@ if wants shuffled; then
 fi
 
 ROWS=()
-for arm in form form-unasked own free direct direct-unasked eve unpaid second-first second second-eve-first second-eve labelled shuffled \
-    {free,direct,eve,unpaid,second-first,second,second-eve-first,second-eve}-shuffled; do
+for arm in form form-unasked own free direct direct-unasked eve unpaid strict second-first second second-eve-first second-eve labelled shuffled \
+    {free,direct,eve,unpaid,strict,second-first,second,second-eve-first,second-eve}-shuffled; do
     files=("$OUT/$arm"-[0-9].items.jsonl.gz)
     [[ -f ${files[0]} ]] && ROWS+=(--arm "$arm" "${files[@]}")
 done
@@ -152,7 +155,7 @@ BASELINE=form
 WHERE=()
 if grep -qE '"set": ?"(2wiki|hotpot)"' "$OUT/report.jsonl"; then WHERE=(--where set=2wiki,hotpot); fi
 python "$HERE/results_table.py" "${ROWS[@]}" --baseline "$BASELINE" "${WHERE[@]}"
-for pair in "direct eve" "unpaid eve" "second second-eve"; do  # what evidence is for: one arm against the other
+for pair in "direct eve" "unpaid eve" "eve strict" "second second-eve"; do  # what evidence is for: one arm against the other
     read -r other arm <<<"$pair"
     if [[ " ${ROWS[*]} " == *" --arm $other "*" --arm $arm "* || " ${ROWS[*]} " == *" --arm $arm "*" --arm $other "* ]]; then
         python "$HERE/results_table.py" --arm "$other" "$OUT/$other"-[0-9].items.jsonl.gz \

@@ -44,7 +44,7 @@ def test_the_makefile_shows_commands():
     ("script", "choices", "num_evaluations"),
     [
         ("without_labels.sh", {"ARMS": "form own free direct labelled shuffled"}, 6),
-        ("without_labels.sh", {"ARMS": "form direct eve unpaid second second-eve", "GIVEN": "practice.jsonl.gz"}, 10),
+        ("without_labels.sh", {"ARMS": "form direct eve unpaid strict second second-eve", "GIVEN": "p.jsonl.gz"}, 11),
         ("without_labels.sh", {"ARMS": "direct eve second", "GIVEN": "p.jsonl", "SHUFFLED": "1"}, 5),
         ("small_start.sh", {}, 0),
     ],

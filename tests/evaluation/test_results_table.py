@@ -85,6 +85,21 @@ def test_seeds_stand_alone_and_as_their_mean(table, tmp_path, capsys):
     assert mean["EM - base"].startswith("+37.5 [") and mean["EM - base"].endswith("] (84.0)")
 
 
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [
+        (["eve-1", "eve-3"], ["seed 1", "seed 3"]),  # the numbers the files end with
+        (["first", "second"], ["seed 0", "seed 1"]),  # none
+        (["a-2", "b-2"], ["seed 0", "seed 1"]),  # the same
+        (["a-2", "b"], ["seed 0", "seed 1"]),  # one has none
+    ],
+)
+def test_seeds_are_called_by_their_files(table, tmp_path, capsys, names, labels):
+    files = [write(tmp_path, name, [1, 0]) for name in names]
+    (rows,) = cells(run(table, capsys, "--arm", "ours", *files))
+    assert list(rows) == [*(f"ours, {label}" for label in labels), "ours, mean of 2"]
+
+
 def test_a_baseline_of_several_seeds_is_its_mean(table, tmp_path, capsys):
     ours = write(tmp_path, "ours", [1, 1])
     seeds = [write(tmp_path, "s0", [1, 0]), write(tmp_path, "s1", [0, 1])]

@@ -176,6 +176,7 @@ OPTIONS = {
     "evidence.value_weight=0": ["evidence.value_weight: 0.5 -> 0.0"],
     "evidence.brevity_weight=0": ["evidence.brevity_weight: 0.1 -> 0.0"],
     "evidence.span_weight=0": ["evidence.span_weight: 0.3 -> 0.0"],
+    "evidence.paid=verbatim": ["evidence.paid: written -> verbatim"],
     "proposer.reward.invalid_rule=algorithm": ["proposer.reward.invalid_rule: text -> algorithm"],
     "prompt_source=selector": ["prompt_source: uniform -> selector"],
     "phase_b_documents=same": ["phase_b_documents: held-out -> same"],

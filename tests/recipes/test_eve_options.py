@@ -339,6 +339,30 @@ def test_a_made_up_span_is_gold_in_the_paper_only(changes, gold, paid):
     assert found["reward/span"] == pytest.approx(paid)
 
 
+@pytest.mark.parametrize(
+    ("quoted", "written", "verbatim"),
+    [
+        ("Orsolya Venn built it.", 0.3, 0.3),  # F1 1
+        ("Orsolya Venn built the bridge.", 0.3 * 6 / 8, 0.0),  # 3 of 4 words in both, without "the"
+        ("", 0.0, 0.0),
+    ],
+)
+def test_an_altered_quotation_can_be_left_unpaid(quoted, written, verbatim):
+    """The gold sentence was shown; the solver's own wording of it was not."""
+    span = "Orsolya Venn built it."
+    told = evaluated.answer("Orsolya Venn")
+    told = structs.replace(told, action=structs.replace(told.action, span=quoted))
+    episode = evaluated.episode(evaluated.search(evaluated.passage(span)), told)
+    evidence = Evidence("d0", 0, len(span), span)
+    candidate = Candidate("q1", 1, 0, "e1", "d0", 1, "Who?", "Orsolya Venn", span=span, evidence=evidence)
+    solver = open_solver("tool-call", evidence=True)
+    for paid, expected in (("written", written), ("verbatim", verbatim)):
+        found = pay_cited_answer(episode, {"q1": candidate}, EvidenceConfig(paid=paid), solver)
+        assert found["reward/span"] == pytest.approx(expected)
+        assert found["evidence/verbatim"] == (quoted == span)
+        assert found["reward/total"] == found["reward/answer"] + found["reward/span"]
+
+
 def test_the_paper_s_preset_takes_any_span_and_the_others_none_that_is_made_up():
     assert PRESETS["paper"]["evidence.gold"] == "written"
     assert EvidenceConfig().gold == "verbatim"

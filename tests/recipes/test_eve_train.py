@@ -205,6 +205,9 @@ def test_the_solver_is_paid_for_its_answer_and_its_quotation(whole):
         assert row.metrics["reward/span"] == pytest.approx(0.3 * overlap)
         assert row.metrics["reward/total"] == pytest.approx(right + 0.3 * overlap)
         assert row.metrics["evidence/present"] == bool(outcome.span)
+        results = [result for turn in run.episode(row.id).turns for result in turn.results]
+        shown = [hit.passage.text for result in results for hit in result.hits]
+        assert row.metrics["evidence/verbatim"] == (outcome.span != "" and any(outcome.span in text for text in shown))
     assert len(overlaps) > 2
 
 

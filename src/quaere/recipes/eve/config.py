@@ -5,6 +5,7 @@ It is Dr. Zero's config with evidence added, and every choice the paper leaves o
     evidence.check=none                 a span is rewarded wherever it comes from (others: zero_value, invalid)
     evidence.value_weight=0             no verifier (lambda_V); evidence.brevity_weight=0: no brevity (lambda_B)
     evidence.span_weight=0              the solver is rewarded for its answer alone (lambda_E)
+    evidence.paid=verbatim              and for a span that it really was shown
     proposer.reward.invalid_rule=algorithm
     prompt_source=questions             documents that a file of questions leads to; or prompt_source=selector
     phase_b_documents=same              the solver's questions are about the proposer's own documents
@@ -56,6 +57,8 @@ class EvidenceConfig(Struct, frozen=True, forbid_unknown_fields=True):
         span_weight: Weight of the quoted span in the solver's reward: lambda_E. [EVE-Agent, Eq. 19]
         gold: Spans that the solver's quotation is compared with: verbatim ones only, or any as it was written,
             also a made-up one (preset paper). [Quaere; EVE-Agent]
+        paid: Quotations of the solver that span_weight is paid for: written: any; verbatim: only those that are in
+            a text it was shown. [EVE-Agent; Quaere]
         guards: Names of the rules that refuse evidence which proves nothing (`rewards/guards.py`); the paper has
             none. [Quaere]
     """
@@ -67,6 +70,7 @@ class EvidenceConfig(Struct, frozen=True, forbid_unknown_fields=True):
     brevity_tokens: PositiveInt = BREVITY_TOKENS
     span_weight: NonNegativeFloat = SPAN_WEIGHT
     gold: Literal["verbatim", "written"] = "verbatim"
+    paid: Literal["written", "verbatim"] = "written"
     guards: tuple[str, ...] = PAPER
 
 

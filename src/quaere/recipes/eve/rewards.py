@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from quaere.chat.spans import find_evidence, shown_passages
 from quaere.dialects.solver_dialect import Solver
 from quaere.recipes.eve.config import EveConfig, EvidenceConfig
 from quaere.recipes.eve.traces import Traced
@@ -94,7 +95,7 @@ def pay_cited_answer(
     """The solver's reward: its dialect's reward for the answer plus the overlap of its span with the proposer's.
 
     Eq. 19 to 21; with tool-call the reward for the answer is exact match. If the dialect gives reward 0 for a broken
-    format (`gated`), the span earns nothing either.
+    format (`gated`), the span earns nothing either, nor with `evidence.paid=verbatim` if it is in no text shown.
     """
     assert isinstance(episode.task, SolveTask)
     question = episode.task.question
@@ -106,11 +107,14 @@ def pay_cited_answer(
     gold_span = "" if is_made_up and evidence.gold == "verbatim" else candidate.gold_span
     cited = cited_answer_reward(answer.text, question.answers, answer.span, gold_span, span_weight=evidence.span_weight)
     paid = dict(solver.pay(episode))
-    span = 0.0 if solver.gated and not paid["format/held"] else cited.span
+    is_verbatim = find_evidence(answer.span, shown_passages(episode)) is not None
+    is_unpaid = (solver.gated and not paid["format/held"]) or (evidence.paid == "verbatim" and not is_verbatim)
+    span = 0.0 if is_unpaid else cited.span
     return {
         "reward/answer": paid["reward/total"],
         **paid,
         "reward/span": span,
         "reward/total": paid["reward/total"] + span,
         "evidence/present": float(bool(answer.span)),
+        "evidence/verbatim": float(is_verbatim),
     }
