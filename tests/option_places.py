@@ -13,6 +13,7 @@ PLACES = {
     "recipes/test_eve_options.py": {
         "test_a_verifier_that_is_not_paid_for_may_be_asked_about_candidates": ["EveConfig.verify_candidates"],
         "test_a_made_up_span_is_gold_in_the_paper_only": ["EvidenceConfig.gold"],
+        "test_an_altered_quotation_can_be_left_unpaid": ["EvidenceConfig.paid"],
         "test_a_solver_paid_for_its_answer_alone": ["EvidenceConfig.span_weight"],
         "test_documents_that_questions_lead_to": ["EveConfig.prompt_source", "EveConfig.prompt_questions"],
         "test_the_same_documents_in_both_phases": ["EveConfig.phase_b_documents"],

@@ -192,8 +192,15 @@ def test_curves_move_while_a_run_writes(browser, runs, url):
         line = page.locator("[data-chart]", has_text="Mean reward").locator("path.line").first
         before = line.get_attribute("d")
         page.locator("summary", has_text="Reward").click()  # a section that a person has shut stays shut
+        page.locator("[data-step]").focus()
+        page.evaluate("for (const part of document.querySelectorAll('[data-live]')) part.kept = true")
         log_step(run, 7, 6)
         page.locator("[data-step-shown]", has_text="7").wait_for()
+        kept = page.evaluate(
+            "[...document.querySelectorAll('[data-live]')].filter((part) => part.kept).map((part) => part.id)"
+        )
+        assert {"alarms", "curriculum"} <= set(kept) and not {"slider", "curves"} & set(kept)  # only what changed
+        assert page.evaluate("document.activeElement.id") == "step"
         assert line.get_attribute("d") != before and line.get_attribute("data-points").endswith("7:0.7")
         assert page.locator(".state.running").is_visible()
         assert page.locator("details", has_text="Mean reward").first.get_attribute("open") is None

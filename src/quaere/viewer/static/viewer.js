@@ -169,7 +169,10 @@ function refresh() {
   return refreshing;
 }
 
-// Ask for the page again and put its parts in place. What a person has set stays: marks, open sections, the step.
+// Parts as the server wrote them: one that is still the same is not replaced, with the words a person has marked in it.
+const written = new Map(all("[data-live]").map((part) => [part.id, part.outerHTML]));
+
+// Ask for the page again and put its parts in place. What a person has set stays: marks, open sections, the step, focus.
 async function renew() {
   const reply = await fetch(location.href, { headers: { accept: "text/html" } });
   if (!reply.ok) return;
@@ -180,10 +183,11 @@ async function renew() {
   const marked = all("[data-compare] input:checked").map((box) => box.value);
   const shut = all("details[id]").filter((part) => !part.open).map((part) => part.id);
   const focused = document.activeElement;
-  const place = focused?.closest("[data-live]") && focused.getAttribute("href");
+  const home = focused?.closest("[data-live]");
   for (const part of all("[data-live]")) {
     const next = fresh.getElementById(part.id);
-    if (!next || part.contains(one("[data-step]:active"))) continue;
+    if (!next || part.contains(one("[data-step]:active")) || written.get(part.id) === next.outerHTML) continue;
+    written.set(part.id, next.outerHTML);
     if (part.matches("[data-grows]") && next.matches("[data-grows]")) {
       // What is there stays as it is, with what a person has opened in it.
       part.append(...[...next.children].slice(part.children.length).map((child) => document.adoptNode(child)));
@@ -193,7 +197,12 @@ async function renew() {
   }
   for (const box of all("[data-compare] input[type=checkbox]")) box.checked = marked.includes(box.value);
   for (const part of all("details[id]")) part.open = !shut.includes(part.id);
-  if (place) all("a").find((link) => link.getAttribute("href") === place)?.focus();
+  if (home && !home.isConnected) {
+    const place = focused.getAttribute("href");
+    const again = focused.id ? document.getElementById(focused.id)
+      : place && all("a").find((link) => link.getAttribute("href") === place);
+    again?.focus();
+  }
   if (chosen >= 0) markChosen();
   if (slider) showStep(followed ? one("[data-step]").max : step);
   prepare();
