@@ -34,11 +34,11 @@ def test_five_reports_cite_and_what_they_cite_is_told_apart(place, capsys):
     with Run.open(folder) as run:
         last_turns = [episode.turns[-1].text for episode in run.episodes()]
     # The first citation of a guided report is ours, not the model's: only what it wrote itself counts here. It often
-    # goes on until it is cut off, and then there is no report.
+    # goes on until it is cut off; then its whole sentences are the report.
     num_own = sum(len(re.findall(r"\[\d+\]", text)) - 1 for text in last_turns)
     written = [row for row in found if row["report"]]
     print(f"{len(written)} reports, {num_own} citations of its own")
-    assert num_own >= 3
+    assert num_own >= 3 and len(written) >= 4
     for row in written:
         known = {source["number"] for source in row["sources"]}
         assert row["unresolved"] == [number for number in row["citations"] if number not in known]

@@ -106,15 +106,28 @@ def test_a_guided_writer_is_opened_for():
         assert all(statement.citations for statement in split_statements(action.text))
 
 
-async def test_a_guided_report_that_is_cut_off_is_not_finished():
-    turns = [" a\n", " A is so [1] and much more could be said of it, and more"]
+async def test_a_guided_report_that_is_cut_off_has_its_whole_sentences():
+    turns = [" a\n", " A is so [1]. B is not [1], and much more could be said of it, and more"]
     guided = {"writer": ReportWriter(guided=True), "limits": structs.replace(ROOMY, max_turns=2)}
     whole = await write(turns, NamedSearcher(TEXTS), **guided)
-    assert whole.end == "answered" and bind_report(whole) is not None
+    assert whole.end == "answered" and bind_report(whole).text == f"[1]{turns[1]}"
     short = structs.replace(guided["limits"], turn_tokens=whole.turns[1].num_tokens - 3)
     cut = await write(turns, NamedSearcher(TEXTS), writer=guided["writer"], limits=short)
-    assert (cut.end, cut.turns[1].stop_reason, bind_report(cut)) == ("turn_limit", "length", None)
+    assert (cut.end, cut.turns[1].stop_reason, cut.turns[1].failure) == ("answered", "length", None)
+    assert bind_report(cut).text == "[1] A is so [1]." and bind_report(cut).citations == (1, 1)
     assert isinstance(cut.turns[0].action, Search)  # a query that is cut off is one all the same
+
+
+async def test_a_guided_report_without_a_whole_sentence_is_none():
+    turns = [" a\n", " A is so [1] and much more could be said of it, and more"]
+    limits = structs.replace(ROOMY, max_turns=2, turn_tokens=12)
+    cut = await write(turns, NamedSearcher(TEXTS), writer=ReportWriter(guided=True), limits=limits)
+    assert (cut.end, cut.turns[1].stop_reason, bind_report(cut)) == ("turn_limit", "length", None)
+
+
+def test_a_report_that_closes_at_its_last_token_is_whole():
+    said = Answer("It is so and so it")
+    assert ReportWriter().read_cut(said) == said
 
 
 # --------------------------------------------------------------------------------------------------------- numbering

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from quaere.chat.messages import Message
 from quaere.chat.tools import ToolSchema
-from quaere.records import Action, Failure, SearchResult, Task, Turn
+from quaere.records import Action, Answer, Failure, SearchResult, Task, Turn
 
 
 class Protocol(typing.Protocol):
@@ -65,4 +65,13 @@ class GivesTurns(typing.Protocol):
 
     def given_turn(self, task: Task, turn: int) -> Message | None:
         """The whole turn; None for one of the policy's own, as the last of an episode always is."""
+        ...
+
+
+@typing.runtime_checkable
+class KeepsCutAnswers(typing.Protocol):
+    """A protocol in which an answer needs no closing tag, so that a limit may have cut it off."""
+
+    def read_cut(self, answer: Answer) -> Action:
+        """What is left of an answer that ended at the limit of its turn; `Malformed` if nothing is."""
         ...

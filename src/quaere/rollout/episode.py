@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct, structs
 
 from quaere.chat.messages import Message
-from quaere.chat.protocol import GivesTurns, Protocol
+from quaere.chat.protocol import GivesTurns, KeepsCutAnswers, Protocol
 from quaere.chat.results import shown_results
 from quaere.chat.tags import find_blocks
 from quaere.errors import SamplingFailed, SearchFailed
 from quaere.policies.sampler import SamplingParams
 from quaere.records import (
     Action,
+    Answer,
     Boundary,
     EndReason,
     Episode,
@@ -199,9 +200,9 @@ class _Play:
 
     def _read(self, written: Written) -> Action:
         action = self.protocol.read(written.text, self.turns)
-        is_cut = written.stop_reason == "length" and isinstance(action, Final)
-        if is_cut and getattr(self.protocol, "needs_whole_turns", False):
-            return Malformed("the turn was cut off")
+        is_cut = written.stop_reason == "length"
+        if is_cut and isinstance(action, Answer) and isinstance(self.protocol, KeepsCutAnswers):
+            return self.protocol.read_cut(action)
         return action
 
     def _find_action(self, text: str, start: int) -> int:

@@ -28,8 +28,8 @@ from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.prompt_style import PromptStyle
 from quaere.chat.queries import read_query
 from quaere.chat.results import format_results
-from quaere.chat.statements import Citation, extract_conclusion, find_citations, split_statements
-from quaere.chat.tags import THOUGHT, Block, find_blocks, has_unclosed
+from quaere.chat.statements import Citation, extract_conclusion, find_citations, keep_whole, split_statements
+from quaere.chat.tags import THOUGHT, find_blocks, has_unclosed
 from quaere.chat.tools import ToolSchema, is_text
 from quaere.dialects.report.prompts import FINISH, RESULTS_TAG, describe_rubric, report_system, worked_reports
 from quaere.records import (
@@ -69,8 +69,9 @@ class ReportWriter:
 
     `pool` holds the meanings of the dimensions of a task's rubric. `guided` helps models too small to follow the
     protocol untrained: a shorter prompt, two worked examples, and a given start of each turn (a search; in the last
-    turn a report on passage [1]). A guided turn is one line and needs no closing tag. The policy still writes every
-    query, every sentence and every further citation.
+    turn a report on passage [1]). A guided turn is one line and needs no closing tag; of a report that the turn's limit
+    cut off its whole sentences count, up to the first that it has written before. The policy still writes every query,
+    every sentence and every further citation.
 
         ReportWriter().read("<answer>The Oss rises at Korrin [1].</answer>") -> Answer("The Oss rises at Korrin [1].")
     """
@@ -84,8 +85,6 @@ class ReportWriter:
         self.style = style
         self.guided = guided
         self.pool = tuple(pool)
-        # A guided report needs no closing tag, so only the end of the turn shows whether the report was cut off.
-        self.needs_whole_turns = guided
         self.stop: tuple[str, ...] = ("</search>", "</answer>", "\n") if guided else ("</search>", "</answer>")
 
     def opening(self, task: Task) -> list[Message]:
@@ -112,11 +111,18 @@ class ReportWriter:
             if block.name == "search":
                 return read_query(block)
             if block.name == "answer":
-                return _read_report(block)
+                return _read_report(block.content)
         for name, what in ((THOUGHT, "thought"), ("search", "search"), ("answer", "report")):
             if has_unclosed(text, name):
                 return Malformed(reason=f"the {what} is not closed with </{name}>")
         return Malformed(reason="there is neither a search nor a report")
+
+    def read_cut(self, answer: Answer) -> Action:
+        """The whole sentences of a guided report that was cut off; one with its closing tag is as it is."""
+        if not self.guided:
+            return answer
+        text = keep_whole(answer.text)
+        return _read_report(text) if text else Malformed(reason="the turn was cut off")
 
     def reply(
         self,
@@ -157,8 +163,8 @@ def _closed(text: str) -> str:
     return text
 
 
-def _read_report(block: Block) -> Answer | Malformed:
-    text = block.content.strip()
+def _read_report(written: str) -> Answer | Malformed:
+    text = written.strip()
     if not text:
         return Malformed(reason="the report is empty")
     if len(text) > MAX_REPORT_CHARS:
